@@ -1,4 +1,4 @@
-//! What the runtime needs from an RDMA provider, and nothing more.
+//! The interface between the runtime and an RDMA provider.
 //!
 //! The trait is sealed: memory safety rests on providers reporting a completion only when their RNIC
 //! is done with the memory, so only this crate implements it.
@@ -47,11 +47,12 @@ pub use crate::sys::wake::Waker;
 ///
 /// Connections
 /// 1. `connect` and `listen` never block; the outcome arrives from `poll` as an event.
-/// 2. A listener reports each peer once as `Request`, with the private data it sent, to which some
-///    networks add zeros; nothing moves on that queue pair before `answer`.
+/// 2. A listener reports each peer once as `Request`, with the private data that the peer sent, to which some networks
+///    add zeros; nothing moves on that queue pair before `answer`.
 /// 3. [`ConnectionAnswer::Accept`] carries private data back; both ends then report `Established`, the active one with
 ///    that private data, both with the granted ORD and IRD.
-/// 4. [`ConnectionAnswer::Reject`], a refused connection and a handshake that misses its deadline end in `Failed` at the
+/// 4. [`ConnectionAnswer::Reject`], a refused connection and a handshake that misses its deadline end in `Failed` at
+/// the
 ///    active end. A peer that fails its handshake is never reported to the passive end.
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
@@ -95,21 +96,22 @@ pub use crate::sys::wake::Waker;
 ///     this provider was signaled since the last `sleep`; never later.
 ///
 /// Messages without Receives
-/// 24. A message that `receive_inline` takes is taken in its turn: behind all that was polled of its queue
-///     pair, and before what is polled next. One that is not taken arrives as if nobody had asked.
+/// 24. A message that `receive_inline` takes keeps its place: behind everything that was polled of its queue pair, and
+///     before anything that is polled next. A message that the inlet does not take arrives in a Receive, as if
+///     `receive_inline` had not been called.
 ///
 /// Receive queues of each queue pair
-/// 25. What is reserved for a queue pair (`reserve_receives`) it has as soon as it is posted, before and after
-///     it was connected, Receives and reservations each in order. What it leaves is for the others. Where
+/// 25. Receives reserved for a queue pair (`reserve_receives`) are its own as soon as they are posted, before and after
+///     it was connected, Receives and reservations each in order. Receives that it leaves are for the others. Where
 ///     receives are shared, it may have more.
 ///
 /// While messages are taken without Receives
-/// 26. What a [`Port`] does at once is what a work request would do: it has happened before the message
-///     that is sent behind it arrives, and a handle that it retired is out of the peer's reach.
-/// 27. What it sends with a template is a message like any other: the octets of the template with the label in their
-///     places, and what was behind them. A run names a template by the number that its sender gave it.
-/// 28. It refuses as [`Refused::Full`] no message that it takes otherwise, and no Write, once the peer has taken all
-///     that was sent, and all completions were polled: one of either fits.
+/// 26. An operation that a [`Port`] does at once has the effect of the work request: it has happened before a message
+///     sent behind it arrives, and a handle that it retired is out of the peer's reach.
+/// 27. A message that [`Port`] sends with a template is a message like any other: the octets of the template with the
+///     label in their places, and the octets behind them. A run names a template by the number that its sender gave it.
+/// 28. [`Port`] refuses as [`Refused::Full`] no message that it takes otherwise, and no Write, once the peer has taken
+///     everything sent, and all completions were polled: one of either fits.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -121,10 +123,10 @@ pub trait Provider: sealed::Sealed {
     /// Describes limits and optional abilities, fixed for the provider's life.
     fn caps(&self) -> &Caps;
 
-    /// Listens at `at`; port 0 lets the system choose. Returns the address really bound.
+    /// Listens at `at`; port 0 lets the system choose. Returns the address that was bound.
     fn listen(&mut self, at: SocketAddr) -> io::Result<(Self::Listener, SocketAddr)>;
 
-    /// Stops listening. Requests already reported stay answerable.
+    /// Stops listening. Requests already reported can still be answered.
     fn unlisten(&mut self, listener: Self::Listener);
 
     /// Starts connecting to `to`.
@@ -135,30 +137,30 @@ pub trait Provider: sealed::Sealed {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError>;
 
-    /// Answers a `Request`. Its peer may have left since: what is accepted then ends as a connection that is lost,
-    /// with `Established` before or without.
+    /// Answers a `Request`. Its peer may have left since: an accepted connection then ends as a lost one, with or
+    /// without `Established` before.
     fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>);
 
-    /// Asks the system for the user at the other end of a queue pair that a listener reported. One question a
-    /// connection: it takes system calls.
+    /// Asks the system for the user at the other end of a queue pair that a listener reported. It takes system calls:
+    /// ask once a connection.
     fn peer_user(&mut self, qp: QpNum) -> PeerUser;
 
-    /// Closes a connection in order: what was posted before leaves first, within a deadline. One that its peer has
-    /// not accepted ends in `Failed`, and one that has not been answered is rejected.
+    /// Closes a connection in order: requests posted before leave first, within a deadline. A connection that its peer
+    /// has not accepted ends in `Failed`, and a request that has not been answered is rejected.
     fn disconnect(&mut self, now: Instant, qp: QpNum);
 
-    /// Returns what sends on a queue pair; `None` if there is no such queue pair any more. It may be `None` whenever
+    /// Returns the port of a queue pair; `None` if there is no such queue pair any more. It may be `None` whenever
     /// nothing can be sent: before the connection is accepted, and after `disconnect`.
     fn port(&mut self, qp: QpNum) -> Option<Self::Port<'_>>;
 
-    /// Takes messages without Receives: of each queue pair in its turn the next ones, as long as each is a
-    /// Send of at most `length_max` octets, where the provider may put it, and `inlet` takes it. `room`, of at
-    /// least as many octets, is to put them in. Returns how many were taken, at most `budget`. The first that
-    /// is not taken stays, and [`Self::poll`] reports it in a Receive. Each queue pair is asked once between
-    /// two polls.
+    /// Delivers messages to `inlet` without using Receives. Of each queue pair in its turn it delivers the next
+    /// messages, as long as each is a Send of at most `length_max` octets, the provider can deliver it so, and `inlet`
+    /// takes it. `room`, of at least `length_max` octets, is scratch memory for their octets. Returns how many messages
+    /// were taken, at most `budget`. The first message that is not taken stays, and [`Self::poll`] reports it in a
+    /// Receive. Each queue pair is asked once between two polls.
     ///
-    /// A queue pair that a message was taken from may have more, which the next poll leaves here: who
-    /// calls this does so before every poll. One that has a receive queue of its own has no such messages.
+    /// A queue pair that a message was taken from may have more, which the next poll leaves for this method: a caller
+    /// calls it before every poll. A queue pair with a receive queue of its own has no such messages.
     fn receive_inline(
         &mut self,
         room: &mut [u8],
@@ -170,15 +172,15 @@ pub trait Provider: sealed::Sealed {
         0
     }
 
-    /// Posts Receives for all queue pairs, removing what it took.
+    /// Posts Receives for all queue pairs, removing from `batch` those it took.
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull>;
 
-    /// Reserves `count` Receives more for a queue pair, each for one message, at most
-    /// [`Caps::receives_each`] that have not been used. Whoever tells its peer that it may send so many more
-    /// has done this before, with as many posted; for the first messages before `answer`, or after
-    /// `connect` and before the next `poll`. Those of a queue pair that is gone are reserved for nobody.
+    /// Reserves `count` more Receives for a queue pair, each for one message, at most [`Caps::receives_each`] that have
+    /// not been used. The caller does this, with as many Receives posted, before it grants its peer `count` messages;
+    /// for the first messages before `answer`, or after `connect` and before the next `poll`. The reservations of a
+    /// queue pair end with it.
     ///
-    /// It is nothing to a provider whose queue pairs share their Receives.
+    /// A provider whose queue pairs share their Receives ignores it.
     fn reserve_receives(&mut self, qp: QpNum, count: u32) {
         let _ = (qp, count);
     }
@@ -195,36 +197,37 @@ pub trait Provider: sealed::Sealed {
     /// Returns a waker that ends this provider's `sleep` from any thread.
     fn waker(&self) -> Waker;
 
-    /// Returns what moved so far. A provider that counts nothing returns zeros.
+    /// Returns the provider's counters. A provider that counts nothing returns zeros.
     fn counters(&self) -> Counters;
 }
 
 /// Acts on messages that are taken without Receives.
 pub trait Inlet {
-    /// Takes the first of a run of messages of a queue pair, on which `port` sends. Returns how many it took; of the
-    /// others nothing has happened. A message that invalidates a handle is taken only once [`Port::retire`] has
-    /// retired that.
+    /// Takes messages from the front of a run of one queue pair, on which `port` sends. Returns how many it took; the
+    /// others are untouched. A message that invalidates a handle is taken only once [`Port::retire`] has retired that
+    /// handle.
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize;
 }
 
-/// Sends on one queue pair, in the order in which it is told to. What waits for a doorbell leaves with the next
-/// [`Port::post`], which may be of nothing.
+/// Sends on one queue pair, in the order of the calls. Entries that wait for a doorbell leave with the next
+/// [`Port::post`], whose batch may be empty.
 ///
-/// What is sent, written or read by octets is done with them as soon as the method returns. It takes no place in the
-/// send queue, and no completion tells of it: if it fails, the end of the connection does.
+/// Octets that are sent, written or read are the caller's again as soon as the method returns. Such an operation takes
+/// no place in the send queue, and no completion reports it: if it fails, the connection ends.
 pub trait Port {
     /// Sends a message of at most [`Caps::inline_max`] octets. It may invalidate a handle of the peer's.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened. The message can be posted, behind what waits. How many messages fit before the
-    /// peer takes some is the provider's affair: at least one (line 28 of the contract).
+    /// [`Refused`]: nothing happened. The message can be posted, behind the entries that wait. How many messages fit
+    /// before the peer takes some is the provider's choice: at least one (line 28 of the contract).
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused>;
 
-    /// Sends a message that begins with a template, for which it has room: what is there may change. Others with the
-    /// same template are likely to follow. On one queue pair a number always stands for the same template.
+    /// Sends a message that begins with a template. The front of `message` is room for the template: its octets there
+    /// may change. More messages with the same template are likely to follow. On one queue pair a number always stands
+    /// for the same template.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened otherwise, as of [`Self::send`].
+    /// [`Refused`]: nothing was sent, and the message can be posted.
     #[inline(always)]
     fn send_like(
         &mut self,
@@ -239,39 +242,38 @@ pub trait Port {
     /// Writes octets to memory of the peer, part behind part, as many as `target` has: RDMA Writes.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened. The Writes can be staged, or posted. There is room as for [`Self::send`].
+    /// [`Refused`]: nothing happened. The Writes can be staged, or posted. Room is as for [`Self::send`].
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
         let _ = (parts, target);
         Err(Refused::TooLong)
     }
 
-    /// Reads octets of the peer's memory, all that `octets` holds, before this returns: an RDMA Read, where that
-    /// takes no waiting.
+    /// Reads the peer's memory into all of `octets` before it returns: an RDMA Read, where that takes no waiting.
     ///
     /// # Errors
-    /// [`Refused`]: nothing happened. [`Refused::NotNow`] leaves the message that asks for it to the next turn;
-    /// otherwise the Read can be posted, into memory of its own.
+    /// [`Refused`]: nothing happened. [`Refused::NotNow`]: leave the message that asks for the Read to the next turn.
+    /// After any other refusal the Read can be posted, into memory of its own.
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
         let _ = (source, octets);
         Err(Refused::TooLong)
     }
 
-    /// Opens a lease to the peer to be read, or written, under a fresh handle, ahead of all that is sent from
-    /// now on. Returns where the lease is in the peer's terms.
+    /// Opens a lease for the peer to read, or to write, under a fresh handle, ahead of everything sent from now on.
+    /// Returns the segment that names the lease to the peer.
     ///
     /// # Errors
     /// The lease comes back, and nothing happened. [`Refused::Full`]: all registrations are in use.
     /// [`Refused::NotOpen`]: the peer cannot reach it. [`Refused::Gone`]: there is no connection.
     fn open(&mut self, lease: Local, access: Access) -> OpenResult;
 
-    /// Retires a handle that the message to be taken invalidates; `None` if that cannot be now, or the handle
-    /// is of nothing that is open.
+    /// Retires a handle that the message to be taken invalidates; `None` if it cannot be retired now, or names no open
+    /// lease.
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         let _ = handle;
         None
     }
 
-    /// Takes a Write to go ahead of what is sent after it, no later than with the next doorbell.
+    /// Takes a Write that goes ahead of any message sent after it, no later than with the next doorbell.
     ///
     /// # Errors
     /// The request comes back, and nothing happened: it can be posted.
@@ -281,11 +283,11 @@ pub trait Port {
 
     /// Posts a prefix of `batch` with one doorbell, removing what it took.
     ///
-    /// The connection may have ended already. Before a `poll` finds that out, what is posted is taken, and flushed; from
-    /// then on it is flushed or left.
+    /// The connection may have ended already. Before a `poll` finds that out, requests are taken, and flushed; from
+    /// then on they are flushed or left.
     ///
     /// # Errors
-    /// [`QueueFull`]: some are left; post them again after completions.
+    /// [`QueueFull`]: some requests are left; post them again after completions.
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull>;
 }
 

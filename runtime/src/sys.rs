@@ -1,6 +1,6 @@
-//! Everything that needs `unsafe`: system calls, and the one place that mints completions.
+//! The code that needs `unsafe`: system calls, and the one place that mints completions.
 //!
-//! Each child offers a small safe API and proves each unsafe block. Nothing above this module does.
+//! Each child offers a small safe API and proves each unsafe block. No module above this one has unsafe code.
 
 pub mod affinity;
 pub mod alloc;

@@ -1,5 +1,5 @@
-//! What the providers in software have in common, whatever joins the two ends: the life of a connection, the table of
-//! all connections, listeners, deadlines, the progress of peers, what waits to be sent, and what is to be reported.
+//! The common parts of the providers in software, whatever joins the two ends: the life of a connection, the table of
+//! all connections, listeners, deadlines, the progress of peers, payloads that wait to be sent, and reports.
 
 mod deadlines;
 mod life;

@@ -1,4 +1,4 @@
-//! What tests do with a queue pair that they name by its number.
+//! Operations of tests on queue pairs that they name by number.
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;

@@ -1,4 +1,4 @@
-//! What a provider can do, and what it did.
+//! The limits, abilities and counters of a provider.
 
 use haulage_mr_pool::Strategy;
 
@@ -7,19 +7,19 @@ use haulage_mr_pool::Strategy;
 pub struct Caps {
     /// The provider's name, as the command line spells it.
     pub name: &'static str,
-    /// Queue pairs that can exist at once; their slots are below.
+    /// Queue pairs that can exist at once; their slot numbers are smaller than this.
     pub queue_pairs_max: usize,
-    /// Work requests one send queue holds: no fewer than the longest run of which only the last is
-    /// signaled, a Reply behind the Writes of its result.
+    /// Work requests that one send queue holds: no fewer than the longest run of which only the last is signaled, a
+    /// Reply behind the Writes of its result.
     pub send_queue_max: usize,
     /// Octets of the longest [`Port::send`](super::Port::send); zero if there is none.
     pub inline_max: usize,
     /// Octets of the longest [`Port::read`](super::Port::read); zero if there is none.
     pub read_max: u32,
-    /// Events that one turn of a core takes: enough for doorbells to cost little, and so few that the
-    /// peer has the answers to some while the others are served.
+    /// Events that one turn of a core takes: enough for doorbells to cost little, and few enough that the peer has the
+    /// first answers while later Calls are served.
     pub turn_events: usize,
-    /// Receives there can be in all: the shared queue holds as many.
+    /// Receives that can be posted at once, in all: the shared queue holds as many.
     pub receive_queue_max: usize,
     /// Receives one queue pair may have reserved, if each has a queue of its own (line 25); `None` if they
     /// share one.
@@ -30,40 +30,39 @@ pub struct Caps {
     pub ord_max: u32,
     /// RDMA Reads a connection may serve at once (IRD), before negotiation.
     pub ird_max: u32,
-    /// How memory is opened to a peer.
+    /// The way memory is opened to a peer.
     pub strategy: Strategy,
-    /// What a library calls the way in which work requests are handed to the device, if there is more than
-    /// one.
+    /// The library's name for the way in which work requests are handed to the device, if there is more than one.
     pub posting: Option<&'static str>,
-    /// What of the contract the device keeps.
+    /// The parts of the contract that the device keeps.
     pub promises: Promises,
 }
 
-/// Which parts of the contract a provider keeps that not every device does.
+/// The parts of the contract that not every device keeps: those that this provider does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// A peer is held to the range it was granted (line 20). Where it is not, it reaches the memory around
-    /// it: the device is for tests, and for peers that are trusted.
+    /// A peer is held to the range it was granted (line 20). Where this is false, a peer reaches the memory around the
+    /// range: the device is for tests, and for peers that are trusted.
     pub exact_bounds: bool,
     /// A peer is held to the access it was granted (line 20).
     pub exact_access: bool,
-    /// A peer's Send with Invalidate is reported (line 21). Where it is not, handles are retired by
-    /// LocalInv, whatever the peer did.
+    /// A peer's Send with Invalidate is reported (line 21). Where this is false, handles are retired by LocalInv,
+    /// whatever the peer did.
     pub remote_invalidation: bool,
-    /// A handle is good for what was told of it, from [`Port::open`](super::Port::open) to invalidation, and what a peer may write and
-    /// does not stays as it was (lines 19 to 21). Where not, handles are of memory set apart for their
-    /// connection: a peer that uses one early, late or beyond what it was told reaches no lease, but may
-    /// spoil what its own connection receives, and what it does not write is zero or what it wrote before.
+    /// A handle is valid for the range and access announced with it, from [`Port::open`](super::Port::open) to
+    /// invalidation, and octets that a peer may write and does not stay as they were (lines 19 to 21). Where this is
+    /// false, handles name memory set apart for their connection: a peer that uses one early, late or beyond its range
+    /// reaches no lease, but may spoil data that its own connection receives. Octets that it does not write are then
+    /// zero, or octets that it wrote before.
     pub handles_end: bool,
-    /// The octets that a peer's Writes place under a handle are counted (`Sink::count_placed`), so that a Reply
-    /// that claims more than was ever sent is found out. Octets that are placed twice count twice: a peer whose
-    /// Writes overlap can still claim octets that it did not place. Where nothing is counted, because the peer
-    /// or a device places the octets, a Reply is believed: a peer that lies has its Requester take what the
-    /// lease held before for a result.
+    /// The octets that a peer's Writes place under a handle are counted (`Sink::count_placed`), so that a Reply that
+    /// claims more octets than were sent is detected. Octets placed twice count twice: a peer whose Writes overlap can
+    /// still claim octets that it did not place. Where this is false, because the peer or a device places the octets, a
+    /// Reply is believed: the Requester of a peer that lies takes the earlier contents of the lease for a result.
     pub counts_placed: bool,
     /// A Send that finds no Receive waits for one (line 16), rather than ending the connection.
     pub sends_wait: bool,
-    /// What the passive end grants of Reads reaches the active one (line 3).
+    /// The Reads that the passive end grants are announced to the active end (line 3).
     pub grants_reads: bool,
     /// Each end learns that a connection ended because the RDMA protocol was broken, and by whom.
     pub explains_ends: bool,
@@ -83,13 +82,13 @@ impl Promises {
     };
 }
 
-/// What a provider moved since it was made. Plain integers of one core.
+/// Counts of a provider since it was made. Plain integers of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
     /// left the network.
     pub bytes_copied: u64,
-    /// Octets that arrived in their place with no copy of ours.
+    /// Octets that arrived in their place without a copy of ours.
     pub bytes_direct: u64,
     /// Octets of tagged data (Writes and Read Responses) received.
     pub tagged_received: u64,

@@ -1,18 +1,18 @@
-//! A network that changes what it carries, for tests.
+//! A network that corrupts messages, for tests.
 
 use super::sim::Rng;
 
 /// Changes octets of messages that a [`Lending`](super::lending::Lending) provider has received, before its core
 /// sees them, and loses connections.
 ///
-/// Proofs are left alone: what was invalidated is reported as it was, and no completion is made up or withheld.
+/// Proofs are left alone: invalidations are reported unchanged, and no completion is made up or withheld.
 #[derive(Debug)]
 pub struct Corrupting {
     rng: Rng,
     percent: u8,
 }
 
-/// What becomes of a connection once one of its messages has arrived.
+/// The fate of a connection once one of its messages has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     /// The connection stays.
@@ -27,7 +27,7 @@ impl Corrupting {
         Self { rng: Rng::new(seed), percent }
     }
 
-    /// Changes a message now and then. Returns what becomes of the message's connection.
+    /// Changes a message now and then. Returns the fate of the message's connection.
     pub(super) fn befall(&mut self, octets: &mut [u8]) -> Fate {
         if self.rng.below(0..100) >= u64::from(self.percent) {
             return Fate::Kept;
@@ -49,7 +49,7 @@ impl Corrupting {
     }
 }
 
-/// Octets in which the headers of most messages are.
+/// Octets that hold the headers of most messages.
 const HEADERS: usize = 96;
 
 #[cfg(test)]

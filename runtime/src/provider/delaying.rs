@@ -9,10 +9,10 @@ use super::pass_on::pass_on;
 use super::sim::Rng;
 use super::{Event, Inlet, Provider, QueueFull, Receive, sealed};
 
-/// Wraps a provider and withholds what it reports, in order, for a few polls chosen by a seed.
+/// Wraps a provider and withholds its events, in order, for a few polls chosen by a seed.
 ///
-/// The contract allows every provider to be this slow, so what works with a provider must work with
-/// this around it. At most [`HELD_MAX`] events are held; past that the inner provider is not polled.
+/// The contract allows every provider to be this slow, so code that works with a provider must work with this around
+/// it. At most [`HELD_MAX`] events are held; past that the inner provider is not polled.
 #[derive(Debug)]
 pub struct Delaying<P: Provider> {
     inner: P,
@@ -26,8 +26,7 @@ pub struct Delaying<P: Provider> {
 pub const HELD_MAX: usize = 256;
 
 impl<P: Provider> Delaying<P> {
-    /// Wraps `inner` so that, of a hundred events, about `percent` make those behind them wait for
-    /// another poll.
+    /// Wraps `inner` so that about `percent` of a hundred events make those behind them wait for another poll.
     pub fn new(inner: P, seed: u64, percent: u8) -> Self {
         let held = VecDeque::with_capacity(HELD_MAX);
         Self { inner, held, arrived: Vec::with_capacity(HELD_MAX), rng: Rng::new(seed), percent }
@@ -67,7 +66,7 @@ impl<P: Provider> Provider for Delaying<P> {
         }
     }
 
-    /// While events are held back, the next poll cannot wait.
+    /// Returns a time in the past while events are held back: the next poll must not wait.
     fn poll_deadline(&self) -> Option<Instant> {
         if self.held.is_empty() { self.inner.poll_deadline() } else { Some(Instant::ZERO) }
     }
@@ -76,7 +75,7 @@ impl<P: Provider> Provider for Delaying<P> {
         self.inner.sleep(if self.held.is_empty() { limit } else { Some(Duration::ZERO) });
     }
 
-    /// Nothing is taken before what is held back.
+    /// Takes nothing while events are held back, which come first.
     fn receive_inline(
         &mut self,
         room: &mut [u8],

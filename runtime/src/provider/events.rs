@@ -1,4 +1,4 @@
-//! What a provider reports: completions, the life of connections, and who is at their other end.
+//! Reports of a provider: completions, the life of connections, and the user at their other end.
 
 use std::fmt;
 use std::io;
@@ -11,50 +11,50 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use crate::sys::{interfaces, process};
 
-/// Something a provider reports.
+/// An event that a provider reports.
 #[derive(Debug)]
 pub enum Event<L> {
     /// A work request ended.
     Completion(Done),
-    /// A listener met a peer; answer with [`Provider::answer`](super::Provider::answer).
+    /// A listener met a peer; answer it with [`Provider::answer`](super::Provider::answer).
     Request {
-        /// Where it arrived.
+        /// The listener that the peer reached.
         listener: L,
-        /// The queue pair it would get.
+        /// The queue pair of the connection, if it is accepted.
         qp: QpNum,
-        /// Who asks.
+        /// The address of the peer.
         peer: SocketAddr,
-        /// The process at the other end, if that is one of this machine and the provider knows which.
+        /// The process at the other end, if it is on this machine and the provider knows it.
         process: Option<u32>,
-        /// What the peer sent along.
+        /// The private data of the peer's request.
         private_data: Box<[u8]>,
     },
     /// The connection carries messages now.
     Established {
         /// The queue pair.
         qp: QpNum,
-        /// What the passive end sent along; empty at the passive end itself.
+        /// The private data of the passive end's answer; empty at the passive end itself.
         private_data: Box<[u8]>,
         /// RDMA Reads we may have outstanding.
         ord: u32,
         /// RDMA Reads the peer may have outstanding.
         ird: u32,
     },
-    /// The connection never came to be. No other event of `qp` follows.
+    /// Connection setup failed. No other event of `qp` follows.
     Failed {
-        /// The queue pair `connect` returned.
+        /// The queue pair that `connect` returned.
         qp: QpNum,
-        /// Why.
+        /// The reason of the failure.
         reason: ConnectError,
     },
     /// The connection is gone; flushed completions and `Quiesced` follow.
     Disconnected {
         /// The queue pair.
         qp: QpNum,
-        /// Why.
+        /// The reason of the end.
         reason: DisconnectReason,
     },
-    /// Nothing of the connection is left in the provider.
+    /// The provider holds nothing of the connection any more.
     Quiesced(Quiesced),
 }
 
@@ -71,7 +71,8 @@ impl Done {
         Self(completion)
     }
 
-    /// States the same of the registration that a message invalidated, which was taken without a Receive.
+    /// States that every view of the registration that a message invalidated has been dropped. The message was taken
+    /// without a Receive.
     pub(crate) const fn invalidating(qp: QpNum, handle: Handle) -> Self {
         let (id, length, invalidated) = (WrId(0), 0, Some(handle));
         let (opcode, status) = (Opcode::Receive, Status::Success);
@@ -103,22 +104,22 @@ impl Quiesced {
     }
 }
 
-/// Why a connection could not be made.
+/// The reason that a connection could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConnectError {
-    /// Nobody listens there.
+    /// Nothing listens at the address.
     Refused,
     /// The peer did not finish the handshake in time.
     TimedOut,
-    /// The peer answered no.
+    /// The peer rejected the connection.
     Rejected,
-    /// The peer's handshake was not one: what was wrong with it.
+    /// The peer broke the rules of the handshake: this one.
     BadHandshake(&'static str),
-    /// The system said no.
+    /// The system reported an error.
     System(io::ErrorKind),
     /// All queue pairs are in use.
     NoQueuePair,
-    /// The system does not let as many octets of memory be registered for it.
+    /// The system does not allow this many octets of memory to be registered for the connection.
     Memory(u64),
 }
 
@@ -132,7 +133,7 @@ impl fmt::Display for ConnectError {
             Self::System(kind) => write!(f, "{kind}"),
             Self::NoQueuePair => f.write_str("no queue pair is free"),
             Self::Memory(octets) => {
-                write!(f, "cannot register {octets} bytes of memory for one connection more")?;
+                write!(f, "cannot register {octets} bytes of memory for one more connection")?;
                 match process::memlock_limit() {
                     Some(limit) => write!(
                         f,
@@ -148,14 +149,14 @@ impl fmt::Display for ConnectError {
 
 impl std::error::Error for ConnectError {}
 
-/// Why a connection ended.
+/// The reason that a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisconnectReason {
     /// We asked for it.
     Local,
     /// The peer closed in order.
     Peer,
-    /// The peer vanished, or the network between.
+    /// The peer, or the network to it, failed.
     Lost,
     /// The peer broke the RDMA protocol; we told it which rule.
     PeerMisbehaved(&'static str),
@@ -170,18 +171,18 @@ pub enum DisconnectReason {
     },
     /// The peer made no progress for this long with work that waits for it.
     NoProgress(Stall, Duration),
-    /// The peer sent more FPDUs that deliver nothing than anybody has reason to (RFC 5042 section 6.4).
+    /// The peer sent too many FPDUs that deliver nothing (RFC 5042 section 6.4).
     Flooded,
 }
 
 /// Work that waits for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stall {
-    /// An RDMA Read of ours is to be answered.
+    /// An RDMA Read of ours is unanswered.
     Read,
-    /// Output of ours is to be taken.
+    /// Our output is not taken.
     Output,
-    /// A message, or an FPDU, that has begun is to be completed.
+    /// A message, or an FPDU, has begun and is not complete.
     Message,
 }
 
@@ -195,7 +196,7 @@ impl fmt::Display for DisconnectReason {
             Self::NoProgress(stall, limit) => {
                 let what = match stall {
                     Stall::Read => "the peer does not answer an RDMA Read",
-                    Stall::Output => "the peer does not take what it is sent",
+                    Stall::Output => "the peer does not take our output",
                     Stall::Message => "the peer does not complete a message",
                 };
                 write!(f, "no progress for {} s: {what}", limit.as_secs_f64())
@@ -204,7 +205,7 @@ impl fmt::Display for DisconnectReason {
             Self::Terminated { layer, etype, code } => {
                 let told = Code { layer: *layer, etype: *etype, code: *code };
                 write!(f, "terminated by the peer ({told})")?;
-                // Which of the two it is cannot be told from the message.
+                // The message does not tell whether its sender swaps layer and error type, as Linux siw does.
                 match told.swapped().filter(|meant| meant.rule().is_some()) {
                     Some(meant) => write!(f, ", by which Linux siw means {meant}"),
                     None => Ok(()),
@@ -226,7 +227,7 @@ pub enum PeerUser {
 }
 
 impl PeerUser {
-    /// Tells by its address alone where a peer is.
+    /// Decides by the peer's address alone whether it may be on this machine.
     pub(crate) fn by_address(peer: IpAddr) -> Self {
         let peer = peer.to_canonical();
         let is_ours = || match interfaces::addresses() {

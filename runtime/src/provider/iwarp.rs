@@ -1,19 +1,18 @@
 //! The software RNIC on TCP: MPA, DDP and RDMAP, with us as the RNIC.
 //!
-//! It runs on any machine and speaks to Linux siw and to iWARP NICs. Registrations, placement and
-//! access checks are ours; a peer reaches no octet that was not opened to it.
+//! It runs on any machine and speaks to Linux siw and to iWARP NICs. Registrations, placement and access checks are
+//! ours; a peer reaches no octet that was not opened to it.
 //!
 //! # Normal operation
 //!
 //! [`Port::post`](super::Port::post) seals work requests into FPDUs and hands them to the socket at once, many in one
-//! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections,
-//! takes what the reactor reports about the others, serves who waited for a Receive or for room to
-//! send, and closes what is to be closed. Who asks for messages without Receives reads the hot connections
-//! before it does (`iwarp/inline.rs`).
+//! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections, takes the
+//! reactor's news of the others, serves connections that waited for a Receive or for room to send, and closes those
+//! that are over. [`Provider::receive_inline`] reads the hot connections before a poll does (`iwarp/inline.rs`).
 //!
-//! A connection becomes hot, read at every poll without being asked for, when it is busy and few
-//! others are. That is how a polled TCP socket is at its fastest; for many connections, and for
-//! sleeping, io_uring or epoll tell who has something.
+//! A connection becomes hot, read at every poll without asking the reactor, when it is busy and few others are. A
+//! polled TCP socket is at its fastest that way; for many connections, and for sleeping, io_uring or epoll report which
+//! sockets have octets.
 //!
 //! # Memory ownership
 //!
@@ -189,7 +188,7 @@ impl Provider for Iwarp {
     }
 }
 
-/// Events held for the application after which it must take some before more is done.
+/// Events held for the application before some must be taken: until then no more work is done.
 const EVENTS_HELD_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -18,41 +18,41 @@ use super::{
 };
 use crate::sys::complete;
 
-/// Wraps a provider and hands its messages over where they are, as far as the core takes them so.
+/// Wraps a provider and delivers its messages without Receives, as far as the core takes them so.
 ///
 /// # Normal operation
-/// Each Receive of the core stays here, and one of the wrapper's own is posted in its place. A message that
-/// fills one is offered to the core once, together with those behind it of the same queue pair. What the
-/// core does not take is copied into its next Receive and reported by the poll after that.
+/// Each Receive of the core stays here, and one of the wrapper's own is posted in its place. A message that fills one
+/// is offered to the core once, together with the messages behind it of the same queue pair. A message that the core
+/// does not take is copied into its next Receive and reported by the poll after that.
 ///
-/// Where each queue pair has its own Receives, nothing of this happens: everything passes as it is.
+/// Where each queue pair has its own Receives, the wrapper passes everything on unchanged.
 ///
 /// # Memory ownership
 /// A message lies in a lease of the wrapper's own pool, which is posted again once the message was taken or
 /// copied.
 #[derive(Debug)]
 pub struct Lending<P: Provider> {
-    /// First, so that its views are gone when the memory is.
+    /// First, so that its views are dropped before the memory is.
     inner: P,
     is_on: bool,
     /// The core's Receives, in the order they were posted.
     receives: VecDeque<Receive>,
-    /// The wrapper's own Receives, by name.
+    /// The wrapper's own Receives, by id.
     posted: Posted,
     next: u64,
-    /// What was reported and is still to be handed on.
+    /// Events of the inner provider that have not been passed on.
     held: VecDeque<Held<P::Listener>>,
     arrived: Vec<Event<P::Listener>>,
     rng: Rng,
     percent: u8,
-    /// Changes the messages that arrive, if anything does.
+    /// Changes the messages that arrive, if present.
     corrupting: Option<Corrupting>,
     /// Queue pairs whose connections are lost.
     lost: Vec<QpNum>,
     pool: Pool,
 }
 
-/// Receives of the wrapper's own, whose memory goes home with the wrapper: the provider is gone by then.
+/// The wrapper's own Receives, whose memory goes home with the wrapper: the provider is gone by then.
 #[derive(Debug, Default)]
 struct Posted(BTreeMap<u64, PostedSink>);
 
@@ -71,7 +71,7 @@ enum Held<L> {
     Message(Message),
 }
 
-/// A message that no Receive of the core's has been filled with.
+/// A message that is in no Receive of the core's.
 #[derive(Debug)]
 struct Message {
     lease: Local,
@@ -85,8 +85,8 @@ impl Message {
 }
 
 impl<P: Provider> Lending<P> {
-    /// Wraps `inner` so that, of a hundred chances to hand messages over, about `percent` are taken. `pool` is for
-    /// as many Receives as the core posts.
+    /// Wraps `inner` so that about `percent` of a hundred chances to deliver messages without Receives are taken.
+    /// `pool` holds as many Receives as the core posts.
     pub fn new(inner: P, pool: Pool, seed: u64, percent: u8) -> Self {
         let is_on = inner.caps().receives_each.is_none();
         Self {
@@ -126,10 +126,10 @@ impl<P: Provider> Lending<P> {
             self.next += 1;
         }
         let refused = self.inner.post_receives(&mut batch);
-        debug_assert!(refused.is_ok(), "the core is told how many Receives there can be");
+        debug_assert!(refused.is_ok(), "the core knows how many Receives there can be");
     }
 
-    /// Notes what the provider reported; a Receive is turned into the message that filled it.
+    /// Notes an event of the provider; a Receive is turned into the message that filled it.
     fn hold(&mut self, event: Event<P::Listener>) {
         let held = match event {
             Event::Completion(done) if self.is_on && done.opcode == Opcode::Receive => {
@@ -151,7 +151,7 @@ impl<P: Provider> Lending<P> {
         self.held.push_back(held);
     }
 
-    /// Fills the core's next Receive with a message, and reports that.
+    /// Fills the core's next Receive with a message, and returns its completion.
     fn fill(&mut self, message: &Message) -> Option<Event<P::Listener>> {
         let mut receive = self.receives.pop_front()?;
         let mut rest = message.octets();
@@ -168,15 +168,15 @@ impl<P: Provider> Lending<P> {
 }
 
 /// Sends on the queue pair of the messages that a core is offered.
-struct Way<'a, O> {
+struct LendingPort<'a, O> {
     inner: O,
     pool: &'a Pool,
     qp: QpNum,
-    /// Handles that the messages of the run invalidate and that the core was not told of.
+    /// Handles that the messages of the run invalidate and that the core has not retired.
     retired: Vec<Handle>,
 }
 
-impl<O: Port> Port for Way<'_, O> {
+impl<O: Port> Port for LendingPort<'_, O> {
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
         self.inner.send(message, invalidate)
     }
@@ -205,7 +205,7 @@ impl<O: Port> Port for Way<'_, O> {
         self.inner.open(lease, access)
     }
 
-    /// Hands on the proof that came with the message.
+    /// Returns the proof that came with the message.
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         let at = self.retired.iter().position(|retired| *retired == handle)?;
         self.retired.swap_remove(at);
@@ -242,7 +242,7 @@ impl<P: Provider> Provider for Lending<P> {
                 Some(Held::Event(event)) => events.push(event),
                 Some(Held::Message(message)) => match self.fill(&message) {
                     Some(event) => events.push(event),
-                    // It waits for a Receive, and all that is behind it.
+                    // The message waits for a Receive, and so does everything behind it.
                     None => {
                         self.held.push_front(Held::Message(message));
                         break;
@@ -263,7 +263,7 @@ impl<P: Provider> Provider for Lending<P> {
         self.arrived = arrived;
     }
 
-    /// What is held may be handed on at once.
+    /// Returns a time in the past while events are held: they may be passed on at once.
     fn poll_deadline(&self) -> Option<Instant> {
         if self.held.is_empty() { self.inner.poll_deadline() } else { Some(Instant::ZERO) }
     }
@@ -272,7 +272,7 @@ impl<P: Provider> Provider for Lending<P> {
         self.inner.sleep(if self.held.is_empty() { limit } else { Some(Duration::ZERO) });
     }
 
-    /// Offers, of each queue pair of which nothing else is to be reported first, the messages that are held.
+    /// Offers the messages that are held, of each queue pair that has no other event to be reported first.
     fn receive_inline(
         &mut self,
         _: &mut [u8],
@@ -303,7 +303,7 @@ impl<P: Provider> Provider for Lending<P> {
             }
             let taken = self.offer(qp, length_max, (budget - total).min(RUN_MAX), inlet);
             total += taken;
-            // Those behind moved up.
+            // The messages behind have moved up.
             at = if taken > 0 { 0 } else { at };
         }
         total
@@ -321,8 +321,8 @@ impl<P: Provider> Provider for Lending<P> {
 }
 
 impl<P: Provider> Lending<P> {
-    /// Offers the first messages that are held of a queue pair, all of which invalidate a handle, or none. Returns
-    /// how many the core took.
+    /// Offers the first messages held of a queue pair, either all with an invalidation, or all without. Returns how
+    /// many the core took.
     fn offer(
         &mut self,
         qp: QpNum,
@@ -348,7 +348,7 @@ impl<P: Provider> Lending<P> {
         let octets: Vec<_> = run.iter().map(|message| message.octets()).collect();
         let handles: Vec<_> = run.iter().filter_map(|message| message.done.invalidated).collect();
         let Some(port) = inner.port(qp) else { return 0 };
-        let mut way = Way { inner: port, pool, qp, retired: handles.clone() };
+        let mut way = LendingPort { inner: port, pool, qp, retired: handles.clone() };
         let kind = if first { RunKind::Invalidating(&handles) } else { RunKind::Whole };
         let taken = inlet.messages(qp, &Run { octets: &octets, kind }, &mut way);
         drop(way);
@@ -360,7 +360,7 @@ impl<P: Provider> Lending<P> {
     }
 }
 
-/// Returns the queue pair that an event is of.
+/// Returns the queue pair of an event.
 fn queue_pair<L>(event: &Event<L>) -> Option<QpNum> {
     match event {
         Event::Completion(done) => Some(done.qp),
@@ -372,8 +372,8 @@ fn queue_pair<L>(event: &Event<L>) -> Option<QpNum> {
     }
 }
 
-/// Events that may be held at once.
+/// The most events held at once.
 const HELD_MAX: usize = 256;
 
-/// Octets of the longest Write that is carried out at once.
+/// Octets of the longest Write that is done at once.
 const WRITE_MAX: usize = 512;

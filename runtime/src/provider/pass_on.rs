@@ -1,6 +1,6 @@
-//! What a provider around another one leaves to that. The names of types are those of the module `provider`.
+//! The methods that a provider around another one passes on. The names of types are those of the module `provider`.
 
-/// Implements the methods of [`Provider`](super::Provider) that are named by those of `self.inner`.
+/// Implements the named methods of [`Provider`](super::Provider) by those of `self.inner`.
 macro_rules! pass_on {
     ($($method:ident),+ $(,)?) => { $(pass_on! { @$method })+ };
     (@caps) => {

@@ -1,4 +1,4 @@
-//! What a provider is asked for, and what it gives while messages are taken.
+//! Requests to a provider, the runs of messages that it delivers without Receives, and the reasons it refuses.
 
 use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::verbs as alphabet;
@@ -6,7 +6,7 @@ use haulage_proto::verbs::{Access, Handle, Label, NamedTemplate, Segment};
 
 /// A send queue entry over leased memory.
 pub type WorkRequest = alphabet::WorkRequest<Source, Sink>;
-/// What a send queue entry over leased memory does.
+/// The operation of a send queue entry over leased memory.
 pub type Operation = alphabet::Operation<Source, Sink>;
 /// A receive queue entry over leased memory.
 pub type Receive = alphabet::Receive<Sink>;
@@ -23,38 +23,38 @@ pub struct QueueFull;
 pub struct Run<'a> {
     /// The octets of each message; behind its template, if the messages have one.
     pub octets: &'a [&'a [u8]],
-    /// What the messages have in common.
+    /// The property that the messages share.
     pub kind: RunKind<'a>,
 }
 
-/// What the messages of a [`Run`] have in common.
+/// The property that the messages of a [`Run`] share.
 #[derive(Clone, Copy, Debug)]
 pub enum RunKind<'a> {
-    /// Nothing: each is all of its octets.
+    /// None: the octets of each message are all of it.
     Whole,
-    /// Each was sent with this template, and the label at its place. On one queue pair a number always stands for
-    /// the same template.
+    /// Each message was sent with this template and the label at its index. On one queue pair a number always stands
+    /// for the same template.
     Like(NamedTemplate<'a>, &'a [Label]),
-    /// Each invalidates the handle at its place.
+    /// Each message invalidates the handle at its index.
     Invalidating(&'a [Handle]),
 }
 
-/// Messages of a [`Run`] at most.
+/// The most messages in one [`Run`].
 pub const RUN_MAX: usize = 16;
 
-/// A lease that is open to the peer, and where it is in the peer's terms; or the lease, and why it is not open.
+/// A lease that is open to the peer, with the segment that names it; or the lease, and why it is not open.
 pub type OpenResult = Result<(Exposed, Segment), (Local, Refused)>;
 
-/// Why a [`Port`](super::Port) did not do at once what it was asked to.
+/// The reason that a [`Port`](super::Port) refused an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// There is no room for it now, or something waits that goes first.
+    /// There is no room now, or an earlier entry waits and goes first.
     Full,
-    /// It is longer than what goes so.
+    /// The octets are more than can be sent, written or read at once.
     TooLong,
-    /// The peer's memory is not open to it.
+    /// The peer's memory is not open to the operation.
     NotOpen,
-    /// Enough was done for one turn.
+    /// The operations of this turn have used up its budget.
     NotNow,
     /// The connection is not open.
     Gone,
@@ -63,16 +63,16 @@ pub enum Refused {
 /// Answers a peer that wants a connection.
 #[derive(Clone, Copy, Debug)]
 pub enum ConnectionAnswer<'a> {
-    /// The connection is to be.
+    /// Accepts the connection.
     Accept(ConnectionParams<'a>),
-    /// It is not; the peer is told this.
+    /// Rejects the connection, with this private data for the peer.
     Reject(&'a [u8]),
 }
 
-/// What one end proposes for a connection, or grants.
+/// The terms that one end proposes for a connection, or grants.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionParams<'a> {
-    /// Carried to the peer during connection setup.
+    /// Private data for the peer, carried during connection setup.
     pub private_data: &'a [u8],
     /// RDMA Reads we want to have outstanding.
     pub ord: u32,
@@ -80,8 +80,8 @@ pub struct ConnectionParams<'a> {
     pub ird: u32,
 }
 
-/// Gives up a lease for the peer to read, or to write, under a handle. Returns the view that its registration
-/// takes, too.
+/// Exposes a lease for the peer to read, or to write, under a handle. Also returns the view that its registration
+/// takes.
 pub(crate) fn expose(
     lease: Local,
     handle: Handle,

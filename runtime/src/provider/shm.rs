@@ -1,40 +1,41 @@
 //! Shared memory: RPCs between threads and between processes of one machine, with us as the RNIC.
 //!
 //! Both ends map one segment of memory of each other, with a ring for messages and a table of
-//! registrations, and the region that the other exposes. A Send is copied into the ring and out of it, into
-//! a Receive or to who takes it without one. RDMA Writes and Reads are one copy by whoever posts them,
-//! straight between the registered memory of both applications.
+//! Each end maps a segment of memory of the other, with a ring for messages and a table of registrations, and the
+//! region that the other exposes. A Send is copied into the ring, and out of it into a Receive, or to the inlet that
+//! takes it without one. RDMA Writes and Reads are one copy by the end that posts them, straight between the registered
+//! memory of both applications.
 //!
 //! # Normal operation
 //!
-//! [`Port::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] looks at the
-//! rings of all *hot* connections (`shm/arrive.rs`), and so does [`Provider::receive_inline`] before it.
-//! None of them makes a system call. A ring is looked at by reading one word of a line that nobody writes
-//! while nothing comes.
+//! [`Port::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] reads the rings of all *hot*
+//! connections (`shm/arrive.rs`), and so does [`Provider::receive_inline`] before it. None of them makes a system call.
+//! To check a ring is to read one word of a line that is not written while nothing comes.
 //!
-//! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet
-//! on the socket that connected them, and is looked at again when that rings. The socket also tells of the
-//! peer's end, whatever becomes of its process; it is listened to whenever there is nothing better to do.
+//! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet on the
+//! socket that connected them, and its ring is read again when that rings. The socket also announces the peer's end,
+//! however its process ends; the provider listens to it whenever there is nothing better to do.
 //!
-//! Copies are counted where they are made: a Send's at both ends, a Write's or a Read's by who posted it.
+//! Copies are counted where they are made: those of a Send at both ends, those of a Write or a Read at the end that
+//! posted it.
 //!
 //! # Trust
 //!
-//! Only processes of one user connect: each end asks the system for the user of the other, admits its own
-//! user and root, and is admitted by root only if it is root too. What a peer can do to us is bounded all the
-//! same. It maps our segment and, if we pass it, our region; so nothing in them is believed: words are read
-//! once and checked, and no Rust reference to what it can write is made here. Its own memory is mapped only if
-//! it is sealed against shrinking and as long as it says. A page of either segment or of the peer's region
-//! that is gone when we touch it, because the peer punched a hole, is replaced, and ends that connection alone.
+//! Only processes of one user connect: each end asks the system for the user of the other, admits its own user and
+//! root, and is admitted by root only if it is root too. The harm that a peer can do is bounded all the same. It maps
+//! our segment and, if we pass it, our region; so nothing in them is believed: words are read once and checked, and
+//! there is no Rust reference to memory that the peer can write. Its own memory is mapped only if it is sealed against
+//! shrinking and as long as it says. A page of either segment or of the peer's region that is gone when we touch it,
+//! because the peer punched a hole, is replaced, and ends that connection alone.
 //!
-//! What is in the region of an end that exposes memory is safe from honest peers only, who ask the table
-//! first: see [`Expose`]. An end that only serves passes none ([`Expose::Connecting`]).
+//! Memory in the region of an end that exposes it is safe from honest peers only, which check the table first: see
+//! [`Expose`]. An end that only serves passes none ([`Expose::Connecting`]).
 //!
 //! # Memory ownership
 //!
 //! A view lives in the entry, the Receive or the registration it was posted with, and is dropped before the
 //! completion is reported. A registration ends when its key is gone and its in-use word says that the peer
-//! is not copying; see `shm/table.rs`, and `shm/connection.rs` for what that means at a connection's end.
+//! is not copying; see `shm/table.rs`, and `shm/connection.rs` for the end of a connection while its peer copies.
 //!
 //! # Limits
 //!
@@ -290,7 +291,7 @@ impl Port for ShmPort<'_> {
         };
         let posted = connection.post(&mut self.shm.nic, batch);
         if !connection.hot && !connection.pending.is_empty() {
-            // What waits is gone on with in every poll.
+            // Every poll continues the requests that wait.
             self.shm.heat(self.qp);
         }
         posted

@@ -1,28 +1,26 @@
 //! A deterministic fabric in virtual time, for tests.
 //!
-//! A [`Fabric`] is a set of RNICs in one thread and the network between them. Nothing happens on its
-//! own: time is the `now` that [`Provider::poll`] is called with, and every delay is drawn from one
-//! seed, so a run repeats exactly. Tests step their providers until nothing moves, then go on to
-//! [`Fabric::next_event`].
+//! A [`Fabric`] is a set of RNICs in one thread and the network between them. Nothing happens on its own: time is the
+//! `now` that [`Provider::poll`] is called with, and every delay is drawn from one seed, so a run repeats exactly.
+//! Tests step their providers until nothing moves, then advance the time to [`Fabric::next_event`].
 //!
 //! # Normal operation
-//! What is posted starts at once. A Send or a Write crosses as one message: its octets are copied
-//! from the source to the sink when it arrives, or, for some of them, into a copy when it starts; the
-//! completion comes later still. Messages of one connection and direction stay in order, and wait
-//! behind a Send that finds no Receive. Acknowledgements do not.
+//! Posted requests start at once. A Send or a Write crosses as one message: its octets are copied from the source to
+//! the sink when it arrives, or, for some of them, into a copy when it starts; the completion comes later still.
+//! Messages of one connection and direction stay in order, and wait behind a Send that finds no Receive.
+//! Acknowledgements do not.
 //!
 //! # Recovery
 //! Faults are methods of [`Fabric`]: [`sever`](Fabric::sever) a connection,
 //! [`black_hole`](Fabric::black_hole) a node. As on a real network, a black hole is noticed only by
 //! deadlines.
 //!
-//! A request that is wrong itself ([`LocalFault`](haulage_proto::verbs::Status::LocalFault)) ends its
-//! connection, as on a real RNIC: nothing behind it may start, or the peer would be told of a Write
-//! that never was.
+//! A request that is invalid ([`LocalFault`](haulage_proto::verbs::Status::LocalFault)) ends its connection, as on a
+//! real RNIC: nothing behind it may start, or the peer would learn of a Write that never happened.
 //!
 //! # Memory ownership
-//! A view lives in the send queue entry, the Receive or the registration it was posted with, and is
-//! dropped before the completion is reported. Nothing that travels holds one.
+//! A view lives in the send queue entry, the Receive or the registration it was posted with, and is dropped before the
+//! completion is reported. No packet on its way holds a view.
 
 use std::cell::RefCell;
 use std::io;
@@ -54,7 +52,7 @@ use node::Node;
 use schedule::End;
 use world::World;
 
-/// The network, and what a test may do to it. Clones are the same fabric.
+/// The network, and the faults that a test can cause in it. Clones are the same fabric.
 #[derive(Clone, Debug)]
 pub struct Fabric(Rc<RefCell<World>>);
 
@@ -67,7 +65,7 @@ impl Fabric {
     /// Adds the node `address`, an RNIC that listens and connects by this address alone.
     ///
     /// # Errors
-    /// `AddrInUse` if the fabric has the node already; else what the system said of the waker.
+    /// `AddrInUse` if the fabric has the node already; else the error of the system that refused a waker.
     pub fn provider(&self, address: IpAddr) -> io::Result<Sim> {
         let waker = Waker::new()?;
         let mut world = self.0.borrow_mut();
@@ -99,12 +97,12 @@ impl Fabric {
         Ok(Sim { fabric: Rc::clone(&self.0), node, caps, waker })
     }
 
-    /// Returns when something happens next, if anything ever will.
+    /// Returns when the next event happens, if any.
     pub fn next_event(&self) -> Option<Instant> {
         self.0.borrow_mut().next_due()
     }
 
-    /// Loses the connection `qp` of the node `at`: both ends find out at once.
+    /// Loses the connection `qp` of the node `at`: both ends notice at once.
     pub fn sever(&self, at: IpAddr, qp: QpNum) {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(at) {
@@ -122,8 +120,8 @@ impl Fabric {
         }
     }
 
-    /// Swallows what the node `from` sends from now on, until the hole is closed. Nobody is told. A
-    /// connection that lost a message never recovers; new ones work once the hole is closed.
+    /// Swallows the messages that the node `from` sends from now on, until the hole is closed. Neither end is notified.
+    /// A connection that lost a message never recovers; new ones work once the hole is closed.
     pub fn black_hole(&self, from: IpAddr) {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(from) {
@@ -131,7 +129,7 @@ impl Fabric {
         }
     }
 
-    /// Lets what the node `from` sends arrive again.
+    /// Delivers the messages of the node `from` again.
     pub fn close_black_hole(&self, from: IpAddr) {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(from) {
@@ -199,7 +197,7 @@ impl Provider for Sim {
         }
     }
 
-    /// Every node is a machine of its own.
+    /// Returns `Remote`: every node is a machine of its own.
     fn peer_user(&mut self, _: QpNum) -> PeerUser {
         PeerUser::Remote
     }
@@ -228,7 +226,7 @@ impl Provider for Sim {
         world.nodes[self.node].poll(now, budget, events);
     }
 
-    /// In virtual time every arrival counts: this is when the next one is due, anywhere.
+    /// Returns when the next arrival is due, on any node: in virtual time each counts.
     fn poll_deadline(&self) -> Option<Instant> {
         let mut world = self.fabric.borrow_mut();
         let reported = world.nodes[self.node].has_reports().then_some(world.clock);
@@ -289,7 +287,7 @@ impl Port for SimPort<'_> {
     }
 }
 
-/// Octets of the longest inline Send: shorter than a Receive, so that both ways of sending are used.
+/// Octets of the longest inline Send: shorter than a Receive, so that tests use both ways of sending.
 const INLINE_MAX: usize = 1024;
 
 impl Drop for Sim {

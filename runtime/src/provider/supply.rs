@@ -1,40 +1,39 @@
-//! Receives for queue pairs that have a receive queue each.
+//! Receives for queue pairs that have receive queues of their own.
 //!
 //! # Normal operation
 //!
-//! What the core posts lies here until some queue pair is to have it: each has as many as were reserved
-//! for it, Receives and reservations both in the order they came. What a queue pair did not use comes
-//! back here.
+//! Receives that the core posts lie here until a queue pair gets them: each has as many as were reserved for it,
+//! Receives and reservations both in the order they came. Receives that a queue pair did not use come back here.
 //!
 //! # Limits
 //!
-//! A core reserves no more Receives than it has posted, those in messages it has not given back apart. So
-//! once it has posted, as many lie here as are lacking anywhere: let *n* be all Receives, of which *h* hold
-//! messages, *q* lie in queue pairs, and *r* are reserved and not used; the core keeps *r* <= *n* - *h*.
-//! Lacking are *r* - *q*, here are *n* - *h* - *q*.
+//! A core reserves no more Receives than it has posted, apart from those in messages it has not given back. So once it
+//! has posted, as many lie here as queue pairs lack: let *n* be all Receives, of which *h* hold messages, *q* lie in
+//! queue pairs, and *r* are reserved and not used; the core keeps *r* <= *n* - *h*. Queue pairs lack *r* - *q*, and *n*
+//! - *h* - *q* are here.
 
 use std::collections::VecDeque;
 
 use haulage_proto::verbs::QpNum;
 
-/// Receives that are in no queue pair, and who is to have some.
+/// Receives that are in no queue pair, and the queue pairs that lack some.
 #[derive(Debug)]
 pub(super) struct Supply<R> {
     waiting: VecDeque<R>,
     /// Queue pairs that lack Receives reserved for them, and how many.
     lacking: VecDeque<(QpNum, u32)>,
-    /// Receives that may be posted yet.
+    /// Receives that may still be posted.
     room: usize,
 }
 
-/// What became of a Receive that a queue pair was to have.
+/// The outcome of giving a Receive to a queue pair.
 #[derive(Debug)]
 pub(super) enum Given<R> {
     /// The queue pair has it.
     Taken,
     /// The queue pair has no place for it now.
     Later(R),
-    /// The queue pair is to have none any more.
+    /// The queue pair takes no Receives any more.
     Never(R),
 }
 
@@ -56,7 +55,7 @@ impl<R> Supply<R> {
         self.waiting.push_back(receive);
     }
 
-    /// Reserves `count` Receives more for `qp`.
+    /// Reserves `count` more Receives for `qp`.
     pub(super) fn reserve(&mut self, qp: QpNum, count: u32) {
         match self.lacking.back_mut() {
             Some((last, lacks)) if *last == qp => *lacks = lacks.saturating_add(count),
@@ -65,7 +64,7 @@ impl<R> Supply<R> {
         }
     }
 
-    /// Takes note that a Receive went back to who posted it.
+    /// Notes that a Receive went back to its poster.
     pub(super) const fn used(&mut self) {
         self.room += 1;
     }
@@ -75,12 +74,12 @@ impl<R> Supply<R> {
         self.waiting.push_back(receive);
     }
 
-    /// Forgets what is reserved for a queue pair that is gone.
+    /// Drops the reservations of a queue pair that is gone.
     pub(super) fn forget(&mut self, qp: QpNum) {
         self.lacking.retain(|(other, _)| *other != qp);
     }
 
-    /// Gives queue pairs what they lack, as far as there is any and they take it.
+    /// Gives queue pairs the Receives they lack, as long as there are any and they take them.
     pub(super) fn deal(&mut self, mut give: impl FnMut(QpNum, R) -> Given<R>) {
         let mut at = 0;
         while let Some((qp, lacks)) = self.lacking.get_mut(at) {
@@ -103,7 +102,7 @@ impl<R> Supply<R> {
         }
     }
 
-    /// Drops everything.
+    /// Drops all Receives and reservations.
     pub(super) fn clear(&mut self) {
         self.waiting.clear();
         self.lacking.clear();
@@ -166,7 +165,7 @@ mod tests {
         (0..2).for_each(|receive| supply.post(receive));
         device.deal(&mut supply);
         assert_eq!(device.holding(), [vec![1], vec![0], vec![]]);
-        // One that takes no more does not keep the others from theirs; one that is gone gets none.
+        // A queue pair that takes no more does not keep the others from theirs; one that is gone gets none.
         supply.reserve(qp(1), 2);
         supply.reserve(qp(3), 1);
         (2..8).for_each(|receive| supply.post(receive));
@@ -177,7 +176,7 @@ mod tests {
         supply.used();
         device.deal(&mut supply);
         assert_eq!(device.holding()[0], [2, 3, 5]);
-        // Reserved for nobody that is there.
+        // Reservations for a queue pair that is gone.
         supply.reserve(qp(3), 2);
         supply.forget(qp(3));
         device.deal(&mut supply);
@@ -187,11 +186,11 @@ mod tests {
         assert_eq!((supply.room(), supply.waiting.len(), supply.lacking.len()), (1, 1, 0));
     }
 
-    /// A core's accounts: it reserves no more than it has posted, and gives back what it was brought.
+    /// A core's accounts: it reserves no more Receives than it has posted, and gives back those in messages.
     #[derive(Default)]
     struct Core {
         unreserved: u32,
-        /// What is reserved for each queue pair and not used.
+        /// The Receives reserved for each queue pair and not used.
         reserved: BTreeMap<u16, u32>,
         held: Vec<u32>,
     }
@@ -213,14 +212,14 @@ mod tests {
                         device.queues.insert(number, VecDeque::new());
                         core.reserved.insert(number, 0);
                     }
-                    // One ends.
+                    // A connection ends.
                     1 => {
                         let left = device.queues.remove(&number).into_iter().flatten();
                         left.for_each(|receive| supply.unused(receive));
                         supply.forget(qp(number));
                         core.unreserved += core.reserved.remove(&number).unwrap_or(0);
                     }
-                    // The core posts again what it is done with.
+                    // The core posts the Receives of messages it is done with.
                     2 | 3 => {
                         let count = u32::try_from(core.held.len()).unwrap();
                         core.unreserved += count;
@@ -229,7 +228,7 @@ mod tests {
                             supply.post(receive);
                         }
                     }
-                    // It reserves more.
+                    // The core reserves more.
                     4 | 5 => {
                         if let Some(reserved) = core.reserved.get_mut(&number) {
                             let more = u32::try_from(random.below(0..8)).unwrap();

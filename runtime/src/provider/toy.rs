@@ -104,7 +104,7 @@ impl Provider for Toy {
         };
         net.qps.push(QueuePair::new(node, State::Requested, [ird, ord]));
         let (listener, qp, process) = (to, name(passive), None);
-        // It asks from no port.
+        // The request has no port of origin.
         let (peer, private_data) = (SocketAddr::new(to.ip(), 0), params.private_data.into());
         net.report(passive, Event::Request { listener, qp, peer, process, private_data });
         Ok(name(active))
@@ -171,7 +171,7 @@ impl Provider for Toy {
 
     fn sleep(&mut self, limit: Option<Duration>) {
         let net = &mut *self.net();
-        // No deadline is as early as that.
+        // No deadline is earlier than this.
         net.advance(self.node, Instant::ZERO);
         if net.nodes[self.node].reports.is_empty() {
             wake::wait(&self.waker, limit.unwrap_or(Duration::MAX));
@@ -182,7 +182,7 @@ impl Provider for Toy {
         self.waker.clone()
     }
 
-    /// Counts nothing.
+    /// Returns zeros: nothing is counted.
     fn counters(&self) -> Counters {
         Counters::default()
     }
@@ -233,7 +233,7 @@ impl Port for ToyPort<'_> {
     }
 }
 
-/// How long a handshake, or the rest of a connection that is closed, may take.
+/// The time that a handshake, or closing a connection, may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 static CAPS: Caps = Caps {

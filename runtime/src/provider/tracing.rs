@@ -1,4 +1,4 @@
-//! Any provider, with what its core asks of it and what it reports written down, for tests.
+//! Any provider, with its requests and events recorded, for tests.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,10 +19,10 @@ use super::{
     Port, Provider, QueueFull, Receive, Refused, Run, WorkQueue, WorkRequest, sealed,
 };
 
-/// Wraps a provider and writes each verb, completion and event into a [`Trace`].
+/// Wraps a provider and records each verb, completion and event in a [`Trace`].
 ///
-/// The wrapper changes nothing that passes. Octets of messages are written down as a digest, so that two
-/// traces are equal only if every message was.
+/// The wrapper changes nothing. Octets of messages are recorded as a digest, so that two traces are equal only if every
+/// message was.
 #[derive(Debug)]
 pub struct Tracing<P: Provider> {
     inner: P,
@@ -43,7 +43,7 @@ impl<P: Provider> Tracing<P> {
     }
 }
 
-/// Lines in the order in which things happened, of any number of providers. Clones are the same trace.
+/// Lines in the order of their events, of any number of providers. Clones are the same trace.
 #[derive(Clone, Debug)]
 pub struct Trace(Rc<RefCell<Lines>>);
 
@@ -52,7 +52,7 @@ struct Lines {
     last: VecDeque<Line>,
     kept_max: usize,
     count: u64,
-    /// How many there are of each kind of step.
+    /// The number of lines with each kind of step.
     kinds: BTreeMap<u64, u64>,
     digest: u64,
 }
@@ -70,12 +70,12 @@ impl Trace {
         self.0.borrow().digest
     }
 
-    /// Returns how many lines there were so far.
+    /// Returns the number of lines so far.
     pub fn count(&self) -> u64 {
         self.0.borrow().count
     }
 
-    /// Returns how many lines so far bear a step of the same kind as `step`, whatever its numbers.
+    /// Returns the number of lines so far whose step is of the same kind as `step`, whatever its values.
     pub fn count_like(&self, step: &Step) -> u64 {
         let [kind, ..] = step.words();
         self.0.borrow().kinds.get(&kind).copied().unwrap_or_default()
@@ -101,7 +101,7 @@ impl Trace {
     }
 }
 
-/// One thing that passed between a core and its provider.
+/// One event between a core and its provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
     /// The time of the provider's latest poll.
@@ -110,11 +110,11 @@ pub struct Line {
     pub node: u32,
     /// The queue pair.
     pub qp: QpNum,
-    /// What passed.
+    /// The event.
     pub step: Step,
 }
 
-/// What passed between a core and its provider.
+/// A kind of event between a core and its provider, with its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// The core connects.
@@ -131,9 +131,9 @@ pub enum Step {
         opcode: Opcode,
         /// The request's name.
         id: u64,
-        /// The digest of what is sent or written, or the length of what is read.
+        /// The digest of the octets sent or written, or the length of a Read.
         octets: u64,
-        /// The handle that is named.
+        /// The handle that the request names.
         handle: u32,
     },
     /// The core sends a message that the provider copies.
@@ -155,9 +155,9 @@ pub enum Step {
     },
     /// The core writes octets to the peer's memory.
     WriteAtOnce {
-        /// The digest of what is written.
+        /// The digest of the octets written.
         octets: u64,
-        /// The handle that is written to.
+        /// The handle of the memory written to.
         handle: u32,
     },
     /// The core opens a lease.
@@ -165,7 +165,7 @@ pub enum Step {
         /// The handle of the lease.
         handle: u32,
     },
-    /// The core has a handle retired that a message invalidates which it takes.
+    /// The core retires a handle that a message it takes invalidates.
     Retire {
         /// The handle.
         handle: u32,
@@ -186,18 +186,18 @@ pub enum Step {
         opcode: Opcode,
         /// The request's name.
         id: u64,
-        /// How the request ended.
+        /// The status of the request.
         status: Status,
-        /// Octets that were received.
+        /// Octets received.
         length: u32,
         /// The handle that was retired, or zero.
         handle: u32,
     },
-    /// The provider reports a peer that asks for a connection.
+    /// The provider reports a peer's request for a connection.
     Request,
     /// The provider reports that the connection carries messages.
     Established,
-    /// The provider reports that the connection never came to be.
+    /// The provider reports that connection setup failed.
     Failed,
     /// The provider reports that the connection is gone.
     Disconnected,
@@ -304,13 +304,13 @@ fn posted(request: &WorkRequest) -> Step {
     Step::Post { opcode: request.operation.opcode(), id: request.id.0, octets, handle }
 }
 
-/// Writes down the messages that a core takes without Receives.
+/// Records the messages that a core takes without Receives.
 struct Watched<'a, I> {
     inlet: &'a mut I,
     pen: Pen<'a>,
 }
 
-/// Writes lines of one provider.
+/// Records lines of one provider.
 #[derive(Clone, Copy, Debug)]
 struct Pen<'a> {
     trace: &'a Trace,
@@ -342,7 +342,7 @@ impl<I: Inlet> Inlet for Watched<'_, I> {
     }
 }
 
-/// Writes down what a core does on one queue pair.
+/// Records the operations of a core on one queue pair.
 #[derive(Debug)]
 pub struct TracingPort<'a, O> {
     inner: O,
@@ -485,7 +485,7 @@ impl<P: Provider> Provider for Tracing<P> {
         let result = self.inner.post_receives(batch);
         let count = before - batch.len();
         if count > 0 {
-            // They are for any queue pair.
+            // The Receives are for any queue pair.
             self.note(QpNum::new(0, 0), Step::PostReceives { count });
         }
         result

@@ -2,30 +2,30 @@
 //!
 //! # Normal operation
 //!
-//! Each provider has one completion queue on one device, and a queue pair for each connection, which share
-//! a receive queue if the device has that, or else have one each. Work requests of one [`Port::post`]
-//! are chained and handed over with one doorbell, by `ibv_wr_*` if the device's library has that;
-//! completions are taken from the queue without a system call. The connection manager is asked when
-//! something waits for it, when a sleep was ended by it, and now and then.
+//! Each provider has one completion queue on one device, and a queue pair for each connection. The queue pairs share a
+//! receive queue if the device has shared ones, or else have one each. Work requests of one [`Port::post`] are chained
+//! and handed over with one doorbell, by `ibv_wr_*` if the device's library has that; completions are taken from the
+//! queue without a system call. The connection manager is asked when its events are waiting, when they ended a sleep,
+//! and now and then.
 //!
 //! # Registration
 //!
-//! The core's memory is registered once, for ourselves. A peer is let in by memory windows of type 2:
-//! bound to a range, an access and one queue pair by a work request, closed by another or by the peer's
-//! Send with Invalidate. Offsets begin at zero. Of a handle the device chooses 24 bits and we 8. Where a
-//! device has none, each lease is registered by a call. Who asks for it, by [`Config::registration`], has
-//! neither: what is exposed is copied to or from memory that stays registered (`bounces.rs`).
+//! The core's memory is registered once, for ourselves. Peers get access by memory windows of type 2: bound to a range,
+//! an access and one queue pair by a work request, closed by another or by the peer's Send with Invalidate. Offsets
+//! begin at zero. The device chooses 24 bits of a handle, we the other 8. On a device without windows, each lease is
+//! registered by a call. [`Config::registration`] can ask for neither: exposed data is then copied to or from memory
+//! that stays registered (`bounces.rs`).
 //!
 //! # Memory ownership
 //!
-//! A view lies in the send queue, in its window or in the receive queue until a completion says that the
-//! device is done with it. When a connection ends its queue pair is failed, what comes back is
-//! reported, its windows are freed, and the queue pair is destroyed; only then `Quiesced` is reported.
+//! A view lies in the send queue, in its window or in the receive queue until a completion says that the device is done
+//! with it. When a connection ends, its queue pair is put into the error state, its flushed work is reported, its
+//! windows are freed, and the queue pair is destroyed; only then `Quiesced` is reported.
 //!
 //! # Limits
 //!
-//! A peer whose Send meets no Receive sends it again, as often as [`Config::retries_no_receive`] says.
-//! What a peer writes by RDMA nobody counts but the peer.
+//! A peer whose Send meets no Receive sends it again, as often as [`Config::retries_no_receive`] says. The octets that
+//! a peer writes by RDMA are not counted here.
 
 use std::io;
 use std::net::SocketAddr;
@@ -86,14 +86,16 @@ impl Provider for Verbs {
         let listener = ListenerId(self.listened);
         let mut id = CmId::new(&self.channel, LISTENER | listener.0).map_err(|r| r.error)?;
         let listens = id.listen(at).map_err(|refused| refused.error);
-        // Without an address it is on all devices, and others' peers are refused.
+        // An id without an address is on all devices; peers of other devices are refused as they come.
         let elsewhere = match &listens {
             Ok(()) => id.has_device() && !id.is_on(&self.device),
             Err(error) => error.raw_os_error() == Some(libc::ENODEV),
         };
         if elsewhere {
             let name = self.device_name();
-            return Err(io::Error::other(format!("it does not lead to RDMA device {name}")));
+            return Err(io::Error::other(format!(
+                "the address does not lead to RDMA device {name}"
+            )));
         }
         listens?;
         let bound = id.local().ok_or(io::ErrorKind::AddrNotAvailable)?;
@@ -196,7 +198,7 @@ impl Provider for Verbs {
         }
         for _ in 0..budget.min(self.reports.len()) {
             let Some(event) = self.reports.pop_front() else { break };
-            // The core knows; from now on the slot may be another's.
+            // The core has the event; from now on the slot may be used for another connection.
             match &event {
                 Event::Quiesced(quiesced) => self.remove(quiesced.qp()),
                 Event::Failed { qp, .. } => self.remove(*qp),
@@ -252,7 +254,7 @@ pub struct VerbsPort<'a> {
 }
 
 impl Port for VerbsPort<'_> {
-    /// Is for software: a device has its own way of sending octets that are not kept.
+    /// Refuses: sending octets without a posted request is for providers in software.
     fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
         Err(Refused::TooLong)
     }
@@ -268,7 +270,7 @@ impl Port for VerbsPort<'_> {
 
 impl Drop for Verbs {
     fn drop(&mut self) {
-        // No peer reaches anything from here on.
+        // Disconnect first, so that no peer reaches memory from here on.
         for qp in self.slots.all().collect::<Vec<_>>() {
             if let Some(id) = self.slots.get(qp).and_then(Connection::id) {
                 let _ = id.disconnect();

@@ -1,14 +1,14 @@
-//! Which CPUs this process may use, and pinning a thread to one of them.
+//! The CPUs that this process may use, and pinning a thread to one of them.
 
 use std::io;
 use std::sync::OnceLock;
 
 use core_affinity::CoreId;
 
-/// Returns the CPUs the process was allowed to use when it first asked, in rising order.
+/// Returns the CPUs that the process was allowed to use at the first call, in rising order.
 ///
-/// The answer is taken once and before the first [`pin`]: a pinned thread would see only its own.
-/// CPUs isolated from the scheduler are usually not among them, yet may be pinned to.
+/// The answer is taken once and before the first [`pin`]: a pinned thread would see only its own CPU. CPUs isolated
+/// from the scheduler are usually not among them, yet a thread can be pinned to one.
 pub fn usable() -> io::Result<&'static [usize]> {
     static USABLE: OnceLock<Result<Box<[usize]>, i32>> = OnceLock::new();
     match USABLE.get_or_init(ask) {
@@ -19,12 +19,13 @@ pub fn usable() -> io::Result<&'static [usize]> {
 
 /// Pins the calling thread to `cpu`.
 ///
-/// Fails with the system's reason: `EINVAL` names a CPU that does not exist, is offline, or is
-/// forbidden to this process.
+/// # Errors
+///
+/// The system's: `EINVAL` for a CPU that does not exist, is offline, or is forbidden to this process.
 pub fn pin(cpu: usize) -> io::Result<()> {
-    // What is usable must be known before any thread narrows its own mask.
+    // The usable CPUs must be known before any thread narrows its own mask.
     usable()?;
-    // Of a larger number core_affinity's mask has no bit.
+    // The mask of core_affinity has no bit for a larger number.
     if cpu >= libc::CPU_SETSIZE as usize {
         return confine(&[cpu]);
     }
@@ -35,7 +36,7 @@ pub fn pin(cpu: usize) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread, which has it from the one that started it, leave a CPU again that was pinned to.
+/// Undoes a pin that the calling thread has inherited from the thread that started it.
 pub fn unpin() -> io::Result<()> {
     confine(usable()?)
 }
@@ -52,7 +53,7 @@ fn confine(cpus: &[usize]) -> io::Result<()> {
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// CPUs a mask can name: the most a Linux kernel can be built for.
+/// CPUs that a mask can name: the most that a Linux kernel can be built for.
 pub const CPUS_MAX: usize = 8192;
 
 /// A CPU mask as the kernel has it: bit `cpu % 64` of word `cpu / 64`.

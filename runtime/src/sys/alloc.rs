@@ -1,9 +1,8 @@
 //! Counting heap allocations, to prove that a running core makes none.
 //!
 //! # Normal operation
-//! A program installs [`Counting`] as its global allocator. Every allocation adds one to a counter of
-//! the thread that asked, and its size to another; a test or a core reads them before and after the
-//! work it judges.
+//! A program installs [`Counting`] as its global allocator. Every allocation adds one to a counter of the calling
+//! thread, and its size to another; a test or a core reads them before and after the work in question.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -19,8 +18,8 @@ pub fn allocations_on_this_thread() -> u64 {
     ALLOCATIONS.get()
 }
 
-/// Returns how many octets this thread has asked for, what was freed since included: growing
-/// reallocations count by how much they grow.
+/// Returns how many octets this thread has allocated, including those freed since. Growing reallocations count by how
+/// much they grow.
 ///
 /// Stays zero unless [`Counting`] is the program's global allocator.
 pub fn octets_allocated_on_this_thread() -> u64 {

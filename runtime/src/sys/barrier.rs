@@ -1,14 +1,13 @@
-//! A memory barrier that only the rare side pays for.
+//! A memory barrier whose cost falls on the rare side only.
 //!
-//! Who is about to sleep says so in shared memory and looks once more; who published something looks
-//! whether anybody sleeps. Each needs a barrier between its store and its load. The system can make one
-//! happen on every thread of every process that asked for it, so that who publishes, which is often,
-//! needs none.
+//! A thread that is about to sleep writes so in shared memory and looks for news once more; a thread that has published
+//! something looks whether another sleeps. Each needs a barrier between its store and its load. The system can issue
+//! one on every thread of every process that asked for it, so that the publishing side, which runs often, needs none.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
-/// Has this process take part in [`heavy`] barriers of others; returns whether the system can do that.
+/// Has this process take part in [`heavy`] barriers of others; returns whether the system supports that.
 pub fn join() -> bool {
     static JOINED: OnceLock<bool> = OnceLock::new();
     *JOINED.get_or_init(|| {
@@ -17,7 +16,7 @@ pub fn join() -> bool {
     })
 }
 
-/// A barrier on every running thread of every process that joined, and on this one.
+/// Issues a barrier on every running thread of every process that joined, and on this one.
 pub fn heavy() {
     fence(Ordering::SeqCst);
     if join() {
@@ -25,18 +24,17 @@ pub fn heavy() {
     }
 }
 
-/// The barrier of a thread that publishes something.
+/// The barrier of a thread that publishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Barrier {
-    /// Nothing but order for the compiler. It is enough if this process and the one that sleeps have both
-    /// [`join`]ed.
+    /// Order for the compiler only. It is enough if this process and the one that sleeps have both [`join`]ed.
     Light,
-    /// A barrier of the thread's own.
+    /// A full barrier of the thread's own.
     Full,
 }
 
 impl Barrier {
-    /// Has what was stored before be seen before what is loaded after is looked up.
+    /// Orders earlier stores before later loads.
     #[inline]
     pub fn pass(self) {
         match self {
@@ -59,7 +57,7 @@ mod tests {
 
     #[test]
     fn one_of_two_sees_the_other() {
-        // Both store, then look: without a barrier between, both can miss each other.
+        // Both store, then load: without a barrier between, both can miss each other's store.
         let barrier = if join() { Barrier::Light } else { Barrier::Full };
         let words = [const { AtomicU32::new(0) }; 2];
         let missed = [const { AtomicBool::new(false) }; 2];

@@ -1,8 +1,8 @@
 //! SIGBUS in memory that a peer shares with us.
 //!
-//! A sealed memfd cannot shrink, but whoever has it can punch holes into it. The system finds no page for a
-//! hole when all huge pages are in use, or when it has promised no more memory. The next access to the hole
-//! raises SIGBUS, which by default ends the process: one peer would end the service of all others.
+//! A sealed memfd cannot shrink, but any process that has it can punch holes into it. The system finds no page for a
+//! hole when all huge pages are in use, or when it has promised no more memory. The next access to the hole raises
+//! SIGBUS, which by default ends the process: one peer would end the service of all others.
 //!
 //! # Normal operation
 //!
@@ -34,21 +34,21 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Keeps a mapping from ending the process with SIGBUS, until dropped.
+/// Keeps faults in a mapping from ending the process with SIGBUS, until dropped.
 #[derive(Debug)]
 pub(super) struct Guard {
     index: usize,
 }
 
 impl Guard {
-    /// Guards `length` octets from `start`, of which `extent` at a time are replaced: counted from `start`,
-    /// and cut off at the end.
+    /// Guards `length` octets from `start`. A fault replaces the extent around it: `extent` octets, counted from
+    /// `start`, and cut off at the end.
     ///
     /// # Safety
     ///
-    /// The range is a mapping of the caller's, of whole pages, of which `extent` is a multiple. The guard is
-    /// dropped before the mapping. Threads access the range only while they borrow, directly or not, what owns
-    /// the guard. Any octet of the range may become zero at any moment.
+    /// The range is a mapping of the caller's, of whole pages; `extent` is a whole number of pages, too. The guard is
+    /// dropped before the mapping. Threads access the range only while they borrow, directly or not, the owner of the
+    /// guard. Any octet of the range may become zero at any moment.
     pub(super) unsafe fn new(start: NonNull<u8>, length: usize, extent: usize) -> io::Result<Self> {
         install()?;
         let first = NEXT.load(Ordering::Relaxed).min(PLACES_MAX);
@@ -86,7 +86,7 @@ pub fn faults() -> u64 {
     FAULTS.load(Ordering::Relaxed)
 }
 
-/// What a guard covers.
+/// The octets that a guard covers.
 #[derive(Clone, Copy)]
 struct Range {
     start: usize,
@@ -95,7 +95,7 @@ struct Range {
 }
 
 impl Range {
-    /// Returns start and length of the octets that are replaced for a fault at `address`, if it is covered.
+    /// Returns start and length of the extent to replace for a fault at `address`, if that is covered.
     fn around(self, address: usize) -> Option<(usize, usize)> {
         let offset = address.checked_sub(self.start).filter(|offset| *offset < self.length)?;
         let skipped = offset - offset.checked_rem(self.extent)?;
@@ -103,7 +103,7 @@ impl Range {
     }
 }
 
-/// Room for a guard. It is free while its length is zero.
+/// A place for a guard. It is free while its length is zero.
 struct Place {
     version: AtomicU64,
     start: AtomicUsize,
@@ -169,7 +169,7 @@ impl Place {
         };
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
-        // The system reads whole registers, of which an `int` sets only a part.
+        // The system reads whole registers, of which a C `int` sets only a part.
         let (access, flags) = (libc::c_long::from(access), libc::c_long::from(flags));
         let (fd, offset): (libc::c_long, libc::c_long) = (-1, 0);
         // SAFETY: the octets are part of a guarded mapping, which lives: this thread is in the middle of an
@@ -202,7 +202,7 @@ fn try_install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // The handler may run as soon as it is installed, and then looks here.
+    // The handler may run as soon as it is installed, and then reads this.
     PREVIOUS.get_or_init(|| before);
     // SAFETY: as above.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -248,7 +248,7 @@ fn mend(address: usize) -> bool {
     PLACES.iter().take(used).any(|place| place.mend(address))
 }
 
-/// Does what would have happened without this handler.
+/// Passes the signal on to the handler that was there before, or has its default effect.
 fn pass_on(
     signal: libc::c_int,
     code: libc::c_int,
@@ -259,7 +259,7 @@ fn pass_on(
         PREVIOUS.get().map_or((libc::SIG_DFL, 0), |action| (action.sa_sigaction, action.sa_flags));
     let is_fault = code > 0;
     match handler {
-        // The system lets nobody ignore a fault.
+        // The system does not let a process ignore a fault.
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // SAFETY: `SIG_DFL` is an action of any signal, and `signal` is safe in a handler.
@@ -268,7 +268,7 @@ fn pass_on(
                 // SAFETY: `raise` is safe in a handler. The signal is blocked until this handler returns.
                 unsafe { libc::raise(signal) };
             }
-            // A fault is raised again by the access, which is made again.
+            // The access is made again, and raises the fault again.
         }
         handler if flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: the action that was installed before had this flag, so its handler takes three arguments.
@@ -285,18 +285,18 @@ fn pass_on(
     }
 }
 
-/// Guards at once: three for each of the connections that four cores can have.
+/// The most guards at once: three for each of the connections that four cores can have.
 pub(super) const PLACES_MAX: usize = 1 << 18;
 
-/// Guards, as the handler finds them.
+/// The guards, as the handler finds them.
 static PLACES: [Place; PLACES_MAX] = [const { Place::free() }; PLACES_MAX];
-/// Places in front of which all were in use at some time.
+/// The number of places, from the first, that may have been in use at some time.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// Where to look for a free place first.
+/// The place at which the search for a free one begins.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
-/// Faults that were mended.
+/// The number of faults mended.
 static FAULTS: AtomicU64 = AtomicU64::new(0);
-/// What SIGBUS did before.
+/// The action for SIGBUS before ours.
 static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 #[cfg(test)]

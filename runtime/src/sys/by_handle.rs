@@ -1,9 +1,9 @@
-//! Opening files by what their file system calls them, wherever they are.
+//! Opening files by their file system's names for them, wherever they are.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// What a file system calls a file, for as long as the file exists.
+/// A file system's name for a file, valid as long as the file exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileName {
     kind: i32,
@@ -11,7 +11,7 @@ pub struct FileName {
 }
 
 impl FileName {
-    /// Asks what the file is called that `place` stands for.
+    /// Asks for the name of the file that `place` stands for.
     ///
     /// # Errors
     /// The system's: not every file system has such names.
@@ -36,8 +36,8 @@ impl FileName {
         Ok(Self { kind: raw.kind, octets: octets.into() })
     }
 
-    /// Opens the file as a place (`O_PATH`). `mount` is open on the file's mount, and not itself a
-    /// place. Takes `CAP_DAC_READ_SEARCH`.
+    /// Opens the file as a place (`O_PATH`). `mount` is open on the file's mount, and is not itself a place. Requires
+    /// `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
     /// The system's; `ESTALE` if there is no such file any more.
@@ -57,23 +57,23 @@ impl FileName {
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 
-    /// Returns the name as octets, to be kept.
+    /// Returns the name as octets, to be stored.
     pub fn to_bytes(&self) -> Box<[u8]> {
         [&self.kind.to_be_bytes()[..], &self.octets].concat().into()
     }
 
-    /// Takes a name out of what was kept. `None` if it is none.
+    /// Decodes a stored name; `None` if it is not valid.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (kind, octets) = bytes.split_first_chunk()?;
         let fits = !octets.is_empty() && octets.len() <= OCTETS_MAX;
         fits.then(|| Self { kind: i32::from_be_bytes(*kind), octets: octets.into() })
     }
 
-    /// Octets of the longest, kept.
+    /// Octets of the longest stored name.
     pub const BYTES_MAX: usize = size_of::<i32>() + OCTETS_MAX;
 }
 
-/// As the system takes and writes it: `struct file_handle`, with room behind it.
+/// The system's layout of a name: `struct file_handle`, with room behind it.
 #[repr(C)]
 struct Raw {
     length: u32,
@@ -99,7 +99,7 @@ mod tests {
         let top = File::open(std::env::temp_dir()).unwrap();
         let named = FileName::of(file.as_fd());
         std::fs::remove_file(&path).unwrap();
-        // Not every file system has names, nor everybody the right to open by them.
+        // Not every file system has names, and not every user may open files by them.
         let Ok(name) = named else { return };
         assert_eq!(FileName::from_bytes(&name.to_bytes()), Some(name.clone()));
         assert_eq!(FileName::from_bytes(&[0; 4]), None);

@@ -1,18 +1,18 @@
-//! The one place that reads the clocks.
+//! The only module that reads the clocks.
 
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use haulage_proto::time::Instant;
 
-/// Reads the monotonic clock, as nanoseconds since the process first asked.
+/// Reads the monotonic clock, in nanoseconds since the first call in this process.
 pub fn now() -> Instant {
     static ORIGIN: OnceLock<u64> = OnceLock::new();
     let now = monotonic();
     Instant::from_nanos(now.saturating_sub(*ORIGIN.get_or_init(|| now)))
 }
 
-/// Reads the monotonic clock as the system counts, in nanoseconds.
+/// Reads the system's monotonic clock, in nanoseconds.
 fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec` into a live value.
@@ -22,14 +22,14 @@ fn monotonic() -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(nanos)
 }
 
-/// Reads the time of day, as the time since 1970 began; zero if it is set to before that.
+/// Reads the time of day, as the time since 1970 began; zero if the clock is set to an earlier time.
 #[expect(clippy::disallowed_methods, reason = "this is the module that reads the clock")]
 pub fn time_of_day() -> Duration {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Returns how long the calling thread has run on a CPU since it started; zero if the system does not
-/// say. One system call.
+/// Returns how long the calling thread has run on a CPU since it started; zero if the system does not tell. Makes one
+/// system call.
 pub fn thread_cpu_time() -> Duration {
     let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec` into a live value.

@@ -1,36 +1,35 @@
-//! The one place where memory comes back from an RNIC.
+//! The only module in which memory comes back from an RNIC.
 //!
-//! Every function wants the provider's own word for it, [`Done`] or [`Quiesced`], which nobody else
-//! can make. The caller pairs that word with the lease it belongs to: `Done` is of the request the
-//! lease was posted with or of a later one on the same send queue, `Quiesced` of the connection the
-//! lease was posted or exposed on.
+//! Every function requires evidence from the provider itself, [`Done`] or [`Quiesced`], which no code outside this
+//! crate can make. The caller pairs the evidence with its lease: a `Done` must be of the request that the lease was
+//! posted with, or of a later one on the same send queue; a `Quiesced` must be of the connection that the lease was
+//! posted or exposed on.
 //!
-//! The word is checked: a lease of which the provider still holds a view is not given back. Such a
-//! provider is broken, and the lease an orphan.
+//! The evidence is checked: a lease of which the provider still holds a view is not given back. Such a provider is
+//! broken, and the lease is an orphan.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource, Shared};
 use haulage_proto::verbs::Status;
 
 use crate::provider::{Done, Quiesced};
 
-/// Takes back what a Send or a Write was posted from. `None` only from a broken provider.
+/// Takes back the source of a Send or a Write. `None` only from a broken provider.
 pub fn source(posted: PostedSource<Local>, _: &Done) -> Option<Local> {
     posted.complete().map_err(orphan).ok()
 }
 
-/// Takes back what a Write was posted from, if others read it too.
+/// Takes back the source of a Write that others read, too.
 pub fn shared(posted: PostedSource<Shared>, _: &Done) -> Shared {
     posted.complete()
 }
 
-/// Takes back what a Receive or a Read was to fill. What it holds is defined by the completion.
-/// `None` only from a broken provider.
+/// Takes back the sink of a Receive or a Read. The completion defines its contents. `None` only from a broken provider.
 pub fn sink(posted: PostedSink, _: &Done) -> Option<Local> {
     posted.complete().map_err(orphan).ok()
 }
 
-/// Returns the proof, good while `done` is at hand, that the peer has lost access to the memory it
-/// knew under the handle `done` names.
+/// Returns the proof that the peer has lost access to the memory under the handle that `done` names. The proof is valid
+/// as long as `done` is borrowed.
 pub fn invalidated(done: &Done) -> Option<Invalidated<'_>> {
     let handle = done.invalidated.filter(|_| done.status == Status::Success)?;
     // SAFETY: a provider names a handle in a `Done` only after it retired it, and serves no peer that
@@ -53,15 +52,15 @@ pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Option<Local> {
     posted.complete().map_err(orphan).ok()
 }
 
-/// Returns the proof that the peer has lost access to `exposed`, its connection being gone.
+/// Returns the proof that the peer has lost access to `exposed`, because its connection is gone.
 pub fn destroyed<'turn>(exposed: &Exposed, _: &'turn Quiesced) -> Invalidated<'turn> {
     // SAFETY: a provider makes a `Quiesced` only after the queue pair's registrations are destroyed.
     unsafe { Invalidated::mint(exposed.handle()) }
 }
 
-/// Drops a lease whose views the provider kept: nobody has its memory ever again.
+/// Drops a lease whose views the provider kept: its memory is never lent again.
 fn orphan<L>(_lent: L) {
-    debug_assert!(false, "the provider still holds a view of what it says it is done with");
+    debug_assert!(false, "the provider still holds a view of memory that it reported as done");
 }
 
 #[cfg(test)]
@@ -71,7 +70,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// Tries to take exposed memory back with a proof no provider gave.
+    /// Tries to take exposed memory back with a proof that no provider gave.
     pub(crate) fn fence_early(
         exposed: Exposed,
         handle: haulage_proto::verbs::Handle,

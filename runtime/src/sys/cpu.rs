@@ -1,4 +1,4 @@
-//! What the machine says about its CPUs, and how steady they are right now.
+//! The machine's CPUs, and how steady they are at this moment.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use super::affinity::CPUS_MAX;
 use super::clock;
 
-/// Reads a list as the kernel writes it and people type it: `0,2-3`.
+/// Parses a list of CPUs as the kernel and people write it: `0,2-3`.
 ///
 /// Returns the numbers in rising order, each once; `None` if `text` is not such a list or names a
 /// number no kernel has. An empty `text` is an empty list.
@@ -29,7 +29,7 @@ pub fn parse_list(text: &str) -> Option<Vec<usize>> {
     Some(cpus)
 }
 
-/// Writes `cpus`, in rising order, as [`parse_list`] reads it.
+/// Formats `cpus`, in rising order, so that [`parse_list`] can read it.
 pub fn format_list(cpus: &[usize]) -> String {
     let runs = cpus.chunk_by(|a, b| b.checked_sub(*a) == Some(1));
     let parts = runs.map(|run| match run {
@@ -42,30 +42,30 @@ pub fn format_list(cpus: &[usize]) -> String {
 
 /// Returns the CPUs kept free of the scheduler (`isolcpus`, isolated cpusets); none if unknown.
 ///
-/// `root` is where `sys` is mounted: `/` but in tests.
+/// `root` is the directory that has `sys`: `/`, except in tests.
 pub fn isolated(root: &Path) -> Vec<usize> {
     list(root, "sys/devices/system/cpu/isolated")
 }
 
-/// Returns the NUMA nodes that are online; one, node 0, where the machine does not say.
+/// Returns the NUMA nodes that are online; only node 0 if the machine does not tell.
 ///
-/// `root` is where `sys` is mounted: `/` but in tests.
+/// `root` is the directory that has `sys`: `/`, except in tests.
 pub fn nodes(root: &Path) -> Vec<usize> {
     let nodes = list(root, "sys/devices/system/node/online");
     if nodes.is_empty() { vec![0] } else { nodes }
 }
 
-/// Returns the NUMA node of `cpu`, or `None` where the machine does not say.
+/// Returns the NUMA node of `cpu`; `None` if the machine does not tell.
 pub fn node_of(root: &Path, cpu: usize) -> Option<usize> {
     nodes(root).into_iter().find(|node| {
         list(root, &format!("sys/devices/system/node/node{node}/cpulist")).contains(&cpu)
     })
 }
 
-/// Returns what one reading of the CPU's own time stamp costs at this moment, in nanoseconds.
+/// Returns the cost of one reading of the CPU's time stamp counter at this moment, in nanoseconds.
 ///
-/// A witness of noise: on a quiet core it is steady, and it about doubles while a sibling is busy.
-/// Takes a few microseconds. `None` on a CPU without such a counter.
+/// It is a measure of noise: on a quiet core it is steady, and it about doubles while a sibling is busy. Takes a few
+/// microseconds. `None` on a CPU without such a counter.
 pub fn time_stamp_cost_ns() -> Option<f64> {
     const ROUNDS: u32 = 256;
     let started = clock::now();

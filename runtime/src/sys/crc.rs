@@ -1,7 +1,7 @@
-//! CRC32C with the instructions this machine has.
+//! CRC32C by the instructions of this machine.
 //!
-//! Long runs go through `crc-fast` (carry-less multiplication), short ones through the CRC32
-//! instruction, whose cost is all latency and no set-up. `SHORT_MAX` is where they cross.
+//! Long runs go through `crc-fast` (carry-less multiplication), short ones through the CRC32 instruction, which has
+//! latency but no set-up. `SHORT_MAX` is the length at which they cost the same.
 
 use crc_fast::{CrcAlgorithm, Digest};
 use haulage_mr_pool::Sink;
@@ -15,14 +15,14 @@ pub fn crc32c(state: u32, bytes: &[u8]) -> u32 {
     }
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(state));
     digest.update(bytes);
-    // The register has 32 bits; the type is that of the widest CRC of the crate.
+    // The register has 32 bits; the crate's type is that of its widest CRC.
     u32::try_from(digest.get_state()).unwrap_or_default()
 }
 
 /// Adds `length` octets of `sink`, from `offset`, to a raw CRC32C register.
 ///
-/// For octets a system call has just received straight into their place. A range that is not inside
-/// the sink adds nothing, so that its CRC cannot match.
+/// For octets that a system call has just received straight into their place. A range that is not inside the sink adds
+/// nothing, so that its CRC cannot match.
 pub fn crc32c_of_sink(state: u32, sink: &mut Sink, offset: usize, length: usize) -> u32 {
     let Some((start, length)) = sink.raw(offset, length) else { return state };
     // SAFETY: `raw` returned a range inside the sink's memory, which its pool keeps mapped. While a
@@ -49,7 +49,7 @@ fn short(state: u32, bytes: &[u8]) -> u32 {
     state
 }
 
-/// Longest run for which the CRC32 instruction is faster.
+/// The longest run for which the CRC32 instruction is faster.
 #[cfg(target_arch = "x86_64")]
 const SHORT_MAX: usize = 256;
 

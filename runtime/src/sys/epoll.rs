@@ -1,24 +1,24 @@
-//! Waiting for sockets where io_uring is not to be had.
+//! Waiting for sockets where io_uring is not available.
 //!
-//! Every descriptor is watched edge-triggered in both directions from the start: whoever reads or
-//! writes until the call would block is told when that changes, and no call re-arms anything.
+//! Every descriptor is watched edge-triggered in both directions from the start: after a read or a write that would
+//! block, the next change is reported, and no call re-arms anything.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// What happened to a descriptor.
+/// An event of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The name it was watched under.
+    /// The token that the descriptor is watched under.
     pub token: u64,
-    /// There may be something to read, the end of the stream included.
+    /// There may be something to read, including the end of the stream.
     pub readable: bool,
     /// There may be room to write, or connecting is over.
     pub writable: bool,
 }
 
-/// An epoll instance and room for what it reports.
+/// An epoll instance, with room for its events.
 pub struct Epoll {
     fd: OwnedFd,
     room: [libc::epoll_event; EVENTS_MAX],
@@ -48,9 +48,9 @@ impl Epoll {
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Waits at most `limit` (`None`: without limit) and returns what happened.
+    /// Waits at most `limit` (`None`: without limit) and returns the events.
     ///
-    /// An interrupted wait reports nothing.
+    /// An interrupted wait returns none.
     pub fn wait(&mut self, limit: Option<Duration>) -> impl Iterator<Item = Ready> + '_ {
         // Rounded up, so that a deadline has passed when the wait for it ends.
         let limit = limit.map_or(-1, |limit| {

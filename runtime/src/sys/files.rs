@@ -1,18 +1,16 @@
 //! File I/O through an io_uring, from and into leases.
 //!
 //! # Normal operation
-//! A request is queued with the lease it reads from or fills, and reaches the kernel at the next
-//! [`FileRing::pop`] or [`FileRing::submit`]. What it came to is popped, with the lease. The memory of
-//! the pool is registered with the kernel if the system allows it: then no request has its pages
-//! looked up and held one by one.
+//! A request is queued with the lease it reads from or fills, and reaches the kernel at the next [`FileRing::pop`] or
+//! [`FileRing::submit`]. Its result is popped, with the lease. The memory of the pool is registered with the kernel if
+//! the system allows it: then the kernel need not look up and hold the pages of each request.
 //!
 //! # Memory ownership
-//! The lease of a request is in the ring from the moment it is queued until it is popped. Nobody else
-//! reads or writes it in that time, and the memory stays where it is. A ring that is dropped waits for
-//! what is under way.
+//! The lease of a request is in the ring from the moment it is queued until it is popped. No other code reads or writes
+//! it in that time, and the memory stays where it is. A ring that is dropped waits for the requests under way.
 //!
 //! # Limits
-//! At most as many requests are under way as the ring was made for; those beyond come straight back.
+//! The ring has a maximum of requests under way; those beyond come straight back.
 
 use std::fmt;
 use std::io;
@@ -32,15 +30,15 @@ pub struct FileRing<T> {
     ring: IoUring,
     requests: Vec<Option<Request<T>>>,
     free: Vec<usize>,
-    /// Where the pool's memory is that is registered, by the number of the buffer.
+    /// The addresses of the pool's memory that is registered, by the number of the buffer.
     registered: Vec<Range<usize>>,
     entered: u64,
 }
 
-/// What is under way.
+/// A request under way.
 struct Request<T> {
     what: T,
-    /// Open until it has ended.
+    /// The file stays open until the request has ended.
     _file: Rc<OwnedFd>,
     lease: Option<Local>,
 }
@@ -48,31 +46,31 @@ struct Request<T> {
 /// A request that has ended.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// What it was queued with.
+    /// The value it was queued with.
     pub what: T,
     /// The lease it was queued with, if it reads or writes.
     pub lease: Option<Local>,
-    /// How many octets were read or written, or what the system said.
+    /// The number of octets read or written, or the system's error.
     pub result: io::Result<usize>,
 }
 
-/// How stable what is written is to be when its request has ended.
+/// How stable written data is when its request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
-    /// Not at all.
+    /// Not stable.
     None,
-    /// The data, and what finding it takes.
+    /// The data, and the metadata needed to find it.
     Data,
-    /// All, attributes too.
+    /// The data and all metadata, including attributes.
     All,
 }
 
 impl<T> FileRing<T> {
-    /// Makes a ring for so many requests at once, over the memory of `pool`, that ends the sleep of
-    /// `waker`'s core when one has ended that was waited for.
+    /// Makes a ring for `requests_max` requests at once, over the memory of `pool`. When a request has ended that the
+    /// core waits for, the ring wakes it by `waker`.
     ///
     /// # Errors
-    /// The system has no io_uring for us.
+    /// The system does not allow us an io_uring.
     pub fn new(requests_max: u16, pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
         let failed = |step| move |error| Unavailable { step, error };
         let mut builder = IoUring::builder();
@@ -88,11 +86,10 @@ impl<T> FileRing<T> {
         Ok(ring)
     }
 
-    /// Fills octets `into` of `lease` from a file at `offset`. Returns `what` and the lease if
-    /// the ring is full.
+    /// Fills octets `into` of `lease` from a file at `offset`.
     ///
     /// # Errors
-    /// The ring is full.
+    /// The ring is full: `what` and the lease come back.
     ///
     /// # Panics
     /// If `into` is not within the lease.
@@ -116,11 +113,10 @@ impl<T> FileRing<T> {
         self.push(&entry, file, what, Some(lease)).map_err(handed_back)
     }
 
-    /// Writes octets `from` of `lease` to a file at `offset`. Returns `what` and the lease if
-    /// the ring is full.
+    /// Writes octets `from` of `lease` to a file at `offset`.
     ///
     /// # Errors
-    /// The ring is full.
+    /// The ring is full: `what` and the lease come back.
     ///
     /// # Panics
     /// If `from` is not within the lease.
@@ -146,7 +142,7 @@ impl<T> FileRing<T> {
         self.push(&entry, file, what, Some(lease)).map_err(handed_back)
     }
 
-    /// Brings to stable storage what was written to a file. Returns `what` if the ring is full.
+    /// Brings written data of a file to stable storage. Returns `what` if the ring is full.
     pub fn sync(&mut self, file: &Rc<OwnedFd>, stability: Stability, what: T) -> Result<(), T> {
         let flags = match stability {
             Stability::All => FsyncFlags::empty(),
@@ -158,7 +154,7 @@ impl<T> FileRing<T> {
 
     /// Takes a request that has ended.
     ///
-    /// When there is none, the end of each that is under way wakes the core.
+    /// When there is none, the end of each request under way wakes the core, until the next submit.
     pub fn pop(&mut self) -> Option<Done<T>> {
         loop {
             if let Some(done) = self.take() {
@@ -177,7 +173,7 @@ impl<T> FileRing<T> {
     /// Hands queued requests to the kernel.
     ///
     /// # Errors
-    /// The system's; what was queued stays queued.
+    /// The system's; queued requests stay queued.
     pub fn submit(&mut self) -> io::Result<()> {
         self.entered += 1;
         self.quiet();
@@ -204,12 +200,12 @@ impl<T> FileRing<T> {
         queue.taskrun() || queue.cq_overflow() || !queue.is_empty()
     }
 
-    /// Lets no end wake the core: it is awake.
+    /// Stops ends of requests from waking the core, which is awake.
     fn quiet(&mut self) {
         self.ring.completion().disable_eventfd();
     }
 
-    /// Lets the next end wake the core. Returns whether there was one before that took effect.
+    /// Has the ends of requests wake the core. Returns whether a request had ended before that took effect.
     fn wake_from_now(&mut self) -> bool {
         let queue = self.ring.completion();
         if queue.eventfd_disabled() {
@@ -246,8 +242,7 @@ impl<T> FileRing<T> {
         // what `read` borrowed mutably, and nobody reads or writes the lease while it is kept.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // Not while there are as many entries as requests at most, all of which are taken at a
-            // submit.
+            // This cannot happen: there are at most as many entries as requests, and a submit takes all of them.
             self.free.push(index);
             return Err((what, lease));
         }
@@ -255,7 +250,7 @@ impl<T> FileRing<T> {
         Ok(())
     }
 
-    /// Registers the pool's memory. Without that, requests take a little longer.
+    /// Registers the pool's memory. Otherwise, requests take a little longer.
     fn register(&mut self, pool: &Pool) {
         let region = pool.region();
         let (start, length) = (region.cast::<u8>(), region.len());
@@ -275,7 +270,7 @@ impl<T> FileRing<T> {
         }
     }
 
-    /// Returns in which registered buffer octets are.
+    /// Returns the number of the registered buffer that holds `octets`.
     fn buffer(&self, octets: &[u8]) -> Option<u16> {
         let range = octets.as_ptr_range();
         let (start, end) = (range.start.addr(), range.end.addr());
@@ -298,7 +293,7 @@ impl<T> Drop for FileRing<T> {
     fn drop(&mut self) {
         while self.under_way() > 0 {
             if self.take().is_none() && self.ring.submit_and_wait(1).is_err() {
-                // The kernel may still use what these hold: nobody gets it back.
+                // The kernel may still use the leases and descriptors of these requests: leak them.
                 self.requests.drain(..).flatten().for_each(std::mem::forget);
                 return;
             }
@@ -315,17 +310,17 @@ impl<T> fmt::Debug for FileRing<T> {
     }
 }
 
-/// What a request is handed back with that reads or writes.
+/// Returns the value and the lease of a refused request that reads or writes.
 fn handed_back<T>((what, lease): (T, Option<Local>)) -> (T, Local) {
     (what, lease.unwrap_or_else(|| unreachable!("it was queued with one")))
 }
 
-/// Requests of the kernel take 32 bits of length.
+/// Returns a length for the kernel, whose requests have 32 bits for it.
 fn length(octets: &[u8]) -> u32 {
     u32::try_from(octets.len()).unwrap_or(u32::MAX)
 }
 
-/// Octets of the largest buffer the kernel registers.
+/// Octets of the largest buffer that the kernel registers.
 const BUFFER_MAX: usize = 1 << 30;
 
 #[cfg(test)]

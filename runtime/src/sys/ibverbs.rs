@@ -5,20 +5,18 @@
 //!
 //! # Memory ownership
 //!
-//! Each object of the libraries is owned by one value here and destroyed with it; a value keeps, by
-//! count, whatever its object was made from. So a protection domain outlives its regions, windows
-//! and queues, and a device outlives its domains.
+//! Each object of the libraries is owned by one value here and destroyed with it; a value holds a count of each object
+//! that its own was made from. So a protection domain outlives its regions, windows and queues, and a device outlives
+//! its domains.
 //!
-//! What a device may touch on its own is in views ([`Source`](haulage_mr_pool::Source),
-//! [`Sink`](haulage_mr_pool::Sink)). A view of posted memory lies in the queue it was posted to, until
-//! a completion of that request, or of a later one on the same send queue, was polled, or until the
-//! queue is destroyed: the libraries promise that a device then touches nothing. A view of memory
-//! opened to a peer lies in its `Window` until that is invalidated or freed. That of memory which is only
-//! copied for a peer lies in its `Bounce`, and no device is told of it.
+//! A device may access only memory of views ([`Source`](haulage_mr_pool::Source), [`Sink`](haulage_mr_pool::Sink)). A
+//! view of posted memory lies in the queue it was posted to, until a completion of that request, or of a later one on
+//! the same send queue, was polled, or until the queue is destroyed: the libraries promise that a device then accesses
+//! nothing. A view of memory opened to a peer lies in its `Window` until that is invalidated or freed. A view of memory
+//! that is only copied for a peer lies in its `Bounce`, and no device knows that memory.
 //!
-//! Structures the program allocates, or indexes, are laid out as in the installed headers, which
-//! `tests` checks; of those it only ever gets from the libraries, fields are read through pointers to
-//! a common beginning.
+//! Structures that the program allocates, or indexes, are laid out as in the installed headers, which `tests` checks.
+//! Of structures that it only gets from the libraries, fields are read through pointers to a common beginning.
 
 use std::ffi::c_int;
 use std::fmt;
@@ -52,27 +50,27 @@ pub(crate) use queue_pair::{
 pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 
-/// What a library refused, and why.
+/// An operation that a library refused, and the reason.
 #[derive(Debug)]
 pub struct Refused {
-    /// What was asked for.
+    /// The operation.
     pub what: &'static str,
-    /// What the library said.
+    /// The library's error.
     pub error: io::Error,
 }
 
 impl Refused {
-    /// Says what an error was about.
+    /// Makes an error of the operation `what`.
     pub(crate) const fn of(what: &'static str, error: io::Error) -> Self {
         Self { what, error }
     }
 
-    /// Takes the reason from `errno`.
+    /// Makes an error with the reason in `errno`.
     fn last(what: &'static str) -> Self {
         Self { what, error: io::Error::last_os_error() }
     }
 
-    /// Takes what a function returned: 0, -1 with the reason in `errno`, or the reason itself.
+    /// Checks the value that a function returned: 0, -1 with the reason in `errno`, or the reason itself.
     fn check(what: &'static str, returned: c_int) -> Result<(), Self> {
         match returned {
             0 => Ok(()),

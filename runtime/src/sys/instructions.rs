@@ -1,13 +1,12 @@
-//! Counts what a thread executes, where the machine has a counter for it: many virtual ones have none.
+//! Counts the instructions of a thread, where the machine has a counter for them: many virtual ones have none.
 
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Returns how many instructions the calling thread has executed outside the kernel since it first
-/// asked; `None` if the machine does not count them, or not for us, or has not at all times. One system
-/// call.
+/// Returns how many instructions the calling thread has executed outside the kernel since its first call; `None` if the
+/// machine does not count them, does not allow us to, or has not counted all the time. Makes one system call.
 pub fn of_this_thread() -> Option<u64> {
     thread_local! {
         static COUNTER: OnceCell<Option<Counter>> = const { OnceCell::new() };
@@ -15,7 +14,7 @@ pub fn of_this_thread() -> Option<u64> {
     COUNTER.with(|counter| counter.get_or_init(|| Counter::open(INSTRUCTIONS)).as_ref()?.read())
 }
 
-/// Something the kernel counts for one thread.
+/// A kernel counter for one thread.
 #[derive(Debug)]
 struct Counter(File);
 
@@ -39,7 +38,7 @@ impl Counter {
         Some(Self(File::from(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Returns the count. The kernel gives none for a counter that had to be lent to another.
+    /// Returns the count. The kernel gives none for a counter that another user has had meanwhile.
     fn read(&self) -> Option<u64> {
         let mut count = [0; 8];
         (&self.0).read_exact(&mut count).ok()?;
@@ -47,7 +46,7 @@ impl Counter {
     }
 }
 
-/// The kernel's `struct perf_event_attr`, as long as it was at first.
+/// The kernel's `struct perf_event_attr`, with the length of its first version.
 #[repr(C)]
 #[derive(Debug)]
 struct Attributes {
@@ -84,7 +83,7 @@ const _: () = assert!(size_of::<Attributes>() == 64, "PERF_ATTR_SIZE_VER0");
 
 /// `PERF_TYPE_HARDWARE`, `PERF_COUNT_HW_INSTRUCTIONS`.
 const INSTRUCTIONS: (u32, u64) = (0, 1);
-/// `pinned`: all the time or never. `exclude_kernel` and `exclude_hv`: what everybody may count.
+/// `pinned`: counts always or never. `exclude_kernel` and `exclude_hv`: counts that need no privilege.
 const FLAGS: u64 = 1 << 2 | 1 << 5 | 1 << 6;
 const THIS_THREAD: libc::pid_t = 0;
 const ANY_CPU: libc::c_int = -1;
@@ -96,7 +95,7 @@ const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
 mod tests {
     use super::*;
 
-    /// As every machine has them, the kernel's own count of page faults stands for the CPU's.
+    /// The test uses the kernel's count of page faults, which every machine has.
     #[test]
     fn a_counter_counts_what_this_thread_does() {
         const PAGE_FAULTS: (u32, u64) = (1, 2);

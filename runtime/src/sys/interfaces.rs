@@ -23,7 +23,7 @@ pub fn addresses() -> std::io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Reads an address that getifaddrs returned.
+/// Decodes an address that getifaddrs returned.
 fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: it is null or points to an address of the family it begins with.
     let family = unsafe { at.as_ref() }?.sa_family;
@@ -34,7 +34,7 @@ fn address(at: *const libc::sockaddr) -> Option<IpAddr> {
             Some(Ipv4Addr::from(four.sin_addr.s_addr.to_ne_bytes()).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: likewise a sockaddr_in6.
+            // SAFETY: as above; of this family it is a sockaddr_in6.
             let six = unsafe { at.cast::<libc::sockaddr_in6>().read_unaligned() };
             Some(Ipv6Addr::from(six.sin6_addr.s6_addr).into())
         }

@@ -1,4 +1,4 @@
-//! Connecting to a local socket within a time, which `std` does for TCP only.
+//! Connecting to a local socket within a timeout, which `std` supports for TCP only.
 
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Connects to the socket at `path`, or fails with `TimedOut` if its queue stays full for so long.
+/// Connects to the socket at `path`, or fails with `TimedOut` if its queue stays full for `timeout`.
 pub fn connect(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path).map_err(|_| ErrorKind::InvalidInput)?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     let stream = UnixStream::from(socket);
-    // On Linux this bounds connecting too.
+    // On Linux this bounds connecting, too.
     stream.set_write_timeout(Some(timeout))?;
     match net::connect(&stream, &address).map_err(io::Error::from) {
         Ok(()) => Ok(stream),

@@ -1,4 +1,4 @@
-//! The limits this process runs under, and what it takes of the machine.
+//! The limits of this process, and its use of the machine.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ pub fn raise_open_files() -> io::Result<u64> {
     Ok(maximum.unwrap_or(u64::MAX))
 }
 
-/// Returns how many octets this process may lock in memory, or `None` where there is no limit.
+/// Returns how many octets this process may lock in memory; `None` if there is no limit.
 pub fn memlock_limit() -> Option<u64> {
     rustix::process::getrlimit(Resource::Memlock).current
 }
@@ -35,7 +35,7 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// Returns both figures together.
+    /// Returns the sum of both figures.
     pub const fn total(self) -> u64 {
         self.rss.saturating_add(self.hugetlb)
     }
@@ -47,22 +47,21 @@ pub fn resident() -> io::Result<Resident> {
     Ok(parse_resident(read_start("/proc/self/status", &mut room)?))
 }
 
-/// Returns the octets of this process that devices have locked in memory (`VmPin`), which is what `memlock`
-/// limits for them.
+/// Returns the octets of this process that devices have locked in memory (`VmPin`), which `memlock` limits.
 pub fn pinned() -> io::Result<u64> {
     let mut room = [0; STATUS_MAX];
     Ok(parse_pinned(read_start("/proc/self/status", &mut room)?))
 }
 
-/// Returns the octets this process has in memory, where of a page that several have each has its part
-/// (`Pss`). Does not allocate. Takes the longer the more the process has mapped.
+/// Returns the octets that this process has in memory, counting of a page shared by several only its part (`Pss`). Does
+/// not allocate. Takes longer, the more the process has mapped.
 pub fn share_of_memory() -> io::Result<u64> {
     let mut room = [0; STATUS_MAX];
     Ok(parse_share(read_start("/proc/self/smaps_rollup", &mut room)?))
 }
 
-/// Returns how often the system has taken the CPU from the calling thread since it started, to let another
-/// run; zero if it does not say. One system call.
+/// Returns how often the system has taken the CPU from the calling thread since it started, to run another; zero if it
+/// does not tell. Makes one system call.
 pub fn preemptions_of_this_thread() -> u64 {
     // SAFETY: an `rusage` is of integers, for which zero is a value.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -71,7 +70,7 @@ pub fn preemptions_of_this_thread() -> u64 {
     if done == 0 { u64::try_from(usage.ru_nivcsw).unwrap_or_default() } else { 0 }
 }
 
-/// Reads as much of a file as there is room for.
+/// Reads as much of a file as fits into `room`.
 fn read_start<'a>(path: &str, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     let mut file = File::open(path)?;
     let mut length = 0;
@@ -84,7 +83,7 @@ fn read_start<'a>(path: &str, room: &'a mut [u8]) -> io::Result<&'a [u8]> {
     Ok(&room[..length])
 }
 
-/// Returns as whom this process acts on files, and on which machine.
+/// Returns the user that this process acts as on files, and its machine.
 pub fn identity() -> io::Result<Identity> {
     let machine = fs::read_to_string("/proc/sys/kernel/hostname")?;
     let status = fs::read_to_string("/proc/self/status")?;
@@ -92,7 +91,7 @@ pub fn identity() -> io::Result<Identity> {
     user.map(Identity::User).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Tries to make the kind of ring the iWARP provider polls with; the error says why it cannot be.
+/// Tries to make the kind of ring that the iWARP provider polls with; the error says why that fails.
 pub fn probe_io_uring() -> io::Result<()> {
     let ring: io::Result<IoUring> = IoUring::builder()
         .setup_single_issuer()
@@ -103,7 +102,7 @@ pub fn probe_io_uring() -> io::Result<()> {
     ring.map(drop)
 }
 
-/// Octets that are looked at of what the system says; the figures of `status` are in its first half.
+/// Octets read of a status file; the figures of `status` are in its first half.
 const STATUS_MAX: usize = 4096;
 
 fn parse_pinned(status: &[u8]) -> u64 {
@@ -133,7 +132,7 @@ fn parse_share(rollup: &[u8]) -> u64 {
     lines.map(figure).sum()
 }
 
-/// Finds the numbers that count for files: the last of four.
+/// Finds the ids that apply to files: the last of four.
 fn parse_user(machine: &str, status: &str) -> Option<User> {
     let line = |name| status.lines().find_map(|line| line.strip_prefix(name));
     let last = |name| line(name)?.split_ascii_whitespace().nth(3)?.parse().ok();
@@ -142,33 +141,34 @@ fn parse_user(machine: &str, status: &str) -> Option<User> {
     Some(User::new(machine, last("Uid:")?, last("Gid:")?, &groups))
 }
 
-/// Reads `   123 kB`.
+/// Parses `   123 kB`.
 fn octets(kib: &[u8]) -> u64 {
     let text = str::from_utf8(kib).unwrap_or_default().trim().trim_end_matches("kB").trim_end();
     text.parse::<u64>().unwrap_or(0).saturating_mul(1024)
 }
 
-/// Makes this process the leader of a session of its own, without a terminal: the scheduler then
-/// weighs it against other sessions as one group of its own.
+/// Makes this process the leader of a new session, without a terminal: the scheduler then weighs it against other
+/// sessions as a group of its own.
 ///
-/// Fails if it leads a process group already.
+/// # Errors
+///
+/// The process leads a process group already.
 pub fn begin_session() -> io::Result<()> {
     Ok(rustix::process::setsid().map(drop)?)
 }
 
-/// Returns whether this process leads its session, so that what is done to it is done to nobody else.
+/// Returns whether this process leads its session, so that changing the session affects no other program.
 pub fn leads_session() -> bool {
     rustix::process::getsid(None) == Ok(rustix::process::getpid())
 }
 
-/// Lets this process's session go before all others of the machine, as far as the scheduler groups by
-/// session. Needs the right to lower nice values.
+/// Gives this process's session precedence over all others of the machine, as far as the scheduler groups by session.
+/// Needs the right to lower nice values.
 pub fn favour_session() -> io::Result<()> {
     fs::write("/proc/self/autogroup", "-20")
 }
 
-/// Lets the child of `command` be asked to end, with SIGTERM, when the thread that starts it ends, for
-/// whatever reason.
+/// Has the child of `command` receive SIGTERM when the thread that starts it ends, for whatever reason.
 pub fn end_with_us(command: &mut Command) -> &mut Command {
     let ask = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?);
     // SAFETY: the closure makes one system call; it neither allocates nor takes a lock.
@@ -177,7 +177,7 @@ pub fn end_with_us(command: &mut Command) -> &mut Command {
 
 /// Asks a child to end with SIGTERM and waits until it has.
 pub fn terminate(child: &mut Child) -> io::Result<ExitStatus> {
-    // The child has not been waited for, so its number is still its.
+    // The child has not been waited for, so its number is still its own.
     rustix::process::kill_process(Pid::from_child(child), Signal::TERM)?;
     child.wait()
 }
@@ -226,7 +226,7 @@ mod tests {
             affinity::pin(cpu).unwrap();
             let before = preemptions_of_this_thread();
             let mut lost = false;
-            // Some ten seconds, where nobody loses anything.
+            // About ten seconds, if no thread loses its CPU.
             for _ in 0..20_000_000 {
                 if !lost && preemptions_of_this_thread() > before {
                     lost = true;
@@ -250,7 +250,7 @@ mod tests {
         let rollup = b"0-1 ---p 0 00:00 0 [rollup]\nRss: 30 kB\nPss: 20 kB\nPss_Anon: 9 kB\n\
             Shared_Hugetlb: 2 kB\nPrivate_Hugetlb: 4 kB\nSwapPss: 1 kB\n";
         assert_eq!(parse_share(rollup), 26 * 1024);
-        // It is not compared with all that is resident: other tests take and return memory meanwhile.
+        // Not compared with the resident memory: other tests take and return memory meanwhile.
         assert!(share_of_memory().unwrap() > 100 * 1024);
     }
 

@@ -1,14 +1,14 @@
 //! Memory that another process can write at any moment: sealed memfds, mapped.
 //!
-//! No Rust reference to such memory exists but to atomics, which may change under us; octets are copied
-//! in and out by pointer. Whatever is read from here is a claim of the peer.
+//! No Rust reference to such memory exists except to atomics, which may change under us; octets are copied in and out
+//! by pointer. Any value read from here is a claim of the peer.
 //!
 //! # Memory ownership
 //!
-//! Before a peer's memfd is mapped, its seals and its length are checked: it cannot be shrunk, nor can the
-//! seals change later. A peer can still punch holes into it, for which the system may find no page. Such a
-//! page is replaced when we touch it (see [`bus_error`](super::bus_error)), and [`Shared::is_broken`] says so.
-//! From then on the mapping and the memfd hold different octets there: whoever owns the mapping gives it up.
+//! Before a peer's memfd is mapped, its seals and its length are checked: it cannot be shrunk, nor can the seals change
+//! later. A peer can still punch holes into it, for which the system may find no page. Such a page is replaced when we
+//! touch it (see [`bus_error`](super::bus_error)), and [`Shared::is_broken`] reports it. From then on the mapping and
+//! the memfd hold different octets there, so the owner must give the mapping up.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -26,28 +26,28 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatf
 
 use super::bus_error::Guard;
 
-/// A mapping of a memfd that a peer has mapped too, given back when dropped.
+/// A mapping of a memfd that a peer has mapped, too; unmapped when dropped.
 #[derive(Debug)]
 pub struct Shared {
     start: NonNull<u8>,
     length: usize,
-    /// Goes before the mapping does.
+    /// Dropped before the mapping is.
     guard: Option<Guard>,
 }
 
-/// Why memory of a peer is not mapped.
+/// The reason that memory of a peer is not mapped.
 #[derive(Debug)]
 pub enum Unfit {
     /// It is not a memfd, or one that could be shrunk.
     NotSealed,
-    /// It has another length than was said.
+    /// Its length is not the one announced.
     Length,
-    /// The system said no.
+    /// The system reported an error.
     System(io::Error),
 }
 
 impl Shared {
-    /// Makes `length` octets of zeroed memory; whoever is given the descriptor can map them too.
+    /// Makes `length` octets of zeroed memory; any process that gets the descriptor can map them, too.
     pub fn create(name: &CStr, length: usize) -> io::Result<(Self, OwnedFd)> {
         let file = File::from(memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
         file.set_len(length as u64)?;
@@ -57,11 +57,11 @@ impl Shared {
 
     /// Maps a memfd of exactly `length` octets that a peer passed.
     pub fn open(memfd: BorrowedFd<'_>, length: usize) -> Result<Self, Unfit> {
-        // It fails on what is no memfd.
+        // This fails on a file that is no memfd.
         if !fcntl_get_seals(memfd).is_ok_and(|seals| seals.contains(SEALS)) {
             return Err(Unfit::NotSealed);
         }
-        // Asked after the seals: from here on it cannot change.
+        // Read after the seals were checked: from there on it cannot change.
         let file = File::from(memfd.try_clone_to_owned().map_err(Unfit::System)?);
         let size = file.metadata().map_err(Unfit::System)?.len();
         if length == 0 || size != length as u64 {
@@ -70,20 +70,20 @@ impl Shared {
         Self::map(memfd, length).map_err(Unfit::System)
     }
 
-    /// Maps a memfd that can be truncated: a test does so in place of punching holes for which there is no
-    /// page, which takes huge pages.
+    /// Maps a memfd that can be truncated: a test truncates it instead of punching holes for which there is no page,
+    /// which requires huge pages.
     #[cfg(test)]
     pub(crate) fn open_unsealed(memfd: BorrowedFd<'_>, length: usize) -> io::Result<Self> {
         Self::map(memfd, length)
     }
 
-    /// Returns the octets there are.
+    /// Returns the length in octets.
     #[inline]
     pub const fn len(&self) -> usize {
         self.length
     }
 
-    /// Returns whether there are none, which is never.
+    /// Returns whether the length is zero, which it never is.
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
@@ -97,7 +97,7 @@ impl Shared {
     ///
     /// # Panics
     ///
-    /// If it is not in the memory, or `offset` no multiple of 4.
+    /// If the word is not in the memory, or `offset` is no multiple of 4.
     #[inline]
     pub fn u32_at(&self, offset: usize) -> &AtomicU32 {
         let place = self.place::<AtomicU32>(offset);
@@ -111,7 +111,7 @@ impl Shared {
     ///
     /// # Panics
     ///
-    /// If it is not in the memory, or `offset` no multiple of 8.
+    /// If the word is not in the memory, or `offset` is no multiple of 8.
     #[inline]
     pub fn u64_at(&self, offset: usize) -> &AtomicU64 {
         let place = self.place::<AtomicU64>(offset);
@@ -123,7 +123,7 @@ impl Shared {
     ///
     /// # Panics
     ///
-    /// If they are not all in the memory.
+    /// If not all of the octets are in the memory.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) {
         let to = self.range(offset, bytes.len());
@@ -139,7 +139,7 @@ impl Shared {
     ///
     /// # Panics
     ///
-    /// If they are not all in the memory.
+    /// If not all of the octets are in the memory.
     #[inline]
     pub fn copy_out(&self, offset: usize, sink: &mut Sink, at: usize, length: usize) -> bool {
         let from = self.range(offset, length);
@@ -155,7 +155,7 @@ impl Shared {
     ///
     /// # Panics
     ///
-    /// If they are not all in the memory.
+    /// If not all of the octets are in the memory.
     #[inline]
     pub fn copy_to(&self, offset: usize, to: &mut [u8]) {
         let from = self.range(offset, to.len());
@@ -183,7 +183,7 @@ impl Shared {
         Ok(mapped)
     }
 
-    /// Returns where `T` is at `offset`.
+    /// Returns the address of the `T` at `offset`.
     #[inline]
     fn place<T>(&self, offset: usize) -> NonNull<T> {
         if !offset.is_multiple_of(align_of::<T>()) {
@@ -202,27 +202,27 @@ impl Shared {
     }
 }
 
-/// Returns the octets of the pages that a memfd is made of.
+/// Returns the size of the pages of a memfd, in octets.
 fn page_size(memfd: BorrowedFd<'_>) -> io::Result<usize> {
     usize::try_from(fstatfs(memfd)?.f_bsize).map_err(|_| io::ErrorKind::Unsupported.into())
 }
 
-/// Memory that is [`Shared`], and a part of it that is a ring of cache lines.
+/// Memory that is [`Shared`], of which a part is a ring of cache lines.
 #[derive(Debug)]
 pub struct Ring {
-    /// Never given away, so that the mapping is as long there as the ring.
+    /// Never given away, so that the mapping lives as long as the ring.
     memory: Shared,
-    /// The first line, and the highest offset from there of which a line is: a mask, too.
+    /// The first line, and the offset of the last line from there, which is also a mask.
     start: NonNull<u8>,
     mask: usize,
 }
 
 impl Ring {
-    /// Makes a ring of the `length` octets at `offset`: a power of two of lines.
+    /// Makes a ring of the `length` octets at `offset`: whole lines, whose number is a power of two.
     ///
     /// # Panics
     ///
-    /// If they are not all in the memory, or no such lines.
+    /// If not all of them are in the memory, or they are no such lines.
     pub fn new(memory: Shared, offset: usize, length: usize) -> Self {
         let is_ring = length.is_power_of_two() && length >= LINE && offset.is_multiple_of(LINE);
         assert!(is_ring, "{length} octets at {offset} are no ring of cache lines");
@@ -236,7 +236,7 @@ impl Ring {
         &self.memory
     }
 
-    /// Returns the line at `position`, counted in octets, round and round.
+    /// Returns the line at `position`, which is counted in octets and wraps around.
     #[inline]
     pub fn line(&self, position: u64) -> Line<'_> {
         #[allow(clippy::cast_possible_truncation, reason = "the mask has no more bits than that")]
@@ -251,13 +251,13 @@ impl Ring {
 /// A cache line of memory that is [`Shared`]: a word, and octets behind it.
 #[derive(Clone, Copy, Debug)]
 pub struct Line<'a> {
-    /// So many octets from here on are in the mapping, which is aligned to more than that.
+    /// `LINE` octets from here on are in the mapping, at an address that is a multiple of `LINE`.
     start: NonNull<u8>,
     of: PhantomData<&'a Shared>,
 }
 
 impl<'a> Line<'a> {
-    /// Returns the word it begins with.
+    /// Returns the first word of the line.
     #[inline]
     pub fn word(self) -> &'a AtomicU64 {
         &self.words()[0]
@@ -270,8 +270,8 @@ impl<'a> Line<'a> {
         unsafe { self.start.cast::<[AtomicU64; LINE / 8]>().as_ref() }
     }
 
-    /// Copies `bytes` behind the word, a word at a time: what was just written a word at a time is not read
-    /// in larger pieces, for which the processor would have to wait.
+    /// Copies `bytes` behind the first word, a word at a time, as they were written: the processor would have to wait
+    /// for a larger read of words just written.
     ///
     /// # Panics
     ///
@@ -281,7 +281,7 @@ impl<'a> Line<'a> {
         if bytes.len() > LINE_OCTETS {
             misplaced(LINE - LINE_OCTETS, bytes.len(), LINE);
         }
-        // At most four words, then two, then one, and what is left.
+        // At most four words, then two, then one, and the rest.
         let (four, rest) = bytes.as_chunks::<32>();
         let (two, rest) = rest.as_chunks::<16>();
         let (one, rest) = rest.as_chunks::<8>();
@@ -308,7 +308,7 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Copies words behind the word.
+    /// Copies words behind the first word.
     #[inline]
     pub fn store(self, octets: &[u64; LINE_OCTETS / 8]) {
         let [_, words @ ..] = self.words();
@@ -317,33 +317,34 @@ impl<'a> Line<'a> {
         }
     }
 
-    /// Copies octets from `AT` behind the word on to all of `octets`: so many, and there, that no check is left
-    /// to be made.
+    /// Copies the octets from `AT` behind the first word on to all of `octets`. Both are constants, so that no check is
+    /// left to be made at run time.
     #[inline]
     pub fn get<const AT: usize, const N: usize>(self, octets: &mut [u8; N]) {
-        const { assert!(AT + N <= LINE_OCTETS, "a line has not as many") };
-        // SAFETY: the word and so many octets behind it are part of the line, as was just checked.
+        const { assert!(AT + N <= LINE_OCTETS, "a line has fewer octets") };
+        // SAFETY: the word and the `AT` octets behind it are part of the line, as was just checked.
         let from = unsafe { self.start.add(LINE - LINE_OCTETS + AT) };
-        // SAFETY: and `N` more. For the rest, as in `Shared::copy_to`.
+        // SAFETY: the `N` octets from there are part of the line, too, as was just checked. For the rest, as in
+        // `Shared::copy_to`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), octets.as_mut_ptr(), N) };
     }
 
-    /// Copies all octets behind the word.
+    /// Copies all octets behind the first word.
     #[inline]
     pub fn copy_to(self, to: &mut [u8; LINE_OCTETS]) {
         // SAFETY: the word is part of the line.
         let from = unsafe { self.start.add(LINE - LINE_OCTETS) };
-        // SAFETY: so many octets of the line follow. For the rest, as in `Shared::copy_to`.
+        // SAFETY: `LINE_OCTETS` octets of the line follow. For the rest, as in `Shared::copy_to`.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), LINE_OCTETS) };
     }
 
-    /// Asks the processor to have the line at hand.
+    /// Prefetches the line for reading.
     #[inline]
     pub fn prefetch(self) {
         prefetch(self.start.as_ptr());
     }
 
-    /// Asks the processor to have the line to itself.
+    /// Prefetches the line for writing.
     #[inline]
     pub fn prefetch_to_write(self) {
         prefetch_to_write(self.start.as_ptr());
@@ -359,51 +360,52 @@ impl Drop for Shared {
     }
 }
 
-/// Ends what would have reached out of the memory, which is never what a peer said but our own mistake.
+/// Panics for an access out of the memory, which only our own mistake can cause, and no peer.
 #[cold]
 #[inline(never)]
 fn misplaced(offset: usize, length: usize, all: usize) -> ! {
     panic!("{length} octets at {offset} are misaligned, or beyond the {all} there are");
 }
 
-/// Copies `length` octets, which most often are those of a short message.
+/// Copies `length` octets, most often those of a short message.
 ///
 /// # Safety
 ///
-/// As of [`ptr::copy_nonoverlapping`].
+/// The contract of [`ptr::copy_nonoverlapping`].
 #[inline]
 unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
     match length {
-        // SAFETY: the caller's promise, and there are at least so many octets.
+        // SAFETY: the caller keeps the contract of `copy_nonoverlapping`, and `length` is within the bounds of
+        // `copy_ends::<16>`.
         16..32 => unsafe { copy_ends::<16>(from, to, length) },
-        // SAFETY: as above.
+        // SAFETY: as above, with the bounds of `copy_ends::<32>`.
         32..64 => unsafe { copy_ends::<32>(from, to, length) },
-        // SAFETY: as above.
+        // SAFETY: as above, with the bounds of `copy_ends::<64>`.
         64..=128 => unsafe { copy_ends::<64>(from, to, length) },
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller keeps the contract of `copy_nonoverlapping`.
         _ => unsafe { ptr::copy_nonoverlapping(from, to, length) },
     }
 }
 
-/// Copies the first and the last `N` octets of `length`, which is all of them: so many the compiler copies
-/// without a call.
+/// Copies the first and the last `N` octets of `length`, which together are all: the compiler copies a constant number
+/// of octets without a call.
 ///
 /// # Safety
 ///
-/// As of [`ptr::copy_nonoverlapping`], and `length` is from `N` to twice as much.
+/// The contract of [`ptr::copy_nonoverlapping`], and `length` is from `N` to twice as much.
 #[inline]
 unsafe fn copy_ends<const N: usize>(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: there are at least so many octets.
+    // SAFETY: the caller keeps the contract of `copy_nonoverlapping` for `length` octets, which are at least `N`.
     unsafe { ptr::copy_nonoverlapping(from, to, N) };
-    // SAFETY: what follows the rest are `N` octets of them.
+    // SAFETY: `length` is at least `N`, so the last `N` octets begin within the range.
     let from = unsafe { from.add(length - N) };
     // SAFETY: as above.
     let to = unsafe { to.add(length - N) };
-    // SAFETY: so many octets follow. They may overlap those copied before, which then are copied twice.
+    // SAFETY: `N` octets follow in each. They may overlap those copied before, which are then copied twice.
     unsafe { ptr::copy_nonoverlapping(from, to, N) };
 }
 
-/// Returns fewer than eight octets as a word, with zeros behind them.
+/// Returns fewer than eight octets as a word, padded with zeros.
 #[inline]
 pub fn last_word(octets: &[u8]) -> u64 {
     match *octets {
@@ -417,7 +419,7 @@ pub fn last_word(octets: &[u8]) -> u64 {
     }
 }
 
-/// Asks the processor to have the line of `sink`'s first octet to itself.
+/// Prefetches the line of `sink`'s first octet for writing.
 #[inline]
 pub fn prefetch_sink(sink: &Sink) {
     prefetch_to_write(ptr::without_provenance(usize::try_from(sink.address()).unwrap_or(0)));
@@ -452,16 +454,16 @@ fn prefetch_to_write(line: *const u8) {
 
 /// Octets of a cache line.
 pub const LINE: usize = 64;
-/// Those of a [`Line`] behind its word.
+/// Octets of a [`Line`] behind its first word.
 pub const LINE_OCTETS: usize = LINE - 8;
 
 /// Octets of a huge page.
 const MIB_2: usize = 2 << 20;
 
-/// What a memfd must be sealed against before a peer maps it.
+/// The seals that a memfd must have before a peer maps it.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// What tests do with memfds that no honest process does.
+/// Operations on memfds that no honest process makes.
 #[cfg(test)]
 pub(crate) mod rogue {
     use super::*;
@@ -484,7 +486,7 @@ pub(crate) mod rogue {
         Ok(file.into())
     }
 
-    /// Gives the page of such a memfd back to the system.
+    /// Gives the page of a huge-page memfd back to the system.
     pub(crate) fn punch(memfd: &OwnedFd) -> io::Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(fallocate(memfd, flags, 0, MIB_2 as u64)?)
@@ -549,7 +551,7 @@ mod tests {
         for length in [0, 4095, 4097, 8192, usize::MAX] {
             assert!(matches!(Shared::open(fd.as_fd(), length), Err(Unfit::Length)));
         }
-        // One that we may not write is of no use.
+        // A memfd that we may not write is of no use.
         let fd = memfd(4096, SEALS | SealFlags::WRITE);
         assert!(matches!(Shared::open(fd.as_fd(), 4096), Err(Unfit::System(_))));
         assert_eq!(Shared::open(memfd(4096, SEALS).as_fd(), 4096).unwrap().len(), 4096);

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as a request to end: a flag, and a wake-up for whoever sleeps.
+//! SIGTERM and SIGINT as a request to end: a flag, and a wake-up for cores that sleep.
 //!
 //! SIGPIPE needs no handler: Rust programs ignore it from their first instruction, so a closed pipe
 //! is an error of the write that meets it.
@@ -26,7 +26,7 @@ pub fn catch_termination() -> io::Result<()> {
     Ok(())
 }
 
-/// Makes the process ignore SIGHUP: a server goes on when the terminal it was started from is gone.
+/// Makes the process ignore SIGHUP: a server continues when the terminal it was started from is gone.
 pub fn ignore_hangup() -> io::Result<()> {
     // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -72,7 +72,7 @@ pub const WAKERS_MAX: usize = 1024;
 
 /// Signals received so far.
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
-/// Descriptors to wake, `NO_FD` where none is.
+/// Descriptors to wake; `NO_FD` in unused places.
 static WAKERS: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(NO_FD) }; WAKERS_MAX];
 /// Places taken in `WAKERS`, filled from the front.
 static WAKERS_USED: AtomicUsize = AtomicUsize::new(0);

@@ -39,7 +39,7 @@ pub fn tcp_owner(local: SocketAddr, remote: SocketAddr) -> io::Result<Found> {
     if usize::try_from(sent).ok() != Some(question.len()) {
         return Err(io::Error::last_os_error());
     }
-    // The kernel answers within the call that asks.
+    // The kernel answers within the sending call.
     let mut answer = [0_u8; ANSWER_MAX];
     // SAFETY: `answer` is writable and live for the call, which writes no more than its length.
     let length = unsafe { libc::recv(fd.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), 0) };
@@ -60,7 +60,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> io::Result<Vec<u8>> {
     let mut body = Vec::with_capacity(REQUEST_LEN);
     let byte = |number: libc::c_int| u8::try_from(number).unwrap_or_default();
     body.extend([byte(family), byte(libc::IPPROTO_TCP), 0, 0]);
-    // Every state.
+    // Sockets in every state.
     body.extend(u32::MAX.to_ne_bytes());
     body.extend(local.port().to_be_bytes());
     body.extend(remote.port().to_be_bytes());
@@ -74,7 +74,7 @@ fn question(local: SocketAddr, remote: SocketAddr) -> io::Result<Vec<u8>> {
     message.extend(length.to_ne_bytes());
     message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     message.extend(flags.to_ne_bytes());
-    // Sequence number and port: one question is asked on the socket, and the kernel assigns the port.
+    // Sequence number and port: only one request is sent on the socket, and the kernel assigns the port.
     message.extend([0; 8]);
     message.extend(body);
     Ok(message)
@@ -100,7 +100,7 @@ fn address(ip: IpAddr) -> [u8; 16] {
     }
 }
 
-/// Reads an answer: a `nlmsghdr`, and an `inet_diag_msg` or an error number.
+/// Decodes an answer: a `nlmsghdr`, and an `inet_diag_msg` or an error number.
 fn parse(answer: &[u8], local_port: u16, remote_port: u16) -> io::Result<Found> {
     let malformed = || io::Error::from(ErrorKind::InvalidData);
     let (kind, body) = (half(answer, 4), answer.get(HEADER_LEN..));
@@ -136,7 +136,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 const HEADER_LEN: usize = 16;
 /// Octets of an `inet_diag_req_v2`.
 const REQUEST_LEN: usize = 56;
-/// Octets of an answer that are read; what follows an `inet_diag_msg` is not needed.
+/// Octets of an answer that are read; those behind an `inet_diag_msg` are not needed.
 const ANSWER_MAX: usize = 1024;
 /// The message type of a request and of its answer.
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -190,7 +190,7 @@ mod tests {
         let active = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (passive, peer) = listener.accept().unwrap();
         let ours = passive.local_addr().unwrap();
-        // Closed, it waits for our end to close: the kernel still has it and reports uid 0.
+        // Closed by its process, the socket waits for our end to close: the kernel still has it and reports uid 0.
         drop(active);
         assert_eq!(tcp_owner(peer, ours).unwrap(), Found::Ownerless);
         // Nothing is connected from the listener's port to this one, but the listener is there.

@@ -1,8 +1,8 @@
 //! TCP sockets that never block.
 //!
-//! What `std::net` offers is used as it is; `unsafe` is only what it lacks: connecting without
-//! blocking, sending without SIGPIPE, receiving straight into registered memory, the segment size, the
-//! choice of congestion control, noticing peers that vanished, octets that a peer has yet to take.
+//! Where `std::net` suffices, it is used. `unsafe` code adds the rest: connecting without blocking, sending without
+//! SIGPIPE, receiving straight into registered memory, the segment size, the choice of congestion control, the
+//! detection of peers that vanished, and the count of octets that a peer has yet to take.
 
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::mem::{self, MaybeUninit};
@@ -19,7 +19,7 @@ use super::sock_diag::{self, ESTABLISHED, Found};
 use super::unix::is_readable;
 use crate::provider::PeerUser;
 
-/// What a call that would have blocked returns instead.
+/// Turns a call that would have blocked, or was interrupted, into `None`.
 fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(done) => Ok(Some(done)),
@@ -40,7 +40,7 @@ impl Listener {
         Ok(Self(listener))
     }
 
-    /// Accepts a connection, if one waits. The system ends it as [`Vanished`] says.
+    /// Accepts a connection, if one waits. `vanished` decides when the system ends it.
     pub fn accept(&self, vanished: Vanished) -> io::Result<Option<(Socket, SocketAddr)>> {
         let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };
         stream.set_nonblocking(true)?;
@@ -56,7 +56,7 @@ impl Listener {
         is_readable(&self.0)
     }
 
-    /// Returns the address really bound.
+    /// Returns the address that was bound.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
     }
@@ -72,8 +72,8 @@ impl Listener {
 pub struct Socket(TcpStream);
 
 impl Socket {
-    /// Starts connecting; the socket becomes writable when the outcome is known. The system ends the
-    /// connection as [`Vanished`] says.
+    /// Starts connecting; the socket becomes writable when the outcome is known. `vanished` decides when the system
+    /// ends the connection.
     pub fn connect(to: SocketAddr, vanished: Vanished) -> io::Result<Self> {
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
@@ -90,7 +90,7 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Returns how connecting ended, once the socket is writable.
+    /// Returns the outcome of connecting, once the socket is writable.
     pub fn connected(&self) -> io::Result<()> {
         self.0.take_error()?.map_or(Ok(()), Err)
     }
@@ -104,7 +104,7 @@ impl Socket {
             return unless_blocked(octets(sent));
         }
         let mut message = empty_message();
-        // The kernel only reads what a message to send names.
+        // The kernel only reads the pieces of a message to send.
         message.msg_iov = pieces.as_ptr().cast_mut().cast();
         message.msg_iovlen = pieces.len();
         // SAFETY: `message` and the pieces it names (IoSlice is an iovec, by its documentation) are
@@ -118,10 +118,12 @@ impl Socket {
         unless_blocked((&self.0).read(bytes))
     }
 
-    /// Receives `length` octets straight into `sink` from `offset`, and what follows them into
-    /// `behind`. Returns the octets received, of both together, as [`Self::receive`] does.
+    /// Receives `length` octets straight into `sink` from `offset`, and the octets behind them into `behind`. Returns
+    /// the number of octets received, of both together, as [`Self::receive`] does.
     ///
-    /// Fails with `InvalidInput` if the range is not inside the sink.
+    /// # Errors
+    ///
+    /// `InvalidInput` if the range is not inside the sink.
     pub fn receive_into(
         &self,
         sink: &mut Sink,
@@ -173,13 +175,13 @@ impl Socket {
         u32::try_from(size).map_err(|_| ErrorKind::InvalidData.into())
     }
 
-    /// Returns which user the other end of this connection belongs to, as the kernel knows.
+    /// Returns the user that the other end of this connection belongs to, if the kernel knows.
     pub fn peer_user(&self) -> PeerUser {
         let ends = self.0.local_addr().and_then(|local| Ok((local, self.0.peer_addr()?)));
         let Ok((local, peer)) = ends else { return PeerUser::Unknown };
         let found = sock_diag::tcp_owner(peer, local);
-        // The four-tuple stays ours for as long as our end is established, and so a socket found by it
-        // before this look at the state is our peer's and not that of a later connection.
+        // The four-tuple stays ours for as long as our end is established. So if it still is, the socket found above is
+        // our peer's and not that of a later connection.
         if !self.is_established() {
             return PeerUser::Unknown;
         }
@@ -210,10 +212,10 @@ impl Socket {
         check(result).is_ok() && length == 1 && unsafe { state.assume_init() } == ESTABLISHED
     }
 
-    /// Picks the congestion control of a path that does not leave this machine; leaves the
-    /// operator's choice to every other.
+    /// Chooses the congestion control of a path that does not leave this machine; every other path keeps the operator's
+    /// choice.
     ///
-    /// Nothing congests such a path, and what paces its segments all the same, as BBR does, makes the
+    /// Nothing congests a local path, and an algorithm that paces its segments all the same, as BBR does, makes the
     /// receiver wait for timers.
     fn suit_path_to(&self, peer: IpAddr) {
         let peer = peer.to_canonical();
@@ -221,17 +223,17 @@ impl Socket {
         if !peer.is_loopback() && !self.0.local_addr().is_ok_and(stays) {
             return;
         }
-        // What the system then refuses works as it is, only slower.
+        // If the system refuses, the connection works, only more slowly.
         let _ = sockopt::set_tcp_congestion(&self.0, UNPACED);
     }
 
-    /// Says that we send no more. The peer reads to the end of what was sent.
+    /// Closes our direction. The peer reads to the end of the stream.
     pub fn shutdown_write(&self) {
         // The only failure is a connection that is gone already.
         let _ = self.0.shutdown(Shutdown::Write);
     }
 
-    /// Ends both directions, for whoever else waits on this socket.
+    /// Closes both directions, which wakes everything that waits on this socket.
     pub fn shutdown(&self) {
         let _ = self.0.shutdown(Shutdown::Both);
     }
@@ -244,23 +246,23 @@ impl Socket {
 
 /// When the system ends a TCP connection whose peer has vanished without closing it.
 ///
-/// Without this the system keeps an idle connection to a machine that lost its power for ever. A peer that
-/// is there and takes no octets is another matter: it is up to whoever has the connection.
+/// Without this the system keeps an idle connection to a machine that lost its power for ever. It does not cover a peer
+/// that is there and takes no octets: the owner of the connection handles that.
 #[derive(Clone, Copy, Debug)]
 pub struct Vanished {
-    /// Milliseconds that octets may be unacknowledged, or that the peer may have no room for them; 0: as
-    /// many as the system chooses.
+    /// Milliseconds that octets may be unacknowledged, or that the peer may have no room for them; 0: the system's
+    /// choice.
     user_timeout: u32,
 }
 
 impl Vanished {
     /// Has the system end connections whose peer answers no keepalive probe for about a minute. A peer that
-    /// acknowledges nothing that was sent, or has no room, has as long, but never less than twice `progress`,
+    /// acknowledges none of the octets sent, or has no room, has the same time, but never less than twice `progress`,
     /// the time that peers have to make any progress; if that is `None`, the system's own limit holds.
     pub fn after(progress: Option<Duration>) -> Self {
         let user_timeout = progress.map_or(0, |progress| {
             let doubled = progress.saturating_mul(2).as_millis();
-            // The system takes it as a signed number.
+            // The system takes the value as a signed number.
             let doubled =
                 u32::try_from(doubled).map_or(LONGEST_MILLIS, |it| it.min(LONGEST_MILLIS));
             doubled.max(UNACKNOWLEDGED_MIN_MILLIS)
@@ -277,24 +279,24 @@ impl Vanished {
     }
 }
 
-/// The longest user timeout there is, in milliseconds.
+/// The longest possible user timeout, in milliseconds.
 const LONGEST_MILLIS: u32 = i32::MAX.cast_unsigned();
-/// Silence after which the system asks whether the peer is still there.
+/// The silence after which the system sends a keepalive probe.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
-/// Time between two such questions.
+/// The time between two probes.
 const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
-/// Questions without an answer after which the connection ends.
+/// The number of unanswered probes after which the connection ends.
 const KEEPALIVE_PROBES: u32 = 3;
-/// The least milliseconds that octets may be on their way without being acknowledged. The system applies the
-/// limit to keepalive probes, too, in place of their number, so it is as long as all of them take.
+/// The shortest time that octets may be unacknowledged, in milliseconds. The system applies the limit to keepalive
+/// probes, too, in place of their number, so it is as long as all of them take.
 const UNACKNOWLEDGED_MIN_MILLIS: u32 = 60_000;
 const _: () = assert!(
     KEEPALIVE_AFTER.as_millis() + KEEPALIVE_EVERY.as_millis() * KEEPALIVE_PROBES as u128
         == UNACKNOWLEDGED_MIN_MILLIS as u128
 );
 
-/// The congestion control every Linux has and lets everyone choose. It does not pace, and on a path
-/// that loses nothing its window only grows.
+/// A congestion control that every Linux has and every user may choose. It does not pace, and on a path that loses
+/// nothing its window only grows.
 const UNPACED: &str = "reno";
 
 fn empty_message() -> libc::msghdr {
@@ -379,7 +381,7 @@ mod tests {
     fn a_peer_on_this_machine_is_known_by_the_owner_of_its_socket() {
         let (active, passive) = pair();
         assert_eq!(passive.peer_user(), PeerUser::Local(super::super::unix::user()));
-        // Whoever has closed its end could have been anybody: the kernel says uid 0 of it.
+        // The end has been closed and could have been any user's: the kernel reports uid 0 for it.
         drop(active);
         assert_eq!(passive.peer_user(), PeerUser::Unknown);
     }

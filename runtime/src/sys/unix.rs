@@ -1,7 +1,7 @@
 //! Abstract Unix sockets that never block and pass descriptors.
 //!
-//! An abstract name lives as long as its socket: nothing is left on a disk. Anybody in the same network
-//! namespace can take or reach one, so both ends ask the system who the other is.
+//! An abstract name lives as long as its socket: nothing is left on a disk. Any process in the same network namespace
+//! can take or reach one, so both ends ask the system for the user of the other.
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read as _};
 use std::mem::MaybeUninit;
@@ -71,8 +71,11 @@ impl Stream {
         }
     }
 
-    /// Sends `bytes`, all or none, and copies of `fds` with them. Fails with `WouldBlock` if there is
-    /// no room.
+    /// Sends `bytes`, all or none, and copies of `fds` with them.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room.
     ///
     /// # Panics
     ///
@@ -87,14 +90,16 @@ impl Stream {
         }
         let pieces = [IoSlice::new(bytes)];
         let sent = net::sendmsg(&self.0, &pieces, &mut control, SendFlags::NOSIGNAL)?;
-        // A stream takes a short message whole or not at all, but does not promise it.
+        // A stream takes a short message whole or not at all, but this is not guaranteed.
         if sent == bytes.len() { Ok(()) } else { Err(ErrorKind::WriteZero.into()) }
     }
 
-    /// Receives octets and appends the descriptors that came with them to `fds`; `Some(0)` is the end,
+    /// Receives octets and appends the descriptors that came with them to `fds`; `Some(0)` is the end of the stream,
     /// `None` that nothing waits.
     ///
-    /// Fails with `InvalidData` if more than [`FDS_MAX`] descriptors came at once.
+    /// # Errors
+    ///
+    /// `InvalidData` if more than [`FDS_MAX`] descriptors came at once.
     pub fn receive(&self, bytes: &mut [u8], fds: &mut Vec<OwnedFd>) -> io::Result<Option<usize>> {
         let mut room = [MaybeUninit::uninit(); CONTROL_MAX];
         let mut control = RecvAncillaryBuffer::new(&mut room);
@@ -116,8 +121,8 @@ impl Stream {
         Ok(Some(received.bytes))
     }
 
-    /// Forgets the octets that wait; returns whether the other end can still send. One that sent very
-    /// many counts as one that cannot.
+    /// Discards the octets that wait; returns whether the other end can still send. An end that sent very many octets
+    /// counts as one that cannot.
     pub fn discard(&self) -> bool {
         let mut octets = [0; 256];
         for _ in 0..DISCARDS_MAX {
@@ -131,21 +136,22 @@ impl Stream {
         false
     }
 
-    /// Tells the other end, once it has read what was sent, that this is all; and everybody who waits.
+    /// Closes both directions: the other end reads to the end of the stream, and everything that waits on the socket
+    /// wakes.
     pub fn shutdown(&self) {
         // The only failure is a connection that is gone already.
         let _ = self.0.shutdown(Shutdown::Both);
     }
 
-    /// Returns as whom the other end ran when it connected, or listened.
+    /// Returns the user and process of the other end at the time it connected, or listened.
     pub fn peer(&self) -> io::Result<Peer> {
         let credentials: libc::ucred = self.option(libc::SO_PEERCRED)?;
         Ok(Peer { user: credentials.uid, process: credentials.pid })
     }
 
-    /// Returns what tells when the process at the other end is gone.
+    /// Returns a value that tells when the process at the other end is gone.
     pub fn peer_process(&self) -> io::Result<Process> {
-        // Since Linux 6.5; it cannot name another process that has the number now.
+        // Since Linux 6.5. The descriptor cannot name a later process with the same number.
         if let Ok(fd) = self.option::<libc::c_int>(SO_PEERPIDFD) {
             // SAFETY: the option makes a descriptor for us, and nobody else has it.
             return Ok(Process(unsafe { OwnedFd::from_raw_fd(fd) }));
@@ -174,18 +180,18 @@ impl Stream {
     }
 }
 
-/// Who is at the other end.
+/// The user and the process of the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The effective user.
     pub user: u32,
-    /// The process number, which another process may have by now.
+    /// The process number, which may belong to another process by now.
     pub process: i32,
 }
 
 impl Peer {
-    /// Returns whether a process of `user` admits this peer: it is the same user, or root. Both ends of a
-    /// connection ask this of each other, so that only processes of equal users share memory.
+    /// Returns whether a process of `user` admits this peer: it is the same user, or root. Both ends of a connection
+    /// ask this of each other, so that only processes of equal users share memory.
     pub const fn may_share_with(self, user: u32) -> bool {
         self.user == user || self.user == 0
     }
@@ -196,7 +202,7 @@ pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// A process, whatever becomes of its number.
+/// A process, identified even after its number is used again.
 #[derive(Debug)]
 pub struct Process(OwnedFd);
 
@@ -207,10 +213,10 @@ impl Process {
     }
 }
 
-/// Descriptors that come or go with one message.
+/// The most descriptors in one message.
 pub const FDS_MAX: usize = 4;
 
-/// Octets of a control message of so many.
+/// Octets of a control message with [`FDS_MAX`] descriptors.
 const CONTROL_MAX: usize = rustix::cmsg_space!(ScmRights(FDS_MAX));
 
 /// Returns whether `fd` can be read, or its connection accepted, without waiting.

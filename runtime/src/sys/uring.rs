@@ -2,19 +2,18 @@
 //!
 //! # Normal operation
 //!
-//! Requests are queued and reach the kernel at the next [`Ring::enter`] or [`Ring::wait`]. With
-//! `DEFER_TASKRUN` nothing happens on our behalf outside those two calls, so between them nobody else
-//! takes octets off a socket. [`Ring::wants_enter`] costs no system call.
+//! Requests are queued and reach the kernel at the next [`Ring::enter`] or [`Ring::wait`]. With `DEFER_TASKRUN` the
+//! kernel works for us only inside those two calls, so between them it takes no octets off a socket.
+//! [`Ring::wants_enter`] costs no system call.
 //!
 //! # Memory ownership
 //!
-//! The kernel writes only into the ring's own receive buffers, all of the same size. One it has
-//! filled comes out as a [`Filled`], which is the right to read it; giving it back hands it to the
-//! kernel again.
+//! The kernel writes only into the ring's own receive buffers, all of the same size. A filled buffer comes out as a
+//! [`Filled`], which is the right to read it; giving it back hands it to the kernel again.
 //!
 //! # Limits
 //!
-//! When all buffers are filled a receive ends with [`Outcome::Starved`], and is to be started again.
+//! When all buffers are filled, a receive ends with [`Outcome::Starved`], and has to be started again.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fmt;
@@ -27,31 +26,31 @@ use std::time::Duration;
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
-/// Something that came out of the ring.
+/// An event of a request.
 #[derive(Debug)]
 pub struct Event {
     /// The name of the request.
     pub token: u64,
-    /// The request goes on; there will be more events of it.
+    /// The request continues; there will be more events of it.
     pub more: bool,
-    /// What happened.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
-/// How a request went.
+/// The outcome of a request.
 #[derive(Debug)]
 pub enum Outcome {
     /// Octets arrived.
     Received(Filled),
     /// The stream has ended.
     Ended,
-    /// What was waited for happened.
+    /// The socket is ready, as the request asked.
     Ready,
     /// No receive buffer was free.
     Starved,
     /// The request was canceled.
     Canceled,
-    /// The system said no.
+    /// The system reported an error.
     Failed(io::Error),
 }
 
@@ -63,12 +62,12 @@ pub struct Filled {
     length: usize,
 }
 
-/// Why there is no ring here.
+/// The reason that there is no ring here.
 #[derive(Debug)]
 pub struct Unavailable {
     /// The step that failed.
     pub step: &'static str,
-    /// What the system said.
+    /// The system's error.
     pub error: io::Error,
 }
 
@@ -98,9 +97,9 @@ impl Ring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .dontfork()
-            // A receive completes many times; the kernel wants at least `entries`.
+            // A receive completes many times; the kernel requires at least `entries`.
             .setup_cqsize(entries.saturating_mul(4));
-        // Saves an indirection, and is younger than the rest (Linux 6.6).
+        // This saves an indirection, and needs Linux 6.6.
         let ring = match builder.clone().setup_no_sqarray().build(entries) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => builder.build(entries),
             result => result,
@@ -125,7 +124,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Receives from `fd` whenever something arrives, until the event without `more`.
+    /// Receives from `fd` whenever octets arrive, until an event without `more`.
     pub fn receive(&mut self, fd: RawFd, token: u64) -> io::Result<()> {
         self.push(&opcode::RecvMulti::new(Fd(fd), GROUP).build().user_data(token))
     }
@@ -173,7 +172,7 @@ impl Ring {
         forgive(result)
     }
 
-    /// As [`Self::enter`], and waits until there is an event, at most `limit` (`None`: without limit).
+    /// Like [`Self::enter`], but waits until there is an event, at most `limit` (`None`: without limit).
     pub fn wait(&mut self, limit: Option<Duration>) -> io::Result<()> {
         self.entered += 1;
         let limit = limit.map(Timespec::from);
@@ -189,7 +188,7 @@ impl Ring {
         loop {
             let entry = self.ring.completion().next()?;
             if entry.user_data() == TOKEN_NONE {
-                // The outcome of a cancel says nothing its target's does not.
+                // The outcome of a cancel adds nothing to that of its target.
                 continue;
             }
             let outcome = self.outcome(&entry);
@@ -201,7 +200,7 @@ impl Ring {
         }
     }
 
-    /// Returns what `filled` holds.
+    /// Returns the octets in `filled`.
     pub fn bytes(&self, filled: &Filled) -> &[u8] {
         self.buffers.bytes(filled)
     }
@@ -242,7 +241,7 @@ impl Ring {
             if length > 0 {
                 return Outcome::Received(Filled { index, length });
             }
-            // A buffer chosen for nothing: the stream ended, or the receive failed.
+            // A buffer was chosen and not filled: the stream ended, or the receive failed.
             self.buffers.give(index);
         }
         match -result {
@@ -257,8 +256,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Closing a ring cancels its requests, but not before it returns. Buffers may go only once
-        // no receive is left that could fill them.
+        // Closing a ring cancels its requests, but may return before that is done. Buffers may be freed only once no
+        // receive is left that could fill them.
         let all = self.ring.submitter().register_sync_cancel(None, CancelBuilder::any());
         let none_left = all.or_else(|e| match e.kind() {
             io::ErrorKind::NotFound => Ok(()),
@@ -276,15 +275,15 @@ impl fmt::Debug for Ring {
     }
 }
 
-/// The receive buffers, and the ring of entries through which the kernel is given them.
+/// The receive buffers, and the ring of entries that gives them to the kernel.
 struct Buffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     count: u16,
     length: usize,
-    /// Entries ever given, wrapping: the tail the kernel reads.
+    /// The number of entries ever given, wrapping: the tail that the kernel reads.
     given: u16,
-    /// The kernel is known to be done with the memory; without that it is leaked.
+    /// The kernel is known to be done with the memory; otherwise the memory is leaked.
     freed_on_drop: bool,
 }
 
@@ -359,7 +358,7 @@ fn allocate(layout: Layout) -> NonNull<u8> {
     NonNull::new(memory).unwrap_or_else(|| handle_alloc_error(layout))
 }
 
-/// An enter that ended early, or found the completion queue full, is to be repeated later.
+/// Ignores the error of an enter that ended early, or found the completion queue full: it will be repeated.
 fn forgive(result: io::Result<usize>) -> io::Result<()> {
     match result {
         Ok(_) => Ok(()),
@@ -370,8 +369,8 @@ fn forgive(result: io::Result<usize>) -> io::Result<()> {
     }
 }
 
-/// The one group of receive buffers.
+/// The only group of receive buffers.
 const GROUP: u16 = 0;
-/// The name of requests whose outcome nobody asks for.
+/// The token of requests whose outcome is ignored.
 const TOKEN_NONE: u64 = u64::MAX;
 const PAGE: usize = 4096;

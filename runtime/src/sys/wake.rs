@@ -25,13 +25,13 @@ impl Waker {
         let _ = (&*self.0).write(&1_u64.to_ne_bytes());
     }
 
-    /// Forgets wake-ups signaled so far.
+    /// Clears wake-ups signaled so far.
     pub fn clear(&self) {
-        // The only failure is an empty counter: nothing to forget.
+        // The only failure is an empty counter: there is nothing to clear.
         let _ = (&*self.0).read(&mut [0; 8]);
     }
 
-    /// Returns the descriptor that becomes readable when the core is to wake.
+    /// Returns the descriptor that becomes readable when the core has to wake.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
@@ -40,7 +40,7 @@ impl Waker {
 /// Sleeps until `waker` is signaled, at most `limit`.
 pub fn wait(waker: &Waker, limit: Duration) {
     let mut watched = [PollFd::new(&*waker.0, PollFlags::IN)];
-    // A time beyond what the system counts is for ever.
+    // A time beyond the system's range means no limit.
     let limit = Timespec::try_from(limit).ok();
     if poll(&mut watched, limit.as_ref()).is_ok_and(|ready| ready > 0) {
         waker.clear();

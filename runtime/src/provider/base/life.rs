@@ -7,59 +7,59 @@
 //!
 //! # Recovery
 //!
-//! None: a connection that fails ends. An end over a stream first says why, and reads what its peer still sends
+//! None: a connection that fails ends. An end over a stream first sends the reason, and reads until its peer closes
 //! (`Terminating`, `Lingering`). An end over shared memory waits for a peer that is copying (`Quarantined`).
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The way to the peer is not there yet.
+    /// The transport below is being connected.
     Connecting,
-    /// Our question is out.
+    /// Our request has been sent.
     Requesting,
-    /// A peer's question is to come.
+    /// The peer's request has not arrived.
     Awaiting,
-    /// It came; the application is to answer.
+    /// The peer's request has arrived, and the application has not answered.
     Asked,
     /// Messages flow.
     Open,
-    /// We close, once what was posted has left.
+    /// We close, once posted requests have left.
     Draining,
-    /// We close, once the peer has been told why.
+    /// We close, once the peer has been sent the reason.
     Terminating,
-    /// We have closed and read to the end.
+    /// We have closed, and read until the peer closes.
     Lingering,
-    /// It ended while the peer was copying.
+    /// The connection ended while the peer was copying.
     Quarantined,
-    /// Nothing is left but the slot.
+    /// The connection is over; only its slot is left.
     Closed,
 }
 
-/// What happens to a connection.
+/// An event in the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// There is a way to the peer.
+    /// The transport below is connected.
     Connected,
-    /// The peer's question is complete.
+    /// The peer's request is complete.
     Requested,
-    /// Both ends said yes.
+    /// Both ends accepted.
     Agreed,
-    /// We said no.
+    /// The application rejected the peer.
     Rejected,
-    /// The application closes.
+    /// The application closes the connection.
     Close,
-    /// The peer broke a rule we tell it about.
+    /// The peer broke a rule, and is to be told which.
     Faulted,
-    /// What was to leave first has left.
+    /// Everything that had to leave has left.
     Drained,
-    /// It is over, but for a peer that is copying.
+    /// The connection ended, and the peer is still copying.
     Held,
-    /// It is over, for whatever reason.
+    /// The connection ended, for whatever reason.
     Ended,
 }
 
 impl State {
-    /// Moves on, if the table knows the step from here.
+    /// Takes the step, if the table has it for this state. Returns whether it had.
     pub(crate) fn step(&mut self, step: Step) -> bool {
         let next = self.on(step);
         *self = next.unwrap_or(*self);

@@ -1,11 +1,11 @@
-//! Where a provider in software listens, and which of those who came has yet to say what it wants.
+//! The listeners of a provider in software, and the peers that have not sent their requests.
 
 use std::collections::VecDeque;
 use std::io;
 
 use haulage_proto::verbs::QpNum;
 
-/// Names a listener of a provider in software.
+/// The name of a listener of a provider in software.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub(crate) u16);
 
@@ -21,7 +21,7 @@ pub(crate) struct Listeners<L> {
 struct Listening<L> {
     /// `None` once we stopped listening.
     listener: Option<L>,
-    /// It may have peers that nobody will tell of: there was no room for them.
+    /// Peers may be waiting that no readiness event will announce: there was no room for them.
     paused: bool,
 }
 
@@ -32,10 +32,9 @@ impl<L> Listeners<L> {
     }
 
     /// Returns the name that the next listener gets.
-    ///
     /// # Errors
     ///
-    /// There are no more names.
+    /// No names are left.
     pub(crate) fn next(&self) -> io::Result<ListenerId> {
         let next = u16::try_from(self.all.len());
         next.map(ListenerId).map_err(|_| io::ErrorKind::QuotaExceeded.into())
@@ -46,7 +45,7 @@ impl<L> Listeners<L> {
         self.all.push(Listening { listener: Some(listener), paused: false });
     }
 
-    /// Takes out a listener, whose name is never used again.
+    /// Removes a listener. Its name is never used again.
     pub(crate) fn close(&mut self, name: ListenerId) -> Option<L> {
         self.all.get_mut(usize::from(name.0))?.listener.take()
     }
@@ -56,7 +55,7 @@ impl<L> Listeners<L> {
         self.all.get(usize::from(name.0))?.listener.as_ref()
     }
 
-    /// Returns whether anybody may come.
+    /// Returns whether any listener is open.
     pub(crate) fn is_any_open(&self) -> bool {
         self.all.iter().any(|own| own.listener.is_some())
     }
@@ -66,18 +65,19 @@ impl<L> Listeners<L> {
         self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = true);
     }
 
-    /// Notes that news of a listener's peers will come.
+    /// Notes that readiness events will announce the next peers of a listener.
     pub(crate) fn resume(&mut self, name: ListenerId) {
         self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = false);
     }
 
-    /// Returns the next listener from `from` on whose peers wait for room.
+    /// Returns the next listener, from `from` on, whose peers wait for room.
     pub(crate) fn paused(&self, from: u16) -> Option<ListenerId> {
         let all = (0_u16..).zip(&self.all).skip(usize::from(from));
         all.into_iter().find(|(_, own)| own.paused).map(|(name, _)| ListenerId(name))
     }
 
-    /// Takes note of a connection that is to say what it wants, one of `in_use` that have a slot.
+    /// Notes a connection whose request has not arrived. `in_use` is the number of slots in use: the list is never
+    /// longer.
     pub(crate) fn await_question(&mut self, qp: QpNum, in_use: usize) {
         self.awaiting.push_back(qp);
         while self.awaiting.len() > in_use {
@@ -85,7 +85,7 @@ impl<L> Listeners<L> {
         }
     }
 
-    /// Takes the connection of which was longest taken note; it may have said what it wants since.
+    /// Takes the connection that was noted first; its request may have arrived since.
     pub(crate) fn longest_awaited(&mut self) -> Option<QpNum> {
         self.awaiting.pop_front()
     }

@@ -1,4 +1,4 @@
-//! What a Send or a Write carries while it waits in a send queue.
+//! The payload of a Send or a Write that waits in a send queue.
 
 use haulage_mr_pool::Source;
 
@@ -7,7 +7,7 @@ use haulage_mr_pool::Source;
 pub(crate) enum Payload {
     /// In memory that the application has leased.
     View(Source),
-    /// In a copy, so that the application could have its memory back.
+    /// In a copy, so that the application can reuse its memory.
     Copied(Vec<u8>),
 }
 

@@ -1,17 +1,17 @@
-//! Deadlines of connections whose peer makes no progress with what waits for it.
+//! Deadlines of connections whose peers make no progress with work that waits for them.
 //!
 //! # Normal operation
 //!
-//! A provider puts a connection on its [`Watches`] when something begins to wait for the peer, and checks it
-//! four times in the time that the peer has. A check compares a mark of how far the peer has come with that
-//! of the check before ([`Progress`]). Progress itself costs nothing: nobody reads a clock when octets come.
+//! A provider puts a connection on its [`Watches`] when work begins to wait for the peer, and checks it four times in
+//! the time that the peer has. A check compares the peer's mark with that of the check before ([`Progress`]). Progress
+//! itself costs nothing: no clock is read when octets come.
 //!
 //! A check that comes late, because the core was busy or stopped, counts once, however late it is.
 //!
 //! # Limits
 //!
-//! A connection is at most once on the list, and leaves it at the first check that finds nothing waiting. One
-//! that ended stays on it until then.
+//! A connection is at most once on the list, and leaves it at the first check that finds nothing waiting. A connection
+//! that ended stays on the list until then.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -21,28 +21,28 @@ use haulage_proto::verbs::QpNum;
 
 use crate::provider::Stall;
 
-/// How far a peer has come with something: numbers of which some change when it makes progress.
+/// The peer's progress with one kind of work: numbers, at least one of which changes when it makes progress.
 pub(crate) type Mark = [u64; 3];
 
-/// How far a peer is now with each kind of work, `None` if nothing waits for it.
+/// The peer's progress with each kind of work; `None` if no such work waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    /// With RDMA Reads of ours.
+    /// With answering RDMA Reads of ours.
     pub(crate) read: Option<Mark>,
-    /// With taking what we send.
+    /// With taking our output.
     pub(crate) output: Option<Mark>,
     /// With a message that has begun.
     pub(crate) message: Option<Mark>,
-    /// The peer waits for us, so the clocks of Reads and of messages stand still: they keep what they have
-    /// counted, and a peer gains no time by sending more than there are Receives for.
+    /// The peer waits for us, so the clocks of Reads and of messages stand still: they keep their counts, and a peer
+    /// gains no time by sending more messages than there are Receives for.
     pub(crate) is_excused: bool,
 }
 
-/// How far the peer of one connection had come at the last check. Each kind of work has a clock of its own, so
-/// progress with one excuses no other.
+/// The progress of one connection's peer at the last check. Each kind of work has a clock of its own, so progress with
+/// one excuses no other.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
-    /// The connection is on the list of those that are checked.
+    /// The connection is on the list of those to be checked.
     watched: bool,
     read: Clock,
     output: Clock,
@@ -50,7 +50,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Has the connection `qp` checked, as something waits for its peer.
+    /// Puts the connection `qp` on the list of those to be checked, because work waits for its peer.
     #[inline]
     pub(crate) fn watch(&mut self, watches: &mut Watches, now: Instant, qp: QpNum) {
         if !self.watched {
@@ -58,14 +58,14 @@ impl Progress {
         }
     }
 
-    /// Returns whether the connection is on the list of those that are checked.
+    /// Returns whether the connection is on the list of those to be checked.
     #[inline]
     pub(crate) const fn is_watched(&self) -> bool {
         self.watched
     }
 
-    /// Checks a connection that has left the list. Returns with what its peer made no progress in all the time
-    /// it has. Where something waits for the peer still, the connection is to be watched again.
+    /// Checks a connection that has left the list. Returns the kind of work with which its peer made no progress in all
+    /// the time it has. If work still waits for the peer, the caller puts the connection on the list again.
     pub(crate) fn check(&mut self, marks: &Marks) -> Option<Stall> {
         self.watched = false;
         let listens = !marks.is_excused;
@@ -85,7 +85,7 @@ impl Marks {
     }
 }
 
-/// How far a peer had come at the last check with one kind of work, and how many checks found the same.
+/// The peer's mark at the last check of one kind of work, and how many checks found the same.
 #[derive(Debug, Default)]
 struct Clock {
     mark: Option<Mark>,
@@ -93,7 +93,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// Compares how far the peer is now with the check before. Returns whether it made no progress in all the
+    /// Compares the peer's mark with the one of the check before. Returns whether the peer made no progress in all the
     /// time it has.
     fn has_run_out(&mut self, mark: Option<Mark>) -> bool {
         if mark.is_none() || mark != self.mark {
@@ -110,13 +110,13 @@ impl Clock {
 pub(crate) struct Watches {
     /// The time a peer has, if it is limited.
     timeout: Option<Duration>,
-    /// When which connection is checked. All wait equally long, so the first is due first.
+    /// Each connection with the time of its check. All wait equally long, so the first is due first.
     due: VecDeque<(Instant, QpNum)>,
 }
 
 impl Watches {
-    /// Makes an empty list for peers that have this time to make some progress, with room for all of so many
-    /// `connections`: no turn allocates when many peers are slow.
+    /// Makes an empty list, for peers that have `timeout` to make some progress. Reserves room for `connections`
+    /// entries, so that no turn allocates when many peers are slow.
     pub(crate) fn new(timeout: Option<Duration>, connections: usize) -> Self {
         let room = timeout.map_or(0, |_| connections);
         Self { timeout, due: VecDeque::with_capacity(room) }
@@ -127,7 +127,7 @@ impl Watches {
         self.timeout
     }
 
-    /// Has a connection checked; returns whether it will be.
+    /// Puts a connection on the list; returns whether it will be checked, which is false without a timeout.
     pub(crate) fn add(&mut self, now: Instant, qp: QpNum) -> bool {
         let Some(timeout) = self.timeout else { return false };
         let interval = (timeout / u32::from(CHECKS)).max(INTERVAL_MIN);
@@ -135,7 +135,7 @@ impl Watches {
         true
     }
 
-    /// Takes the next connection to check.
+    /// Takes the next connection whose check is due.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<QpNum> {
         self.due.pop_front_if(|(at, _)| *at <= now).map(|(_, qp)| qp)
     }
@@ -146,8 +146,8 @@ impl Watches {
     }
 }
 
-/// Checks in the time that a peer has. The first check after something began to wait comes on top, so a
-/// peer is given up after between one and one and a quarter times what it has.
+/// Number of checks in the time that a peer has. The first check after work began to wait comes on top, so a peer is
+/// given up after between 1 and 1.25 times its time.
 const CHECKS: u8 = 4;
 
 /// The shortest time between two checks.

@@ -1,4 +1,4 @@
-//! What a provider in software has to report, in order.
+//! The events that a provider in software has to report, in order.
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// Reports an event that is not one of those below.
+    /// Reports an event for which there is no method of its own.
     pub(crate) fn push(&mut self, event: Event<ListenerId>) {
         self.events.push_back(event);
     }
@@ -35,7 +35,7 @@ impl Reports {
         self.completed(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
-    /// Reports that a connection is over.
+    /// Reports that a connection ended.
     pub(crate) fn disconnected(&mut self, qp: QpNum, reason: DisconnectReason) {
         self.push(Event::Disconnected { qp, reason });
     }
@@ -45,7 +45,7 @@ impl Reports {
         self.push(Event::Quiesced(Quiesced::new(qp)));
     }
 
-    /// Moves the oldest events into `events`, until those are `limit`.
+    /// Moves the oldest events into `events`, until that has `limit`.
     #[inline]
     pub(crate) fn take(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         if !self.events.is_empty() {

@@ -1,4 +1,4 @@
-//! A table of connections: a dense slot each, and the generation of its use.
+//! A table of connections: one dense slot for each, with a generation that tells successive uses apart.
 
 use haulage_proto::verbs::QpNum;
 
@@ -22,13 +22,13 @@ impl<T> Slots<T> {
     ///
     /// # Panics
     ///
-    /// If it could not number its slots.
+    /// If `slots_max` exceeds 65,536.
     pub(crate) fn new(slots_max: usize) -> Self {
         assert!(slots_max <= 1 << 16, "a slot number has 16 bits");
         Self { slots: Vec::new(), free: Vec::new(), slots_max, in_use: 0 }
     }
 
-    /// Puts a value into a free slot.
+    /// Puts a value into a free slot; `None` if all are in use.
     pub(crate) fn insert(&mut self, make: impl FnOnce(QpNum) -> T) -> Option<QpNum> {
         if self.is_full() {
             return None;
@@ -59,7 +59,7 @@ impl<T> Slots<T> {
         slot.value.as_deref_mut()
     }
 
-    /// Frees a slot and returns what was in it.
+    /// Frees a slot and returns its value.
     pub(crate) fn remove(&mut self, qp: QpNum) -> Option<Box<T>> {
         let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
         let value = slot.value.take()?;
@@ -81,7 +81,7 @@ impl<T> Slots<T> {
         self.in_use
     }
 
-    /// Finds a value, to look at it only.
+    /// Finds a value, for reading only.
     pub(crate) fn peek(&self, qp: QpNum) -> Option<&T> {
         let slot = self.slots.get(qp.slot())?;
         slot.value.as_deref().filter(|_| slot.generation == qp.generation())

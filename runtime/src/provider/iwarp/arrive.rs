@@ -1,7 +1,7 @@
-//! What arrives on an open connection, and where it goes.
+//! Arrivals on an open connection, and the places they go to.
 //!
-//! Payload is copied to its place, or, when much of it is to come, received there by the system call itself.
-//! Nothing is acted upon before its FPDU has ended with a right CRC.
+//! Payload is copied to its place, or, when much of it is to come, received there by the system call itself. No message
+//! is acted upon before its FPDU has ended with a right CRC.
 
 use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
@@ -42,7 +42,7 @@ impl Connection {
             Target::None => None,
         };
         let Some((sink, at, length)) = place else {
-            // Checked when the header came; only an invalidation in between can have changed it.
+            // The header was checked when it came; only an invalidation since can have changed the result.
             nic.scratch = scratch;
             let refused = self.receiver.refuse(Fault::TaggedStag);
             if let Err(fault) = refused {
@@ -50,7 +50,7 @@ impl Connection {
             }
             return (Ok(None), 0);
         };
-        // The part of a Receive may end before the payload does; then nothing lies behind it.
+        // This part of a Receive may end before the payload does; then nothing is read behind it.
         let whole = length == self.receiver.payload_remaining();
         let behind = if whole { behind } else { &mut [] };
         let wanted = length + behind.len();
@@ -72,8 +72,8 @@ impl Connection {
         (result, wanted)
     }
 
-    /// Acts upon octets until all are used, a Receive is missing, or the connection has had its turn of
-    /// this poll. Returns how many were used.
+    /// Handles octets until all are used, a Receive is missing, or the connection's turn of this poll is over. Returns
+    /// how many were used.
     pub(super) fn feed(&mut self, nic: &mut Nic, octets: &[u8]) -> usize {
         self.turn.begin(nic.polls);
         let (mut rest, before) = (octets, self.turn.fpdus);
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// Acts upon FPDUs of which nothing is missing, as long as there is nothing odd about them.
+    /// Handles FPDUs that are whole and ordinary, as long as there are any.
     #[inline]
     fn feed_whole(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
         if !self.is_at_ease() {
@@ -176,19 +176,20 @@ impl Connection {
         let octets = payload.len() as u64;
         nic.counters.bytes_copied += octets;
         nic.counters.tagged_received += octets;
-        // Ours, and the system's out of the network.
+        // One copy is ours, one the system's out of the network.
         nic.counters.tagged_copied += 2 * octets;
         self.tagged = self.tagged.saturating_add(payload.len());
         true
     }
 
-    /// Judges a Write whose last segment has been placed.
+    /// Decides whether the next tagged message is expected to be long, once the last segment of a Write has been
+    /// placed.
     #[inline]
     pub(super) fn on_write_ended(&mut self) {
         self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
     }
 
-    /// Puts a message into the next Receive; false if that cannot be, and then nothing has happened.
+    /// Puts a message into the next Receive; false if it cannot, and then nothing has happened.
     #[inline]
     fn deliver_whole(&mut self, nic: &mut Nic, payload: &[u8], invalidate: Option<Handle>) -> bool {
         if self.receive.is_some() {
@@ -247,7 +248,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Checks the header of the Send that waited, against the Receive it got.
+    /// Checks the length of the Send that waited against the Receive it got.
     pub(super) fn check_receive_length(&mut self, nic: &mut Nic) -> bool {
         if self.receive_fits() {
             return true;
@@ -305,7 +306,7 @@ impl Connection {
         }
     }
 
-    /// Acts upon an FPDU that is whole and right.
+    /// Handles an FPDU that is whole and has a right CRC.
     fn on_end(&mut self, nic: &mut Nic, delivery: Delivery) -> Result<(), Fault> {
         let rtr = self.rtr.take();
         self.heard();
@@ -339,7 +340,7 @@ impl Connection {
                 self.unsettle(nic);
             }
             Delivery::ReadRequest(request) => {
-                // The one that opens the stream needs no grant (RFC 6581 section 4.3).
+                // A Read that opens the stream needs no grant (RFC 6581 section 4.3).
                 let granted = if rtr == Some(Rtr::Read) { self.ird.max(1) } else { self.ird };
                 return self.on_read_request(nic, request, granted);
             }
@@ -355,7 +356,7 @@ impl Connection {
         invalidated: Option<Handle>,
     ) -> Result<(), Fault> {
         if let Some(handle) = invalidated {
-            // A peer that still reads the memory cannot retire it: its Read would find it gone.
+            // A peer whose Read is being answered cannot retire the memory: the Read would not find it.
             let is_read = self.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
             if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
                 return Err(Fault::CannotInvalidate);
@@ -423,13 +424,13 @@ impl Connection {
     }
 }
 
-/// Returns the octets a Receive takes.
+/// Returns the octets that a Receive holds.
 fn capacity(receive: &Receive) -> usize {
     receive.sinks().map(Sink::len).sum()
 }
 
-/// Returns the sink that octet `at` of a Receive is in, where in it, and how many of `length` octets
-/// from there it takes.
+/// Returns the sink that holds octet `at` of a Receive, the offset in it, and how many of `length` octets from there
+/// fit into it.
 fn part(receive: &mut Receive, mut at: usize, length: usize) -> Option<(&mut Sink, usize, usize)> {
     for sink in receive.sinks_mut() {
         if at < sink.len() {

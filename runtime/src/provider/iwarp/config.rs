@@ -1,4 +1,4 @@
-//! What an `iwarp` provider is to be like.
+//! Configuration of an `iwarp` provider.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,46 +8,46 @@ use crate::sys::uring::Unavailable;
 /// Limits and choices of an `iwarp` provider.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How it waits for sockets.
+    /// The way sockets are waited for.
     pub backend: Backend,
     /// When MPA CRCs are asked for.
     pub crc: Crc,
-    /// Connect by revision 2 of MPA, which negotiates Reads. Without it revision 1 is used, for peers
-    /// that know no other; what connects to us decides itself.
+    /// Connect by revision 2 of MPA, which negotiates Reads. If false, connect by revision 1, for peers that know no
+    /// other. A peer that connects to us chooses its own revision.
     pub enhanced: bool,
-    /// Offer the peer-to-peer model when connecting, so that the passive end may send first, and at
-    /// once: without it, that has to wait for our first message, or for a nudge.
+    /// Offer the peer-to-peer model when connecting, so that the passive end may send first, and at once: without it,
+    /// that end has to wait for our first message, or for a keepalive (`iwarp/nudge.rs`).
     ///
-    /// Not to Linux siw, which is not robust against a connection that ends before it has read the
-    /// indication that opens the stream. Requesters send first anyway.
+    /// Leave it off for Linux siw, which is not robust against a connection that ends before it has read the indication
+    /// that opens the stream. Requesters send first anyway.
     pub ready_to_receive: bool,
-    /// Connections at once, those being set up and those closing included; at most 65,536.
+    /// Connections at once, including those being set up and those closing; at most 65,536.
     pub connections_max: usize,
-    /// Work requests one send queue holds.
+    /// Work requests that one send queue holds.
     pub send_queue_max: usize,
-    /// Receives the shared queue holds.
+    /// Receives that the shared queue holds.
     pub receive_queue_max: usize,
-    /// Registrations at once, the sinks of outstanding Reads included.
+    /// Registrations at once, including the sinks of outstanding Reads.
     pub registrations_max: usize,
-    /// RDMA Reads a connection may have outstanding.
+    /// RDMA Reads that a connection may have outstanding.
     pub ord_max: u32,
-    /// RDMA Reads a connection may serve at once.
+    /// RDMA Reads that a connection may serve at once.
     pub ird_max: u32,
     /// Receive buffers shared by all connections, a power of two; io_uring only.
     pub receive_buffers: u16,
-    /// Octets of each, and of the one a connection is read into directly.
+    /// Octets of each receive buffer, and of the buffer that hot connections are read into.
     pub receive_buffer_bytes: u32,
-    /// How long a peer may take for its part of connection setup.
+    /// The time a peer has for its part of connection setup.
     pub handshake_timeout: Duration,
-    /// How long closing may take to send what was posted, and then to read what the peer still sends.
+    /// The time that closing may take to send posted requests, and then to read until the peer has closed.
     pub close_timeout: Duration,
-    /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without
-    /// any progress before its connection ends; `None`: for ever.
+    /// The time a peer may leave an RDMA Read unanswered, output untaken or a message incomplete, without any progress,
+    /// before its connection ends; `None`: no limit.
     ///
-    /// The system ends the connection of a peer that acknowledges nothing after twice as long, and after a
-    /// minute at the earliest; with `None` after the time that it has for all connections.
+    /// The system ends the connection of a peer that acknowledges nothing after twice this time, and after a minute at
+    /// the earliest; with `None`, after the system's own time for all connections.
     pub progress_timeout: Option<Duration>,
-    /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
+    /// Makes handles and offsets repeatable, for tests. They are secrets: leave it `None` elsewhere.
     pub seed: Option<u64>,
 }
 
@@ -74,38 +74,38 @@ impl Default for Config {
     }
 }
 
-/// How a provider waits for sockets.
+/// The way a provider waits for sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// io_uring, or plain sockets where it is not to be had.
+    /// io_uring, or plain sockets where it is not available.
     #[default]
     Auto,
-    /// io_uring or nothing.
+    /// io_uring; without it, no provider.
     Uring,
     /// Plain non-blocking sockets and epoll.
     Sockets,
 }
 
-/// When we ask for MPA CRCs. They are in force if either end asks (RFC 5044 section 7.1.1).
+/// When we ask for MPA CRCs. CRCs are in force if either end asks (RFC 5044 section 7.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crc {
-    /// Never of our own accord.
+    /// Only if the peer asks.
     IfAsked,
-    /// When we connect; a peer that connects to us decides itself.
+    /// When we connect. A peer that connects to us decides itself.
     #[default]
     Connecting,
     /// Always.
     Always,
 }
 
-/// The backend in use, and why it is not the better one.
+/// The backend in use, and the reason if it is not io_uring.
 #[derive(Debug)]
 pub enum BackendReport {
     /// io_uring.
     Uring,
-    /// Plain sockets, because they were asked for.
+    /// Plain sockets, because the configuration asks for them.
     Sockets,
-    /// Plain sockets, because io_uring is not to be had.
+    /// Plain sockets, because io_uring is not available.
     NoUring(Unavailable),
 }
 

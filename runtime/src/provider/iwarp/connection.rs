@@ -2,14 +2,14 @@
 //!
 //! # Normal operation
 //!
-//! It lives as [`State`] says. How octets come in is in `intake`, what they say in `arrive`, what leaves in
-//! `depart`, connection setup in `handshake`.
+//! A connection lives as [`State`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and `handshake`
+//! sets the connection up.
 //!
 //! # Recovery
 //!
-//! None. A connection that fails says so to its peer if it can (`Terminating`), reports
-//! `Disconnected`, the flushed completions and `Quiesced`, and lingers until the peer has closed
-//! too: closing a socket with octets unread would destroy what it sent last.
+//! None. A connection that fails tells its peer if it can (`Terminating`), reports `Disconnected`, the flushed
+//! completions and `Quiesced`, and lingers until the peer has closed, too: closing a socket with octets unread would
+//! destroy its last octets on their way to the peer.
 
 use haulage_proto::iwarp::mpa::handshake::Rtr;
 use haulage_proto::iwarp::receive::Receiver;
@@ -32,7 +32,7 @@ pub(super) struct Connection {
     pub(super) qp: QpNum,
     pub(super) socket: Socket,
     pub(super) state: State,
-    /// Until the connection is open.
+    /// The state of connection setup, until the connection is open.
     pub(super) setup: Option<Box<Setup>>,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     pub(super) may_send: bool,
     /// The ready-to-receive indication to expect as the first FPDU.
     pub(super) rtr: Option<Rtr>,
-    /// The nudges sent, at an active end whose peer has sent no FPDU yet.
+    /// At an active end whose peer has sent no FPDU yet: the keepalives sent so far.
     pub(super) unheard: Option<u32>,
     /// Where the payload of the current FPDU goes next.
     pub(super) target: Target,
@@ -54,9 +54,9 @@ pub(super) struct Connection {
     pub(super) receive: Option<Receive>,
     pub(super) lane: Option<Box<Lane>>,
     pub(super) intake: Intake,
-    /// A Send waits for a Receive; `backlog` holds what came behind its header.
+    /// A Send waits for a Receive; `backlog` holds the octets behind its header.
     pub(super) starved: bool,
-    /// It has had its turn of a poll; `backlog` holds what is left for the next one.
+    /// Its turn of a poll is over; `backlog` holds the octets left for the next one.
     pub(super) throttled: bool,
     pub(super) backlog: Vec<u8>,
     /// Octets of the backlog that were handled already.
@@ -71,45 +71,45 @@ pub(super) struct Connection {
     pub(super) sent: u64,
     /// The send buffer is full; continue when the socket can be written.
     pub(super) blocked: bool,
-    /// A ring request waits for that.
+    /// A ring request waits until the socket can be written.
     pub(super) writable_wanted: bool,
-    /// Octets or events are left to be handled: settle again.
+    /// Octets or events are left to be handled: settle the connection again.
     pub(super) unsettled: bool,
     /// Why the connection ends, once it does.
     pub(super) reason: DisconnectReason,
     /// The last FPDU, if the connection ends with one.
     pub(super) last_words: Option<Box<Fpdu>>,
-    /// The completion of the oldest Read if it is lost.
+    /// The status of the oldest Read's completion, if the Read is lost.
     pub(super) read_status: Status,
     pub(super) deadline: Option<Instant>,
-    /// Receives in a row, from a ring, or polls in a row that found nothing, when hot.
+    /// Receives in a row, from a ring, or, when hot, polls in a row that found nothing.
     pub(super) streak: u32,
-    /// What was found since the last poll, if it was read for messages without Receives and nothing was
+    /// The result of reading since the last poll, if the connection was read for messages without Receives and none was
     /// refused.
     pub(super) looked: Option<Found>,
-    /// Rounds in which it is not.
+    /// Rounds in which the connection is not read for messages without Receives.
     pub(super) shy: u8,
 }
 
-/// How a connection's octets come in.
+/// The way a connection's octets come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Intake {
-    /// Nobody looks: not yet, no more, or it is starved.
+    /// The connection is not read: not yet, no more, or it is starved.
     Off,
-    /// The reactor tells.
+    /// The reactor reports octets.
     Armed,
-    /// The reactor was told to stop; what it still delivers comes first.
+    /// The reactor was asked to stop; its remaining news comes first.
     Pausing,
     /// The socket is read at every poll.
     Hot,
 }
 
-/// Where payload goes.
+/// The place of payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// Nowhere: there is none.
+    /// There is no payload to place.
     None,
-    /// Memory the peer may write.
+    /// Memory that the peer may write.
     Registration { handle: Handle, offset: u64 },
     /// The sink of a Read.
     Response { handle: Handle, offset: u64 },
@@ -117,7 +117,7 @@ pub(super) enum Target {
     Receive { at: usize },
 }
 
-/// What reading a hot connection found.
+/// The result of reading a hot connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Nothing.
@@ -128,10 +128,10 @@ pub(super) enum Found {
     Some,
 }
 
-/// How a stream ended.
+/// The way a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamEnd {
-    /// The peer said so.
+    /// The peer closed in order.
     Orderly,
     /// The connection is gone.
     Lost,
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Asks to be settled before the provider's work is done.
+    /// Has the connection settled before the provider's work is done.
     pub(super) fn unsettle(&mut self, nic: &mut Nic) {
         if !self.unsettled {
             self.unsettled = true;
@@ -203,7 +203,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection because the peer broke a rule, and tells it which.
+    /// Ends the connection because the peer broke a rule, and tells the peer which.
     pub(super) fn fail(&mut self, nic: &mut Nic, fault: Fault) {
         if !self.state.step(Step::Faulted) {
             return;
@@ -219,7 +219,7 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// What the connection waited for has not come in time.
+    /// Ends the connection, or its setup, because a deadline has passed; or sends a keepalive.
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
         match self.state {
@@ -233,7 +233,7 @@ impl Connection {
     /// Notes that the stream has ended, or that there will be none.
     pub(super) fn on_stream_end(&mut self, nic: &mut Nic, end: StreamEnd) {
         if self.starved || self.throttled {
-            // What waits is whole or not; that is seen when it is its turn.
+            // The end is handled after the octets that wait, which may complete a message.
             self.ended = Some(end);
             return;
         }
@@ -244,7 +244,7 @@ impl Connection {
         self.end(nic);
     }
 
-    /// Closes at once and reports whatever is owed.
+    /// Closes at once and reports everything that is owed.
     pub(super) fn end(&mut self, nic: &mut Nic) {
         let was_live = self.state.is_live();
         if self.state.step(Step::Ended) {
@@ -273,7 +273,7 @@ impl Connection {
         nic.reports.quiesced(self.qp);
     }
 
-    /// Has the connection checked for progress, as something waits for its peer.
+    /// Has the connection checked for progress, as work waits for its peer.
     #[inline]
     pub(super) fn watch(&mut self, nic: &mut Nic) {
         self.progress.watch(&mut nic.watches, nic.now, self.qp);
@@ -301,11 +301,11 @@ impl Connection {
         }
     }
 
-    /// Returns how far the peer is with what waits for it: RDMA Reads of ours, output, and a message that has
-    /// begun. Calls that wait inside us wait for nobody.
+    /// Returns the peer's marks for the work that waits for it: RDMA Reads of ours, output, and a message that has
+    /// begun. Calls that wait inside this process are no such work.
     fn marks(&self, nic: &mut Nic) -> Marks {
         let read = self.lane.as_ref().and_then(|lane| lane.reads.front());
-        // Octets of ours that the peer's system has acknowledged, if anything waits for that.
+        // Octets of ours that the peer's system has acknowledged, if any work waits for that.
         let acknowledged = if self.blocked || read.is_some() {
             nic.counters.syscalls += 1;
             self.sent.saturating_sub(self.socket.unacknowledged().unwrap_or(0))
@@ -314,8 +314,8 @@ impl Connection {
         };
         let read = read.map(|read| {
             let remaining = self.receiver.read_remaining().unwrap_or(0);
-            // A request that is still on its way behind other output counts as progress, or slow paths would
-            // look like silent peers.
+            // A request still on its way behind other output counts as progress, or slow paths would look like silent
+            // peers.
             let request = acknowledged.min(read.requested_at);
             [u64::from(read.handle.0), remaining as u64, request]
         });
@@ -323,14 +323,13 @@ impl Connection {
             read,
             output: self.blocked.then_some([acknowledged, 0, 0]),
             message: self.message_mark(),
-            // A throttled connection goes on in every poll, so its peer is not excused.
+            // A throttled connection continues in every poll, so its peer is not excused.
             is_excused: self.starved,
         }
     }
 
     fn message_mark(&self) -> Option<Mark> {
-        // All of a Send has one deadline, whatever comes of it meanwhile. Of another FPDU, placed payload is
-        // progress.
+        // A whole Send has one deadline, whatever part of it has come. For any other FPDU, placed payload is progress.
         if let Some(number) = self.receiver.send_begun() {
             return Some([0, u64::from(number), 0]);
         }

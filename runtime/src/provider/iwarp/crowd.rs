@@ -1,11 +1,11 @@
-//! Whether few connections are busy or many.
+//! Detects whether few connections are busy, or many.
 //!
-//! A few busy connections are served best by reading each at every poll; of many, most such reads find
-//! nothing, and the reactor tells which do not.
+//! A few busy connections are served best by reading each at every poll. Of many, most such reads find nothing, and the
+//! reactor reports which do not.
 
 use haulage_proto::verbs::QpNum;
 
-/// Who was heard of last.
+/// The connections that the reactor reported last.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     latest: [Option<QpNum>; HOT_MAX],
@@ -15,7 +15,7 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// The reactor told of a connection.
+    /// Notes that the reactor reported a connection.
     pub(super) fn heard(&mut self, qp: QpNum) {
         if self.latest.contains(&Some(qp)) {
             return self.found();
@@ -27,23 +27,23 @@ impl Crowd {
         self.strangers = (self.strangers + 2).min(STRANGERS_MAX);
     }
 
-    /// Reading a connection unasked found something.
+    /// Notes that reading a hot connection found something.
     pub(super) const fn found(&mut self) {
         self.strangers = self.strangers.saturating_sub(1);
     }
 
-    /// Returns whether more connections are busy than are read unasked.
+    /// Returns whether more connections are busy than can be hot.
     pub(super) const fn is_here(&self) -> bool {
         self.strangers > CROWD_MIN
     }
 }
 
-/// Connections read at every poll. An empty read costs 0.3 us; asking io_uring about all of them costs
-/// nothing, but a system call more once something came.
+/// The most connections that are hot. An empty read costs 0.3 us; asking io_uring about all of them costs nothing, but
+/// one more system call once something came.
 pub(super) const HOT_MAX: usize = 4;
-/// What makes a crowd: half as many connections, each heard of for the first time in a while.
+/// Strangers that make a crowd: connections reported for the first time in a while.
 const CROWD_MIN: u32 = 16;
-/// How long a crowd is remembered, in messages of the same few connections.
+/// The most strangers counted, and so how long a crowd is remembered, in messages of the same few connections.
 const STRANGERS_MAX: u32 = 4 * CROWD_MIN;
 
 #[cfg(test)]
@@ -64,7 +64,7 @@ mod tests {
             (0..4).for_each(|slot| crowd.heard(qp(slot)));
         }
         assert!(!crowd.is_here());
-        // One that comes now and then between the messages of others is none.
+        // A connection that comes now and then between the messages of others makes no crowd.
         for slot in 0..100 {
             crowd.heard(qp(slot));
             (0..4).for_each(|_| crowd.found());

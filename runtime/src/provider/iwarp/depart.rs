@@ -1,13 +1,13 @@
-//! What leaves an open connection: work requests and Read Responses, as FPDUs.
+//! Departures on an open connection: work requests and Read Responses, as FPDUs.
 //!
 //! # Normal operation
 //!
-//! Messages are sealed into a batch, of many FPDUs, and a batch is one system call. A message is
-//! finished before the next one starts; work requests and Read Responses take turns. When the send
-//! buffer is full the rest of the batch waits for the socket to become writable.
+//! Messages are sealed into a batch of many FPDUs, and a batch is one system call. A message is finished before the
+//! next one starts; work requests and Read Responses take turns. When the send buffer is full, the rest of the batch
+//! waits for the socket to become writable.
 //!
-//! Sealing with CRCs reads all the payload, which takes a third of the time of sending it. So that the
-//! peer has something to do meanwhile, batches start short then and double.
+//! Sealing with CRCs reads all the payload, which takes a third of the time of sending it. So that the peer has octets
+//! to work on meanwhile, batches then start short and double.
 
 use std::io::IoSlice;
 
@@ -23,7 +23,7 @@ use crate::provider::base::{State, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
-    /// Sends what can be sent, and takes the connection to its end if that was the last of it.
+    /// Sends as much as can be sent, and ends the connection if that was the last of it.
     pub(super) fn pump(&mut self, nic: &mut Nic) {
         if !self.state.is_live() {
             return;
@@ -47,7 +47,7 @@ impl Connection {
         self.finish_if_drained(nic);
     }
 
-    /// Takes a prefix of `batch`, and sends what can be sent.
+    /// Takes a prefix of `batch`, and sends as much as can be sent.
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let mut lane = self.lane.take().unwrap_or_else(|| nic.lend_lane());
         let room = nic.config.send_queue_max.saturating_sub(lane.entries.len());
@@ -65,8 +65,7 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Seals a short Write, if nothing is ahead of it that has not been sealed. It leaves
-    /// with the next [`Self::pump`].
+    /// Seals a short Write, if everything ahead of it has been sealed. It leaves with the next [`Self::pump`].
     pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let octets = match &request.operation {
             Operation::Write { source, .. } => source.len(),
@@ -91,8 +90,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Seals a short Send whose octets are not to be kept, if nothing is ahead of it that has not been
-    /// sealed. It leaves with the next [`Self::pump`].
+    /// Copies and seals a short Send, if everything ahead of it has been sealed. It leaves with the next
+    /// [`Self::pump`].
     #[inline]
     pub(super) fn send_inline(
         &mut self,
@@ -117,7 +116,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Seals Writes of octets that are not to be kept, as [`Self::send_inline`] does with a Send.
+    /// Copies and seals Writes, as [`Self::send_inline`] does with a Send.
     pub(super) fn write_inline(
         &mut self,
         nic: &mut Nic,
@@ -155,7 +154,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns whether the connection is still there.
+    /// Sends batches until nothing is left, or the socket is full. Returns whether the connection is still there.
     fn pump_lane(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
         let mut octets = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
         for _ in 0..BATCHES_PER_PUMP {
@@ -240,7 +239,7 @@ impl Connection {
             } else {
                 nic.stags.source(r.source, self.qp, offset, rest)
             };
-            // Checked when it was asked for; LocalInv and remote invalidation wait for queued Reads.
+            // The range was checked when the peer asked for it; LocalInv and remote invalidation wait for queued Reads.
             let Ok(octets) = octets else { return false };
             let sink_offset = r.sink_offset.wrapping_add(done as u64);
             let fpdu = self.transmitter.read_response(r.sink, sink_offset, octets);
@@ -259,8 +258,8 @@ impl Connection {
         true
     }
 
-    /// Seals one FPDU of the current work request, or does what needs none; returns whether anything
-    /// was done.
+    /// Seals one FPDU of the current work request, or carries out a request that needs none; returns whether there was
+    /// progress.
     fn seal_entry(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
         let sequence = lane.current();
         let reads = lane.reads.len();
@@ -307,7 +306,7 @@ impl Connection {
             Work::LocalInv { handle } => {
                 let handle: Handle = *handle;
                 if lane.is_read(handle) {
-                    // Invalidated once the peer's Read has been answered.
+                    // The handle is retired once the peer's Read has been answered.
                     return false;
                 }
                 let retired = nic.stags.invalidate(handle, self.qp).is_ok();
@@ -326,7 +325,7 @@ impl Connection {
         true
     }
 
-    /// Seals a Read Request, if there may be one more.
+    /// Seals a Read Request, if one more may be outstanding.
     fn seal_read(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
         let started = lane.started;
         let Some(entry) = lane.entries.get_mut(started) else { return false };
@@ -371,7 +370,7 @@ impl Connection {
     /// Closes our half if we are closing and nothing is left to be sent.
     fn finish_if_drained(&mut self, nic: &mut Nic) {
         match self.state {
-            // Before the first FPDU of an active end nothing may be sent, so nothing is waited for.
+            // An active end may send nothing before its first FPDU, so closing waits for nothing.
             State::Draining if self.lane.is_none() || !self.may_send => {}
             State::Terminating if !self.blocked => {
                 if let Some(words) = self.last_words.take() {
@@ -392,18 +391,18 @@ impl Connection {
     }
 }
 
-/// Batches sent before the other connections have their turn.
+/// Batches sent in one call, before other connections have their turn.
 const BATCHES_PER_PUMP: u32 = 8;
 
-/// Octets of the first batch when there are CRCs: the peer should get something soon, and not run out
-/// of it before the next batch is sealed.
+/// Octets of the first batch when there are CRCs: short, so that the peer gets octets soon, and long enough for the
+/// next batch to be sealed before it has handled them.
 const OCTETS_FIRST: usize = 128 << 10;
 
-/// Octets of a message before which the segment size is asked for again: it grows with the window.
+/// From this many octets on, a message has the segment size measured again: it grows with the window.
 const REMEASURE_MIN: usize = 256 << 10;
 
 /// Octets of the longest Write that is sealed before its doorbell.
 const STAGED_MAX: usize = 64 << 10;
 
-/// Pieces of a short batch, for which a short array is set up.
+/// Pieces of a short batch, which needs only a short array of slices.
 const PIECES_FEW: usize = 8;

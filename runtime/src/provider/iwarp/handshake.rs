@@ -16,7 +16,7 @@ use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::crc::crc32c;
 
 impl Connection {
-    /// TCP is connected, or is not going to be.
+    /// Handles the end of the TCP connect, successful or not.
     pub(super) fn on_connected(&mut self, nic: &mut Nic) {
         if let Err(error) = self.socket.connected() {
             let reason = match error.kind() {
@@ -38,7 +38,7 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// Takes octets of a handshake; what follows the peer's Reply stays in `bytes`.
+    /// Takes octets of a handshake; octets behind the peer's Reply stay in `bytes`.
     pub(super) fn on_handshake(&mut self, nic: &mut Nic, bytes: &mut &[u8]) {
         match self.setup.as_deref_mut() {
             Some(Setup::Active { handshake, .. }) => match handshake.handle(bytes) {
@@ -78,7 +78,7 @@ impl Connection {
                 }
             },
             Some(Setup::Asked(_, broken)) => {
-                // Reported once the application has answered.
+                // The violation is reported once the application has answered.
                 *broken = Some(DisconnectReason::PeerMisbehaved(Fault::Early.rule()));
                 *bytes = &[];
             }
@@ -86,7 +86,7 @@ impl Connection {
         }
     }
 
-    /// The stream ended, or the deadline passed, before the connection was open.
+    /// Handles the end of the stream, or a missed deadline, before the connection was open.
     pub(super) fn on_setup_lost(&mut self, nic: &mut Nic, reason: ConnectError) {
         match self.setup.as_deref_mut() {
             Some(Setup::Asked(_, broken)) => {
@@ -100,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// The application says yes.
+    /// Accepts the peer, as the application asks.
     pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
         if self.state != State::Asked {
             return;
@@ -126,7 +126,7 @@ impl Connection {
         }
     }
 
-    /// The application says no.
+    /// Rejects the peer, as the application asks.
     pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
         let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
             return;
@@ -180,7 +180,7 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// Fits FPDUs to the TCP segments of the moment (RFC 5044 section 4.5: one FPDU a segment).
+    /// Fits FPDUs to the current size of TCP segments (RFC 5044 section 4.5: one FPDU a segment).
     pub(super) fn measure_segments(&mut self, nic: &mut Nic) {
         nic.counters.syscalls += 1;
         if let Ok(size) = self.socket.segment_size() {
@@ -188,7 +188,7 @@ impl Connection {
         }
     }
 
-    /// Ends a connection that never came to be, and says why.
+    /// Ends a connection whose setup failed, and reports the reason.
     pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
         self.setup = None;
         nic.stags.destroy(self.qp);

@@ -1,14 +1,13 @@
-//! Messages that are taken without a Receive, out of what the system has just given.
+//! Messages taken without Receives, out of octets just read.
 //!
 //! # Normal operation
 //!
-//! Hot connections are read here instead of by the next poll, each once between two polls, into a buffer
-//! of its own. Sends that lie whole in it are offered in runs; short Writes between them are placed as they
-//! are met. Whatever else there is, and what was refused, waits for the next poll, which feeds it to
-//! the connection before it reads anything.
+//! Hot connections are read here instead of by the next poll, each once between two polls, into a buffer of its own.
+//! Sends that lie whole in it are offered in runs; short Writes between them are placed at once. Other FPDUs, and
+//! refused messages, wait for the next poll, which feeds them to the connection before it reads anything.
 //!
-//! A connection whose message was refused is likely to bring more of that kind: it is left to polls for
-//! some rounds, so that these find its octets where they look first.
+//! A connection whose message was refused is likely to bring more of that kind: it is left to polls for some rounds, so
+//! that these read its octets directly.
 
 use haulage_proto::iwarp::receive::{Carried, Whole};
 use haulage_proto::verbs::QpNum;
@@ -30,7 +29,7 @@ impl Iwarp {
         budget: usize,
         inlet: &mut impl Inlet,
     ) -> usize {
-        // What was polled before comes first.
+        // Messages that were polled before come first.
         if !self.nic.reports.is_empty() {
             return 0;
         }
@@ -55,10 +54,10 @@ impl Iwarp {
         }
     }
 
-    /// Feeds a connection what was read of it and not taken, unless more of that is going to be taken.
+    /// Feeds a connection the octets read from it and not taken, unless more of them can still be taken.
     pub(super) fn end_round(&mut self) {
         if !self.inbox.is_empty() {
-            // Nobody may have asked since the last poll.
+            // The caller may not have asked for messages since the last poll.
             let goes_on = self.slots.get(self.inbox.owner).is_some_and(|owner| {
                 owner.looked.is_some() && owner.intake == Intake::Hot && owner.state == State::Open
             });
@@ -69,7 +68,7 @@ impl Iwarp {
         self.inbox.begin_round(self.hot.len());
     }
 
-    /// Feeds a connection all that was read of it.
+    /// Feeds a connection all octets that were read from it.
     pub(super) fn feed_inbox(&mut self) {
         let Self { inbox, slots, nic, .. } = self;
         if let Some(owner) = slots.get(inbox.owner) {
@@ -78,7 +77,7 @@ impl Iwarp {
         (inbox.start, inbox.refused) = (inbox.end, false);
     }
 
-    /// Does the same if these are octets of `qp`, before others of it are looked at.
+    /// Feeds the octets in the buffer to their connection if that is `qp`, before more of its octets are handled.
     pub(super) fn feed_inbox_of(&mut self, qp: QpNum) {
         if !self.inbox.is_empty() && self.inbox.owner == qp {
             self.feed_inbox();
@@ -87,7 +86,7 @@ impl Iwarp {
 }
 
 impl Connection {
-    /// Returns whether nothing is in the way of messages that are taken without Receives.
+    /// Returns whether messages of the connection may be taken without Receives now.
     fn is_plain(&mut self) -> bool {
         if self.shy > 0 {
             self.shy -= 1;
@@ -102,7 +101,7 @@ impl Connection {
             && self.backlog.is_empty()
     }
 
-    /// Reads the socket once, and notes for the next poll what was found.
+    /// Reads the socket once, and notes the result for the next poll.
     fn read_inline(&mut self, nic: &mut Nic, inbox: &mut Inbox) {
         nic.counters.syscalls += 1;
         let found = match self.socket.receive(&mut inbox.octets) {
@@ -125,7 +124,7 @@ impl Connection {
         self.looked = Some(found);
     }
 
-    /// Offers at most `budget` messages of what was read. Returns how many were taken.
+    /// Offers at most `budget` messages of the octets read. Returns how many were taken.
     fn take_inline(
         &mut self,
         nic: &mut Nic,
@@ -145,7 +144,7 @@ impl Connection {
             let whole = self.receiver.whole(octets, 0).filter(|_| self.state == State::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
-                // Perhaps only cut off.
+                // The FPDU may only be cut off.
                 self.leave_inline(inbox, 0);
                 break;
             };
@@ -178,7 +177,7 @@ impl Connection {
                 }
                 Carried::Send { invalidate: Some(handle) } if fits => {
                     let qp = self.qp;
-                    // Most have the Write of a result before them, so there is no longer run.
+                    // Most are preceded by the Write of a result, so there is no longer run.
                     let kind = RunKind::Invalidating(&[handle]);
                     let offered = Run { octets: &[payload], kind };
                     let mut port = LanePort { connection: self, nic };
@@ -204,8 +203,8 @@ impl Connection {
         count
     }
 
-    /// Returns the Sends that `octets` begin with, at most `most` of `length_max` octets each, of which `first` is
-    /// the first.
+    /// Returns the Sends that `octets` begin with, at most `most` of `length_max` octets each. `first` is the first of
+    /// them.
     fn run<'a>(
         &self,
         octets: &'a [u8],
@@ -230,7 +229,7 @@ impl Connection {
         (messages, run)
     }
 
-    /// Goes on behind the first `count` FPDUs of what was read, which were looked at.
+    /// Passes the first `count` FPDUs of the octets read, which were looked at.
     #[cold]
     fn pass_some(&mut self, nic: &mut Nic, inbox: &mut Inbox, count: usize) {
         for _ in 0..count {
@@ -244,17 +243,17 @@ impl Connection {
         }
     }
 
-    /// Leaves what is in front, and all that comes in the next rounds, to polls.
+    /// Leaves the next message, and all that come in the next `rounds` rounds, to polls.
     const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
         inbox.refused = true;
         (self.looked, self.shy) = (None, rounds);
     }
 }
 
-/// FPDUs that were looked at, one behind the other.
+/// Consecutive FPDUs that were looked at.
 struct Passed<'a> {
     last: Whole<'a>,
-    /// How many there are, and their octets.
+    /// Their number and their octets.
     fpdus: u32,
     octets: usize,
 }

@@ -1,15 +1,14 @@
-//! How octets come in, and which of them wait.
+//! Reading octets, and keeping those that wait.
 //!
 //! # Normal operation
 //!
-//! Octets come from a receive buffer of the ring, or are read here when the connection is hot. Where much
-//! payload may follow little else is read with a header, so that little is left to copy.
+//! Octets come from a receive buffer of the ring, or are read here when the connection is hot. When much payload may
+//! follow, little else is read with a header, so that little has to be copied.
 //!
 //! # Limits
 //!
-//! A Send that finds no Receive stops the connection: what came behind its header waits in `backlog`,
-//! the rest in the socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time, and for no more
-//! FPDUs than `turn` says.
+//! A Send that finds no Receive stops the connection: octets behind its header wait in `backlog`, the rest in the
+//! socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time, and for no more FPDUs than `turn` allows.
 
 use super::connection::{Connection, Found, Intake, StreamEnd};
 use super::nic::Nic;
@@ -18,7 +17,7 @@ use crate::provider::base::State;
 use crate::provider::{ConnectError, DisconnectReason};
 
 impl Connection {
-    /// Takes octets that arrived, in whatever state.
+    /// Takes octets that arrived, in any state of the connection.
     pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
         nic.counters.bytes_system += octets.len() as u64;
         if self.setup.is_some() {
@@ -42,7 +41,7 @@ impl Connection {
         }
     }
 
-    /// Continues with what waited for a Receive, now that there is one.
+    /// Continues with the Send that waited for a Receive, now that there is one.
     pub(super) fn resume(&mut self, nic: &mut Nic) {
         if !self.starved || nic.receives.is_empty() {
             return;
@@ -55,7 +54,7 @@ impl Connection {
         self.end_backlog(nic);
     }
 
-    /// Acts upon the backlog, as far as that goes now.
+    /// Handles the backlog, as far as possible now.
     pub(super) fn feed_backlog(&mut self, nic: &mut Nic) {
         let backlog = std::mem::take(&mut self.backlog);
         let rest = backlog.get(self.backlog_at..).unwrap_or_default();
@@ -68,7 +67,7 @@ impl Connection {
         }
     }
 
-    /// Goes on with the stream, if there is no backlog any more.
+    /// Continues with the stream, if there is no backlog any more.
     pub(super) fn end_backlog(&mut self, nic: &mut Nic) {
         if !self.starved && !self.throttled {
             if let Some(end) = self.ended.take() {
@@ -78,7 +77,7 @@ impl Connection {
         }
     }
 
-    /// Reads the socket until it is empty, or enough has come.
+    /// Reads the socket until it is empty, or enough octets have come.
     pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
         let mut total = 0;
         while self.intake == Intake::Hot && !self.starved && self.state != State::Closed {
@@ -115,17 +114,17 @@ impl Connection {
         Found::All
     }
 
-    /// Returns whether payload is to come that is worth receiving into its place.
+    /// Returns whether enough payload is to come to receive it into its place.
     ///
-    /// The end of a long FPDU is, whatever its length, if the message goes on: the next header is read
-    /// with it, and the payload behind that can go to its place as a whole.
+    /// The end of a long FPDU is worth it, whatever its length, if the message goes on: the next header is read with
+    /// it, and the payload behind that can go to its place as a whole.
     pub(super) fn expects_much(&self) -> bool {
         let remaining = self.receiver.payload_remaining();
         let long = self.receiver.payload_length() >= DIRECT_MIN && !self.receiver.is_last();
         self.state.receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
     }
 
-    /// The socket has nothing more for us, ever.
+    /// Handles the end of the socket's input.
     pub(super) fn on_input_end(&mut self, nic: &mut Nic, end: StreamEnd) {
         if self.intake == Intake::Hot {
             self.intake = Intake::Off;
@@ -140,11 +139,11 @@ impl Connection {
         self.on_stream_end(nic, end);
     }
 
-    /// Returns how much to read when nothing is known of it yet.
+    /// Returns how many octets to read when the length of the next payload is unknown.
     pub(super) fn read_ahead(&self) -> usize {
         let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
         if long && self.receiver.payload_remaining() == 0 {
-            // The message goes on, with a header.
+            // The message continues, with a header.
             BEHIND
         } else if self.bulk {
             BULK_AHEAD
@@ -165,7 +164,7 @@ impl Connection {
         (result, wanted)
     }
 
-    /// Returns whether anybody should look for octets.
+    /// Returns whether octets should be read or awaited.
     pub(super) fn wants_input(&self) -> bool {
         let closed = matches!(self.state, State::Connecting | State::Closed);
         // A hot connection is read only when it has no backlog.
@@ -180,7 +179,7 @@ impl Connection {
         nic.wire.promotions += 1;
     }
 
-    /// Leaves it to the reactor to tell of what comes.
+    /// Has the reactor report the connection's octets again.
     pub(super) fn cool(&mut self, nic: &mut Nic, reactor: &mut Reactor) {
         self.streak = 0;
         self.intake = Intake::Armed;
@@ -200,7 +199,7 @@ impl Connection {
         }
     }
 
-    /// Leaves the rest of what was read to the next poll.
+    /// Leaves the rest of the octets read to the next poll.
     #[cold]
     pub(super) fn throttle(&mut self, nic: &mut Nic) {
         self.throttled = true;
@@ -208,7 +207,7 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// Goes on with what the turn of the last poll left.
+    /// Continues with the octets that the turn of the last poll left.
     pub(super) fn go_on(&mut self, nic: &mut Nic) {
         if std::mem::take(&mut self.throttled) {
             self.feed_backlog(nic);
@@ -217,17 +216,17 @@ impl Connection {
     }
 }
 
-/// Payload still to come from which on it is received into its place rather than copied there: worth
-/// 5 % of the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
+/// From this many octets on, payload still to come is received into its place rather than copied there: worth 5 % of
+/// the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
 pub(super) const DIRECT_MIN: usize = 16 << 10;
 
-/// Octets behind such payload that are read with it: the end of this FPDU and the header of a tagged
-/// one, so that the payload of that one can go to its place too.
+/// Octets read behind such payload: the end of this FPDU and the header of a tagged one, so that the payload of that
+/// one can go to its place, too.
 pub(super) const BEHIND: usize = 20;
 
-/// Octets read with what is not yet known to be long, where it may be: what of them turns out to be
-/// payload is copied, and a header that is not among them costs a system call.
+/// Octets read when the next message may be long: payload among them is copied, and a header beyond them costs a system
+/// call.
 pub(super) const BULK_AHEAD: usize = 16 << 10;
 
-/// Octets after which a connection lets the others have their turn.
+/// Octets read from a connection in one poll, before others have their turn.
 const OCTETS_PER_POLL: usize = 2 << 20;

@@ -6,9 +6,9 @@
 //!
 //! # Normal operation
 //!
-//! Work requests enter at the back. `started` counts those the transmit engine is done with; each is
-//! `Done` once its octets are with the system (Sends, Writes), its response has arrived (Reads), or
-//! at once (registrations). Completions leave at the front, in order.
+//! Work requests enter at the back. `started` counts those that the transmit engine is done with; each is `Done` once
+//! its octets are with the system (Sends, Writes), its response has arrived (Reads), or at once (registrations).
+//! Completions leave at the front, in order.
 //!
 //! # Memory ownership
 //!
@@ -34,15 +34,15 @@ pub(super) struct Lane {
     first: u64,
     /// Entries handed to the transmit engine in full.
     pub(super) started: usize,
-    /// Octets of the entry behind those that are in FPDUs already.
+    /// Octets of the next entry that are in FPDUs already.
     pub(super) sealed: usize,
     /// Our Reads that wait for their response, oldest first.
     pub(super) reads: VecDeque<OutstandingRead>,
     /// The peer's Reads, oldest first.
     pub(super) responses: VecDeque<Response>,
-    /// Of those, how many are in FPDUs in full.
+    /// The number of the peer's Reads whose responses are in FPDUs in full.
     pub(super) answered: usize,
-    /// Octets of the next one that are in FPDUs already.
+    /// Octets of the next response that are in FPDUs already.
     pub(super) answered_octets: usize,
     /// The next message is a response, if there is one: the two kinds take turns.
     pub(super) response_next: bool,
@@ -58,7 +58,7 @@ pub(super) struct Entry {
     pub(super) work: Work,
 }
 
-/// What is left to do for a work request, and the views it takes.
+/// The remaining work of a request, and the views it holds.
 #[derive(Debug)]
 pub(super) enum Work {
     Send {
@@ -99,17 +99,17 @@ pub(super) struct OutstandingRead {
     pub(super) handle: Handle,
     pub(super) offset: u64,
     pub(super) length: u32,
-    /// Octets sent on the connection when its request is with the system.
+    /// Octets sent on the connection once the request was with the system.
     pub(super) requested_at: u64,
 }
 
-/// A Read of the peer's.
+/// A Read of the peer's, to be answered.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Response(pub(super) ReadRequest);
 
 #[cfg(test)]
 impl Entry {
-    /// Returns whether it still reads memory of the application.
+    /// Returns whether the entry still reads memory of the application.
     pub(super) const fn is_leased(&self) -> bool {
         matches!(
             self.work,
@@ -142,22 +142,22 @@ impl Lane {
         self.entries.push_back(Entry { id: request.id, flags: request.flags, opcode, work });
     }
 
-    /// Returns whether nothing is left of any kind.
+    /// Returns whether no work of any kind is left.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.responses.is_empty() && self.batch.is_empty()
     }
 
-    /// Returns whether all that was posted is sealed, and no message is sealed in part.
+    /// Returns whether everything posted is sealed, and no message is sealed in part.
     pub(super) fn is_between_messages(&self) -> bool {
         self.started == self.entries.len() && self.answered_octets == 0
     }
 
-    /// Returns the sequence number of the entry the transmit engine is at.
+    /// Returns the sequence number of the entry that the transmit engine is at.
     pub(super) const fn current(&self) -> u64 {
         self.first.wrapping_add(self.started as u64)
     }
 
-    /// Copies what inline Sends and Writes still lease, so that their memory is free.
+    /// Copies the sources that inline Sends and Writes still lease, so that their memory is free.
     pub(super) fn copy_inline(&mut self) {
         for entry in self.entries.iter_mut().rev().take_while(|e| e.flags.inline) {
             if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
@@ -196,8 +196,8 @@ impl Lane {
         }
     }
 
-    /// Reports what is done at the front of the queue. Returns whether it met a failure, which stays
-    /// for [`Self::flush`] to report.
+    /// Reports completed requests at the front of the queue. Returns whether it met a failure, which stays for
+    /// [`Self::flush`] to report.
     pub(super) fn complete(&mut self, qp: QpNum, reports: &mut Reports) -> bool {
         while let Some(front) = self.entries.front() {
             match front.work {
@@ -217,7 +217,7 @@ impl Lane {
         false
     }
 
-    /// Drops every view and reports every entry as flushed, the oldest Read as `read` if it waits.
+    /// Drops every view and reports every entry as flushed; the oldest Read, if it waits, gets the status `read`.
     pub(super) fn flush(&mut self, qp: QpNum, reports: &mut Reports, read: Status) {
         self.batch.clear();
         self.responses.clear();
@@ -225,7 +225,7 @@ impl Lane {
         let mut read = Some(read);
         for entry in self.entries.drain(..) {
             let waiting = matches!(entry.work, Work::Awaiting);
-            // A failure found before the connection was lost keeps its name.
+            // A failure found before the connection was lost keeps its status.
             let status = match entry.work {
                 Work::Done(status) if status != Status::Success => status,
                 _ if waiting => read.take().unwrap_or(Status::Flushed),
@@ -237,17 +237,17 @@ impl Lane {
         *self = Self { entries: std::mem::take(&mut self.entries), ..Self::default() };
     }
 
-    /// Returns how many of the peer's Reads count against what it was granted.
+    /// Returns how many of the peer's Reads count against its grant.
     ///
-    /// Not those whose answer is in the batch: the peer may have it while the rest of the batch waits.
+    /// Reads whose answer is in the batch do not count: the peer may have it while the rest of the batch waits.
     pub(super) fn unanswered(&self) -> usize {
         self.responses.len() - self.answered
     }
 
     /// Returns whether a Read of the peer's still needs this registration.
     ///
-    /// What the system took of a batch counts as read even while the rest of the batch waits: the peer
-    /// may have all of it, and be done with it.
+    /// Octets that the system took of a batch count as read even while the rest of the batch waits: the peer may have
+    /// all of them, and have ended its Read.
     pub(super) fn is_read(&self, handle: Handle) -> bool {
         let mut waiting = self.responses.iter().skip(self.answered);
         let mut sent = self.batch.sent;
@@ -265,7 +265,7 @@ impl Lane {
 
     /// Resolves unsent pieces of the batch into `slices`; returns how many there are.
     ///
-    /// A registration that is gone, which a queued response prevents, resolves to nothing.
+    /// A registration that is gone resolves to nothing. A queued response prevents that.
     pub(super) fn gather<'a>(
         &'a self,
         stags: &'a Stags,
@@ -319,7 +319,7 @@ pub(super) struct Batch {
     sent: usize,
 }
 
-/// Octets of a batch that lie together.
+/// Consecutive octets of a batch that lie together in memory.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     what: What,
@@ -337,7 +337,7 @@ enum What {
 }
 
 impl Batch {
-    /// Appends an FPDU without payload of the caller's.
+    /// Appends an FPDU that has no separate payload.
     pub(super) fn push(&mut self, fpdu: &Fpdu) {
         self.append(fpdu.prefix());
         self.append(fpdu.trailer());
@@ -350,7 +350,7 @@ impl Batch {
         self.append(fpdu.trailer());
     }
 
-    /// Appends an FPDU with a Send that needs no other.
+    /// Appends a whole Send in one FPDU.
     #[inline]
     pub(super) fn push_whole(
         &mut self,
@@ -366,8 +366,8 @@ impl Batch {
         self.on_appended(start);
     }
 
-    /// Appends an FPDU around the beginning of `rest`, which `from` says the place of: the sequence number of a work
-    /// request, and where in its source. Returns whether that is all of it.
+    /// Appends an FPDU around the beginning of `rest`. `from` is its origin: the sequence number of a work request, and
+    /// the offset in its source. Returns whether the FPDU holds all of `rest`.
     pub(super) fn push_rest(&mut self, fpdu: &Fpdu, rest: &[u8], from: (u64, usize)) -> bool {
         let is_last = fpdu.payload_len() == rest.len();
         if is_last && rest.len() <= COPY_MAX {
@@ -379,7 +379,7 @@ impl Batch {
         is_last
     }
 
-    /// Appends an FPDU around memory the peer reads.
+    /// Appends an FPDU around memory that the peer reads.
     pub(super) fn push_registration(&mut self, fpdu: &Fpdu, handle: Handle, offset: u64) {
         self.push_around(fpdu, What::Registration { handle, offset });
     }
@@ -394,7 +394,7 @@ impl Batch {
         self.append(fpdu.trailer());
     }
 
-    /// Notes that the system took `count` more octets; returns whether that was all.
+    /// Notes that the system took `count` more octets; returns whether it has taken all.
     pub(super) fn on_sent(&mut self, count: usize) -> bool {
         self.sent += count;
         self.sent >= self.length
@@ -405,13 +405,13 @@ impl Batch {
         self.length.saturating_sub(self.sent)
     }
 
-    /// Returns whether nothing waits to be sent.
+    /// Returns whether the batch is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Returns whether the batch is long enough to be sent before more is sealed: of `octets`, or of as
-    /// many pieces as there may be.
+    /// Returns whether the batch is long enough to be sent before more is sealed: `octets` long, or of as many pieces
+    /// as it can have.
     pub(super) fn is_full(&self, octets: usize) -> bool {
         self.length >= octets || self.own.len() >= OWN_MAX || self.pieces.len() + 2 > PIECES_MAX
     }
@@ -432,7 +432,7 @@ impl Batch {
         self.on_appended(start);
     }
 
-    /// Takes note of what the batch's own memory has from `start`.
+    /// Notes the octets of the batch's own memory from `start` on as a piece.
     #[inline]
     fn on_appended(&mut self, start: usize) {
         let count = self.own.len() - start;
@@ -444,21 +444,21 @@ impl Batch {
     }
 }
 
-/// Pieces of a batch, and so of one system call. A short FPDU is one piece with its neighbours, a
-/// long one adds two.
+/// The most pieces of a batch, and so of one system call. A short FPDU is one piece with its neighbours, a long one
+/// adds two.
 pub(super) const PIECES_MAX: usize = 256;
 
-/// Octets after which a batch is sent at the latest. What counts is the number of system calls: 1 MiB Writes on
-/// loopback reach 0.76 of a raw stream with 256 KiB a batch, 0.9 with 512 KiB, 1.07 with 2 MiB; with
-/// CRCs 0.70, 0.83 and 0.90, although the cache no longer holds what the CRC has read.
+/// Octets after which a batch is sent at the latest. The number of system calls decides: 1 MiB Writes on loopback reach
+/// 0.76 of a raw stream with 256 KiB a batch, 0.9 with 512 KiB, 1.07 with 2 MiB; with CRCs 0.70, 0.83 and 0.90,
+/// although the cache no longer holds the octets that the CRC has read.
 pub(super) const OCTETS_MAX: usize = 2 << 20;
 
-/// Octets of a batch's own after which it is sent, so that a lane stays small.
+/// Octets in a batch's own memory after which it is sent, so that a lane stays small.
 const OWN_MAX: usize = 32 << 10;
 
-/// Octets of a message up to which copying it next to its header is cheaper than naming it.
+/// Octets of a message up to which copying it next to its header is cheaper than referring to it.
 pub(super) const COPY_MAX: usize = 512;
 
-/// Octets of the longest Send that is copied although its source could be named: that takes up a place
-/// in the send queue, and a completion.
+/// Octets of the longest Send that is copied although its source could be referred to, which takes a place in the send
+/// queue and a completion.
 pub(super) const INLINE_MAX: usize = COPY_MAX;

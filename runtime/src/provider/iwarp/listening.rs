@@ -1,4 +1,4 @@
-//! Listening: who asks for a connection, and who gives way where there is room for no more.
+//! Listening, and which connection gives way when there is room for no more.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::provider::base::{ListenerId, State};
 use crate::sys::socket::{Listener, Socket, Vanished};
 
 impl Iwarp {
-    /// Binds a socket and asks for news of it. Returns the address it got.
+    /// Binds a socket and asks for news of it. Returns the listener and its address.
     pub(super) fn start_listening(
         &mut self,
         at: SocketAddr,
@@ -28,23 +28,23 @@ impl Iwarp {
         Ok((listener, bound))
     }
 
-    /// Closes the socket: nobody else can ask.
+    /// Closes the socket of a listener: no more peers can connect.
     pub(super) fn stop_listening(&mut self, listener: ListenerId) {
         if self.listeners.close(listener).is_some() {
             self.reactor.forget(listener.0);
-            // Takes effect now: a ring holds the socket until it has been entered.
+            // A ring holds the socket until it has been entered, so enter it now.
             let _ = self.reactor.look();
         }
     }
 
-    /// Accepts whoever asks, as many as one report stands for.
+    /// Accepts the peers that wait, as many as one report stands for.
     pub(super) fn accept_all(&mut self, listener: ListenerId) {
         for _ in 0..ACCEPTS_PER_NEWS {
             let Some(socket) = self.listeners.get(listener) else { return };
             self.nic.counters.syscalls += 1;
             if self.slots.is_full() {
                 if !socket.is_waited_for() {
-                    // Whoever comes next is reported, and may need room.
+                    // The next peer is reported, and may need room.
                     break;
                 }
                 self.listeners.pause(listener);
@@ -55,7 +55,7 @@ impl Iwarp {
                 Ok(None) => break,
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(_) => {
-                    // Out of descriptors, most likely: whoever is silent longest gives up its own.
+                    // Most likely no descriptors are left: the handshake that has been silent longest gives up its own.
                     self.listeners.pause(listener);
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
                     return self.evict();
@@ -65,7 +65,7 @@ impl Iwarp {
         self.watch_listener(listener);
     }
 
-    /// Takes up a connection.
+    /// Gives a connection a slot.
     pub(super) fn admit(
         &mut self,
         socket: Socket,
@@ -89,7 +89,7 @@ impl Iwarp {
         Ok(qp)
     }
 
-    /// Tries again where nothing was accepted for want of room.
+    /// Accepts again on listeners where there was no room.
     pub(super) fn resume_listeners(&mut self) {
         let mut from = 0;
         while let Some(listener) = self.listeners.paused(from) {
@@ -126,8 +126,8 @@ impl Iwarp {
     }
 }
 
-/// Connections accepted before the others have their turn.
+/// Connections accepted in one call, before other listeners have their turn.
 const ACCEPTS_PER_NEWS: u32 = 64;
 
-/// How long to wait when the system has no descriptors left.
+/// The time to wait when the system has no descriptors left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

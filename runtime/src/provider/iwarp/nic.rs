@@ -1,4 +1,4 @@
-//! What the connections of one provider share.
+//! The part of a provider that all its connections use.
 
 use std::collections::VecDeque;
 
@@ -19,34 +19,34 @@ pub(super) struct Nic {
     /// The shared receive queue, oldest first.
     pub(super) receives: VecDeque<Receive>,
     pub(super) reports: Reports,
-    /// Where sockets are read when there is no better place. Taken while its octets are looked at.
+    /// The buffer that sockets are read into when there is no better place. Taken out while its octets are handled.
     pub(super) scratch: Vec<u8>,
-    /// Send queues nobody uses at the moment.
+    /// Send queues that no connection uses.
     #[expect(clippy::vec_box, reason = "they are lent in their boxes, which connections hold")]
     lanes: Vec<Box<Lane>>,
     /// Connections to be settled before the provider's work is done.
     pub(super) unsettled: VecDeque<QpNum>,
     /// Connections whose peer's Send waits for a Receive, longest first.
     pub(super) starved: VecDeque<QpNum>,
-    /// Connections that have had their turn of this poll before all their octets were handled.
+    /// Connections whose turn of this poll ended before all their octets were handled.
     pub(super) throttled: VecDeque<QpNum>,
-    /// Connections whose peers are to make progress.
+    /// Connections that are checked for progress.
     pub(super) watches: Watches,
     /// Polls so far, modulo 2^32.
     pub(super) polls: u32,
     pub(super) deadlines: Deadlines,
-    /// The time of the last call that said it.
+    /// The time passed to the last call that had one.
     pub(super) now: Instant,
     pub(super) counters: Counters,
     pub(super) wire: WireCounters,
 }
 
-/// What the protocols below RDMA saw. Plain integers of one core.
+/// Counters of the protocols below RDMA. Plain integers of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WireCounters {
     /// FPDUs sent.
     pub fpdus_sent: u64,
-    /// FPDUs received whole and right.
+    /// FPDUs received whole and with a right CRC.
     pub fpdus_received: u64,
     /// FPDUs whose CRC was wrong.
     pub crc_failures: u64,
@@ -54,7 +54,7 @@ pub struct WireCounters {
     pub faults: u64,
     /// Handshakes that failed at the passive end, garbage and silence included.
     pub handshakes_failed: u64,
-    /// FPDUs sent for no other reason than that the peer had not been heard.
+    /// Keepalive FPDUs, sent only because nothing had come from the peer.
     pub nudges: u64,
     /// Connections ended because the peer made no progress.
     pub stalls: u64,
@@ -120,8 +120,8 @@ impl Nic {
     }
 }
 
-/// Send queues kept for the next connection that has work: more are made, and freed again, when more
-/// connections than this have work at once.
+/// Send queues kept for the next connection that has work. If more connections than this have work at once, more are
+/// made, and freed again.
 const LANES_KEPT_MAX: usize = 256;
 
 /// With 128 NULL Calls in flight, 64 a turn gave 1.7 times the rate of 256, and 1.3 times that of 32.

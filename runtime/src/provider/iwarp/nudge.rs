@@ -1,10 +1,9 @@
-//! What an active end does about a peer that overlooks its first FPDUs.
+//! Keepalive FPDUs of an active end whose peer may have overlooked its first FPDUs.
 //!
-//! Linux siw reads its socket when it is told that something came, and as passive end it is not told
-//! of what comes just behind its MPA Reply: that lies there until more comes (seen with 6.1, in most
-//! connections whose first Send left at once). Nobody else would mind, so until the peer's first FPDU
-//! has arrived we send it now and then the least there is, an RDMA Write of no octets, which names no
-//! memory and delivers nothing (RFC 5040 section 5.2.1).
+//! Linux siw reads its socket when it is notified that octets came, and as passive end it is not notified of octets
+//! just behind its MPA Reply: these lie there until more come (seen with 6.1, in most connections whose first Send left
+//! at once). So until the peer's first FPDU has arrived we send now and then the shortest FPDU, an RDMA Write of no
+//! octets, which names no memory and delivers nothing (RFC 5040 section 5.2.1). It is harmless to any other peer.
 
 use std::time::Duration;
 
@@ -15,29 +14,29 @@ use super::nic::Nic;
 use crate::provider::base::State;
 
 impl Connection {
-    /// Starts to listen for the peer's first FPDU.
+    /// Starts to wait for the peer's first FPDU.
     pub(super) fn expect_first(&mut self, nic: &mut Nic) {
         self.unheard = Some(0);
         self.set_deadline(nic, nudge_after(0));
     }
 
-    /// Takes note of the peer's first FPDU.
+    /// Notes that the peer's first FPDU has arrived.
     pub(super) const fn heard(&mut self) {
-        // Not the deadline of closing, if that has begun.
+        // If closing has begun, the deadline is that of closing, and stays.
         if self.unheard.take().is_some() && matches!(self.state, State::Open) {
             self.deadline = None;
         }
     }
 
-    /// The peer has not been heard in time.
+    /// Sends a keepalive, as the peer's first FPDU has not arrived in time.
     pub(super) fn nudge(&mut self, nic: &mut Nic) {
         let Some(sent) = self.unheard else { return };
         if sent >= NUDGES_MAX {
-            // It has nothing to say.
+            // The peer has nothing to send.
             self.unheard = None;
             return;
         }
-        // What waits to be sent will do as well, and no message may be interrupted.
+        // Queued output serves as well, and no message may be interrupted.
         let busy = self.blocked || self.lane.as_ref().is_some_and(|lane| lane.sealed > 0);
         if !busy {
             let nudge = self.transmitter.write(Handle(0), 0, &[]);
@@ -51,14 +50,14 @@ impl Connection {
     }
 }
 
-/// Returns how long to wait for the peer after so many nudges.
+/// Returns the time to wait for the peer after `sent` keepalives.
 const fn nudge_after(sent: u32) -> Duration {
     FIRST.saturating_mul(1 << sent)
 }
 
-/// Time in which a peer that can answer at once has done so, on any but the longest paths. siw was
-/// seen to overlook nothing that came 50 ms after its Reply.
+/// Time in which a peer that can answer at once has done so, on any but the longest paths. siw was seen to overlook no
+/// octets that came 50 ms after its Reply.
 const FIRST: Duration = Duration::from_millis(20);
 
-/// The last one leaves 1.3 s after the connection was made.
+/// The last keepalive leaves 1.3 s after the connection was made.
 const NUDGES_MAX: u32 = 6;

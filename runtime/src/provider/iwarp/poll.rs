@@ -1,4 +1,4 @@
-//! What a poll does, and a sleep: who is read, who is told of, who goes on and who goes.
+//! The stages of a poll, and sleeping: reading hot connections, taking news, continuing and ending connections.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::state::Iwarp;
 use crate::provider::base::{ListenerId, State};
 
 impl Iwarp {
-    /// Does what a poll does, one bounded stage after the other.
+    /// Does the work of a poll, one bounded stage after the other.
     pub(super) fn advance(&mut self) {
         self.nic.polls = self.nic.polls.wrapping_add(1);
         self.resume_throttled();
@@ -24,7 +24,7 @@ impl Iwarp {
         self.settle_all();
     }
 
-    /// Sleeps until something may have happened, at most `limit`, if nothing is left to be done.
+    /// Sleeps until something may have happened, at most `limit`; returns at once if work is left.
     pub(super) fn rest(&mut self, limit: Option<Duration>) {
         let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
         let reported = !self.nic.reports.is_empty() || !self.nic.unsettled.is_empty();
@@ -33,7 +33,7 @@ impl Iwarp {
         if self.woken {
             self.woken = false;
             self.waker.clear();
-            // It is asked again what wakes the core; the next sleep would not end otherwise.
+            // Ask again for the waker's news; the next sleep would not end otherwise.
             let _ = self.reactor.woken_again(self.waker.fd());
         } else if !busy {
             for qp in self.hot.drain(..) {
@@ -91,7 +91,7 @@ impl Iwarp {
             match self.reactor.look() {
                 Ok(None) => return,
                 Ok(Some(calls)) => self.nic.counters.syscalls += calls,
-                // Nothing but a lack of kernel memory, which may pass.
+                // The only failure is a lack of kernel memory, which may pass.
                 Err(_) => return,
             }
             for _ in 0..NEWS_PER_LOOK {
@@ -146,13 +146,13 @@ impl Iwarp {
         }
     }
 
-    /// A busy connection is read directly from now on, if there are few of them.
+    /// Makes a busy connection hot, if few are busy.
     fn consider_heating(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         let busy = connection.streak >= STREAK_MIN || connection.expects_much();
         if busy && connection.intake == Intake::Armed && connection.state == State::Open {
             connection.intake = Intake::Pausing;
-            // Without room in the ring it goes on as it is.
+            // Without room in the ring the connection stays as it is.
             if self.reactor.pause(qp).is_err() {
                 connection.intake = Intake::Armed;
             }
@@ -175,7 +175,7 @@ impl Iwarp {
         connection.unsettle(&mut self.nic);
     }
 
-    /// Goes on with connections that had had their turn before all their octets were handled.
+    /// Continues with connections whose turn ended before all their octets were handled.
     fn resume_throttled(&mut self) {
         for _ in 0..self.nic.throttled.len() {
             let Some(qp) = self.nic.throttled.pop_front() else { return };
@@ -220,7 +220,7 @@ impl Iwarp {
         }
     }
 
-    /// Lets every connection that asked for it send, arm itself, or go.
+    /// Has every connection that asked for it send, wait for octets, or go.
     pub(super) fn settle_all(&mut self) {
         for _ in 0..self.nic.unsettled.len() {
             let Some(qp) = self.nic.unsettled.pop_front() else { return };
@@ -237,7 +237,7 @@ impl Iwarp {
                 connection.cool(&mut self.nic, &mut self.reactor);
             }
             (Intake::Off, true) => {
-                // Epoll tells of what comes, not of what is there already.
+                // Epoll reports only octets that come later.
                 connection.heat(&mut self.nic);
                 self.hot.push(qp);
             }
@@ -269,11 +269,11 @@ impl Iwarp {
         }
     }
 
-    /// Frees the slot of a closed connection, once the ring holds nothing of it.
+    /// Frees the slot of a closed connection, once the ring holds no request of it.
     fn release(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         if connection.writable_wanted {
-            // Wakes whatever waits on the socket; `Writable` comes back to us.
+            // Completes a ring request that waits on the socket; `Writable` comes back to us.
             connection.socket.shutdown();
         }
         if connection.intake == Intake::Off && !connection.writable_wanted {
@@ -283,13 +283,13 @@ impl Iwarp {
     }
 }
 
-/// Polls that found nothing after which a connection is no longer hot.
+/// Polls in a row that found nothing, after which a connection is no longer hot.
 const IDLE_MAX: u32 = 4096;
-/// Receives in a row after which a connection counts as busy.
+/// Receives in a row, after which a connection counts as busy.
 const STREAK_MIN: u32 = 4;
-/// Of how many polls one asks epoll, while there are hot connections.
+/// While there are hot connections, one poll in this many asks epoll.
 const EPOLL_EVERY: u32 = 8;
 /// Times a poll enters the ring.
 const LOOKS_PER_POLL: u32 = 2;
-/// News taken per look.
+/// The most pieces of news taken in one look.
 const NEWS_PER_LOOK: u32 = 256;

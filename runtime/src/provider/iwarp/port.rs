@@ -1,4 +1,4 @@
-//! How the core sends on one connection.
+//! The port of one connection.
 
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Segment};

@@ -1,8 +1,8 @@
-//! Who tells the provider that a socket wants attention: a ring or an epoll, behind one face.
+//! The reactor, which reports sockets that are ready: an io_uring or an epoll, behind one interface.
 //!
-//! With a ring, octets come along with the news, in a receive buffer of the ring; with epoll the
-//! provider reads the socket itself. Either way a connection that is *hot* is read at every poll
-//! without being asked for, which is the fastest way to serve a few busy ones.
+//! With a ring, octets come with the news, in a receive buffer of the ring; with epoll the provider reads the socket
+//! itself. With either, a connection that is *hot* is read at every poll without asking the reactor, which is the
+//! fastest way to serve a few busy ones.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -21,7 +21,7 @@ pub(super) enum Reactor {
     Sockets { epoll: Box<Epoll>, ready: Vec<News> },
 }
 
-/// What happened to whom.
+/// An event, and the connection or listener it concerns.
 #[derive(Debug)]
 pub(super) enum News {
     /// Octets arrived; give the buffer back.
@@ -38,7 +38,7 @@ pub(super) enum News {
     Woken,
 }
 
-/// Why a receive is over.
+/// The reason that a receive is over.
 #[derive(Debug)]
 pub(super) enum Over {
     /// The peer sends no more.
@@ -68,7 +68,7 @@ impl Reactor {
         Ok((Self::Sockets { epoll, ready: Vec::new() }, report))
     }
 
-    /// Takes up a new socket.
+    /// Adds a new socket.
     pub(super) fn adopt(&mut self, fd: RawFd, qp: QpNum) -> io::Result<()> {
         match self {
             Self::Uring(_) => Ok(()),
@@ -76,7 +76,7 @@ impl Reactor {
         }
     }
 
-    /// Receives whatever arrives on a connection, until over. Only for a ring.
+    /// Receives the octets that arrive on a connection, until `ReceiveOver`. Only for a ring.
     pub(super) fn receive(&mut self, fd: RawFd, qp: QpNum) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.receive(fd, Token::Connection(qp).into()),
@@ -84,7 +84,7 @@ impl Reactor {
         }
     }
 
-    /// Stops what `receive` started; it ends with `ReceiveOver`.
+    /// Stops a `receive`, which ends with `ReceiveOver`.
     pub(super) fn pause(&mut self, qp: QpNum) -> io::Result<()> {
         match self {
             Self::Uring(ring) => ring.cancel(Token::Connection(qp).into()),
@@ -100,7 +100,7 @@ impl Reactor {
         }
     }
 
-    /// Reports when a peer waits at a new listener; once with a ring, whenever one more comes with epoll.
+    /// Reports when a peer waits at a new listener: once with a ring, for each peer with epoll.
     pub(super) fn acceptable(&mut self, fd: RawFd, listener: u16) -> io::Result<()> {
         self.readable(fd, Token::Listener(listener))
     }
@@ -113,12 +113,12 @@ impl Reactor {
     /// Stops `acceptable` of a listener whose socket is about to be closed.
     pub(super) fn forget(&mut self, listener: u16) {
         if let Self::Uring(ring) = self {
-            // A full queue that cannot be emptied leaves a socket open, and nothing else.
+            // If the full queue cannot be emptied, a socket stays open, which does no other harm.
             let _ = ring.cancel(Token::Listener(listener).into());
         }
     }
 
-    /// Reports when a new waker is signaled; once with a ring, every time with epoll.
+    /// Reports when a new waker is signaled: once with a ring, every time with epoll.
     pub(super) fn woken(&mut self, fd: RawFd) -> io::Result<()> {
         self.readable(fd, Token::Waker)
     }
@@ -164,7 +164,7 @@ impl Reactor {
         }
     }
 
-    /// Returns what a buffer holds.
+    /// Returns the octets in a buffer.
     pub(super) fn bytes(&self, filled: &Filled) -> &[u8] {
         match self {
             Self::Uring(ring) => ring.bytes(filled),
@@ -172,7 +172,7 @@ impl Reactor {
         }
     }
 
-    /// Gives a buffer back.
+    /// Gives a buffer back to the ring.
     pub(super) fn give_back(&mut self, filled: Filled) {
         if let Self::Uring(ring) = self {
             ring.give_back(filled);
@@ -211,7 +211,7 @@ fn gather(epoll: &mut Epoll, ready: &mut Vec<News>, limit: Option<Duration>) {
                 }
             }
             Token::Listener(listener) => ready.push(News::Acceptable(listener)),
-            // An eventfd is writable all the time, and says so again when it is cleared.
+            // An eventfd is always writable, and is reported so again when it is cleared.
             Token::Waker if event.readable => ready.push(News::Woken),
             Token::Waker => {}
         }
@@ -234,7 +234,7 @@ fn news(event: uring::Event) -> News {
     }
 }
 
-/// Who asked, as a number: kind in the upper half, name in the lower.
+/// The origin of an event, as a number: its kind in the upper half, its name in the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
     Connection(QpNum),
@@ -268,7 +268,7 @@ impl From<u64> for Token {
     }
 }
 
-/// Requests queued between two enters; a full queue costs an extra enter.
+/// Requests queued between two enters; a full queue costs one more enter.
 const RING_ENTRIES: u32 = 256;
 
 #[cfg(test)]

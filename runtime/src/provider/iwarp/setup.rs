@@ -1,4 +1,4 @@
-//! What is known of a connection before it is open.
+//! The state of connection setup.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::config::{Config, Crc};
 use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason};
 
-/// What is known before a connection is open.
+/// The state of a connection's setup, until it is open.
 #[derive(Debug)]
 pub(super) enum Setup {
     Active {
@@ -20,7 +20,7 @@ pub(super) enum Setup {
         listener: ListenerId,
         peer: SocketAddr,
     },
-    /// The peer waits for our answer; the second value is what it did wrong meanwhile.
+    /// The peer waits for our answer; the second value says why the connection is broken already, if it is.
     Asked(Asked, Option<DisconnectReason>),
 }
 
@@ -41,7 +41,7 @@ impl Setup {
     }
 }
 
-/// Returns what we offer as a server, which has CRCs if it is asked for them or wants them itself.
+/// Returns our offer as a server, which has CRCs if the configuration says always.
 pub(super) fn offer(config: &Config, params: &ConnectionParams<'_>) -> Offer {
     Offer {
         crc: config.crc == Crc::Always,

@@ -1,4 +1,4 @@
-//! One software RNIC: what it consists of, and how it is made.
+//! A software RNIC: its parts, and how it is made.
 
 use std::io;
 
@@ -28,22 +28,24 @@ pub struct Iwarp {
     pub(super) woken: bool,
     pub(super) slots: Slots<Connection>,
     pub(super) listeners: Listeners<Listener>,
-    /// When to try again to accept, after the system refused.
+    /// When to accept again, after the system refused.
     pub(super) accept_retry: Option<Instant>,
     /// Connections read at every poll.
     pub(super) hot: Vec<QpNum>,
-    /// What was read of one of them for who takes messages without Receives.
+    /// Octets read from one hot connection, to take its messages without Receives.
     pub(super) inbox: Inbox,
     pub(super) crowd: Crowd,
-    /// One of them may have octets that nobody else will tell of.
+    /// A hot connection may have octets that the reactor does not report.
     pub(super) unread: bool,
 }
 
 impl Iwarp {
     /// Makes an RNIC.
     ///
-    /// Fails if the system has no randomness to make handles of, or refuses the descriptors; or, with
-    /// [`Backend::Uring`](super::Backend::Uring), if io_uring is not to be had.
+    /// # Errors
+    ///
+    /// The system has no randomness for handles, or refuses the descriptors; or, with
+    /// [`Backend::Uring`](super::Backend::Uring), io_uring is not available.
     ///
     /// # Panics
     ///
@@ -75,17 +77,17 @@ impl Iwarp {
         })
     }
 
-    /// Returns how it waits for sockets, and why not better.
+    /// Returns the backend in use, and the reason if it is not io_uring.
     pub const fn backend(&self) -> &BackendReport {
         &self.backend
     }
 
-    /// Returns what the protocols below RDMA saw.
+    /// Returns the counters of the protocols below RDMA.
     pub const fn wire_counters(&self) -> WireCounters {
         self.nic.wire
     }
 
-    /// Returns the connections that hold a slot, those being set up and those closing included.
+    /// Returns the number of connections that hold a slot, including those being set up and those closing.
     pub const fn connections(&self) -> usize {
         self.slots.in_use()
     }

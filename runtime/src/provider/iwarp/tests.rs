@@ -32,7 +32,7 @@ const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
 /// Octets of memory of a node that carries short messages.
 const SMALL: usize = 512 << 10;
 
-/// Polls after which something that should have happened has not.
+/// Polls after which an expected event counts as missing.
 const POLLS_MAX: u32 = 3_000_000;
 
 /// Every backend, with CRCs and without.
@@ -55,7 +55,7 @@ fn config(backend: Backend, crc: Crc) -> Config {
     }
 }
 
-/// An event without what cannot be compared.
+/// An event without the parts that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Request(Vec<u8>),
@@ -66,7 +66,7 @@ enum Seen {
     Completion(WrId, Opcode, Status),
 }
 
-/// An RNIC, its memory, and what it reported.
+/// An RNIC, its memory, and its reports.
 struct Node {
     nic: Iwarp,
     pool: Pool,
@@ -75,7 +75,7 @@ struct Node {
     quiesced: Vec<Quiesced>,
     /// The queue pair of the last connection.
     qp: Option<QpNum>,
-    /// Those of all that were established.
+    /// The queue pairs of all connections that were established.
     open: Vec<QpNum>,
     seen: Vec<Seen>,
 }
@@ -86,7 +86,7 @@ impl Node {
     }
 
     fn with_memory(config: &Config, bytes: usize) -> Self {
-        // What a test leaves lent when it ends is never unmapped, so tests take what they need.
+        // Memory that a test leaves lent when it ends is never unmapped, so tests take no more than they need.
         let memory = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
         Self {
             nic: Iwarp::new(config).unwrap(),
@@ -223,7 +223,7 @@ impl Pair {
         Self::with(&config(backend, crc), SMALL)
     }
 
-    /// With memory for large messages.
+    /// Makes a pair with memory for large messages.
     fn roomy((backend, crc): (Backend, Crc), bytes: usize) -> Self {
         Self::with(&config(backend, crc), bytes)
     }
@@ -256,7 +256,7 @@ impl Pair {
         panic!("did not happen: {:?} {:?}", self.a.seen, self.b.seen);
     }
 
-    /// Polls often enough for anything to happen that is going to.
+    /// Polls often enough for anything possible to happen.
     fn idle(&mut self) {
         for _ in 0..20_000 {
             self.a.poll();

@@ -1,21 +1,20 @@
-//! How many FPDUs of a connection one poll handles, and what becomes of peers whose FPDUs deliver nothing.
+//! Limits on the FPDUs that one poll handles, and on FPDUs that deliver nothing.
 //!
 //! # Limits
 //!
-//! A poll handles at most [`FPDUS_PER_POLL`] FPDUs of a connection. What was read beyond them waits in the
-//! connection's backlog for the next poll, and nothing more is read meanwhile.
+//! A poll handles at most [`FPDUS_PER_POLL`] FPDUs of a connection. Octets read beyond them wait in the connection's
+//! backlog for the next poll, and nothing more is read meanwhile.
 //!
-//! An FPDU without payload costs a peer 20 octets and us as much as any other. Nobody needs many, so a peer
-//! that sends [`EMPTY_PER_SECOND_MAX`] of them in one window loses its connection (RFC 5042 section 6.4).
-//! A window ends with the first octets that are handled a second or more after it began, of which nothing is
-//! counted, and the next begins. So in any one second, which may lie in two windows, a peer can send up to
-//! twice as many, and those of one turn.
+//! An FPDU without payload costs a peer 20 octets and us as much as any other. No peer needs many, so a peer that sends
+//! [`EMPTY_PER_SECOND_MAX`] of them in one window loses its connection (RFC 5042 section 6.4). A window ends with the
+//! first octets that are handled a second or more after it began, whose FPDUs are not counted, and the next begins. So
+//! in any one second, which may lie in two windows, a peer can send up to twice as many, and those of one turn.
 
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-/// What a connection was given to do lately.
+/// The recent work of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// FPDUs received, modulo 2^32.
@@ -44,8 +43,8 @@ impl Turn {
         self.fpdus.wrapping_sub(self.begun_at) >= FPDUS_PER_POLL
     }
 
-    /// Returns whether the FPDUs that delivered nothing in this window are too many. Begins a new window, of
-    /// which nothing is counted yet, if this one is over.
+    /// Returns whether too many FPDUs of this window delivered nothing. If the window is over, begins a new one with a
+    /// count of zero.
     pub(super) fn is_flood(&mut self, now: Instant) -> bool {
         if now.saturating_since(self.counted_since) >= SECOND {
             (self.counted_since, self.empty) = (now, 0);

@@ -1,4 +1,4 @@
-//! What arrives on an open connection: messages into Receives, invalidations, the end.
+//! Arrivals on an open connection: messages into Receives, invalidations, the end.
 
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
@@ -15,11 +15,11 @@ use super::table::Retired;
 use crate::provider::base::{ListenerId, State};
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
-/// Why no more is taken from a ring.
+/// The reason that no more is taken from a ring.
 enum Stop {
-    /// There is no record.
+    /// The ring has no record.
     Empty,
-    /// There is, but no Receive for it, or its handle cannot be retired yet.
+    /// The ring has a record, but there is no Receive for it, or its handle cannot be retired yet.
     Waits,
     /// The peer broke a rule.
     Fault(Fault),
@@ -27,20 +27,20 @@ enum Stop {
     Close,
 }
 
-/// Messages that were copied out of the ring, and are taken from it when it is known how many.
+/// Messages copied out of the ring. They leave it once the number that the inlet takes is known.
 struct Run<'a> {
     of: Of,
-    /// Each message, or what is behind its template.
+    /// Each message, or its octets behind the template.
     messages: [&'a [u8]; RUN_MAX],
     count: usize,
     octets: usize,
-    /// What each invalidates, if they do.
+    /// The handle that each message invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    /// In what they differ, if they have one template.
+    /// The label of each message, if they have a template.
     labels: [Label; RUN_MAX],
 }
 
-/// What the messages of a run have in common.
+/// The property that the messages of a run share.
 enum Of {
     Nothing,
     Template(TemplateId),
@@ -49,7 +49,7 @@ enum Of {
 }
 
 impl<'a> Run<'a> {
-    /// Makes an empty one: from nothing, which takes less than a copy.
+    /// Makes an empty run. A constructor costs less than a copy.
     #[inline(always)]
     const fn new() -> Self {
         Self {
@@ -62,8 +62,9 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain ones, or ones with one
-    /// template, or ones that invalidate a handle each. Returns what is behind them, if that was looked at.
+    /// Copies at most `budget` messages of at most `length_max` octets each to `room`: plain messages, or messages with
+    /// one template, or messages that invalidate a handle each. Returns what follows them in the ring, if that was
+    /// looked at.
     #[inline]
     fn copy(
         &mut self,
@@ -101,7 +102,7 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Copies what is behind the template of at most `most` messages with one.
+    /// Copies, of at most `most` messages of a series, the octets behind the template.
     #[inline]
     fn copy_series(
         &mut self,
@@ -163,7 +164,7 @@ impl<'a> Run<'a> {
         behind
     }
 
-    /// Takes the first `count` of them from the ring. Returns their octets.
+    /// Takes the first `count` messages from the ring. Returns their octets.
     #[inline]
     fn pass(&self, consumer: &mut Consumer, count: usize) -> usize {
         if count == self.count {
@@ -175,7 +176,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// What a connection may take of one poll.
+/// A connection's share of one poll.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     /// Messages.
@@ -218,9 +219,9 @@ impl Connection {
         moved
     }
 
-    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes
-    /// them. If nobody else may have some meanwhile, waits a little for the next of those that come one by one.
-    /// Returns how many there were.
+    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes them. If
+    /// no other connection can have messages, waits briefly for the next one of a peer that sends one by one. Returns
+    /// how many were taken.
     #[inline]
     pub(super) fn take_inline(
         &mut self,
@@ -244,7 +245,7 @@ impl Connection {
         let mut registrations = exposes.then_some(registrations);
         let mut sent = Sent::default();
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
-        // Made before there is a message, which then need not wait for that.
+        // Made ahead, so that the message need not wait for it.
         let mut run = Run::new();
         if !consumer.await_record(looks) {
             self.left_inline = true;
@@ -272,7 +273,7 @@ impl Connection {
                 registrations: registrations.as_deref_mut(),
                 length_max: longest,
                 series_max,
-                // What comes of it waits for nothing else.
+                // No other message follows: show the peer each answer at once.
                 is_alone: self.came_alone,
                 sent: &mut sent,
             };
@@ -298,12 +299,12 @@ impl Connection {
             copied += run.pass(consumer, count);
             taken += count;
             if taken - shown >= RUN_MAX {
-                // The peer works on what came of them while more are taken.
+                // The peer works on the answers while more messages are taken.
                 shown = taken;
                 sent.show(producer);
             }
             let is_all = count == run.count;
-            // What is behind a whole run may only not have fitted there.
+            // A record behind a whole run may only not have fitted into `room`.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
                 self.left_inline = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
                 break;
@@ -311,7 +312,7 @@ impl Connection {
             self.left_inline = taken == budget;
             run = Run::new();
         }
-        // And while the turn comes to its end.
+        // The peer works on the last answers while the turn ends.
         sent.show(producer);
         if sent.rings {
             self.ring(nic);
@@ -323,13 +324,13 @@ impl Connection {
         taken
     }
 
-    /// Gives the room of what was taken back to the peer; returns whether there is any.
+    /// Gives the room of taken records back to the peer; returns whether there is any.
     #[inline]
     pub(super) fn release_room(&mut self) -> bool {
         self.consumer.as_mut().is_some_and(Consumer::release)
     }
 
-    /// Takes plain messages as long as there are any, and Receives for them: nearly all there is.
+    /// Takes plain messages, nearly all there are, as long as there are Receives for them.
     #[inline]
     fn take_plain(&mut self, nic: &mut Nic, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         let Some(consumer) = &mut self.consumer else { return };
@@ -361,14 +362,14 @@ impl Connection {
             Stop::Fault(fault) => self.fault(nic, *fault),
             Stop::Close => self.end(nic, Ended::Closed, DisconnectReason::Peer, None),
             Stop::Empty => {
-                // The socket closed after the last record and after the word that says why.
+                // The peer closed the socket after it wrote its last record and the word with the reason.
                 let word = self.ended_by_peer();
                 self.end(nic, Ended::Closed, word.reason(), None);
             }
         }
     }
 
-    /// Returns how the peer says the connection ended.
+    /// Returns the word in which the peer says how the connection ended.
     pub(super) fn ended_by_peer(&self) -> Ended {
         let word = self.consumer.as_ref().map_or(0, |consumer| {
             consumer.segment().ended().load(std::sync::atomic::Ordering::SeqCst)
@@ -416,7 +417,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a record where it belongs: `None` if no message ended with it.
+    /// Handles a record. Returns the Receive, length and invalidated handle of the message that ended with it, if one
+    /// did.
     fn take_record(
         &mut self,
         nic: &mut Nic,
@@ -439,7 +441,7 @@ impl Connection {
         let retired = match retired {
             Ok(retired) if fits => retired,
             other => {
-                // Whole or not, it goes on with this Receive, or gives it back.
+                // Whole or not, the message continues in this Receive, or gives it back.
                 self.filling = Some(filling);
                 return Err(other.err().unwrap_or(Stop::Fault(Fault::MessageTooLong)));
             }
@@ -475,6 +477,6 @@ impl Connection {
     }
 }
 
-/// Times that a ring is looked at in a turn while messages come one by one: as often as that takes no longer than
-/// the rest of a turn without work.
+/// Times that a ring is read in a turn while messages come one by one: as often as this takes no longer than the rest
+/// of a turn without work.
 const LOOKS: u32 = 16;

@@ -1,29 +1,29 @@
-//! What a `shm` provider is to be like.
+//! Configuration of a `shm` provider.
 
 use std::time::Duration;
 
 /// Limits and choices of a `shm` provider.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// To whom the pool's region is passed.
+    /// The peers that the pool's region is passed to.
     pub expose: Expose,
-    /// Connections at once, those being set up and those closing included; at most 65,536.
+    /// Connections at once, including those being set up and those closing; at most 65,536.
     pub connections_max: usize,
-    /// Work requests one send queue holds while they cannot be carried out.
+    /// Work requests that one send queue holds while they cannot be carried out.
     pub send_queue_max: usize,
-    /// Receives the shared queue holds.
+    /// Receives that the shared queue holds.
     pub receive_queue_max: usize,
-    /// Registrations at once; at most 65,536. Each connection's table has room for all.
+    /// Registrations at once; at most 65,536. Each connection's table has room for all of them.
     pub registrations_max: u32,
-    /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only
-    /// what is used of it takes memory. A ring that two cores have no room for in the caches of their own is the
-    /// faster one: see docs/adr/0039-rings-are-longer-than-a-cores-cache.md. Connections that come while there are more than
-    /// 64 have rings of 64 KiB at most, so that many take little.
+    /// Octets of the ring we send on, for each connection: a power of two from 4 KiB to 8 MiB. Only the part in use
+    /// takes memory. A ring that is longer than the caches of one core is faster: see
+    /// docs/adr/0039-rings-are-longer-than-a-cores-cache.md. New connections beyond 64 have rings of 64 KiB at most, so
+    /// that many take little.
     pub ring_bytes: u32,
-    /// RDMA Reads a connection may have outstanding. They are carried out one by one: this says no
-    /// more than that there may be any.
+    /// RDMA Reads that a connection may have outstanding. They are carried out one by one, so any number above zero has
+    /// the effect of one.
     pub ord_max: u32,
-    /// RDMA Reads a connection may serve at once.
+    /// RDMA Reads that a connection may serve at once.
     pub ird_max: u32,
     /// Octets of the longest region that a peer can pass. The region is as long as the pool of the peer: a
     /// client with a larger pool is refused.
@@ -32,14 +32,14 @@ pub struct Config {
     /// Further peers that pass a region are refused until others leave. Regions take addresses of the process,
     /// not memory.
     pub regions_bytes_max: u64,
-    /// How long a peer may take for its part of connection setup.
+    /// The time a peer has for its part of connection setup.
     pub handshake_timeout: Duration,
-    /// How long closing may take to send what was posted.
+    /// The time that closing may take to send posted requests.
     pub close_timeout: Duration,
-    /// How long a peer may leave output untaken or a message incomplete without any progress before its
-    /// connection ends; `None`: for ever.
+    /// The time a peer may leave output untaken, or a message incomplete, without any progress before its connection
+    /// ends; `None`: no limit.
     pub progress_timeout: Option<Duration>,
-    /// Makes handles and offsets repeat, for tests. They are secrets: leave it `None` elsewhere.
+    /// Makes handles and offsets repeatable, for tests. They are secrets: leave it `None` elsewhere.
     pub seed: Option<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Default for Config {
     }
 }
 
-/// To whom the region of our pool is passed.
+/// The peers that the region of our pool is passed to.
 ///
 /// A peer that has the region can read and write all of it at any moment, whatever is registered:
 /// registrations keep honest peers apart, and the system keeps out other users. So the bytes of every lease of
@@ -75,10 +75,10 @@ impl Default for Config {
 /// [`Pool::memfd`]: haulage_mr_pool::Pool::memfd
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Expose {
-    /// To whom we connect: Requesters expose memory, Responders need not. A connection that was made to
-    /// us has no handles to give.
+    /// The peers that we connect to: Requesters expose memory, Responders need not. A connection that was made to us
+    /// has no handles to give.
     #[default]
     Connecting,
-    /// To whoever connects to us, too: reverse Calls can move data then.
+    /// Peers that connect to us, too: reverse Calls can move data then.
     Always,
 }

@@ -2,13 +2,12 @@
 //!
 //! # Normal operation
 //!
-//! It lives as [`State`] says. What arrives is handled in `arrive`, what leaves in `depart`, connection setup in
-//! `handshake`.
+//! A connection lives as [`State`] says. `arrive` handles arrivals, `depart` departures, `handshake` connection setup.
 //!
 //! # Recovery
 //!
-//! None. Whoever ends a connection says why in its segment and closes the socket, which the other notices;
-//! what was sent before lies in the ring until then, whoever is gone.
+//! None. The end that ends a connection writes the reason into its segment and closes the socket, which the other end
+//! notices; messages sent before lie in the ring until then, even if their sender is gone.
 //!
 //! # Memory ownership
 //!
@@ -37,48 +36,48 @@ use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
 
-/// A queue pair, and what it shares with the peer.
+/// A queue pair, and the memory it shares with the peer.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) qp: QpNum,
     pub(super) state: State,
-    /// It is looked at in every poll; else the peer rings a doorbell.
+    /// The ring is read in every poll; else the peer rings a doorbell.
     pub(super) hot: bool,
-    /// What is in the ring now is left to be taken without Receives.
+    /// The records in the ring now are left to be taken without Receives.
     pub(super) left_inline: bool,
-    /// What was taken last was all there was, and one message.
+    /// The last messages taken were one message, and the ring was empty behind it.
     pub(super) came_alone: bool,
     /// The peer has closed the socket: nothing comes that is not in the ring yet.
     pub(super) over: bool,
     /// A message waits for a Receive.
     pub(super) starved: bool,
-    /// It is on the provider's list of those who are given another look with the next Receive.
+    /// The connection is on the provider's list of those that are heated again with the next Receive.
     pub(super) listed: bool,
-    /// Our ring, and the table of what we expose.
+    /// Our ring, and the table of our registrations.
     pub(super) producer: Option<Producer>,
-    /// The peer's.
+    /// The peer's ring and table.
     pub(super) consumer: Option<Consumer>,
     /// The peer's memory, where it exposes any.
     pub(super) region: Option<Mapped>,
     /// Our region was passed to the peer.
     pub(super) exposes: bool,
     pub(super) registrations: Registrations,
-    /// What could not be carried out yet, oldest first.
+    /// Requests that could not be carried out yet, oldest first.
     pub(super) pending: VecDeque<Entry>,
     /// The Receive that a message in parts fills.
     pub(super) filling: Option<Filling>,
-    /// Messages in parts that have begun, modulo 2^32.
+    /// The number of messages in parts that have begun, modulo 2^32.
     begun: u32,
     progress: Progress,
     pub(super) ord: u32,
     pub(super) ird: u32,
     pub(super) socket: Option<Stream>,
-    /// Until the connection is open.
+    /// The state of connection setup, until the connection is open.
     pub(super) setup: Option<Box<Setup>>,
-    /// Tells when the peer is gone, in quarantine.
+    /// The peer's process, in quarantine: it tells when the peer is gone.
     process: Option<Process>,
     pub(super) deadline: Option<Instant>,
-    /// When something last came.
+    /// The time of the last arrival.
     pub(super) heard: Instant,
 }
 
@@ -88,11 +87,11 @@ pub(super) struct Entry {
     pub(super) id: WrId,
     pub(super) flags: Flags,
     pub(super) work: Work,
-    /// Octets of it that were moved.
+    /// Octets of the request that were moved.
     pub(super) moved: usize,
 }
 
-/// What a request has to do, and the views it holds for it.
+/// The operation of a request, and the views it holds.
 #[derive(Debug)]
 pub(super) enum Work {
     Send { payload: Payload, invalidate: Option<Handle> },
@@ -157,7 +156,7 @@ impl Connection {
         }
     }
 
-    /// What the connection waited for has not come in time.
+    /// Ends a connection whose deadline has passed.
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
         match self.state {
@@ -168,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection because the peer broke a rule, and tells it which.
+    /// Ends the connection because the peer broke a rule, and tells the peer which.
     #[cold]
     pub(super) fn fault(&mut self, nic: &mut Nic, fault: Fault) {
         nic.link.faults += 1;
@@ -190,7 +189,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether the next poll is likely to do something for it.
+    /// Returns whether the next poll is likely to do something for this connection.
     pub(super) fn may_go_on(&self, nic: &Nic) -> bool {
         let record = self.consumer.as_ref().is_some_and(|consumer| consumer.has_record());
         let takes = !nic.receives.is_empty() || self.filling.is_some();
@@ -204,9 +203,9 @@ impl Connection {
         [ours, theirs, region].into_iter().flatten().any(Shared::is_broken)
     }
 
-    /// Ends the connection: says so to the peer, drops every view but those of memory the peer is
-    /// copying from or to, and reports it, `failed` being how the oldest request that was not carried
-    /// out failed, if it was not just flushed.
+    /// Ends the connection: tells the peer, drops every view but those of memory that the peer is copying from or to,
+    /// and reports the end. `failed` is the result of the oldest request that was not carried out, if it was not just
+    /// flushed.
     #[cold]
     pub(super) fn end(
         &mut self,
@@ -231,7 +230,7 @@ impl Connection {
             nic.reports.ended(self.qp, id, opcode, Status::Flushed);
         }
         let released = self.withdraw(nic, word);
-        // What was the peer's is no longer needed; in quarantine it tells when it is gone.
+        // The peer's memory is no longer needed; in quarantine its process tells when it is gone.
         (self.consumer, self.region) = (None, None);
         if let Some(socket) = self.socket.take() {
             if !released {
@@ -249,17 +248,17 @@ impl Connection {
         }
     }
 
-    /// Takes what we expose from the peer; returns whether it was not copying.
+    /// Takes our registrations from the peer; returns whether it was not copying.
     fn withdraw(&mut self, nic: &mut Nic, word: Ended) -> bool {
         let Some(producer) = &self.producer else { return true };
-        // Told first: a peer that is refused after this knows why.
+        // The reason is written first: a peer that is refused after this knows it.
         producer.segment().ended().store(word.encode(), Ordering::SeqCst);
         let (freed, all) = self.registrations.retire_all(producer.segment());
         nic.registrations -= freed;
         all
     }
 
-    /// Looks whether a quarantined connection can go; returns whether it did.
+    /// Checks whether a quarantined connection can go; returns whether it did.
     pub(super) fn try_release(&mut self, nic: &mut Nic) -> bool {
         if self.state != State::Quarantined {
             return true;
@@ -293,7 +292,7 @@ impl Connection {
         }
     }
 
-    /// Has the connection checked for progress, as a message in parts has begun.
+    /// Notes that a message in parts has begun, and has the connection checked for progress.
     pub(super) fn message_begins(&mut self, nic: &mut Nic) {
         self.begun = self.begun.wrapping_add(1);
         self.watch(nic);
@@ -312,9 +311,9 @@ impl Connection {
         }
     }
 
-    /// Returns how far the peer is with what waits for it. Output waits for a peer when its ring is full, or when
-    /// it copies under a handle that is to be closed; a message in parts, all of which has one deadline, waits for
-    /// its last one. Reads and Writes are copied by us and wait for nobody.
+    /// Returns the peer's marks for the work that waits for it. Output waits for a peer when its ring is full, or when
+    /// it copies under a handle that is to be closed. A message in parts waits for its last part, with one deadline for
+    /// the whole. We copy Reads and Writes, which wait for no peer.
     fn marks(&self) -> Marks {
         let message = self.filling.is_some().then_some([u64::from(self.begun), 0, 0]);
         Marks { output: self.output_mark(), message, ..Marks::default() }
@@ -325,7 +324,7 @@ impl Connection {
         self.progress.watch(&mut nic.watches, nic.now, self.qp);
     }
 
-    /// Returns how far the oldest request that waits has come.
+    /// Returns the mark of the oldest request that waits.
     fn output_mark(&self) -> Option<Mark> {
         let (oldest, producer) = (self.pending.front()?, self.producer.as_ref()?);
         // An invalidation waits for a copy alone, whatever room the peer makes in the ring meanwhile.
@@ -334,8 +333,7 @@ impl Connection {
         Some([room, oldest.id.0, oldest.moved as u64])
     }
 
-    /// Drops what is left when the provider goes. Memory the peer is copying from or to is nobody's
-    /// ever again.
+    /// Drops the remaining views when the provider is dropped. Memory that the peer is copying from or to is leaked.
     pub(super) fn abandon(&mut self, nic: &mut Nic) {
         if !self.withdraw(nic, Ended::Closed) {
             self.registrations.leak();

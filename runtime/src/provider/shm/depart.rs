@@ -1,13 +1,13 @@
-//! What leaves an open connection: work requests, carried out in the order they were posted.
+//! Departures on an open connection: work requests, carried out in the order they were posted.
 //!
 //! # Normal operation
 //!
-//! A Send that fits into the ring is copied there as it is posted, and what one `post` was given becomes
-//! visible to the peer at once. A Write is copied straight to its place, one copy, as it is posted; a Read
-//! is, as the next `poll` begins. What cannot be carried out (the ring is full; a handle's memory is being
-//! copied; enough octets were moved for one call) waits in order, and everything behind it.
+//! A Send that fits into the ring is copied there as it is posted, and the messages of one `post` become visible to the
+//! peer at once. A Write is copied straight to its place, one copy, as it is posted; a Read is, as the next `poll`
+//! begins. A request that cannot be carried out (the ring is full; a handle's memory is being copied; enough octets
+//! were moved for one call) waits in order, and everything behind it waits, too.
 //!
-//! What leaves while messages are taken without Receives is in `shm/outlet.rs`.
+//! Messages sent while others are taken without Receives leave through `shm/outlet.rs`.
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
@@ -27,17 +27,17 @@ use crate::provider::{
 };
 use crate::sys::shared::Shared;
 
-/// How far a request came.
+/// The outcome of an attempt to carry out a request.
 enum Ran {
-    /// All of it was done.
+    /// The request is complete.
     Done,
-    /// It retired this handle.
+    /// The request retired this handle.
     Invalidated(Handle),
-    /// It cannot go on now.
+    /// The request cannot go on now.
     Waits,
-    /// It was wrong.
+    /// The request is invalid.
     Wrong,
-    /// The peer's memory is not open to it.
+    /// The peer's memory is not open to the request.
     Refused(Fault),
     /// The peer wrote something impossible into the ring.
     BadRing,
@@ -46,18 +46,18 @@ enum Ran {
 }
 
 impl Producer {
-    /// Returns the octets of the longest message that is put behind the others at once.
+    /// Returns the octets of the longest message that can be sent inline.
     pub(super) fn inline_max(&self) -> usize {
         INLINE_MAX.min(self.part_max())
     }
 }
 
 impl Connection {
-    /// Takes what there is room for, and carries it out as far as that can be done now.
+    /// Takes the requests that there is room for, and carries them out as far as possible now.
     #[inline]
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         if batch.is_empty() {
-            // For what was sent inline.
+            // Messages sent inline may wait to be published.
             self.publish(nic);
             return Ok(());
         }
@@ -87,7 +87,7 @@ impl Connection {
         }
     }
 
-    /// Writes a little at once, if nothing waits to go before it.
+    /// Carries out a short Write at once, if no earlier request waits.
     pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
         let is_short = match &request.operation {
             Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
@@ -101,8 +101,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a Send into the ring, if it has room and nothing waits to go before it. The peer sees it
-    /// with the next [`Self::post`].
+    /// Puts a Send into the ring, if it has room and no earlier request waits. The peer sees it with the next
+    /// [`Self::post`].
     #[inline]
     pub(super) fn send_inline(
         &mut self,
@@ -124,7 +124,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a message that begins with a template into the ring at once, next to others with the same.
+    /// Puts a message that begins with a template into the ring at once, next to others with the same template.
     #[inline]
     pub(super) fn send_like(
         &mut self,
@@ -148,7 +148,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Carries out the Sends the batch begins with, as long as the ring has room.
+    /// Carries out the Sends that the batch begins with, as long as the ring has room.
     #[inline]
     fn send_now(&mut self, nic: &mut Nic, batch: &mut WorkQueue) {
         let Some(producer) = self.producer.as_mut().filter(|_| self.pending.is_empty()) else {
@@ -174,7 +174,7 @@ impl Connection {
         nic.counters.sends += taken as u64;
         match taken {
             0 => {}
-            // The views go before anybody hears of it.
+            // The views are dropped before a completion is reported.
             1 => drop(batch.pop_front()),
             _ => drop(batch.drain(..taken)),
         }
@@ -194,7 +194,7 @@ impl Connection {
         }
     }
 
-    /// Carries out what waits, as far as that can be done now; returns whether anything could be.
+    /// Carries out waiting requests, as far as possible now; returns whether there was any progress.
     pub(super) fn pump(&mut self, nic: &mut Nic) -> bool {
         let (waiting, mut budget) = (self.pending.len(), MOVED_PER_CALL);
         while self.state.is_live()
@@ -211,7 +211,7 @@ impl Connection {
         self.pending.len() < waiting || budget < MOVED_PER_CALL
     }
 
-    /// Goes on with a request; false if it is to wait. One that fails ends the connection.
+    /// Continues a request; false if it has to wait. A request that fails ends the connection.
     fn run(&mut self, nic: &mut Nic, entry: &mut Entry, budget: &mut usize) -> bool {
         let (id, opcode) = (entry.id, entry.work.opcode());
         let failed = |status| (id, opcode, status);
@@ -242,12 +242,12 @@ impl Connection {
                 (Ended::YouBroke(BAD_RING.code()), reason, failed(Status::Flushed))
             }
             Ran::Over => {
-                // Seen before the socket told; what lies in the ring still comes first.
+                // We saw this before the socket closed; records in the ring still come first.
                 self.over = true;
                 return false;
             }
         };
-        // Its views go before its end is reported.
+        // The views of the request are dropped before its end is reported.
         entry.work = Work::LocalInv { handle: Handle(0) };
         self.end(nic, word, reason, Some(failed));
         true
@@ -318,7 +318,7 @@ impl Connection {
         }
     }
 
-    /// Copies our octets to where the peer opened memory for writing.
+    /// Copies our octets to memory that the peer opened for writing.
     fn write(
         &mut self,
         nic: &mut Nic,
@@ -360,7 +360,7 @@ impl Connection {
         ran
     }
 
-    /// Copies octets of what the peer opened for reading to our sink.
+    /// Copies octets that the peer opened for reading to our sink.
     fn read(
         &mut self,
         nic: &mut Nic,
@@ -398,7 +398,7 @@ impl Connection {
         ran
     }
 
-    /// Does with the peer's memory what [`Far::touch`] does.
+    /// Accesses the peer's memory with [`Far::touch`].
     fn touch(
         &self,
         nic: &Nic,
@@ -417,13 +417,13 @@ impl Connection {
         match far.touch(nic, claim, access, skip, copy, length) {
             Ok(true) => Ran::Done,
             Ok(false) => Ran::Wrong,
-            // One that has gone took everything with it, and broke no rule, nor did we.
+            // A peer that has gone took its registrations with it, and neither end broke a rule.
             Err(_) if self.ended_by_peer() != Ended::No => Ran::Over,
             Err(fault) => Ran::Refused(fault),
         }
     }
 
-    /// Shows the peer what was put into the ring, and rings if it sleeps.
+    /// Shows the peer the records put into the ring, and rings if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self, nic: &mut Nic) {
         let Some(producer) = &mut self.producer else { return };
@@ -442,12 +442,12 @@ impl Connection {
         if let Some(socket) = &self.socket {
             nic.counters.syscalls += 1;
             nic.link.doorbells += 1;
-            // If there is no room, doorbells are on their way that nobody has heard yet.
+            // If there is no room, doorbells are on their way that the peer has not heard.
             let _ = socket.send(&[0], &[]);
         }
     }
 
-    /// Says that nothing follows, if we are closing and nothing is left to be sent.
+    /// Tells the peer that nothing follows, if we are closing and nothing is left to be sent.
     fn finish_if_drained(&mut self, nic: &mut Nic) {
         if self.state != State::Draining || !self.pending.is_empty() {
             return;
@@ -463,7 +463,7 @@ impl Connection {
 }
 
 impl Nic {
-    /// Returns the slot of a table of `entries` that a handle names.
+    /// Returns the slot that a handle names in a table of `entries`.
     pub(super) fn peer_slot(&self, handle: Handle, entries: u32) -> usize {
         if entries == self.layout.entries() {
             return self.handles.slot(handle);

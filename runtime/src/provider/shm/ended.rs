@@ -1,19 +1,19 @@
-//! How a connection ended, as one end tells the other in its segment.
+//! The word in which one end tells the other how a connection ended.
 
 use haulage_proto::iwarp::terminate::{Code, Fault};
 
 use crate::provider::DisconnectReason;
 
-/// The word an end leaves behind. Codes are those of iWARP's Terminate.
+/// The end of a connection as its owner states it. Codes are those of iWARP's Terminate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// It has not ended, as far as its owner knows.
+    /// The connection has not ended, as far as the owner knows.
     No,
-    /// It has; whether in order, the ring tells.
+    /// The connection ended; the ring tells whether in order.
     Closed,
     /// The owner says that its peer broke a rule.
     YouBroke(Code),
-    /// The owner broke a rule: it was refused what it asked of its peer's memory.
+    /// The owner broke a rule: its access to the peer's memory was refused.
     WeBroke(Code),
 }
 
@@ -40,7 +40,7 @@ impl Ended {
         }
     }
 
-    /// Returns what the word of a peer whose socket is closed means to us, when its ring is empty.
+    /// Returns the reason that the word of a peer gives us, once its socket is closed and its ring empty.
     pub(super) fn reason(self) -> DisconnectReason {
         match self {
             Self::No | Self::Closed => DisconnectReason::Lost,
@@ -54,9 +54,9 @@ impl Ended {
     }
 }
 
-/// The fault of a ring that cannot be.
+/// The fault of a peer whose ring is invalid.
 pub(super) const BAD_RING: Fault = Fault::UlpduLength;
-/// The rule a peer breaks whose memory loses pages.
+/// The rule that a peer breaks whose memory loses pages.
 pub(super) const MEMORY_LOST: &str = "pages of shared memory were taken away";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Connection setup: one question and one answer over an abstract Unix socket.
+//! Connection setup: one request and one answer over an abstract Unix socket.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -16,12 +16,12 @@ use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::barrier::Barrier;
 use crate::sys::unix::{self, Stream};
 
-/// What the two messages of a setup come to.
+/// The terms that follow from the two messages of a setup.
 #[derive(Clone, Copy, Debug)]
 struct Agreed {
-    /// Whether the peer is one whose barriers reach us.
+    /// The peer takes part in heavy barriers.
     barriers: bool,
-    /// How much of our memory the peer sees.
+    /// The part of our memory that the peer sees.
     exposure: Exposure,
     ord: u32,
     ird: u32,
@@ -45,7 +45,7 @@ fn say(nic: &mut Nic, socket: &Stream, hello: &Hello, segment: &OwnedFd) -> std:
 }
 
 impl Connection {
-    /// Tries to connect, and asks.
+    /// Tries to connect, and sends the request.
     pub(super) fn connect(&mut self, nic: &mut Nic) -> Result<(), ConnectError> {
         let Some(Setup::Active { name, question, memfd, .. }) = self.setup.as_deref_mut() else {
             return Ok(());
@@ -56,7 +56,7 @@ impl Connection {
             kind => ConnectError::System(kind),
         })?;
         let Some(socket) = socket else { return Ok(()) };
-        // Whoever took the name first listens there.
+        // Any process can take the name first and listen there.
         let peer = socket.peer().map_err(|e| ConnectError::System(e.kind()))?;
         if !peer.may_share_with(unix::user()) {
             return Err(ConnectError::System(ErrorKind::PermissionDenied));
@@ -69,11 +69,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what a peer says before the connection is open.
+    /// Reads octets of a peer before the connection is open.
     pub(super) fn on_setup_octets(&mut self, nic: &mut Nic) {
         let (Some(socket), Some(setup)) = (&self.socket, self.setup.as_deref_mut()) else { return };
         let (Setup::Active { incoming, .. } | Setup::Passive { incoming, .. }) = setup else {
-            // It has said all it had to say.
+            // The peer has sent its whole message.
             self.over |= !socket.discard();
             return;
         };
@@ -106,7 +106,7 @@ impl Connection {
             Kind::Accept if active => {}
             Kind::Ask if !active => {}
             _ => {
-                let what = "a question for an answer, or the reverse";
+                let what = "a request instead of an answer, or the reverse";
                 return self.fail_setup(nic, ConnectError::BadHandshake(what));
             }
         }
@@ -147,7 +147,7 @@ impl Connection {
         u32::try_from(self.socket.as_ref()?.peer().ok()?.process).ok()
     }
 
-    /// Answers yes.
+    /// Accepts the peer.
     pub(super) fn accept(&mut self, nic: &mut Nic, layout: Layout, params: &ConnectionParams<'_>) {
         let Some(Setup::Asked { question, theirs }) = self.setup.take().map(|setup| *setup) else {
             return;
@@ -160,7 +160,7 @@ impl Connection {
             .map_err(|_| ())
             .and_then(|answer| Ok((answer, Segment::create(layout).map_err(drop)?)));
         let Ok((answer, (segment, memfd))) = made else {
-            // The application was promised a connection: it gets one that is lost.
+            // The application expects a connection: it gets one that is lost.
             self.state.step(Step::Agreed);
             self.established(nic, Box::default());
             let reason = DisconnectReason::Lost;
@@ -172,7 +172,7 @@ impl Connection {
         self.established(nic, Box::default());
     }
 
-    /// Answers no.
+    /// Rejects the peer.
     pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
         if self.state == State::Asked {
             let length = private_data.len().min(PRIVATE_DATA_MAX);
@@ -182,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Gives up setting the connection up for a limit of ours, and tells the peer which, if it asked.
+    /// Gives up connection setup because of a limit of ours, and tells the peer which, if it sent the request.
     fn refuse(&mut self, nic: &mut Nic, refusal: Refusal) {
         if self.state != State::Requesting {
             self.say_no(nic, &[], Some(refusal));
@@ -195,12 +195,12 @@ impl Connection {
         let answer = hello(nic, Kind::Reject, nic.layout, &params, Exposure::Nothing);
         if let (Some(socket), Ok(answer)) = (&self.socket, answer) {
             nic.counters.syscalls += 1;
-            // A peer that does not hear it hears the socket close.
+            // A peer that misses the message notices that the socket closes.
             let _ = socket.send(&Hello { refusal, ..answer }.encode(), &[]);
         }
     }
 
-    /// Gives up setting the connection up.
+    /// Gives up connection setup.
     pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
         let active = matches!(self.state, State::Connecting | State::Requesting);
         if !self.state.step(Step::Ended) {

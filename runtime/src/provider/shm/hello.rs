@@ -1,4 +1,4 @@
-//! What two ends tell each other before they share memory: one message each, with descriptors.
+//! The messages of connection setup: one from each end, with descriptors.
 //!
 //! ```text
 //!  magic[8] kind:u32 ord:u32 ird:u32 ring_bytes:u32 entries:u32 flags:u32 region:u64 private_length:u32
@@ -12,14 +12,14 @@ use std::os::fd::OwnedFd;
 
 use super::segment::Layout;
 
-/// Who says it.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The end that connects.
+    /// A request, by the end that connects.
     Ask,
-    /// The end that listens, with yes.
+    /// An acceptance, by the end that listens.
     Accept,
-    /// The end that listens, with no.
+    /// A rejection, by the end that listens.
     Reject,
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
-    /// Returns the words for the end that is refused.
+    /// Returns the reason in the words for the end that is refused.
     pub(super) const fn reason(self) -> &'static str {
         match self {
             Self::RegionTooLong => "the memory to be shared is longer than the peer maps",
@@ -41,7 +41,7 @@ impl Refusal {
         }
     }
 
-    /// Returns the words for the end that refuses.
+    /// Returns the reason in the words for the end that refuses.
     pub(super) const fn own_reason(self) -> &'static str {
         match self {
             Self::RegionTooLong => "the peer's memory is longer than this end maps",
@@ -66,25 +66,25 @@ impl Refusal {
     }
 }
 
-/// What one end says.
+/// The message of one end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) kind: Kind,
     pub(super) ord: u32,
     pub(super) ird: u32,
-    /// How large the sender's segment is.
+    /// The layout of the sender's segment.
     pub(super) layout: Layout,
     /// The octets of the sender's region, if it passes one.
     pub(super) region: Option<u64>,
     /// The sender takes part in heavy barriers.
     pub(super) barriers: bool,
-    /// Why the sender says no, if the application was not asked.
+    /// The sender's reason to reject, if its application was not asked.
     pub(super) refusal: Option<Refusal>,
     pub(super) private_data: Box<[u8]>,
 }
 
 impl Hello {
-    /// Returns the octets to send.
+    /// Encodes the message.
     pub(super) fn encode(&self) -> Vec<u8> {
         let kind: u32 = match self.kind {
             Kind::Ask => 1,
@@ -107,7 +107,7 @@ impl Hello {
     }
 }
 
-/// What came of a peer's message so far.
+/// The part of a peer's message that has arrived.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     bytes: Vec<u8>,
@@ -115,8 +115,11 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Takes octets and descriptors; returns the message once it is complete. What follows it is not
-    /// looked at. The error says what was wrong.
+    /// Takes octets and descriptors; returns the message once it is complete. Octets behind the message are ignored.
+    ///
+    /// # Errors
+    ///
+    /// The octets are no valid message, for this reason.
     pub(super) fn take(
         &mut self,
         bytes: &[u8],
@@ -127,7 +130,7 @@ impl Incoming {
         self.fds.extend(fds);
         let told = self.bytes.len().min(MAGIC.len());
         if self.bytes.get(..told) != MAGIC.get(..told) {
-            return Err("it is not a greeting");
+            return Err("not a setup message");
         }
         if self.fds.len() > 2 {
             return Err("too many descriptors");
@@ -143,16 +146,17 @@ impl Incoming {
             1 => Kind::Ask,
             2 => Kind::Accept,
             3 => Kind::Reject,
-            _ => return Err("neither question nor answer"),
+            _ => return Err("neither request nor answer"),
         };
-        let layout = Layout::new(ring_bytes, entries).ok_or("a segment of no use")?;
+        let layout =
+            Layout::new(ring_bytes, entries).ok_or("a segment size that is not allowed")?;
         let region = (flags & 1 != 0).then_some(region);
         let expected = match kind {
             Kind::Ask | Kind::Accept => 1 + usize::from(region.is_some()),
             Kind::Reject => 0,
         };
         if self.fds.len() != expected {
-            return Err("the descriptors are not those that were named");
+            return Err("the descriptors do not match the message");
         }
         let private_data = Box::from(private_data);
         let barriers = flags & 2 != 0;
@@ -162,7 +166,7 @@ impl Incoming {
     }
 }
 
-/// Octets of a message that are still to be read.
+/// Octets of a message that have not been read.
 struct Words<'a>(&'a [u8]);
 
 struct Fields {
@@ -177,7 +181,7 @@ struct Fields {
 }
 
 impl Words<'_> {
-    /// Reads what every message has; `None` if not all of it is there.
+    /// Reads the fields that every message has; `None` if they are incomplete.
     fn fields(&mut self) -> Option<Fields> {
         Some(Fields {
             kind: self.word()?,
@@ -198,9 +202,9 @@ impl Words<'_> {
     }
 }
 
-/// Most octets of private data, as with MPA.
+/// The most octets of private data, as with MPA.
 pub(super) const PRIVATE_DATA_MAX: usize = 512;
-/// Most octets of a message.
+/// The most octets of a message.
 pub(super) const LENGTH_MAX: usize = MAGIC.len() + 36 + PRIVATE_DATA_MAX;
 const MAGIC: [u8; 8] = *b"haulshm4";
 
@@ -265,21 +269,21 @@ mod tests {
             bytes
         };
         let cases = [
-            (b"GET / HTTP/1.1\r\n".to_vec(), 1, "it is not a greeting"),
-            (b"haulshm1".to_vec(), 1, "it is not a greeting"),
-            (b"haulshm3".to_vec(), 1, "it is not a greeting"),
-            (with(8, 0), 1, "neither question nor answer"),
-            (with(8, 4), 1, "neither question nor answer"),
-            (with(20, 5000), 1, "a segment of no use"),
-            (with(20, 1 << 31), 1, "a segment of no use"),
-            (with(24, 0), 1, "a segment of no use"),
-            (with(24, u32::MAX), 1, "a segment of no use"),
+            (b"GET / HTTP/1.1\r\n".to_vec(), 1, "not a setup message"),
+            (b"haulshm1".to_vec(), 1, "not a setup message"),
+            (b"haulshm3".to_vec(), 1, "not a setup message"),
+            (with(8, 0), 1, "neither request nor answer"),
+            (with(8, 4), 1, "neither request nor answer"),
+            (with(20, 5000), 1, "a segment size that is not allowed"),
+            (with(20, 1 << 31), 1, "a segment size that is not allowed"),
+            (with(24, 0), 1, "a segment size that is not allowed"),
+            (with(24, u32::MAX), 1, "a segment size that is not allowed"),
             (with(40, 513), 1, "too much private data"),
             (with(40, u32::MAX), 1, "too much private data"),
-            (good.clone(), 0, "the descriptors are not those that were named"),
-            (good.clone(), 2, "the descriptors are not those that were named"),
-            (with(28, 1), 1, "the descriptors are not those that were named"),
-            (with(8, 3), 1, "the descriptors are not those that were named"),
+            (good.clone(), 0, "the descriptors do not match the message"),
+            (good.clone(), 2, "the descriptors do not match the message"),
+            (with(28, 1), 1, "the descriptors do not match the message"),
+            (with(8, 3), 1, "the descriptors do not match the message"),
             (good[..9].to_vec(), 3, "too many descriptors"),
         ];
         for (bytes, count, expected) in cases {

@@ -1,4 +1,4 @@
-//! Who connects to whom: abstract sockets that stand for ports.
+//! Listening and connecting: abstract sockets that stand for ports.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,12 +13,12 @@ use crate::provider::ConnectError;
 use crate::provider::base::{ListenerId, State};
 use crate::sys::unix::{self, Listener, Stream};
 
-/// What becomes of a peer that there is no room for.
+/// The treatment of a peer when all slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WithoutRoom {
-    /// Whoever is silent longest gives up its own.
+    /// The setup that has been silent longest gives up its slot.
     Evict,
-    /// The peer waits until there is some.
+    /// The peer waits until a slot is free.
     Wait,
 }
 
@@ -41,7 +41,7 @@ impl Shm {
         }
     }
 
-    /// Accepts who waits.
+    /// Accepts the peers that wait.
     pub(super) fn accept_all(&mut self, listener: ListenerId, without_room: WithoutRoom) {
         self.listeners.pause(listener);
         for _ in 0..ACCEPTS_PER_LOOK {
@@ -60,7 +60,7 @@ impl Shm {
                 }
                 Ok(None) => return self.listeners.resume(listener),
                 Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-                // Out of descriptors, most likely.
+                // Most likely no descriptors are left.
                 Err(_) => {
                     if without_room == WithoutRoom::Evict {
                         self.evict();
@@ -101,12 +101,12 @@ impl Shm {
         if let Some(connection) = self.slots.get(qp) {
             let timeout = self.nic.config.handshake_timeout;
             connection.set_deadline(&mut self.nic, timeout);
-            // It may have spoken already.
+            // The request may have arrived already.
             connection.on_setup_octets(&mut self.nic);
         }
     }
 
-    /// Goes on accepting where somebody was left waiting.
+    /// Accepts again on listeners where a peer was left waiting.
     pub(super) fn resume_listeners(&mut self) {
         let mut from = 0;
         while let Some(listener) = self.listeners.paused(from) {
@@ -115,7 +115,7 @@ impl Shm {
         }
     }
 
-    /// Binds a socket that stands for a port. Returns the address it got.
+    /// Binds a socket that stands for a port. Returns the listener and its address.
     pub(super) fn start_listening(
         &mut self,
         at: SocketAddr,
@@ -134,7 +134,7 @@ impl Shm {
         Ok((listener, SocketAddr::new(ip, port)))
     }
 
-    /// Listens under a port that nobody else does.
+    /// Listens under a free port.
     fn bind_free(&mut self) -> io::Result<(Listener, u16)> {
         let first = self.nic.handles.offset() >> 12;
         for next in 0..u64::from(PORTS) {
@@ -149,5 +149,5 @@ impl Shm {
     }
 }
 
-/// Connections accepted before the others have their turn.
+/// Connections accepted in one call, before other listeners have their turn.
 const ACCEPTS_PER_LOOK: u32 = 64;

@@ -1,4 +1,4 @@
-//! What the connections of one provider share.
+//! The part of a provider that all its connections use.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -17,43 +17,43 @@ use crate::provider::base::{Deadlines, ListenerId, Reports, Watches};
 use crate::provider::{Caps, Counters, Done, Event, Promises};
 use crate::sys::barrier;
 
-/// Receives, completions, events and the like of one provider.
+/// Receives, completions, events and other state of one provider.
 #[derive(Debug)]
 pub(super) struct Nic {
     pub(super) config: Config,
-    /// Of the segments we make, unless there are many.
+    /// The layout of the segments we make, unless there are many.
     pub(super) layout: Layout,
     pub(super) region: Option<Region>,
     /// Maps the regions that peers pass.
     pub(super) regions: Regions,
     pub(super) handles: Handles,
     pub(super) receives: Receives,
-    /// Ends of work requests that were carried out, to be reported before `reports`.
+    /// Completions of requests that were carried out, to be reported before `reports`.
     pub(super) done: VecDeque<Completion>,
     pub(super) reports: Reports,
     pub(super) deadlines: Deadlines,
-    /// Connections whose peers are to make progress.
+    /// Connections that are checked for progress.
     pub(super) watches: Watches,
     /// Connections that wait for a peer that was copying when they ended.
     pub(super) quarantined: Vec<QpNum>,
-    /// Connections of which nothing is left but the slot.
+    /// Closed connections, whose slots are to be freed.
     pub(super) closed: Vec<QpNum>,
     /// Handles reserved or registered, on all connections.
     pub(super) registrations: usize,
     /// This process takes part in heavy barriers.
     pub(super) barriers: bool,
-    /// The time of the last call that said it.
+    /// The time passed to the last call that had one.
     pub(super) now: Instant,
     pub(super) counters: Counters,
     pub(super) link: LinkCounters,
 }
 
-/// What happened below RDMA. Plain integers of one core.
+/// Events below RDMA. Plain integers of one core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounters {
     /// Doorbells rung for a peer that was asleep.
     pub doorbells: u64,
-    /// Times a connection was given up watching at every poll.
+    /// Times that a connection went from being polled to asking for doorbells.
     pub demotions: u64,
     /// Times a Send waited for a Receive.
     pub starvations: u64,
@@ -63,11 +63,11 @@ pub struct LinkCounters {
     pub stalls: u64,
     /// Setups that failed at the passive end, garbage and strangers included.
     pub setups_failed: u64,
-    /// Connections whose end waited for a peer that was copying.
+    /// Connections that ended while their peer was copying.
     pub quarantines: u64,
 }
 
-/// The memory that can be exposed: what a pool made for sharing is in.
+/// The memory that can be exposed: the region of a pool made for sharing.
 #[derive(Debug)]
 pub(super) struct Region {
     pub(super) memfd: OwnedFd,
@@ -76,7 +76,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// Takes note of the memory of `pool`, if a peer can map it.
+    /// Describes the memory of `pool`, if a peer can map it.
     pub(super) fn of(pool: &Pool) -> std::io::Result<Option<Self>> {
         let Some(memfd) = pool.memfd() else { return Ok(None) };
         let memfd = memfd.as_fd().try_clone_to_owned()?;
@@ -84,7 +84,7 @@ impl Region {
         Ok(Some(Self { memfd, start: region.addr().get() as u64, length: region.len() as u64 }))
     }
 
-    /// Returns where in the region so many octets at an address are, if they are there.
+    /// Returns the offset in the region of `length` octets at `address`, if they are there.
     pub(super) fn locate(&self, address: u64, length: u64) -> Option<u64> {
         let at = address.checked_sub(self.start)?;
         let end = at.checked_add(length)?;
@@ -117,7 +117,7 @@ impl Nic {
         }
     }
 
-    /// Returns what the next segment is to be like, when there are so many connections.
+    /// Returns the layout for the next segment, given the number of `connections`.
     pub(super) fn next_layout(&self, connections: usize) -> Layout {
         if connections > LONG_RINGS_MAX {
             return self.layout.with_ring_at_most(RING_OF_MANY);
@@ -140,12 +140,12 @@ impl Nic {
             ird_max: self.config.ird_max,
             strategy: Strategy::FastReg,
             posting: None,
-            // Whoever posts a Write copies it into the region of its peer, which hears nothing of that.
+            // The peer that posts a Write copies it itself, and its target does not learn of it.
             promises: Promises { counts_placed: false, ..Promises::ALL },
         }
     }
 
-    /// Moves what there is to report into `events`, until those are `limit`.
+    /// Moves events that are to be reported into `events`, until that has `limit`.
     #[inline]
     pub(super) fn report(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) {
         if !self.done.is_empty() {
@@ -169,13 +169,13 @@ impl Nic {
         self.done.push_back(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
-    /// Returns whether so much is left to be reported that nothing more is done before.
+    /// Returns whether so many reports wait that no more work is done before some are taken.
     #[inline]
     pub(super) fn is_choked(&self) -> bool {
         self.done.len() >= REPORTS_HELD_MAX
     }
 
-    /// Returns whether something waits that a poll does rarely, or is still to be reported.
+    /// Returns whether rare work waits, or something is still to be reported.
     #[inline]
     pub(super) fn has_chores(&self) -> bool {
         !self.closed.is_empty() || self.has_reports()
@@ -187,7 +187,7 @@ impl Nic {
         !self.done.is_empty() || !self.reports.is_empty()
     }
 
-    /// Returns when the quarantined are to be looked at again.
+    /// Returns when quarantined connections are to be checked again.
     pub(super) fn quarantine_deadline(&self) -> Option<Instant> {
         (!self.quarantined.is_empty()).then(|| self.now.saturating_add(QUARANTINE_LOOK))
     }
@@ -195,14 +195,14 @@ impl Nic {
 
 /// Completions held for the application after which it must take some before more is done.
 const REPORTS_HELD_MAX: usize = 8192;
-/// How often is looked whether a peer is done copying.
+/// The time between checks whether a peer is done copying.
 pub(super) const QUARANTINE_LOOK: Duration = Duration::from_millis(1);
 
-/// What came of them is shown to the peer by sixteen ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
+/// The peer is shown the answers after every sixteen messages ([`RUN_MAX`](crate::provider::RUN_MAX)), which with 32
 /// NULL Calls in flight gave twice the rate of 32; more turns than that cost more than they bring.
 const TURN_EVENTS: usize = 32;
 
-/// Connections whose rings are as long as they are configured to be.
+/// The number of connections up to which new rings have their configured length.
 pub(super) const LONG_RINGS_MAX: usize = 64;
-/// Octets of the longest ring of others.
+/// Octets of the longest ring of a connection beyond these.
 const RING_OF_MANY: u32 = 64 << 10;

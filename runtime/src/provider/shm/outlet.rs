@@ -1,4 +1,4 @@
-//! What leaves an open connection while its messages are taken without Receives: at once, or not at all.
+//! Sending on an open connection while its messages are taken without Receives: at once, or not at all.
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
@@ -22,27 +22,27 @@ pub(super) struct RingPort<'a> {
     pub(super) far: Far<'a>,
     /// Whether the peer serves Reads.
     pub(super) may_read: bool,
-    /// What is open to the peer, if anything may be.
+    /// Our registrations, if the peer may reach any.
     pub(super) registrations: Option<&'a mut Registrations>,
-    /// Octets of the longest message that goes; `None` if something waits that goes first.
+    /// Octets of the longest message that can be sent; `None` if an earlier request waits.
     pub(super) length_max: Option<usize>,
-    /// The same of one that may join a series.
+    /// Octets of the longest message that can join a series.
     pub(super) series_max: usize,
     /// The peer is shown each message as it is sent.
     pub(super) is_alone: bool,
     pub(super) sent: &'a mut Sent,
 }
 
-/// What was sent while messages were taken.
+/// Counts of the messages sent while others were taken.
 #[derive(Default)]
 pub(super) struct Sent {
     /// Messages, and their octets.
     pub(super) sends: u32,
     pub(super) octets: usize,
-    /// Times the peer was shown some, and whether it wants a doorbell.
+    /// Times the peer was shown messages, and whether it wants a doorbell.
     pub(super) batches: u32,
     pub(super) rings: bool,
-    /// Octets that were copied to the peer's memory, or from there, and whether a message is left because of that.
+    /// Octets copied to the peer's memory or from it, and whether a message is left because of their number.
     pub(super) moved: usize,
     pub(super) leaves_rest: bool,
 }
@@ -158,7 +158,7 @@ impl Port for RingPort<'_> {
         }
     }
 
-    /// Takes nothing: who takes the messages posts when they are taken.
+    /// Takes nothing: the caller that takes the messages posts once they are taken.
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
@@ -206,7 +206,7 @@ impl RingPort<'_> {
         self.sent.alone(shown)
     }
 
-    /// Shows the peer what was sent, to work on while so many octets are copied.
+    /// Shows the peer the messages sent so far, to work on while a copy of `length` octets is made, if that is long.
     #[inline]
     fn before_copy(&mut self, length: usize) {
         if length >= PUBLISH_BEFORE {
@@ -226,7 +226,8 @@ impl RingPort<'_> {
         self.send(message, None)
     }
 
-    /// Does with all that a claim names what `copy` does, which is told where that is.
+    /// Finds the memory that a claim names, in the peer's region, and has `copy` access all of it, given its offset
+    /// there.
     fn touch(
         &self,
         claim: &ClaimedSegment,
@@ -244,13 +245,13 @@ impl RingPort<'_> {
     }
 }
 
-/// Returns where a lease is.
+/// Returns the address of a lease.
 fn address(lease: &Local) -> u64 {
     lease.bytes().as_ptr().addr() as u64
 }
 
 impl Sent {
-    /// Notes what became of a message that the peer was shown at once, if there was room for it, which is returned.
+    /// Counts a message that the peer was shown at once; false if there was no room for it.
     #[inline(always)]
     fn alone(&mut self, shown: Result<Option<bool>, BadRing>) -> bool {
         let Ok(Some(rings)) = shown else { return false };
@@ -259,7 +260,7 @@ impl Sent {
         true
     }
 
-    /// Shows the peer what was sent.
+    /// Shows the peer the messages sent so far.
     #[inline(never)]
     pub(super) fn show(&mut self, producer: &mut Producer) {
         self.batches += u32::from(producer.is_filled());
@@ -267,16 +268,17 @@ impl Sent {
     }
 }
 
-/// The peer's memory, and its table of what of it is open to us.
+/// The peer's memory, and the table of its registrations.
 pub(super) struct Far<'a> {
     pub(super) segment: &'a Segment,
-    /// Where it exposes any.
+    /// The peer's region, if it exposes one.
     pub(super) region: Option<&'a Shared>,
 }
 
 impl Far<'_> {
-    /// Does with `length` octets of the peer's memory what `copy` does, `skip` octets into a claim that
-    /// holds in the peer's table; `copy` is told where they are, and says whether it could, which is returned.
+    /// Checks a claim against the peer's table and has `copy` access `length` octets of the peer's memory, `skip`
+    /// octets into the claim. `copy` gets their offset in the region and returns whether it could access them; so does
+    /// this function.
     pub(super) fn touch(
         &self,
         nic: &Nic,
@@ -289,7 +291,7 @@ impl Far<'_> {
         let slot = nic.peer_slot(claim.handle(), self.segment.layout().entries());
         let grant = Grant::enter(self.segment, slot, claim.handle(), access)?;
         let at = grant.locate(claim, access)?;
-        // The table is the peer's word. What is not in what we mapped is not touched, whatever it says.
+        // The table is under the peer's control: octets outside the region we mapped are not touched, whatever it says.
         let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));
         let room = self
             .region
@@ -305,5 +307,5 @@ impl Far<'_> {
     }
 }
 
-/// Octets of a message behind which the peer is shown what was sent, though more is to follow.
+/// From this many octets on, a message is shown to the peer at once, though more are to follow.
 const SHOW_BEHIND: usize = 1 << 10;

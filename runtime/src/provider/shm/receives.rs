@@ -34,8 +34,8 @@ impl Receives {
         batch.drain(..count).for_each(|receive| self.0.place_last(receive));
     }
 
-    /// Fills the first Receive with the next record and uses it up, if that is a message and the Receive
-    /// one of one buffer it fits into. Returns the Receive's name and the message's length.
+    /// Fills the first Receive with the next record and uses it up, if the record is a whole plain message and the
+    /// Receive has one buffer, which holds it. Returns the Receive's id and the message's length.
     #[inline]
     pub(super) fn fill_first(&mut self, consumer: &mut Consumer) -> Option<(WrId, usize)> {
         let place = self.0.front_mut()?;
@@ -44,7 +44,7 @@ impl Receives {
         let id = receive.id;
         *place = None;
         self.0.skip_front();
-        // The next message's octets go there; its line may be in no cache of ours.
+        // The next message will be copied there, and its line may be in no cache of ours.
         if let Some(Some(next)) = self.0.front_mut() {
             prefetch_sink(&next.first);
         }
@@ -56,21 +56,21 @@ impl Receives {
         Some(Filling { receive: self.0.pop_front()?, filled: 0 })
     }
 
-    /// Puts back a Receive that was not used up after all.
+    /// Puts back a Receive that was not used up.
     pub(super) fn put_back(&mut self, filling: Filling) {
         self.0.push_front(filling.receive);
     }
 }
 
 impl Filling {
-    /// Returns whether `length` octets more fit.
+    /// Returns whether `length` more octets fit.
     pub(super) fn has_room(&self, length: usize) -> bool {
         let capacity = self.receive.sinks().map(Sink::len).fold(0, usize::saturating_add);
         length <= capacity.saturating_sub(self.filled)
     }
 
-    /// Appends the octets of a record, for which there is room. Returns whether all of them were there:
-    /// a peer can take back what the record was decoded from.
+    /// Appends the octets of a record, for which there is room. Returns whether all of them were there: a peer can
+    /// change the memory that the record was decoded from.
     #[must_use]
     pub(super) fn append(&mut self, consumer: &Consumer, record: &Record) -> bool {
         let (mut skip, mut from) = (self.filled, 0);
@@ -86,17 +86,17 @@ impl Filling {
         true
     }
 
-    /// Ends the Receive; returns its name and the octets of its message.
+    /// Ends the Receive; returns its id and the octets of its message.
     pub(super) fn finish(self) -> (WrId, usize) {
         (self.receive.id, self.filled)
     }
 }
 
-/// A queue in a power of two of places, so that the way to the first is short.
+/// A queue whose capacity is a power of two, so that finding the first entry is cheap.
 #[derive(Debug, Default)]
 struct Queue {
     places: Box<[Option<Receive>]>,
-    /// Of the first; the place is what remains of it.
+    /// The index of the first entry, modulo the number of places.
     first: usize,
     length: usize,
 }
@@ -110,7 +110,7 @@ impl Queue {
         self.length == 0
     }
 
-    /// Makes room for `more`.
+    /// Makes room for `more` entries.
     fn reserve(&mut self, more: usize) {
         let places = (self.length + more).next_power_of_two();
         if places <= self.places.len() {
@@ -129,7 +129,7 @@ impl Queue {
         self.place_last(receive);
     }
 
-    /// Appends one, for which there is room.
+    /// Appends an entry, for which there is room.
     #[inline]
     fn place_last(&mut self, receive: Receive) {
         let place = self.place(self.length);
@@ -164,7 +164,7 @@ impl Queue {
         front
     }
 
-    /// Gives up the first, of which nothing is left.
+    /// Removes the first entry, which has been taken out of its place.
     #[inline]
     const fn skip_front(&mut self) {
         self.first = self.first.wrapping_add(1);

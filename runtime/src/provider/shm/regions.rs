@@ -2,12 +2,12 @@
 //!
 //! # Limits
 //!
-//! A peer makes a memfd of any length at no cost, and every mapping takes addresses of our process, of which
-//! there are 2^47. So one region has at most [`Config::region_bytes_max`](super::Config::region_bytes_max)
-//! octets, and all regions of a provider together [`Config::regions_bytes_max`](super::Config::regions_bytes_max).
-//! The regions of one process have at most half of that together: the length of a region says nothing of
-//! the memory behind it, so one process could otherwise take all the room with one memfd. Processes that
-//! the system gives no number here, as they are outside our PID namespace, share one half.
+//! A peer makes a memfd of any length at no cost, and every mapping takes addresses of our process, of which there are
+//! 2^47. So one region has at most [`Config::region_bytes_max`](super::Config::region_bytes_max) octets, and all
+//! regions of a provider together [`Config::regions_bytes_max`](super::Config::regions_bytes_max). The regions of one
+//! process together have at most half of that: the length of a region says nothing of the memory behind it, so one
+//! process could otherwise take all the room with one memfd. Processes to which the system gives no number here,
+//! because they are outside our PID namespace, share one half.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -42,12 +42,12 @@ struct Sums {
     of: HashMap<i32, u64>,
 }
 
-/// Why a peer's region is not mapped.
+/// The reason that a peer's region is not mapped.
 #[derive(Debug)]
 pub(super) enum Unmapped {
     /// It exceeds a limit.
     Refused(Refusal),
-    /// It is not memory as it should be.
+    /// The memfd is not suitable.
     Unfit(Unfit),
 }
 
@@ -60,7 +60,7 @@ impl Regions {
         }
     }
 
-    /// Maps a memfd that a peer, the process of that number, passed as its region of `length` octets.
+    /// Maps a memfd that the process `process` passed as its region of `length` octets.
     pub(super) fn map(
         &self,
         memfd: BorrowedFd<'_>,

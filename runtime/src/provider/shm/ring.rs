@@ -9,40 +9,38 @@
 //! | handle     | length   | ahead  | kind |  octets ...
 //! +------------+----------+--------+------+
 //! ```
-//! There is no shared index of what was produced. The header itself says that a record is there: an empty
-//! word ends what the consumer can see. A batch is written behind that word, its own end first, and
-//! becomes visible all at once when the header of its first record is stored. The consumer, looking for
-//! it, reads only the line the message will be on; while nothing comes, nothing is written that both share.
-//! Where a batch of one line would end the word is emptied ahead, so that a lone message waits for its own line
-//! alone to be the producer's.
+//! There is no shared index of the records produced. The header itself says that a record is there: an empty word ends
+//! what the consumer can see. A batch is written behind that word, its own end first, and becomes visible all at once
+//! when the header of its first record is stored. The consumer, looking for it, reads only the line the message will be
+//! on; while nothing comes, neither end writes a line that both share. Where a batch of one line would end, the word is
+//! emptied ahead, so that a lone message waits only until the producer owns its line.
 //!
-//! A Call without chunks has two runs of zeros: the empty lists of its transport header, and the credential
-//! and verifier of nobody in particular. A message of that shape that fits one line without them travels
-//! without them (`ring/squeeze.rs`), since a line more costs more than looking.
+//! A Call without chunks has two runs of zeros: the empty lists of its transport header, and the AUTH_NONE credential
+//! and verifier. A message of that shape that fits one line without them travels without them (`ring/squeeze.rs`),
+//! since one more line costs more than the check.
 //!
-//! Messages that are sent with one template while others are taken are one record, a series: the template's number
-//! once, and of each message its XID and what is behind the template (`ring/series.rs`). So sixteen null Calls, or
-//! their Replies, are on three lines, and not on sixteen. Who takes a run of them sees them so, too; a Receive, or a
-//! run with others, holds each whole. A record introduces each template before the first series that has it
+//! Messages sent with one template while others are taken are one record, a series: the template's number once, and of
+//! each message its XID and the octets behind the template (`ring/series.rs`). So sixteen null Calls, or their Replies,
+//! are on three lines, and not on sixteen. A run of them is delivered in this form, too; a Receive, or a run with other
+//! messages, holds each whole. A record introduces each template before the first series that has it
 //! (`ring/templates.rs`); from then on numbers are compared, and never octets.
 //!
-//! What a line costs is the way from one core to the other, so the ways overlap. The first header of a batch
-//! says how many lines more became visible with it (`ahead`), and the consumer asks for them before it
-//! needs them; the producer asks for lines it is about to write while nobody looks at them.
+//! The cost of a line is its way from one core to the other, so the ways overlap. The first header of a batch says how
+//! many more lines became visible with it (`ahead`), and the consumer prefetches them; the producer prefetches lines
+//! that it is about to write and that the consumer does not read.
 //!
-//! The producer keeps its own copy of how far the consumer has come, and looks again only when it is out
-//! of room.
+//! The producer keeps its own copy of the consumer's position, and reads the shared one only when it is out of room.
 //!
 //! Models in `tests/models/src/provider` run this code in all orders of its accesses with at most three
-//! preemptions: `records.rs` shows that records are seen whole and that lines are not written before they were
-//! taken, `doorbell.rs` that a consumer does not sleep while there is a record.
+//! preemptions: `records.rs` shows that records are seen whole and that lines are not written before they were taken,
+//! `doorbell.rs` that a consumer does not sleep while there is a record.
 //!
 //! # Limits
 //!
-//! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken;
-//! what is longer travels as parts. A header is the peer's claim: a record that would reach beyond the
-//! ring ends the connection. So does a template that is longer than any or has a label outside of its octets, a
-//! number that is given twice or is none of the few there are, and a series of a template that nobody introduced.
+//! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken; longer messages
+//! travel as parts. A header is the peer's claim: a record that would reach beyond the ring ends the connection. So
+//! does a template that is too long or has a label outside of its octets, a template number that is given twice or is
+//! out of range, and a series whose template was not introduced.
 
 use haulage_proto::verbs::Handle;
 
@@ -59,14 +57,14 @@ pub(super) use self::consumer::{Consumer, Look, Record};
 pub(super) use self::producer::Producer;
 pub(super) use self::series::JOINING_MAX;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A message, or the last part of one.
     Send,
-    /// The same, which retires the handle the header names.
+    /// A message, or the last part of one, that retires the handle in the header.
     SendInvalidate,
-    /// Part of a message that goes on: as long as a record can be.
+    /// Part of a message that continues: as long as a record can be.
     Part,
     /// The producer closed in order: nothing follows.
     Close,
@@ -110,7 +108,7 @@ impl Kind {
     }
 }
 
-/// The peer wrote something into the ring that cannot be.
+/// The peer wrote an impossible value into the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BadRing;
 
@@ -132,7 +130,7 @@ const fn part_max(capacity: u64) -> usize {
     quarter - HEADER
 }
 
-/// Returns where in the segment an offset of the ring is.
+/// Returns the offset in the segment of an offset in the ring.
 #[inline]
 const fn at(offset: u64) -> usize {
     #[allow(clippy::cast_possible_truncation, reason = "a ring has at most 8 MiB")]
@@ -147,11 +145,11 @@ const AHEAD_AT: u32 = 3;
 const AHEAD_MAX: u64 = 0xff;
 const LENGTH_AT: u32 = 11;
 const LENGTH_MAX: u64 = 0x1f_ffff;
-// Every length a record can have can be said.
+// Every possible length of a record fits its field.
 const _: () = assert!(part_max(RING_BYTES_MAX as u64) as u64 <= LENGTH_MAX);
-/// How far ahead lines are asked for, in octets: what two cores can have under way at once.
+/// How far ahead lines are prefetched, in octets: as many as can be under way between two cores at once.
 const DISTANCE: u64 = 16 * LINE as u64;
-/// One more line, for the word that ends what can be seen.
+/// One more line, for the empty word at the end of the visible records.
 const SPARE: u64 = LINE as u64;
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
-//! Who is asked for messages without Receives.
+//! Rounds in which connections are asked for messages without Receives.
 
-/// Which connections are asked for messages without Receives until the next poll.
+/// The connections that are asked for messages without Receives until the next poll.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Who is asked, by place among the hot ones.
+    /// The index, among the hot connections, of the one to ask.
     pub(super) at: usize,
-    /// How many are still to be asked, this one included.
+    /// The number of connections still to be asked, this one included.
     pub(super) left: usize,
-    /// Messages that were taken.
+    /// The number of messages taken.
     pub(super) taken: usize,
 }
 
@@ -18,7 +18,7 @@ impl Round {
         *self = Self { at: if first < count { first } else { 0 }, left: count, taken: 0 };
     }
 
-    /// Goes on to the next of `count` connections.
+    /// Advances to the next of `count` connections.
     #[inline]
     pub(super) fn go_on(&mut self, count: usize) {
         self.at = if self.at + 1 < count { self.at + 1 } else { 0 };

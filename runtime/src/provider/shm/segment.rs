@@ -1,4 +1,4 @@
-//! What one end shares with the other: a few words, the ring it sends on, the table of what it exposes.
+//! The memory that one end shares with the other: a few words, the ring it sends on, the table of its registrations.
 //!
 //! ```text
 //!    0  head    u64  octets the consumer has taken, for ever rising   written by the consumer
@@ -7,15 +7,15 @@
 //!  384  ring         lines of 64 octets                               by the owner
 //!  ...  table        one line for each registration                   by the owner, but for `in use`
 //! ```
-//! The segment is the owner's: it makes it, in memory accounted to it, and the peer maps it. Words that
-//! different ends write are two lines apart: processors fetch lines in pairs. What the peer can write is never trusted: its words are
-//! read once, as values, and checked.
+//! The owner makes the segment, in memory accounted to it, and the peer maps it. Words that different ends write are
+//! two lines apart: processors fetch lines in pairs. Words that the peer can write are never trusted: they are read
+//! once, as values, and checked.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
 use crate::sys::shared::{AtomicU32, AtomicU64, LINE, Line, Ring, Shared, Unfit};
 
-/// How large the parts of a segment are.
+/// The sizes of the parts of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     ring_bytes: u32,
@@ -23,7 +23,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Describes a segment, if a peer would take it.
+    /// Describes a segment; `None` if no peer would accept it.
     pub(super) fn new(ring_bytes: u32, entries: u32) -> Option<Self> {
         let ring = (RING_BYTES_MIN..=RING_BYTES_MAX).contains(&ring_bytes);
         let fits = ring && ring_bytes.is_power_of_two() && (1..=ENTRIES_MAX).contains(&entries);
@@ -34,7 +34,8 @@ impl Layout {
         self.ring_bytes
     }
 
-    /// Describes a segment whose ring has at most so many octets, a power of two that a peer would take.
+    /// Returns this layout with a ring of at most `ring_bytes` octets, which must be a power of two that a peer would
+    /// accept.
     pub(super) fn with_ring_at_most(self, ring_bytes: u32) -> Self {
         Self { ring_bytes: self.ring_bytes.min(ring_bytes), ..self }
     }
@@ -53,7 +54,7 @@ impl Layout {
     }
 }
 
-/// One end's segment, as mapped by either.
+/// One end's segment, as mapped by either end.
 #[derive(Debug)]
 pub(super) struct Segment {
     ring: Ring,
@@ -61,13 +62,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// Makes our own, and the descriptor to pass to the peer.
+    /// Makes a segment of our own; also returns the descriptor to pass to the peer.
     pub(super) fn create(layout: Layout) -> std::io::Result<(Self, OwnedFd)> {
         let (memory, fd) = Shared::create(c"haulage-segment", layout.length())?;
         Ok((Self::new(memory, layout), fd))
     }
 
-    /// Maps the peer's.
+    /// Maps the peer's segment.
     pub(super) fn open(fd: BorrowedFd<'_>, layout: Layout) -> Result<Self, Unfit> {
         Ok(Self::new(Shared::open(fd, layout.length())?, layout))
     }
@@ -86,13 +87,13 @@ impl Segment {
         self.ring.memory()
     }
 
-    /// The line of the ring at a position, which is counted in octets, round and round.
+    /// Returns the line of the ring at a position, which is counted in octets and wraps around.
     #[inline]
     pub(super) fn line(&self, position: u64) -> Line<'_> {
         self.ring.line(position)
     }
 
-    /// The double word of the ring at a position.
+    /// Returns the double word of the ring at a position.
     #[inline]
     pub(super) fn word(&self, position: u64) -> &AtomicU64 {
         #[allow(clippy::cast_possible_truncation, reason = "a line has 64 octets")]
@@ -100,19 +101,19 @@ impl Segment {
         &self.line(position).words()[place]
     }
 
-    /// Octets of the ring the consumer has taken.
+    /// Returns the word with the position up to which the consumer has taken the ring, in octets.
     #[inline]
     pub(super) fn head(&self) -> &AtomicU64 {
         self.memory().u64_at(0)
     }
 
-    /// Whether the consumer wants a doorbell.
+    /// Returns the word that says whether the consumer wants a doorbell.
     #[inline]
     pub(super) fn waits(&self) -> &AtomicU32 {
         self.memory().u32_at(2 * LINE)
     }
 
-    /// How the owner ended the connection: an [`Ended`](super::ended::Ended).
+    /// Returns the word that says how the owner ended the connection: an [`Ended`](super::ended::Ended).
     pub(super) fn ended(&self) -> &AtomicU32 {
         self.memory().u32_at(4 * LINE)
     }
@@ -128,13 +129,13 @@ impl Segment {
     }
 }
 
-/// Where the ring begins.
+/// The offset of the ring in the segment.
 pub(super) const RING: usize = 6 * LINE;
-/// Shortest ring: four records of the longest kind.
+/// The shortest ring: four records of the longest kind.
 pub(super) const RING_BYTES_MIN: u32 = 4 << 10;
-/// Longest ring: the length of a record has 21 bits.
+/// The longest ring: the length of a record has 21 bits.
 pub(super) const RING_BYTES_MAX: u32 = 8 << 20;
-/// Most registrations at once: the slots a handle can name.
+/// The most registrations at once: the slots that a handle can name.
 pub const ENTRIES_MAX: u32 = 1 << 16;
 const PAGE: usize = 4096;
 
@@ -149,7 +150,7 @@ mod tests {
         }
         assert_eq!(Layout::new(4096, (1 << 16) + 1), None);
         assert_eq!(Layout::new(8 << 20, 1 << 16).map(Layout::length), Some((12 << 20) + 4096));
-        // What an idle connection touches is one page.
+        // An idle connection touches one page.
         assert_eq!(Layout::new(64 << 10, 1).map(Layout::length), Some((64 << 10) + 4096));
     }
 

@@ -1,4 +1,4 @@
-//! What is known of a connection before it is open.
+//! The state of connection setup.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -11,26 +11,26 @@ use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams};
 use crate::sys::shared::Unfit;
 
-/// What is known before a connection is open.
+/// The state of a connection's setup, until it is open.
 #[derive(Debug)]
 pub(super) enum Setup {
-    /// We ask.
+    /// We connect.
     Active {
-        /// Where.
+        /// The name of the socket to connect to.
         name: Vec<u8>,
         question: Hello,
         segment: Segment,
-        /// The segment's, until it is passed.
+        /// The descriptor of the segment, until it is passed.
         memfd: Option<OwnedFd>,
         incoming: Incoming,
     },
-    /// A peer is to ask.
+    /// A peer has connected, and its request has not arrived.
     Passive { incoming: Incoming, listener: ListenerId, peer: SocketAddr },
-    /// It asked; its memory is mapped.
+    /// The request has arrived; the peer's memory is mapped.
     Asked { question: Hello, theirs: Theirs },
 }
 
-/// What a peer shares.
+/// The memory that a peer shares.
 #[derive(Debug)]
 pub(super) struct Theirs {
     pub(super) segment: Segment,
@@ -38,7 +38,7 @@ pub(super) struct Theirs {
 }
 
 impl Theirs {
-    /// Maps what came with a message of a process, having checked it.
+    /// Checks and maps the memory that came with a message of a process.
     pub(super) fn map(
         nic: &Nic,
         hello: &Hello,
@@ -61,9 +61,9 @@ impl Theirs {
     }
 }
 
-/// Why a peer's memory cannot be used.
+/// The reason that a peer's memory cannot be used.
 pub(super) enum Unusable {
-    /// It is not what the peer says.
+    /// It is not as the peer describes it.
     Wrong(&'static str),
     /// It exceeds a limit of ours.
     Refused(Refusal),
@@ -71,8 +71,8 @@ pub(super) enum Unusable {
 
 const fn wrong(why: &Unfit) -> &'static str {
     match why {
-        Unfit::NotSealed => "memory that could be taken away",
-        Unfit::Length => "memory of another length than was said",
+        Unfit::NotSealed => "memory that can be shrunk",
+        Unfit::Length => "memory of another length than announced",
         Unfit::System(_) => "memory that cannot be mapped",
     }
 }
@@ -93,7 +93,7 @@ impl Setup {
     }
 }
 
-/// How much of our memory goes with a message of ours.
+/// The part of our memory that goes with a message of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exposure {
     /// The whole region, if there is one.
@@ -102,7 +102,7 @@ pub(super) enum Exposure {
     Nothing,
 }
 
-/// Makes what we say.
+/// Makes our message of connection setup.
 pub(super) fn hello(
     nic: &Nic,
     kind: Kind,

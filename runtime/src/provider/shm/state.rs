@@ -1,4 +1,4 @@
-//! One software RNIC on shared memory: what it consists of, and how it is made.
+//! A software RNIC on shared memory: its parts, and how it is made.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub struct Shm {
     pub(super) caps: Caps,
     pub(super) nic: Nic,
     pub(super) epoll: Epoll,
-    /// Room for what `epoll` tells.
+    /// Room for the events of `epoll`.
     pub(super) news: Vec<Ready>,
     pub(super) waker: Waker,
     /// The waker was signaled since the last sleep.
@@ -34,19 +34,19 @@ pub struct Shm {
     pub(super) listeners: Listeners<Listening>,
     /// Connections whose listener had no room for them.
     pub(super) connecting: Vec<QpNum>,
-    /// Connections whose ring is looked at in every poll.
+    /// Connections whose ring is read in every poll.
     pub(super) hot: Vec<QpNum>,
-    /// Connections that are not, although a message of theirs waits for a Receive.
+    /// Connections that are not hot, although a message of theirs waits for a Receive.
     pub(super) starved: Vec<QpNum>,
-    /// Which of the hot ones is looked at first next time.
+    /// The index of the hot connection that is read first next time.
     pub(super) turn: usize,
     pub(super) round: Round,
-    /// When something last happened, when the sockets were last listened to, and when to think of that
-    /// and of deadlines again.
+    /// The times when something last happened, when the sockets were last listened to, and when sockets and deadlines
+    /// are to be checked again.
     pub(super) moved: Instant,
     pub(super) looked: Instant,
     pub(super) chores_at: Instant,
-    /// Faults in shared memory that were mended when connections were last looked through for theirs.
+    /// The number of faults in shared memory mended so far, when connections were last checked for theirs.
     pub(super) faults_seen: u64,
 }
 
@@ -59,12 +59,12 @@ pub(super) struct Listening {
 
 impl Shm {
     /// Makes an RNIC for the memory of `pool`. Memory can be exposed if the pool was made with
-    /// [`PagePreference::Shared`](haulage_mr_pool::PagePreference::Shared); without, everything works
-    /// that exposes none.
+    /// [`PagePreference::Shared`](haulage_mr_pool::PagePreference::Shared). Without it, everything works that exposes
+    /// no memory.
     ///
     /// # Errors
     ///
-    /// If the system has no randomness to make handles of, or refuses the descriptors.
+    /// The system has no randomness for handles, or refuses the descriptors.
     ///
     /// # Panics
     ///
@@ -108,12 +108,12 @@ impl Shm {
         })
     }
 
-    /// Returns what happened below RDMA.
+    /// Returns the counters of events below RDMA.
     pub const fn link_counters(&self) -> LinkCounters {
         self.nic.link
     }
 
-    /// Returns the connections that hold a slot, those being set up and those closing included.
+    /// Returns the number of connections that hold a slot, including those being set up and those closing.
     pub const fn connections(&self) -> usize {
         self.slots.in_use()
     }

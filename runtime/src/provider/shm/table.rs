@@ -1,4 +1,4 @@
-//! The registrations of one connection: our books of what is exposed, and what the peer sees of them.
+//! The registrations of one connection: our records of them, and the table that the peer sees.
 //!
 //! ```text
 //!   0  key     u64  access << 32 | handle; 0 is no registration      written by the owner
@@ -10,11 +10,10 @@
 //!
 //! # Memory ownership
 //!
-//! Who copies sets `in use` and then looks at the key; who retires a registration clears the key and then
-//! looks at `in use`, both in one total order. So either the copy is refused, or the owner sees it and
-//! waits. The view of the memory stays in the owner's books until then.
-//! `tests/models/src/provider/registrations.rs` shows that in all orders of the accesses with at most three
-//! preemptions.
+//! A peer that copies sets `in use` and then reads the key; an owner that retires a registration clears the key and
+//! then reads `in use`, both in one total order. So either the copy is refused, or the owner sees it and waits. The
+//! owner keeps the view of the memory until then. `tests/models/src/provider/registrations.rs` shows this in all orders
+//! of the accesses with at most three preemptions.
 
 use std::sync::atomic::Ordering;
 
@@ -24,11 +23,11 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Exposure, Handle};
 
 use super::segment::Segment;
 
-/// What one end exposes on one connection.
+/// The registrations of one end on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
     slots: Vec<Slot>,
-    /// Slots nobody uses, last used first: their lines are at hand.
+    /// Free slots, last used first: their lines are likely to be in the cache.
     free: Vec<u16>,
 }
 
@@ -43,36 +42,36 @@ struct Slot {
 enum Held {
     Nothing,
     Reserved,
-    /// The peer may touch it, or is doing so although the key is gone.
+    /// The peer may access the memory, or is doing so although the key is gone.
     Exposed {
         _view: Exposure<Source, Sink>,
     },
 }
 
-/// Where a registration lies and what its offsets mean.
+/// The place of a registration, and the meaning of its offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Extent {
-    /// The peer's offset of its first octet.
+    /// The offset that the peer uses for the first octet.
     pub(super) base: u64,
-    /// Where it is in our region.
+    /// The offset of the first octet in our region.
     pub(super) start: u64,
-    /// Octets.
+    /// The length in octets.
     pub(super) length: u64,
 }
 
-/// What became of a registration that is to end.
+/// The outcome of an attempt to retire a registration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Retired {
     /// The view was dropped.
     Now,
-    /// The peer is copying: ask again.
+    /// The peer is copying: try again.
     NotYet,
     /// There is no such registration.
     Unknown,
 }
 
 impl Registrations {
-    /// Names a registration to come; `None` if `entries` are in use.
+    /// Reserves a handle for a registration; `None` if `entries` are in use.
     pub(super) fn reserve(&mut self, handles: &mut Handles, entries: u32) -> Option<Handle> {
         let index = match self.free.pop() {
             Some(index) => index,
@@ -89,7 +88,7 @@ impl Registrations {
         Some(slot.handle)
     }
 
-    /// Opens memory under a reserved handle; false if that is not reserved.
+    /// Opens memory under a reserved handle; false if the handle is not reserved.
     pub(super) fn expose(
         &mut self,
         segment: &Segment,
@@ -130,8 +129,8 @@ impl Registrations {
         Retired::Now
     }
 
-    /// Ends all registrations and drops the views the peer is not copying from or to; returns how many
-    /// slots that freed, and whether that were all.
+    /// Ends all registrations and drops their views, except those that the peer is copying from or to. Returns the
+    /// number of slots freed, and whether those were all.
     pub(super) fn retire_all(&mut self, segment: &Segment) -> (usize, bool) {
         let (mut freed, mut all) = (0, true);
         for (index, slot) in self.slots.iter_mut().enumerate() {
@@ -151,20 +150,20 @@ impl Registrations {
         (freed, all)
     }
 
-    /// Drops every view: the peer is gone. Returns how many slots that freed.
+    /// Drops every view: the peer is gone. Returns the number of slots freed.
     pub(super) fn abandon(&mut self) -> usize {
         let freed = self.slots.len() - self.free.len();
         (self.slots, self.free) = (Vec::new(), Vec::new());
         freed
     }
 
-    /// Keeps the views that are left for ever: the peer may be copying, and nobody will ask again.
+    /// Keeps the remaining views for ever: the peer may be copying, and there will be no later check.
     pub(super) fn leak(&mut self) {
         std::mem::forget(std::mem::take(&mut self.slots));
     }
 }
 
-/// Takes the key of a slot from the peer; returns whether it is copying.
+/// Clears the key of a slot, which the peer then cannot use; returns whether the peer is copying.
 fn close(segment: &Segment, index: usize) -> bool {
     let Some(entry) = segment.entry(index) else { return false };
     // [V2-11.1-1] from here on the peer's RNIC refuses the handle.
@@ -172,7 +171,7 @@ fn close(segment: &Segment, index: usize) -> bool {
     segment.memory().u32_at(entry + IN_USE).load(Ordering::SeqCst) != 0
 }
 
-/// A registration of the peer that we may copy from or to; it waits for us.
+/// A registration of the peer that we may copy from or to; the peer waits for us.
 #[derive(Debug)]
 pub(super) struct Grant<'a> {
     segment: &'a Segment,
@@ -192,14 +191,14 @@ impl<'a> Grant<'a> {
         let words = segment.memory();
         words.u32_at(entry + IN_USE).swap(1, Ordering::SeqCst);
         let found = words.u64_at(entry + KEY).load(Ordering::SeqCst);
-        // Values from here on: what the peer makes of its table meanwhile changes nothing.
+        // From here on these are values: changes that the peer makes to its table have no effect.
         let extent = Extent {
             base: words.u64_at(entry + BASE).load(Ordering::Relaxed),
             start: words.u64_at(entry + START).load(Ordering::Relaxed),
             length: words.u64_at(entry + LENGTH).load(Ordering::Relaxed),
         };
         let grant = Self { segment, entry, extent };
-        // [V2-11.1-2] the whole handle, and what it was made for.
+        // [V2-11.1-2] the whole handle, and the access it was made for.
         if found == key(handle, access) {
             Ok(grant)
         } else if found == key(handle, other(access)) {
@@ -212,7 +211,7 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Returns where in the peer's region what it claims begins, if all of it is in the registration.
+    /// Returns the offset in the peer's region of the range that `claim` names, if the registration holds all of it.
     pub(super) fn locate(&self, claim: &ClaimedSegment, access: Access) -> Result<u64, Fault> {
         let Extent { base, start, length } = self.extent;
         let within = || {

@@ -1,4 +1,4 @@
-//! Two RNICs in one thread, polled in turn, in a time of their own; and peers that are none.
+//! Two RNICs in one thread, polled in turn, on a simulated clock; and peers that are not RNICs.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -33,14 +33,14 @@ const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHO
 const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
 const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
 
-/// Polls after which something that should have happened has not.
+/// Polls after which an expected event counts as missing.
 const POLLS_MAX: u32 = 300_000;
 const POLLS_ALONE: u32 = 100_000;
 /// Longer than any wait for a thread or a process that runs.
 const HANG: Duration = Duration::from_secs(30);
-/// Polls in which what is not held back would have happened.
+/// Polls within which anything possible happens.
 const A_WHILE: u32 = 300;
-/// How much time passes in a poll: enough to listen to the sockets.
+/// The time that passes in a poll: enough to listen to the sockets.
 const TICK: Duration = Duration::from_micros(50);
 
 fn config() -> Config {
@@ -49,7 +49,7 @@ fn config() -> Config {
     Config { expose, registrations_max, receive_queue_max, ring_bytes, ..Config::default() }
 }
 
-/// An event without what cannot be compared.
+/// An event without the parts that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Seen {
     Request(Vec<u8>),
@@ -60,19 +60,19 @@ enum Seen {
     Completion(WrId, Opcode, Status),
 }
 
-/// An RNIC, its memory, and what it reported.
+/// An RNIC, its memory, and its reports.
 struct Node {
     nic: Shm,
     pool: Pool,
     now: Instant,
-    /// How much time passes in a poll. Without it the node goes by the clock: its peer is in another thread or
-    /// process, which has to be given a processor before the node's deadlines end.
+    /// The time that passes in a poll. Without it the node uses the real clock: its peer is in another thread or
+    /// process, which needs time on a processor before the node's deadlines end.
     tick: Option<Duration>,
     done: Vec<Done>,
     quiesced: Vec<Quiesced>,
     /// The queue pair of the last connection.
     qp: Option<QpNum>,
-    /// The process of the peer that asked last.
+    /// The process of the peer that sent the last request.
     process: Option<u32>,
     seen: Vec<Seen>,
     ids: u64,
@@ -100,7 +100,7 @@ impl Node {
         }
     }
 
-    /// One whose peer is not in this thread.
+    /// Makes a node whose peer is not in this thread.
     fn by_the_clock() -> Self {
         Self { now: clock::now(), tick: None, ..Self::new() }
     }
@@ -134,7 +134,7 @@ impl Node {
         }
     }
 
-    /// Polls until `seen` was reported, and forgets that it was.
+    /// Polls until `seen` was reported, and removes it.
     fn until(&mut self, seen: &Seen) {
         let start = clock::now();
         for polls in 0_u32.. {
@@ -149,7 +149,7 @@ impl Node {
             assert!(!is_over, "waited in vain for {seen:?}: {:?}", self.seen);
             self.poll();
             if polls > POLLS_ALONE || self.tick.is_none() {
-                // A child of another test may still hold copies of our sockets, and want a processor.
+                // A child of another test may still hold copies of our sockets, and need a processor.
                 std::thread::yield_now();
             }
         }
@@ -159,7 +159,7 @@ impl Node {
         self.nic.listen(LOCAL).unwrap().1.port()
     }
 
-    /// Waits for a peer that asks, and accepts it.
+    /// Waits for a peer's request, and accepts it.
     fn accept(&mut self) -> QpNum {
         self.until(&Seen::Request(Vec::new()));
         let qp = self.qp();
@@ -225,7 +225,7 @@ impl Node {
         (id, posted)
     }
 
-    /// Opens memory that holds `bytes` to the peer.
+    /// Opens memory with the contents `bytes` to the peer.
     fn expose(&mut self, bytes: &[u8], access: Access) -> (Exposed, Claim) {
         let (lease, qp) = (self.holding(bytes), self.qp());
         self.nic.open(qp, lease, access).expect("a handle")
@@ -251,7 +251,7 @@ impl Node {
         panic!("waited in vain for a message: {:?}", self.seen);
     }
 
-    /// Polls for a while; nothing may be reported meanwhile.
+    /// Polls for a while, in which nothing may be reported.
     fn nothing_happens(&mut self) {
         let before = self.seen.len();
         (0..A_WHILE).for_each(|_| self.poll());

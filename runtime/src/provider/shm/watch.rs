@@ -1,10 +1,10 @@
-//! When rings are looked at and when sockets are listened to.
+//! When rings are read, and when sockets are listened to.
 //!
 //! # Normal operation
 //!
-//! Hot connections are looked at in every poll. The sockets, which tell of doorbells, newcomers and ends,
-//! cost a system call: they are listened to when nothing else happens, and now and then when much does,
-//! more often if somebody may ring. Nothing rings while every peer there is talks to us.
+//! The rings of hot connections are read in every poll. The sockets, which announce doorbells, newcomers and ends, cost
+//! a system call: they are listened to when nothing else happens, and now and then when much does, more often if a peer
+//! may ring. No doorbell rings while every peer is hot.
 
 use std::time::Duration;
 
@@ -23,11 +23,11 @@ use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
 
 impl Shm {
-    /// Goes through the hot connections; returns whether anything happened.
+    /// Reads the rings of the hot connections; returns whether anything happened.
     #[inline]
     pub(super) fn read_hot(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) -> bool {
         let count = self.hot.len();
-        // Each in turn is the first, or a busy one would use up the budget of the others.
+        // Each is the first in turn, or a busy one would use up the budget of the others.
         let mut moved = self.round.taken > 0;
         self.turn = if self.turn < count { self.turn } else { 0 };
         let mut at = self.turn;
@@ -76,7 +76,7 @@ impl Shm {
         budget: usize,
         inlet: &mut impl Inlet,
     ) -> usize {
-        // What was polled before comes first.
+        // Messages that were polled before come first.
         if self.nic.has_reports() {
             return 0;
         }
@@ -97,7 +97,7 @@ impl Shm {
         taken
     }
 
-    /// Does what need not be done in every poll.
+    /// Does the work that need not be done in every poll.
     #[inline(never)]
     pub(super) fn do_chores(&mut self) {
         self.chores_at = self.nic.now.saturating_add(LOOK_IDLE);
@@ -128,12 +128,12 @@ impl Shm {
         match (all_hot, listens) {
             (false, _) => since >= LOOK_BUSY,
             (true, true) => since >= LOOK_RARELY,
-            // The only peer there is talks to us.
+            // Every peer is hot, and none can ring.
             (true, false) => false,
         }
     }
 
-    /// Listens to the sockets for at most `limit` and does what they tell.
+    /// Listens to the sockets for at most `limit` and handles their events.
     pub(super) fn look(&mut self, limit: Option<Duration>) {
         self.nic.counters.syscalls += 1;
         self.looked = self.nic.now;
@@ -172,7 +172,7 @@ impl Shm {
         self.heat(qp);
     }
 
-    /// Looks at a connection's ring in every poll from now on.
+    /// Has a connection's ring read in every poll from now on.
     pub(super) fn heat(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         if connection.state.is_live() && !connection.hot {
@@ -185,7 +185,7 @@ impl Shm {
         }
     }
 
-    /// Looks again at connections that were given up while there was no Receive for them.
+    /// Heats the connections that cooled while there was no Receive for them.
     pub(super) fn feed_starved(&mut self) {
         while let Some(qp) = self.starved.pop() {
             if let Some(connection) = self.slots.get(qp) {
@@ -195,8 +195,8 @@ impl Shm {
         }
     }
 
-    /// Asks every hot connection's peer for a doorbell that `may_cool` says; returns whether all are
-    /// silent, so that a doorbell will ring for whatever comes.
+    /// Asks the peer of every hot connection that `may_cool` accepts for a doorbell; returns whether all are silent, so
+    /// that a doorbell will ring for any message.
     fn cool(&mut self, may_cool: impl Fn(&Connection, Instant) -> bool) -> bool {
         let now = self.nic.now;
         let (slots, nic) = (&mut self.slots, &mut self.nic);
@@ -229,7 +229,7 @@ impl Shm {
                     silent = false;
                     return true;
                 }
-                // Its doorbell may be behind us. What it waits for is a Receive.
+                // The doorbell may have rung already. The connection waits for a Receive.
                 if !std::mem::replace(&mut connection.listed, true) {
                     starved.push(qp);
                 }
@@ -241,8 +241,8 @@ impl Shm {
         silent
     }
 
-    /// Sleeps until something may have happened, at most `limit`. Does not sleep when memory of a peer lost
-    /// pages: the next poll ends its connection.
+    /// Sleeps until something may have happened, at most `limit`. Does not sleep when memory of a peer lost pages: the
+    /// next poll ends its connection.
     pub(super) fn rest(&mut self, limit: Option<Duration>) {
         if std::mem::take(&mut self.woken) {
             return self.waker.clear();
@@ -252,14 +252,14 @@ impl Shm {
             return;
         }
         let idle = |connection: &Connection, _| connection.pending.is_empty() && !connection.over;
-        // Nobody tells when there is room in a ring again: it is looked for.
+        // Nothing announces room in a ring: check for it again.
         let retry = Some(limit.unwrap_or(RETRY).min(RETRY));
         let sleeps = match self.cool(idle) {
             true => Some(limit),
             false if self.may_any_go_on() => None,
             false => Some(retry),
         };
-        // The rings were read since.
+        // The rings were read since the last poll, and may have lost pages.
         if let Some(limit) = sleeps.filter(|_| !self.is_fault_new()) {
             self.look(limit);
         }
@@ -298,7 +298,7 @@ impl Shm {
         }
     }
 
-    /// Lets go of what is over.
+    /// Frees quarantined connections whose peers are done, and the slots of closed ones.
     fn sweep(&mut self) {
         if !self.nic.quarantined.is_empty() {
             let mut quarantined = std::mem::take(&mut self.nic.quarantined);
@@ -318,18 +318,17 @@ impl Shm {
     }
 }
 
-/// Connections beyond which those that are silent ask for a doorbell: looking at a ring costs a few
-/// nanoseconds.
+/// The number of hot connections beyond which silent ones ask for a doorbell: reading a ring costs a few nanoseconds.
 pub(super) const HOT_MAX: usize = 64;
-/// How long a connection is silent before it does.
+/// The time for which a connection is silent before it asks for a doorbell.
 const COOL_AFTER: Duration = Duration::from_millis(1);
-/// How long nothing happens before we count as idle.
+/// The time without events after which we count as idle.
 const IDLE_AFTER: Duration = Duration::from_micros(20);
-/// How often sockets are listened to while idle.
+/// The interval at which sockets are listened to while idle.
 const LOOK_IDLE: Duration = Duration::from_micros(20);
-/// How often while busy, when a doorbell may ring or a connection is being set up.
+/// The interval while busy, when a doorbell may ring or a connection is being set up.
 const LOOK_BUSY: Duration = Duration::from_micros(100);
-/// How often while busy, when all they can tell is that somebody comes or goes.
+/// The interval while busy, when the sockets can only announce newcomers and ends.
 const LOOK_RARELY: Duration = Duration::from_millis(10);
-/// How often something that nobody tells of is tried again.
+/// The interval at which events that nothing announces are checked for.
 pub(super) const RETRY: Duration = Duration::from_millis(1);

@@ -1,10 +1,10 @@
-//! What a simulated fabric is like.
+//! Configuration of a simulated fabric.
 
 use std::time::Duration;
 
 use crate::provider::Promises;
 
-/// What a fabric is like. Times are virtual.
+/// Configuration of a fabric. Times are virtual.
 #[derive(Clone, Debug)]
 pub struct FabricConfig {
     /// Decides every delay and every handle.
@@ -13,33 +13,32 @@ pub struct FabricConfig {
     pub latency_min_ns: u64,
     /// The longest time a message travels, in nanoseconds.
     pub latency_max_ns: u64,
-    /// Of a hundred Sends and Writes, how many complete before they arrive, as on a socket; the
-    /// others complete after.
+    /// The percentage of Sends and Writes that complete before they arrive, as on a socket; the others complete after.
     pub eager_percent: u8,
-    /// How long a connection may take to be set up.
+    /// The time that connection setup may take.
     pub handshake_timeout: Duration,
-    /// How long a `disconnect` may take to send what was posted.
+    /// The time that a `disconnect` may take to send posted requests.
     pub close_timeout: Duration,
-    /// Connections a node may have at once.
+    /// Connections that a node may have at once.
     pub queue_pairs_max: u16,
-    /// Work requests one send queue holds.
+    /// Work requests that one send queue holds.
     pub send_queue_max: usize,
-    /// Receives a node holds.
+    /// Receives that a node holds.
     pub receive_queue_max: usize,
-    /// Receives one queue pair may have reserved, if each has a receive queue of its own.
+    /// Receives that one queue pair may have reserved, if each has a receive queue of its own.
     pub receives_each: Option<usize>,
-    /// Registrations a node may have at once.
+    /// Registrations that a node may have at once.
     pub registrations_max: usize,
-    /// RDMA Reads a connection may have outstanding as Requester.
+    /// RDMA Reads that a connection may have outstanding as Requester.
     pub ord_max: u32,
-    /// RDMA Reads a connection may serve at once.
+    /// RDMA Reads that a connection may serve at once.
     pub ird_max: u32,
-    /// Octets of each Write that are placed at most. Of longer ones the rest is lost, and the Write is answered
-    /// as if it were not: as by a peer that says in a Reply that it wrote more than it did.
+    /// The most octets of each Write that are placed. The rest is lost, and the Write succeeds all the same: like that
+    /// of a peer whose Reply claims more octets than it wrote.
     pub placed_max: usize,
-    /// What is promised. Without `remote_invalidation`, what a peer tries to invalidate costs it the
-    /// connection, and without `sends_wait` a Send that finds no Receive does; the rest is kept whatever is
-    /// said here.
+    /// The promises of the providers. Without `remote_invalidation`, a peer that invalidates a handle loses the
+    /// connection; without `sends_wait`, a peer whose Send finds no Receive does. The other promises are kept in any
+    /// case.
     pub promises: Promises,
 }
 

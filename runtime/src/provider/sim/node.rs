@@ -1,4 +1,4 @@
-//! One simulated RNIC: its queue pairs, Receives and registrations, and what it has to report.
+//! One simulated RNIC: its queue pairs, Receives, registrations and reports.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +13,7 @@ use crate::provider::base::Slots;
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
 
-/// Names a listener of a [`Sim`](super::Sim).
+/// The name of a listener of a [`Sim`](super::Sim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener(u32);
 
@@ -22,7 +22,7 @@ pub struct Listener(u32);
 pub(super) struct Node {
     pub(super) address: IpAddr,
     gone: bool,
-    /// Whether what it sends is swallowed.
+    /// Whether its messages are swallowed.
     pub(super) muted: bool,
     pub(super) stags: Stags,
     pub(super) counters: Counters,
@@ -40,7 +40,7 @@ pub(super) struct Node {
     reports: VecDeque<(Instant, Report)>,
 }
 
-/// What waits to be polled.
+/// A report that waits to be polled.
 #[derive(Debug)]
 enum Report {
     Event(Event<Listener>),
@@ -49,7 +49,7 @@ enum Report {
     End(QpNum),
 }
 
-/// What became of a message at the RNIC it was for.
+/// The outcome of a message at the RNIC it was for.
 #[derive(Debug)]
 pub(super) enum Arrival {
     Done,
@@ -58,7 +58,7 @@ pub(super) enum Arrival {
     Refused(Refusal),
 }
 
-/// Why an RNIC ended a connection: the rule its peer broke, and the Terminate that says so.
+/// The reason that an RNIC ended a connection: the rule that its peer broke, and the Terminate for it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refusal {
     pub(super) rule: &'static str,
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// Drops everything; nobody will ask this node again.
+    /// Drops everything; this node is not used again.
     pub(super) fn retire(&mut self) {
         self.gone = true;
         self.listeners.clear();
@@ -106,7 +106,7 @@ impl Node {
         self.slots.insert(|_| qp)
     }
 
-    /// Forgets a queue pair and drops its registrations.
+    /// Removes a queue pair and drops its registrations.
     pub(super) fn remove(&mut self, qp: QpNum) {
         self.stags.destroy(qp);
         let left = self.slots.remove(qp).map(|qp| qp.receives);
@@ -123,7 +123,7 @@ impl Node {
         self.slots.all()
     }
 
-    /// Tells whether another request would not fit.
+    /// Returns whether the send queue is full.
     pub(super) fn is_full(&mut self, qp: QpNum) -> bool {
         let max = self.caps.send_queue_max;
         self.qp(qp).is_none_or(|qp| qp.occupied() >= max)
@@ -156,13 +156,13 @@ impl Node {
         }
     }
 
-    /// Takes a queue pair whose next Send waits for a Receive that there is now.
+    /// Takes a queue pair whose next Send waits for a Receive and can have one now.
     pub(super) fn next_starved(&mut self) -> Option<QpNum> {
         if self.caps.receives_each.is_none() {
             return if self.receives.is_empty() { None } else { self.starved.pop_front() };
         }
         let has = |qp: &QpNum| {
-            // One that is gone is not to be found again.
+            // A queue pair that is gone must leave the list, too.
             self.slots.peek(*qp).is_none_or(|qp| !qp.receives.is_empty())
         };
         let at = self.starved.iter().position(has)?;
@@ -183,7 +183,7 @@ impl Node {
         });
     }
 
-    /// Returns where the Receives for a queue pair lie.
+    /// Returns the queue of Receives for a queue pair.
     fn receives_of(&mut self, qp: QpNum) -> Option<&mut VecDeque<Receive>> {
         if self.caps.receives_each.is_some() {
             self.qp(qp).map(|qp| &mut qp.receives)
@@ -229,7 +229,7 @@ impl Node {
         self.reports.push_back((due, Report::End(qp)));
     }
 
-    /// Reports what became of a request, unless it went well and nobody asked.
+    /// Reports the end of a request, except the success of an unsignaled one.
     pub(super) fn report_entry(&mut self, due: Instant, qp: QpNum, entry: &Entry) {
         if !entry.flags.signaled && entry.status == Some(Status::Success) {
             return;
@@ -262,7 +262,7 @@ impl Node {
         }
     }
 
-    /// Reports the next flushed completion of `qp`, or that there is none left.
+    /// Reports the next flushed completion of `qp`, or `Quiesced` after the last.
     fn poll_end(&mut self, qp: QpNum) -> Event<Listener> {
         while let Some(entry) = self.qp(qp).and_then(QueuePair::pop) {
             if entry.counts {
@@ -285,7 +285,7 @@ impl Node {
         }
     }
 
-    // What the peer asks for.
+    // Requests of the peer.
 
     /// Fills the next Receive with a Send, retiring the handle it names.
     pub(super) fn on_send(
@@ -353,7 +353,7 @@ impl Node {
         }
     }
 
-    /// Copies what the peer's Read asks for into `bytes`.
+    /// Copies the octets that the peer's Read asks for into `bytes`.
     pub(super) fn on_read(
         &mut self,
         qp: QpNum,
@@ -383,7 +383,7 @@ fn done(qp: QpNum, entry: &Entry) -> Done {
     })
 }
 
-/// First of the ports the system chooses from.
+/// The first of the ports that the system chooses from.
 pub(super) const EPHEMERAL: u16 = 49152;
 
 // Terminate codes: RFC 5040 section 4.8 (layer 0), RFC 5041 section 8 (layer 1).

@@ -1,4 +1,4 @@
-//! One end of a connection: its send queue, and what arrived out of turn.
+//! One end of a connection: its send queue, and messages that wait.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,23 @@ use crate::provider::{Receive, WorkRequest};
 pub(super) struct QueuePair {
     pub(super) state: State,
     pub(super) peer: Option<End>,
-    /// Reads we may have outstanding: asked for, then granted.
+    /// Reads we may have outstanding: the proposal, then the grant.
     pub(super) ord: u32,
-    /// Reads the peer may have outstanding: offered, then granted.
+    /// Reads the peer may have outstanding: the offer, then the grant.
     pub(super) ird: u32,
-    /// Reads of the peer we have not answered for good.
+    /// Reads of the peer that we have not finished.
     pub(super) reads_served: u32,
     /// Completions reported but not yet polled; they still hold their place in the send queue.
     pub(super) unpolled: usize,
-    /// What Sends fill, if this has a receive queue of its own.
+    /// Receives for Sends, if the queue pair has a receive queue of its own.
     pub(super) receives: VecDeque<Receive>,
-    /// What arrived behind a Send that found no Receive.
+    /// Messages that arrived behind a Send that found no Receive.
     pub(super) inbound: VecDeque<Message>,
     /// When the last message we sent arrives; the next cannot overtake it.
     pub(super) last_due: Instant,
     /// When the handshake or the close must be over.
     pub(super) deadline: Option<Instant>,
-    /// Something we sent was swallowed, so nothing after it can arrive.
+    /// A message of ours was swallowed, so nothing after it can arrive.
     pub(super) cut: bool,
     entries: VecDeque<Entry>,
     /// The oldest entry's number.
@@ -43,24 +43,24 @@ pub(super) struct QueuePair {
     close_at: Option<u64>,
 }
 
-/// Where a connection stands.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// We asked.
+    /// We sent the request.
     Connecting,
-    /// The peer asked; the consumer has not answered.
+    /// The peer's request arrived; the consumer has not answered.
     Requested,
-    /// The peer asked and left before we answered.
+    /// The peer left before we answered its request.
     Abandoned,
-    /// We answered yes; the peer has not been heard since.
+    /// We accepted; nothing has come from the peer since.
     Accepted,
     /// Messages move.
     Established,
-    /// What was posted before the close still moves.
+    /// Requests posted before the close still move.
     Closing,
-    /// All that was posted moved, and the peer was told.
+    /// All posted requests moved, and the peer was notified.
     Closed,
-    /// Over. Only flushed completions and `Quiesced` are left to report.
+    /// The connection ended. Only flushed completions and `Quiesced` are left to report.
     Ended,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Entry {
     pub(super) status: Option<Status>,
     /// The handle a LocalInv retired.
     pub(super) invalidated: Option<Handle>,
-    /// Whether it takes a place in the send queue. If not, no completion tells of it.
+    /// Whether it takes a place in the send queue. If not, no completion reports it.
     pub(super) counts: bool,
 }
 
@@ -86,7 +86,7 @@ impl Entry {
     }
 }
 
-/// What an entry still has to do, and the views it holds for it.
+/// The remaining work of an entry, and the views it holds.
 #[derive(Debug)]
 pub(super) enum Work {
     Send {
@@ -104,7 +104,7 @@ pub(super) enum Work {
     LocalInv {
         handle: Handle,
     },
-    /// Nothing; every view it held was dropped.
+    /// No work is left; every view was dropped.
     Nothing,
 }
 
@@ -130,7 +130,7 @@ impl QueuePair {
         }
     }
 
-    /// Appends a request; `spare` is where an inline source is copied to.
+    /// Appends a request; an inline source is copied into the buffer that `spare` returns.
     pub(super) fn post(&mut self, request: WorkRequest, spare: impl FnOnce() -> Vec<u8>) {
         let WorkRequest { id, flags, operation } = request;
         let opcode = operation.opcode();
@@ -161,7 +161,7 @@ impl QueuePair {
         });
     }
 
-    /// Appends an unsignaled Send of octets that are nobody else's.
+    /// Appends an unsignaled Send of octets that it owns.
     pub(super) fn post_inline(&mut self, message: Vec<u8>, invalidate: Option<Handle>) {
         let work = Work::Send { payload: Payload::Copied(message), invalidate };
         let (id, opcode, flags) = (WrId(0), Opcode::Send, Flags::default());
@@ -190,7 +190,7 @@ impl QueuePair {
         if !open || self.close_at.is_some_and(|end| seq >= end) {
             return None;
         }
-        // With none granted a Read would wait for ever; it starts, and is found wrong.
+        // With none granted a Read would wait for ever; it starts instead, and fails.
         let (ord, outstanding) = (self.ord.max(1), self.reads_outstanding);
         let entry = self.entry(seq)?;
         let is_read = matches!(entry.work, Work::Read { .. });
@@ -202,7 +202,7 @@ impl QueuePair {
         Some(seq)
     }
 
-    /// Ends an entry with success or a fault of its own; a fault stops all that follow.
+    /// Ends an entry with success or a fault of its own; a fault stops all entries behind it.
     pub(super) fn complete(&mut self, seq: u64, status: Status) {
         let Some(entry) = self.entry(seq).filter(|entry| entry.status.is_none()) else { return };
         let was_read = entry.opcode == Opcode::Read;
@@ -213,7 +213,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes the oldest entry if it ended well, so that completions come in the order posted.
+    /// Takes the oldest entry if it succeeded, so that completions come in the order posted.
     pub(super) fn pop_succeeded(&mut self) -> Option<Entry> {
         let succeeded = self.entries.front()?.status == Some(Status::Success);
         succeeded.then(|| self.pop())?
@@ -227,14 +227,14 @@ impl QueuePair {
         Some(entry)
     }
 
-    /// Returns the fault the oldest entry ended with.
+    /// Returns the fault that the oldest entry ended with.
     pub(super) fn fault(&self) -> Option<(u64, Status)> {
         let status = self.entries.front()?.status?;
         (status != Status::Success).then_some((self.first, status))
     }
 
-    /// Ends every entry before `seq` that the peer, having reached `seq`, must have carried out.
-    /// Returns whether that was all of them.
+    /// Ends every entry before `seq` that the peer, having reached `seq`, must have carried out. Returns whether those
+    /// were all.
     pub(super) fn complete_before(&mut self, seq: u64) -> bool {
         for earlier in self.first..seq {
             let pending = self.entry(earlier).filter(|entry| entry.status.is_none());
@@ -246,7 +246,8 @@ impl QueuePair {
         true
     }
 
-    /// Drops every view the queue holds. What it has not reported is flushed, but for `failed`.
+    /// Drops every view that the queue holds. Entries not yet reported are flushed, except `failed`, which keeps its
+    /// status.
     pub(super) fn end(&mut self, failed: Option<(u64, Status)>) {
         for (seq, entry) in (self.first..).zip(&mut self.entries) {
             let own = failed.filter(|(number, _)| *number == seq).map(|(_, status)| status);
@@ -256,14 +257,14 @@ impl QueuePair {
         self.deadline = None;
     }
 
-    /// Lets nothing posted from now on start.
+    /// Closes the queue: entries posted from now on never start.
     pub(super) fn close(&mut self) {
         let end = self.first + self.entries.len() as u64;
         self.close_at = Some(self.close_at.map_or(end, |fault| fault.min(end)));
         self.state = State::Closing;
     }
 
-    /// Tells whether all that was posted before the close has ended.
+    /// Returns whether everything posted before the close has ended.
     pub(super) fn is_drained(&self) -> bool {
         self.state == State::Closing && self.close_at.is_some_and(|end| self.first >= end)
     }
@@ -279,7 +280,7 @@ impl QueuePair {
         self.entries.iter().filter(|entry| entry.counts).count() + self.unpolled
     }
 
-    /// Tells whether messages of the peer may still arrive.
+    /// Returns whether messages of the peer may still arrive.
     pub(super) fn is_live(&self) -> bool {
         self.state != State::Ended
     }

@@ -1,4 +1,4 @@
-//! Chance that repeats: everything random comes from one seed.
+//! Repeatable random numbers: all of them come from one seed.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Rng(u64);
 
 impl Rng {
-    /// Makes the generator a seed stands for; equal seeds give equal draws.
+    /// Makes the generator of a seed; equal seeds give equal draws.
     pub const fn new(seed: u64) -> Self {
         // The state must not be 0; the odd constant keeps small seeds far apart.
         let state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

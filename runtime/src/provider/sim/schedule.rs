@@ -1,4 +1,4 @@
-//! What is on its way, and when it arrives.
+//! Packets on their way, and the times they arrive.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -16,24 +16,24 @@ pub(super) struct End {
     pub(super) qp: QpNum,
 }
 
-/// Something that happens when it is due.
+/// An event that happens when it is due.
 #[derive(Debug)]
 pub(super) enum Packet {
-    /// A peer asks for a connection.
+    /// A peer requests a connection.
     Connect { from: End, peer: SocketAddr, to: SocketAddr, proposal: Proposal },
-    /// The connection `to` asked for will not be.
+    /// The connection that `to` requested is refused.
     Refuse { to: End, reason: ConnectError },
     /// The next message of a connection.
     Message { to: End, message: Message },
     /// The peer is done with the request `seq`.
     Ack { to: End, seq: u64 },
-    /// The peer is gone. Nothing it sent before counts any more.
+    /// The peer is gone. Messages it sent before are lost.
     Gone { to: End, how: Gone },
-    /// A deadline of `of`, if it still has this one.
+    /// A deadline of `of`, unless that has changed meanwhile.
     Deadline { of: End },
 }
 
-/// What one end brings to a connection.
+/// The terms that one end brings to a connection.
 #[derive(Debug)]
 pub(super) struct Proposal {
     pub(super) private_data: Box<[u8]>,
@@ -41,12 +41,12 @@ pub(super) struct Proposal {
     pub(super) ird: u32,
 }
 
-/// One message of a connection; these stay in order, and wait behind a Send that found no Receive.
+/// One message of a connection; messages stay in order, and wait behind a Send that found no Receive.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// The passive end said yes.
+    /// The passive end accepted.
     Accepted(Proposal),
-    /// The active end heard it.
+    /// The active end has received `Accepted`.
     Ready,
     Send {
         body: Body,
@@ -64,16 +64,16 @@ pub(super) enum Message {
         seq: u64,
         bytes: Vec<u8>,
     },
-    /// Nothing more will follow.
+    /// The sender has closed; nothing follows.
     Close,
 }
 
-/// Where the octets of a Send or a Write are.
+/// The octets of a Send or a Write.
 #[derive(Debug)]
 pub(super) enum Body {
     /// Still in the sender's memory, under the request `seq`.
     Posted { seq: u64 },
-    /// Taken along; of the request `seq`, which has completed if it could.
+    /// In a copy, for the request `seq`, which has completed if it could.
     Copied { seq: u64, bytes: Vec<u8> },
 }
 
@@ -85,23 +85,23 @@ impl Body {
     }
 }
 
-/// What a request that was refused did wrong.
+/// The fault of a request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It names memory that may not be accessed so.
+    /// It names memory that it may not access.
     Access,
     /// It should not have been sent.
     Request,
 }
 
-/// How a peer left.
+/// The way a peer left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
     /// In order.
     Closed,
-    /// Without a word.
+    /// Without notice.
     Lost,
-    /// Over something we sent: the request `seq`.
+    /// Because of a request of ours: `seq`.
     Refused { seq: u64, fault: Fault, layer: u8, etype: u8, code: u8 },
 }
 

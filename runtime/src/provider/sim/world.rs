@@ -1,4 +1,4 @@
-//! The fabric itself: starts what is posted and carries packets between nodes, in virtual time.
+//! The fabric itself: starts posted requests and carries packets between nodes, in virtual time.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::provider::{
 mod connections;
 mod messages;
 
-/// Everything there is: the clock, the nodes, and what is on its way between them.
+/// The state of a fabric: the clock, the nodes, and the packets between them.
 #[derive(Debug)]
 pub(super) struct World {
     pub(super) config: FabricConfig,
@@ -45,7 +45,7 @@ impl World {
         }
     }
 
-    /// Lets everything due by `now` happen, each thing at its own time.
+    /// Handles everything due by `now`, each event at its own time.
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some((due, packet)) = self.schedule.pop(now) {
             self.clock = self.clock.max(due);
@@ -63,7 +63,7 @@ impl World {
         self.clock = self.clock.max(now);
     }
 
-    /// Returns when something happens next, forgetting deadlines that were met.
+    /// Returns when the next event happens, dropping deadlines that were met.
     pub(super) fn next_due(&mut self) -> Option<Instant> {
         loop {
             let (due, of) = match self.schedule.peek()? {
@@ -85,7 +85,7 @@ impl World {
         self.nodes.get_mut(end.node)?.qp(end.qp)
     }
 
-    // What the consumer asks for.
+    // Requests of the consumer.
 
     pub(super) fn stage(&mut self, end: End, request: WorkRequest) -> Result<(), WorkRequest> {
         if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
@@ -156,9 +156,9 @@ impl World {
         self.feed_starved(end.node);
     }
 
-    // What befalls a node or a connection from outside.
+    // Faults of a node or a connection from outside.
 
-    /// Ends a connection at both ends, now and without a word.
+    /// Ends a connection at both ends, now and without notice.
     pub(super) fn sever(&mut self, end: End) {
         let peer = self.qp(end).and_then(|qp| qp.peer);
         for end in [Some(end), peer].into_iter().flatten() {
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// Takes a node away; its peers notice.
+    /// Removes a node; its peers notice.
     pub(super) fn retire(&mut self, node: usize) {
         let own: Vec<QpNum> = self.nodes[node].qps().collect();
         for qp in own {
@@ -177,9 +177,9 @@ impl World {
         self.nodes[node].retire();
     }
 
-    // What entries of send queues go through.
+    // The steps of entries of send queues.
 
-    /// Starts every entry whose turn it is.
+    /// Starts every entry that may start now.
     fn pump(&mut self, end: End) {
         while let Some(seq) = self.qp(end).and_then(QueuePair::start) {
             self.start(end, seq);
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Ends one entry, and whatever that makes possible.
+    /// Ends one entry, and starts and reports the entries that waited for it.
     fn complete(&mut self, end: End, seq: u64, status: Status) {
         if let Some(qp) = self.qp(end).filter(|qp| qp.is_live()) {
             qp.complete(seq, status);
@@ -246,8 +246,8 @@ impl World {
         }
     }
 
-    /// Reports entries that ended, in order; ends the connection over one that went wrong, and
-    /// closes it once all that was to be sent has been.
+    /// Reports entries that ended, in order; ends the connection if one failed, and closes it once everything that had
+    /// to be sent has been.
     fn settle(&mut self, end: End) {
         let clock = self.clock;
         let node = &mut self.nodes[end.node];
@@ -267,8 +267,8 @@ impl World {
         }
     }
 
-    /// Ends a connection at one end: drops every view its queue holds, and lets the consumer know. Its
-    /// registrations, which no peer reaches any more, go with the queue pair.
+    /// Ends a connection at one end: drops every view that its queue holds, and reports the end. Its registrations,
+    /// which no peer reaches any more, go with the queue pair.
     fn end(&mut self, end: End, reason: DisconnectReason, failed: Option<(u64, Status)>) {
         let clock = self.clock;
         let node = &mut self.nodes[end.node];
@@ -282,7 +282,7 @@ impl World {
         }
     }
 
-    // What travels.
+    // Messages on their way.
 
     /// Sends the next message of a connection; it arrives after those before it.
     fn send(&mut self, from: End, message: Message) {
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// Tells the peer of `from`, behind all it was sent, that nothing more will come.
+    /// Notifies the peer of `from`, behind all messages sent to it, that nothing more will come.
     fn tell_peer(&mut self, from: End, how: Gone) {
         let due = self.arrival();
         let muted = self.nodes[from.node].muted;
@@ -325,7 +325,7 @@ impl World {
         }
     }
 
-    /// Draws when something sent now arrives.
+    /// Draws the time at which a message sent now arrives.
     fn arrival(&mut self) -> Instant {
         let (min, max) = (self.config.latency_min_ns, self.config.latency_max_ns);
         let latency = self.rng.below(min..max.max(min).saturating_add(1));
@@ -336,7 +336,7 @@ impl World {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// Keeps the buffer of a message that will not be delivered, or was.
+    /// Keeps the buffer of a message that was delivered, or will not be.
     fn reuse(&mut self, message: Message) {
         match message {
             Message::Send { body: Body::Copied { bytes, .. }, .. }
@@ -347,15 +347,15 @@ impl World {
     }
 }
 
-/// What became of an entry when it started.
+/// The outcome of starting an entry.
 enum Started {
-    /// It needed nobody else.
+    /// It ended without the peer.
     Ended(Status),
-    /// It is on its way; what stays behind until the peer is done, unless it took a copy along.
+    /// Its message is on its way; `Work` stays behind until the peer is done, unless the message has a copy.
     Sent(Message, Option<Work>),
 }
 
-/// How a payload that could be read from its place travels.
+/// The way a payload travels that could be read from its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carriage {
     /// In a copy.
@@ -364,7 +364,7 @@ enum Carriage {
     InPlace,
 }
 
-/// Returns how a payload travels, and what of it stays behind.
+/// Returns the body of the message, and the payload that stays behind.
 fn carry(
     seq: u64,
     payload: Payload,

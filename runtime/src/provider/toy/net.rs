@@ -1,4 +1,4 @@
-//! The memory that the [`Toy`](super::Toy)s of a network share, and all that happens there.
+//! The memory that the [`Toy`](super::Toy)s of a network share, and its operation.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
@@ -25,7 +25,7 @@ pub struct Net {
     pub(super) listeners: BTreeMap<SocketAddr, usize>,
 }
 
-/// What belongs to one provider, whatever the queue pair.
+/// The state of one provider that all its queue pairs use.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) stags: Stags,
@@ -38,26 +38,26 @@ pub(super) struct Node {
 pub(super) struct QueuePair {
     pub(super) node: usize,
     pub(super) state: State,
-    /// ORD and IRD: asked for, then granted.
+    /// ORD and IRD: the proposal, then the grant.
     pub(super) terms: [u32; 2],
     /// When the handshake or the close must be over.
     pub(super) deadline: Option<Instant>,
     pub(super) entries: VecDeque<Entry>,
 }
 
-/// How far an end is.
+/// The state of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum State {
-    /// It asked.
+    /// It sent the request.
     Connecting,
-    /// It is asked, and is to answer.
+    /// A request has arrived, which it has to answer.
     Requested,
-    /// It answered no.
+    /// It rejected the request.
     Rejected,
     Open,
-    /// It leaves when what it had posted has left.
+    /// It leaves when its posted requests have left.
     Closing,
-    /// Nothing is left of it.
+    /// Nothing of it is left.
     #[default]
     Gone,
 }
@@ -71,13 +71,13 @@ pub(super) struct Entry {
     pub(super) work: Work,
 }
 
-/// What a request has to do, and the views that it holds for it.
+/// The work of a request, and the views that it holds.
 #[derive(Debug)]
 pub(super) enum Work {
     /// An inline Send of these octets.
     Copied(Vec<u8>, Option<Handle>),
     Posted(Operation),
-    /// Nothing more: it failed.
+    /// No work is left: it failed.
     Nothing,
 }
 
@@ -98,20 +98,21 @@ impl Net {
         self.nodes[self.qps[slot].node].reports.push_back(event);
     }
 
-    /// Does what is due at the ends of one provider.
+    /// Carries out everything that is due at the ends of one provider.
     pub(super) fn advance(&mut self, node: usize, now: Instant) {
         for slot in 0..self.qps.len() {
             if self.qps[slot].node == node {
                 self.advance_end(slot, now);
             }
         }
-        // A peer that left before it was reported never is.
+        // A peer that left before its request was reported is never reported.
         let has_left = |qp: &QpNum| self.qps[qp.slot() ^ 1].state == State::Gone;
         let reports = &mut self.nodes[node].reports;
         reports.retain(|event| !matches!(event, Event::Request { qp, .. } if has_left(qp)));
     }
 
-    /// Does what the peer of an end has posted, or reports the end of the handshake or the connection.
+    /// Carries out the requests that the peer of an end has posted, or reports the end of the handshake or the
+    /// connection.
     fn advance_end(&mut self, slot: usize, now: Instant) {
         let (own, peer) = (&self.qps[slot], self.qps[slot ^ 1].state);
         let is_late = own.deadline.is_some_and(|due| due <= now);
@@ -142,7 +143,7 @@ impl Net {
         self.qps[slot] = QueuePair::default();
     }
 
-    /// Ends one end of a connection: drops every view of it, and reports what it had posted as flushed.
+    /// Ends one end of a connection: drops every view of it, and reports its posted requests as flushed.
     fn end(&mut self, slot: usize, reason: DisconnectReason) {
         let (qp, QueuePair { node, entries, .. }) = (name(slot), mem::take(&mut self.qps[slot]));
         let Node { stags, reports, .. } = &mut self.nodes[node];
@@ -153,7 +154,7 @@ impl Net {
         reports.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
 
-    /// Does what the peer of an end has posted, up to a Send that finds no Receive.
+    /// Carries out the requests that the peer of an end has posted, up to a Send that finds no Receive.
     fn serve(&mut self, to: usize) {
         let (from, node) = (to ^ 1, self.qps[to].node);
         while let Some(entry) = self.qps[from].entries.pop_front() {
@@ -182,7 +183,7 @@ impl Net {
         }
     }
 
-    /// Ends a connection over a request of `from`.
+    /// Ends a connection because of a request of `from`.
     fn break_off(&mut self, from: usize, to: usize, fault: Fault) {
         let Code { layer, etype, code } = fault.code();
         let (ours, theirs) = match fault {

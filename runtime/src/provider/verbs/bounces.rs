@@ -1,32 +1,32 @@
-//! Registrations that last as long as their connection: what is exposed is copied. For who asks for it.
+//! Registrations that last as long as their connection: exposed data is copied. Used only if asked for.
 //!
 //! # Normal operation
 //!
-//! A peer never reaches a lease. It reaches places set apart for its connection, each registered once, to be
-//! read or to be written, under a handle of its own. What the peer is to read is copied into a place when
-//! it is exposed; what it was to write is copied out when we close the handle, after its last word on it has
-//! arrived. Neither takes the device or the system. A place whose handle is closed rests until the same
-//! connection exposes something of about the same length again.
+//! A peer never reaches a lease. It reaches places set apart for its connection, each registered once, to be read or to
+//! be written, under a handle of its own. Data for the peer to read is copied into a place when it is exposed; data
+//! from the peer is copied out when we close the handle, after the peer's last use of it has arrived. Neither takes a
+//! call of the device or the system. A place whose handle is closed rests until the same connection exposes something
+//! of about the same length again.
 //!
 //! # Memory ownership
 //!
-//! The handle of a place stays good until its connection ends. So closing one proves nothing of the place,
-//! and what is proven is of the lease alone: the device never knew where that is, and the view of it is
-//! dropped. A peer that uses a handle late, or beyond what it was told, reads what it was let read before,
-//! or spoils the octets that another exposure of the same connection is to receive there; it reaches
-//! nothing of another connection's. That is what opting in means. As an honest peer may be late, too, the
-//! core closes a connection when it gives up a Call that was not answered, instead of exposing more on it.
+//! The handle of a place stays valid until its connection ends. So closing it proves nothing about the place, only
+//! about the lease: the device never knew where the lease is, and the view of it is dropped. A peer that uses a handle
+//! late, or beyond its range, reads data that it was allowed to read before, or spoils the octets that another exposure
+//! of the same connection is to receive there; it reaches no memory of another connection. A user who chooses this
+//! strategy accepts that. As an honest peer may be late, too, the core closes a connection when it gives up a Call that
+//! was not answered, instead of exposing more on it.
 //!
-//! What a peer was to write and did not is what the place held: zeros, or what the same peer wrote there.
-//! No handle is offered to be invalidated. A peer that does so all the same loses its connection: at once
-//! where the device says what it did, or else with its next message that names the handle.
+//! Octets that a peer was to write and did not are the earlier octets of the place: zeros, or octets that the same peer
+//! wrote there. No handle is offered to be invalidated. A peer that invalidates one all the same loses its connection:
+//! at once where the device reports the invalidation, or else with its next message that names the handle.
 //!
 //! # Limits
 //!
-//! As many handles are open at once as there may be registrations. A place has the least power of two of
-//! octets that its lease fits in, from [`OCTETS_MIN`] on, and all together have at most what all our memory
-//! could take if it were exposed at once: twice as much, and the least place for every registration. Where
-//! that is reached, or the system gives no more, places that rest are given up.
+//! As many handles are open at once as there may be registrations. A place has the smallest power of two of octets that
+//! its lease fits in, from [`OCTETS_MIN`] on. All places together have at most the octets that exposing all our memory
+//! at once could take: twice as many as it has, and the smallest place for every registration. When that is reached, or
+//! the system gives no more, resting places are given up.
 //!
 //! Connections have protection domains as with [`Grants`](super::grants::Grants).
 
@@ -42,14 +42,14 @@ use crate::sys::ibverbs::{Bounce, Domain, Refused};
 #[derive(Debug)]
 pub(super) struct Bounces {
     most: usize,
-    /// Octets that all places may have together, and those they have.
+    /// The most octets that all places may have together, and the octets that they have.
     octets_max: usize,
     octets: usize,
-    /// Those whose handles are reserved or open, ascending by handle.
+    /// Places whose handles are reserved or open, ascending by handle.
     used: Vec<(Handle, QpNum, Bounce)>,
-    /// Those of each connection that are not, by slot, longest unused first.
+    /// The resting places of each connection, by slot, longest unused first.
     resting: Vec<VecDeque<Bounce>>,
-    /// Where the last one that was reserved is.
+    /// The offset of the place that was reserved last.
     latest: u64,
     copied: Copied,
 }
@@ -57,9 +57,9 @@ pub(super) struct Bounces {
 /// Octets copied for leases that were exposed and are closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Copied {
-    /// For the peer to read.
+    /// Octets copied for the peer to read.
     pub(super) there: u64,
-    /// That the peer was to write.
+    /// Octets that the peer was to write, copied back.
     pub(super) back: u64,
 }
 
@@ -77,7 +77,7 @@ impl Bounces {
         }
     }
 
-    /// Tells whether the device registers such places, by having it do so.
+    /// Checks that the device registers such places, by having it do so.
     pub(super) fn probe(domain: &Arc<Domain>) -> Result<(), Refused> {
         [Access::RemoteRead, Access::RemoteWrite]
             .into_iter()
@@ -109,23 +109,23 @@ impl Bounces {
         Some(handle)
     }
 
-    /// Returns the offset, in a peer's terms, of the first octet of what was reserved last.
+    /// Returns the offset of the place that was reserved last, in the peer's terms.
     pub(super) const fn latest(&self) -> u64 {
         self.latest
     }
 
-    /// Returns how much was copied so far.
+    /// Returns how many octets were copied so far.
     pub(super) const fn copied(&self) -> Copied {
         self.copied
     }
 
-    /// Finds what was reserved as `handle` by `qp` and is not open yet.
+    /// Finds the place that `qp` reserved as `handle` and that is not open yet.
     pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Bounce> {
         let (_, _, bounce) = self.used.get(self.find(handle, qp)?)?;
         (!bounce.is_open()).then_some(bounce)
     }
 
-    /// Closes what `qp`'s peer knows as `handle`. Returns whether it was open, or reserved.
+    /// Closes the place that `qp`'s peer knows as `handle`. Returns whether it was open, or reserved.
     pub(super) fn close(&mut self, handle: Handle, qp: QpNum) -> bool {
         let Some((_, _, bounce)) = self.find(handle, qp).map(|at| self.used.remove(at)) else {
             return false;
@@ -142,7 +142,7 @@ impl Bounces {
         true
     }
 
-    /// Takes everything from a queue pair.
+    /// Takes all places from a queue pair.
     pub(super) fn release(&mut self, qp: QpNum) {
         let Self { octets, used, resting, .. } = self;
         used.retain(|(_, owner, bounce)| {
@@ -160,7 +160,7 @@ impl Bounces {
         self.octets = 0;
     }
 
-    /// Takes a place of `qp` that rests, the one used last, which is most likely still in a cache.
+    /// Takes a resting place of `qp`, the one used last, which is most likely still in a cache.
     fn rested(&mut self, qp: QpNum, octets: usize, access: Access) -> Option<Bounce> {
         let resting = self.resting.get_mut(qp.slot())?;
         let fits = |bounce: &Bounce| bounce.octets() == octets && bounce.access() == access;
@@ -168,7 +168,7 @@ impl Bounces {
         resting.remove(at)
     }
 
-    /// Makes a place, if need be in the stead of some that rest.
+    /// Makes a place, giving up resting places if there is no room.
     fn make(&mut self, domain: &Arc<Domain>, octets: usize, access: Access) -> Option<Bounce> {
         loop {
             if octets <= self.octets_max.saturating_sub(self.octets)
@@ -188,5 +188,5 @@ impl Bounces {
     }
 }
 
-/// The octets of the least place: one page, which is what a device registers.
+/// Octets of the smallest place: one page, the unit in which a device registers.
 const OCTETS_MIN: usize = 4096;

@@ -1,13 +1,12 @@
-//! Which device a provider uses, and why that one.
+//! The choice of the device that a provider uses.
 //!
 //! # Normal operation
 //!
-//! Who says nothing gets a device near the CPUs the core runs on, if one of those has an active port, else
-//! the first that has one. A device can be asked for by name, or by an address that leads to it; the
-//! connection manager then takes port and GID by that address, too, and connections leave by it.
-//! Otherwise the routes of the system decide by which address of the device a connection leaves, hence by
-//! which GID. All of these are of RoCE v2 unless the system was told otherwise. Servers for ourselves
-//! listen at the best name that [`place`](super::place) finds.
+//! By default a provider gets a device near the CPUs the core runs on, if one of those has an active port, else the
+//! first that has one. A device can be asked for by name, or by an address that leads to it; the connection manager
+//! then takes port and GID by that address, too, and connections leave by it. Otherwise the system's routes decide by
+//! which address of the device a connection leaves, and so by which GID. All of these are of RoCE v2 unless the system
+//! is configured otherwise. Servers of this crate listen at the best address that [`place`](super::place) finds.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +27,7 @@ pub(super) struct Chosen {
     why: Why,
 }
 
-/// Why a device was chosen.
+/// The reason a device was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     Named,
@@ -38,7 +37,7 @@ enum Why {
     First,
 }
 
-/// What there is to choose from.
+/// A device that can be chosen.
 struct Candidate {
     name: String,
     is_active: bool,
@@ -80,7 +79,7 @@ impl Chosen {
             return Some(source);
         }
         let mut all: Vec<_> = self.gids().iter().map(|gid| gid.address).collect();
-        // Of iWARP devices the GIDs are no addresses.
+        // The GIDs of iWARP devices are no addresses.
         let mut others = interfaces::addresses().ok()?;
         others.retain(|address| !address.is_loopback());
         others.sort_by_key(IpAddr::is_ipv6);
@@ -88,7 +87,7 @@ impl Chosen {
         all.into_iter().find(|address| is_at(channel, &self.device, *address))
     }
 
-    /// Lists its GIDs, the best first.
+    /// Lists the device's GIDs, the best first.
     pub(super) fn gids(&self) -> Vec<Gid> {
         place::gids(Path::new("/"), &self.name)
     }
@@ -130,7 +129,7 @@ fn pick(
         .ok_or_else(|| Unavailable::NoPort(names()))
 }
 
-/// Tells whether an address is this machine's and leads to `device`.
+/// Returns whether an address belongs to this machine and leads to `device`.
 fn is_at(channel: &Rc<EventChannel>, device: &Device, address: IpAddr) -> bool {
     let id = CmId::new(channel, LISTENER);
     let bound = id.and_then(|mut id| id.bind(SocketAddr::new(address, 0)).map(|()| id));

@@ -1,4 +1,4 @@
-//! What a `verbs` provider is to be like, and why there is none.
+//! Configuration of a `verbs` provider, and the reasons that there is none.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,51 +12,50 @@ use crate::sys::process;
 /// Limits and choices of a `verbs` provider. A device that has less lowers them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The device, by the name `rdma link` shows; `None` takes that of `source`, or one on `node`, or the
-    /// first whose port is active.
+    /// The device, by the name that `rdma link` shows; `None`: the device of `source`, or one on `node`, or the first
+    /// whose port is active.
     pub device: Option<String>,
-    /// An address of ours, by which connections leave, and with it device, port and GID; `None` leaves it
-    /// to the routes of the system.
+    /// The local address of connections, which determines device, port and GID; `None`: the system's routes decide.
     pub source: Option<IpAddr>,
-    /// The NUMA node to prefer devices on; `None` is the one of the CPUs that the thread may run on.
+    /// The NUMA node to prefer devices on; `None`: the node of the CPUs that the thread may run on.
     pub node: Option<usize>,
-    /// How memory is opened to peers: by [`Strategy::Window`], [`Strategy::PerCall`], or, only if asked
-    /// for, [`Strategy::Persistent`]; `None` is the first of these that the device has.
+    /// The way memory is opened to peers: [`Strategy::Window`], [`Strategy::PerCall`], or, only if asked for,
+    /// [`Strategy::Persistent`]; `None`: the first of these that the device has.
     pub registration: Option<Strategy>,
-    /// Connections at once, those being set up and those closing included; at most 65,536.
+    /// Connections at once, including those being set up and those closing; at most 65,536.
     pub connections_max: usize,
-    /// Work requests one send queue holds.
+    /// Work requests that one send queue holds.
     pub send_queue_max: usize,
     /// Receives in all.
     pub receive_queue_max: usize,
     /// Whether queue pairs share a receive queue.
     pub receive_queues: ReceiveQueues,
-    /// Receives one queue pair may have reserved, if each has a receive queue of its own: the highest
-    /// credit it is ever granted, and one.
+    /// Receives that one queue pair may have reserved, if each has a receive queue of its own: the highest credit that
+    /// it is ever granted, and one.
     pub receives_each_max: usize,
     /// Registrations at once: with [`Strategy::Persistent`], leases that are exposed.
     pub registrations_max: usize,
-    /// RDMA Reads a connection may have outstanding.
+    /// RDMA Reads that a connection may have outstanding.
     pub ord_max: u32,
-    /// RDMA Reads a connection may serve at once.
+    /// RDMA Reads that a connection may serve at once.
     pub ird_max: u32,
     /// Octets sent from within the send queue, so that the device need not fetch them.
     pub inline_max: u32,
     /// Post by `ibv_wr_*` where the device's library has it; otherwise by `ibv_post_send`, as on all
     /// devices.
     pub extended_posting: bool,
-    /// How often a message is sent again that nobody acknowledges, at most 7; the time between is the
-    /// connection manager's.
+    /// The number of times that an unacknowledged message is sent again, at most 7; the connection manager sets the
+    /// time between them.
     pub retries: u8,
-    /// How often a Send is sent again for which the peer had no Receive, at most 6; 7 is without end.
-    /// Within their credits peers need none, so this bounds how long a peer that is beyond them, or
-    /// that stalls, holds a send queue up.
+    /// The number of times that a Send is sent again if the peer had no Receive for it, at most 6; 7 means no limit.
+    /// Peers within their credits need none, so this bounds how long a peer that exceeds its credits, or that stalls,
+    /// blocks a send queue.
     pub retries_no_receive: u8,
-    /// How long to wait in between, as verbs count it: 14 is 1.28 ms.
+    /// The time between two of these, in the encoding of verbs: 14 is 1.28 ms.
     pub no_receive_timer: u8,
-    /// How long a peer may take for its part of connection setup.
+    /// The time a peer has for its part of connection setup.
     pub handshake_timeout: Duration,
-    /// How long closing may take to send what was posted.
+    /// The time that closing may take to send posted requests.
     pub close_timeout: Duration,
 }
 
@@ -86,10 +85,10 @@ impl Default for Config {
     }
 }
 
-/// Which receive queues there are to be.
+/// The receive queues that queue pairs use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReceiveQueues {
-    /// One that is shared, if the device has that.
+    /// One that is shared, if the device has shared ones.
     #[default]
     Any,
     /// One that is shared.
@@ -108,7 +107,7 @@ impl fmt::Display for ReceiveQueues {
     }
 }
 
-/// Why there is no `verbs` provider here. One line says what, and what to do.
+/// The reason that there is no `verbs` provider here. Its one line tells the cause and the remedy.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Unavailable {
@@ -116,17 +115,17 @@ pub enum Unavailable {
     NoRdma(Refused),
     /// There is no device.
     NoDevice,
-    /// There is none of that name, but these.
+    /// There is no device of this name, but these.
     NoSuchDevice(String, Vec<String>),
-    /// The address is not one of ours that leads to the device.
+    /// The address is not a local one that leads to the device.
     NoSuchAddress(IpAddr),
-    /// No port is active, of these devices.
+    /// No port of these devices is active.
     NoPort(Vec<String>),
     /// The device lacks an ability.
     Lacking {
         /// The device.
         device: String,
-        /// What it has not.
+        /// The missing ability.
         what: &'static str,
     },
     /// The system has no randomness, without which handles could be guessed.
@@ -135,17 +134,17 @@ pub enum Unavailable {
     Memory {
         /// Octets.
         bytes: usize,
-        /// Octets that would be locked then, with what devices have locked already.
+        /// Octets that would be locked then, including those that devices have locked already.
         wanted: u64,
-        /// What the system said.
+        /// The error of the system.
         refused: Refused,
     },
-    /// The device refused something else.
+    /// The device refused another operation.
     Refused(Refused),
 }
 
 impl Unavailable {
-    /// The system has just refused to have `bytes` registered.
+    /// Makes the error of a system that has just refused to register `bytes` octets.
     pub(super) fn memory(bytes: usize, refused: Refused) -> Self {
         let wanted = process::pinned().unwrap_or(0).saturating_add(bytes as u64);
         Self::Memory { bytes, wanted, refused }
@@ -172,16 +171,16 @@ impl fmt::Display for Unavailable {
                 "there is no RDMA device; `rdma link add rxe0 type rxe netdev eth0` makes one in software",
             ),
             Self::NoSuchDevice(name, others) => {
-                write!(f, "there is no RDMA device {name}, but {}", others.join(", "))
+                write!(f, "there is no RDMA device {name}, only {}", others.join(", "))
             }
             Self::NoSuchAddress(address) => {
                 write!(f, "{address} leads to no RDMA device that is to be used; `rdma link` and `ip \
                            address` show which do")
             }
             Self::NoPort(devices) => {
-                write!(f, "no port is active of {}; `rdma link` shows why", devices.join(", "))
+                write!(f, "no port of {} is active; `rdma link` shows why", devices.join(", "))
             }
-            Self::NoEntropy => f.write_str("the system has no randomness to make handles of"),
+            Self::NoEntropy => f.write_str("the system has no randomness for handles"),
             Self::Lacking { device, what } => write!(f, "RDMA device {device} has no {what}"),
             Self::Memory { bytes, wanted, refused } => {
                 write!(f, "cannot register {bytes} bytes of memory: {}", refused.error)?;

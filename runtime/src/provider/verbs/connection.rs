@@ -1,4 +1,4 @@
-//! One connection: how far it is, and the library's objects for it.
+//! One connection: its phase, and the library's objects for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,17 +15,17 @@ use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) phase: Phase,
-    /// When to stop waiting for what the phase waits for.
+    /// When the wait of this phase ends.
     pub(super) deadline: Instant,
     pub(super) objects: Objects,
-    /// Our memory in its protection domain, if that is not the one in which it is anyway.
+    /// Our memory in the connection's protection domain, if that is not the first one.
     pub(super) regions: Vec<Region>,
-    /// What we proposed, or, once the peer has answered, what is granted.
+    /// The Reads we proposed, or, once the peer has answered, those granted.
     pub(super) ord: u8,
     pub(super) ird: u8,
-    /// Where the way to the peer is looked for, until it is found.
+    /// The peer's address, until the route to it is found.
     pub(super) to: Option<SocketAddr>,
-    /// What to say to the peer when asking or answering it.
+    /// The private data for the peer, sent when asking or answering it.
     pub(super) private_data: Box<[u8]>,
     /// Receives that completed before the connection was established here.
     pub(super) early: Vec<Polled>,
@@ -33,63 +33,63 @@ pub(super) struct Connection {
     pub(super) is_flushed: bool,
     /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
     pub(super) is_unheard: bool,
-    /// How often the peer was asked.
+    /// The number of times that the peer was asked.
     pub(super) tries: u8,
-    /// Windows that are to be bound before whatever is posted next is carried out.
+    /// Windows to be bound before the next posted request is carried out.
     pub(super) bindings: VecDeque<Binding>,
 }
 
-/// How far a connection is.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Looking for the way to the peer.
+    /// Resolving the address and the route of the peer.
     Resolving,
-    /// The peer has been asked.
+    /// The peer has been sent the request.
     Connecting,
-    /// A peer has asked, and the core has not answered.
+    /// A peer's request has arrived, and the core has not answered.
     Requested,
-    /// The core answered yes; the peer has not been heard of since.
+    /// The core accepted; nothing has come from the peer since.
     Accepting,
     /// Messages go both ways.
     Established,
-    /// We are to close once everything posted has ended.
+    /// The connection closes once everything posted has ended.
     Closing,
-    /// The queue pair has failed and gives back what it holds.
+    /// The queue pair is in the error state and gives back its work.
     Flushing,
-    /// All that is left is to tell the core.
+    /// Only the report to the core is left.
     Gone,
 }
 
-/// What the libraries have of a connection.
+/// The objects that the libraries hold for a connection.
 #[derive(Debug)]
 pub(super) enum Objects {
     /// An id without queues.
     Id(CmId),
     /// An id with queues.
     Pair(QueuePair),
-    /// Nothing any more, or nothing yet.
+    /// No object: not yet, or no more.
     Nothing,
 }
 
 impl Phase {
-    /// Tells whether the connection is on its way up.
+    /// Returns whether the connection is being set up.
     pub(super) const fn is_setup(self) -> bool {
         matches!(self, Self::Resolving | Self::Connecting | Self::Accepting)
     }
 
-    /// Tells whether something is to be done at its deadline, or before.
+    /// Returns whether the connection waits for something, with a deadline.
     pub(super) const fn is_pending(self) -> bool {
         self.is_setup() || matches!(self, Self::Closing | Self::Flushing)
     }
 
-    /// Tells whether the core may post.
+    /// Returns whether the core may post.
     pub(super) const fn is_open(self) -> bool {
         matches!(self, Self::Established)
     }
 }
 
 impl Connection {
-    /// Makes one for which the libraries have nothing yet.
+    /// Makes a connection for which the libraries have no object yet.
     pub(super) fn new(phase: Phase, deadline: Instant) -> Self {
         Self {
             phase,
@@ -108,10 +108,10 @@ impl Connection {
         }
     }
 
-    /// Tells whether the peer is to be asked once more, from another port of ours, though it failed for `reason`.
+    /// Returns whether the peer is to be asked once more, from another port of ours, though setup failed for `reason`.
     ///
-    /// Soft-iWARP has a TCP socket for each connection and binds it to the port that the connection manager chose. That
-    /// knows nothing of the TCP sockets of others, one of which may have the port.
+    /// Soft-iWARP has a TCP socket for each connection and binds it to the port that the connection manager chose. The
+    /// connection manager does not know the TCP sockets of other programs, one of which may have the port.
     pub(super) fn may_ask_again(&self, reason: &ConnectError) -> bool {
         self.phase == Phase::Connecting
             && *reason == ConnectError::System(io::ErrorKind::AddrInUse)
@@ -125,7 +125,7 @@ impl Connection {
         }
     }
 
-    /// Returns the protection domain of its queue pair, if it has one.
+    /// Returns the protection domain of the connection's queue pair, if it has one.
     pub(super) fn domain(&self) -> Option<&Arc<Domain>> {
         match &self.objects {
             Objects::Pair(pair) => Some(pair.domain()),
@@ -133,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// Tells whether messages may come yet.
+    /// Returns whether messages may still arrive.
     pub(super) fn goes_on(&self) -> bool {
         !self.is_flushed && !matches!(self.phase, Phase::Flushing | Phase::Gone)
     }
@@ -147,7 +147,7 @@ impl Connection {
     }
 }
 
-/// The queue pairs' numbers as the device gives them, and ours.
+/// The queue pairs' numbers as the device gives them, each with our number.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// Ascending.
@@ -172,12 +172,12 @@ impl Numbers {
     }
 }
 
-/// How often a peer is asked at most.
+/// The most times that a peer is asked.
 const TRIES_MAX: u8 = 5;
 
-/// Why a queue pair failed of which nothing else was heard: its device found the peer at fault.
+/// The reason for a queue pair that failed without any other: the device found the peer at fault.
 pub(super) const MISBEHAVED: DisconnectReason =
-    DisconnectReason::PeerMisbehaved("what our RNIC does not allow");
+    DisconnectReason::PeerMisbehaved("an operation that our RNIC does not allow");
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,4 @@
-//! What devices there are, and how much of what is asked for one gives.
+//! Devices of this machine, and how much of a configuration a device can provide.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -19,31 +19,31 @@ use crate::sys::ibverbs::{
     Attributes, Device, Domain, EventChannel, Link, Posting, QueuePairLimits, Refused, WindowUse,
 };
 
-/// A device of this machine, for who wants to know what there is.
+/// A device of this machine, for display.
 #[derive(Clone, Debug)]
 pub struct DeviceReport {
     /// Its name.
     pub name: String,
     /// Its first port carries messages.
     pub is_active: bool,
-    /// What keeps us from using it, if anything.
+    /// The reason that we cannot use it, if any.
     pub lacking: Option<&'static str>,
-    /// It has memory windows of type 2. Without, connections have a protection domain each.
+    /// It has memory windows of type 2. Without them, each connection has a protection domain of its own.
     pub has_windows: bool,
-    /// Its connections share a receive queue. Without, each has one of its own.
+    /// Its connections share a receive queue. Otherwise, each has one of its own.
     pub shares_receives: bool,
-    /// What its library has for posting: `ibv_wr`, or only `ibv_post_send`.
+    /// The posting interface of its library: `ibv_wr`, or only `ibv_post_send`.
     pub posting: &'static str,
     /// It holds peers to the range they were granted.
     pub exact_bounds: bool,
-    /// The names by which peers reach it, the best first.
+    /// The addresses by which peers reach it, the best first.
     pub gids: Vec<Gid>,
     /// The NUMA node it is on, if the machine says so.
     pub node: Option<usize>,
 }
 
 impl DeviceReport {
-    /// Tells whether a provider can use it now.
+    /// Returns whether a provider can use it now.
     pub const fn is_usable(&self) -> bool {
         self.is_active && self.lacking.is_none()
     }
@@ -53,7 +53,7 @@ impl DeviceReport {
 ///
 /// # Errors
 ///
-/// There can be none: libraries, kernel or permission are missing.
+/// No device can be listed: libraries, kernel or permission are missing.
 pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     EventChannel::new().map_err(none)?;
     let report = |device: &Device| {
@@ -72,7 +72,7 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
             exact_bounds: attributes.is_some_and(|found| found.vendor != SOFT_ROCE),
             name,
             is_active: device.link().is_ok_and(|link| link.is_active),
-            lacking: attributes.map_or(Some("limits it would tell"), |found| {
+            lacking: attributes.map_or(Some("readable limits"), |found| {
                 shares_receives(&found, ReceiveQueues::Any, Strategy::Window).err()
             }),
             shares_receives: attributes.is_some_and(|found| {
@@ -83,7 +83,7 @@ pub fn devices() -> Result<Vec<DeviceReport>, Unavailable> {
     Ok(Device::all().map_err(Unavailable::NoRdma)?.iter().map(report).collect())
 }
 
-/// Says why there is no connection manager. The library tells no more than that there is none.
+/// Finds out why there is no connection manager. The library's error tells only that there is none.
 pub(super) fn none(refused: Refused) -> Unavailable {
     if !refused.is_no_kernel() {
         return Unavailable::NoRdma(refused);
@@ -97,14 +97,14 @@ pub(super) fn none(refused: Refused) -> Unavailable {
     }
 }
 
-/// What is used of a device.
+/// The abilities and limits used of a device.
 pub(super) struct Fitted {
     pub(super) caps: Caps,
     pub(super) limits: QueuePairLimits,
     pub(super) share: Share,
 }
 
-/// Fits what is asked for to what the device has.
+/// Fits the configuration to the device.
 pub(super) fn fit(
     config: &Config,
     device: &Device,
@@ -117,11 +117,11 @@ pub(super) fn fit(
     let windows = strategy == Strategy::Window;
     let shares = shares_receives(&has, config.receive_queues, strategy)
         .map_err(|what| Unavailable::Lacking { device: name.to_owned(), what })?;
-    // Each has a place in the completion queue, too.
+    // Each Receive has a place in the completion queue, too.
     let receives_max = if shares { has.shared_receives } else { has.completions / 2 };
     let receives = config.receive_queue_max.min(receives_max);
     let each = config.receives_each_max.max(RECEIVES_LEAST).min(has.work_requests);
-    // One entry of each queue is kept for the mark that tells that it is empty.
+    // One entry of each send queue is kept for the mark that tells when it is empty.
     let send_queue = config.send_queue_max.min(has.work_requests.saturating_sub(1)).max(1);
     let least = send_queue.min(SHARE_MIN);
     let completions = has.completions.saturating_sub(receives);
@@ -144,7 +144,7 @@ pub(super) fn fit(
         name: "verbs",
         queue_pairs_max: queue_pairs,
         send_queue_max: send_queue,
-        // Its doorbell is the system's or the device's own: one for each would cost more than a view.
+        // The doorbell is a system call or a device register: one for each message would cost more than a view.
         inline_max: 0,
         read_max: 0,
         turn_events: TURN_EVENTS,
@@ -160,9 +160,9 @@ pub(super) fn fit(
             exact_access: !is_soft_iwarp,
             remote_invalidation: windows,
             handles_end: strategy != Strategy::Persistent,
-            // The device places octets, and tells nobody how many.
+            // The device places octets, and does not report how many.
             counts_placed: false,
-            // iWARP knows no answer to a Send that finds no Receive but the end.
+            // iWARP has no answer but the end to a Send that finds no Receive.
             sends_wait: config.retries_no_receive == RETRIES_WITHOUT_END && !has.is_iwarp,
             grants_reads: !is_soft_iwarp,
             explains_ends: !is_soft_iwarp,
@@ -179,7 +179,7 @@ pub(super) fn fit(
     Ok(Fitted { caps, limits, share })
 }
 
-/// Chooses how memory is opened to peers, as `config` says.
+/// Chooses the way memory is opened to peers, as `config` says.
 fn strategy(
     config: &Config,
     name: &str,
@@ -197,7 +197,7 @@ fn strategy(
     }
 }
 
-/// Returns what memory windows are used for where memory is opened to peers so.
+/// Returns the use of memory windows under a strategy.
 pub(super) const fn window_use(strategy: Strategy) -> WindowUse {
     match strategy {
         Strategy::Window => WindowUse::Bound,
@@ -205,19 +205,19 @@ pub(super) const fn window_use(strategy: Strategy) -> WindowUse {
     }
 }
 
-/// Tells whether the device has memory windows of type 2: it says so, and makes one when asked.
+/// Returns whether the device has memory windows of type 2: it must say so, and make one when asked.
 fn has_windows(has: &Attributes, domain: &Arc<Domain>) -> bool {
     has.windows_type_2 && has.windows > 0 && Windows::probe(domain).is_ok()
 }
 
-/// Tells whether receive queues are shared, if they may be, or else each queue pair has its own; or what the
-/// device lacks.
+/// Returns whether receive queues are shared, which they are if they may be; otherwise each queue pair has its own. The
+/// error is the ability that the device lacks.
 fn shares_receives(
     has: &Attributes,
     wanted: ReceiveQueues,
     strategy: Strategy,
 ) -> Result<bool, &'static str> {
-    // Without windows, queue pairs are in other domains than a receive queue that they share.
+    // Without windows, queue pairs and a shared receive queue are in different domains.
     let may_share = strategy == Strategy::Window || has.vendor != SOFT_ROCE;
     let shared = may_share && has.shared_receives > 0 && has.shared_scatter >= SCATTER_MAX;
     let own = has.scatter >= SCATTER_MAX && has.work_requests >= RECEIVES_LEAST;
@@ -225,27 +225,29 @@ fn shares_receives(
         ReceiveQueues::Any if shared || own => Ok(shared),
         ReceiveQueues::Any => Err("receive queues for scattered messages"),
         ReceiveQueues::Shared => shared.then_some(true).ok_or("shared receive queues"),
-        ReceiveQueues::Own => own.then_some(false).ok_or("receive queues of a connection's own"),
+        ReceiveQueues::Own => {
+            own.then_some(false).ok_or("suitable receive queues for single connections")
+        }
     }
 }
 
-/// Receives that a connection has however quiet it is.
+/// Receives that every connection has, however quiet it is.
 const RECEIVES_LEAST: usize = RECEIVES_IDLE as usize;
-/// Entries of a send queue that a connection has whatever the others do: no fewer than a Reply takes
-/// with the Writes of its result.
+/// Entries of a send queue that every connection has, whatever the others do: no fewer than a Reply takes with the
+/// Writes of its result.
 const SHARE_MIN: usize = 128;
 
-/// The vendor that soft-RoCE (rxe) gives itself. It takes a peer that has a window at its word about the
-/// octets in it, up to the region's ends. It looks for the memory of a Receive in the queue pair's protection
-/// domain, also if the Receive was of a shared queue in another.
+/// The vendor id of soft-RoCE (rxe). If a peer has a window, it does not check the octets in it that the peer names, up
+/// to the region's ends. It looks up the memory of a Receive in the queue pair's protection domain, even if the Receive
+/// was of a shared queue in another.
 const SOFT_ROCE: u32 = 0xff_ffff;
-/// The vendor that soft-iWARP (siw) gives itself. It answers a Read of what was granted for writing, grants
-/// as many Reads as it is asked for, and does not tell why a connection ended.
+/// The vendor id of soft-iWARP (siw). It answers a Read of memory granted for writing, grants as many Reads as it is
+/// asked for, and does not report why a connection ended.
 const SOFT_IWARP: u32 = 0x62_6d74;
-/// The count of retries that stands for no end of them.
+/// The count of retries that means no limit.
 const RETRIES_WITHOUT_END: u8 = 7;
 /// The kernel's part of the connection manager.
 const MANAGER: &str = "/dev/infiniband/rdma_cm";
 
-/// As `iwarp` has it: nothing was measured on a device of its own speed.
+/// The number of `iwarp`: no device was measured at its own speed.
 const TURN_EVENTS: usize = 64;

@@ -1,16 +1,16 @@
-//! Where connections are on a device without memory windows: each in a protection domain to itself.
+//! Protection domains on a device without memory windows: one for each connection.
 //!
 //! # Normal operation
 //!
-//! While one connection is in the domain in which our memory was registered at first, every other has one of
-//! its own, in which it is registered once more; [`Grants`](super::grants::Grants) says why. That locks every
-//! page of it again, which takes long where there is much. So a thread beside the core's registers it while
-//! the connection waits on its way up, and lets go of it when the connection is gone.
+//! While one connection is in the domain in which our memory was registered at first, every other has one of its own,
+//! in which our memory is registered once more; [`Grants`](super::grants::Grants) says why. That locks every page of it
+//! again, which takes long for much memory. So a thread beside the core's registers it while the connection is being
+//! set up, and deregisters it when the connection is gone.
 //!
 //! # Limits
 //!
-//! What the system does not let be locked once more costs the connection that it was for, and no other. All
-//! is registered: of what a connection is going to send or to take nobody knows yet.
+//! If the system does not let the memory be locked once more, the connection that it was for fails, and no other. All
+//! memory is registered, because it is not known yet which part the connection is going to use.
 
 use std::sync::Arc;
 
@@ -23,16 +23,16 @@ use crate::sys::ibverbs::{Again, Device, Domain, Refused, Region, Registered};
 /// The protection domains of one provider.
 #[derive(Debug)]
 pub(super) struct Domains {
-    /// The one in which our memory was registered at first.
+    /// The domain in which our memory was registered at first.
     first: Arc<Domain>,
-    /// Registers our memory in others.
+    /// The thread that registers our memory in other domains.
     helper: Helper<Order, Prepared>,
-    /// For how many connections on their way up.
+    /// The number of connections being set up whose memory is being registered.
     preparing: usize,
 }
 
 impl Domains {
-    /// Begins with the domain in which our memory is registered. `waker` tells when it is in another, too.
+    /// Begins with the domain in which our memory is registered. `waker` is signaled when it is registered in another.
     pub(super) const fn new(first: Arc<Domain>, waker: Waker) -> Self {
         Self { first, helper: Helper::new(waker, Order::carry_out), preparing: 0 }
     }
@@ -42,7 +42,7 @@ impl Domains {
         &self.first
     }
 
-    /// Returns the place in the first domain.
+    /// Returns a place in the first domain.
     pub(super) fn first_place(&self) -> Place {
         Place { domain: Arc::clone(&self.first), regions: Vec::new() }
     }
@@ -67,39 +67,39 @@ impl Domains {
         self.preparing > 0
     }
 
-    /// Returns what came of preparing a place, if one is ready.
+    /// Returns the result of preparing a place, if one is ready.
     pub(super) fn next(&mut self) -> Option<Prepared> {
         let prepared = self.helper.next()?;
         self.preparing -= 1;
         Some(prepared)
     }
 
-    /// Lets go of memory in the domain of a connection that is gone.
+    /// Deregisters memory in the domain of a connection that is gone.
     pub(super) fn let_go(&mut self, registered: Vec<Registered>) {
         if !registered.is_empty() {
-            // If there is no thread for it, it has been done here.
+            // Without a thread for it, it has been done here.
             let _ = self.helper.order(Order::Deregister(registered));
         }
     }
 }
 
-/// A protection domain, and our memory in it, if it is not the one in which it is anyway.
+/// A protection domain, and our memory in it, if it is not the first domain.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) domain: Arc<Domain>,
     pub(super) regions: Vec<Region>,
 }
 
-/// What is done beside the core's turn.
+/// Work for the thread beside the core's.
 #[derive(Debug)]
 enum Order {
-    /// For a connection on its way up.
+    /// Register our memory for a connection that is being set up.
     Register(QpNum, Again),
-    /// Of one that is gone.
+    /// Deregister the memory of a connection that is gone.
     Deregister(Vec<Registered>),
 }
 
-/// What came of registering for a connection.
+/// The result of registering memory for a connection.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) qp: QpNum,
@@ -108,7 +108,7 @@ pub(super) struct Prepared {
 }
 
 impl Order {
-    /// Carries it out, which may take long.
+    /// Carries out the order, which may take long.
     fn carry_out(self) -> Option<Prepared> {
         match self {
             Self::Register(qp, again) => {

@@ -1,4 +1,4 @@
-//! Connections that wait for something until a deadline, and connections on their way down.
+//! Connections that wait for something until a deadline, and connections that are ending.
 
 use std::time::Duration;
 
@@ -18,18 +18,17 @@ impl Verbs {
         }
     }
 
-    /// Tells whether a connection waits for the first message of a peer that may need a nudge.
+    /// Returns whether a connection waits for the first message of a peer that may need a keepalive.
     fn is_unheard(&self, qp: QpNum) -> bool {
         self.slots.peek(qp).is_some_and(|connection| connection.is_unheard)
     }
 
-    /// Sends a peer that has said nothing an RDMA Write of no octets, which names no memory.
+    /// Sends a keepalive, an RDMA Write of no octets, which names no memory, to a peer that has sent nothing.
     ///
-    /// Soft-iWARP, accepting a connection, may not see what arrives just behind its answer before more
-    /// octets come.
+    /// Soft-iWARP, accepting a connection, may not notice octets that arrive just behind its answer before more come.
     fn nudge(&mut self, now: Instant, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        // The entry that is kept for a mark is to stay free.
+        // The entry that is kept for a mark must stay free.
         if connection.pair().is_some_and(|pair| pair.is_idle()) {
             connection.is_unheard = false;
             self.mark(qp);
@@ -38,7 +37,7 @@ impl Verbs {
         }
     }
 
-    /// Does what is due for connections that wait for something.
+    /// Attends to the connections that wait for something: their deadlines, and empty queues.
     pub(super) fn attend(&mut self, now: Instant) {
         let mut at = 0;
         while let Some(qp) = self.pending.get(at).copied() {
@@ -79,7 +78,7 @@ impl Verbs {
         }
     }
 
-    /// Ends a connection: tells the core, fails the queue pair, and waits for what it gives back.
+    /// Ends a connection: reports it, fails the queue pair, and waits for its flushed work.
     pub(super) fn end(&mut self, now: Instant, qp: QpNum, reason: DisconnectReason) {
         let Some(connection) = self.slots.get(qp) else { return };
         let reason = match connection.phase {
@@ -87,14 +86,14 @@ impl Verbs {
             Phase::Resolving | Phase::Connecting => {
                 return self.failed(qp, ConnectError::Refused);
             }
-            // We are going; what hurries it does not matter.
+            // We are closing; a failure that comes first does not matter.
             Phase::Closing => DisconnectReason::Local,
             Phase::Accepting | Phase::Established => reason,
         };
         connection.phase = Phase::Flushing;
         connection.deadline = now.saturating_add(FLUSH_TIMEOUT);
         if let Some(id) = connection.id() {
-            // It fails if the peer was faster; the queue pair has failed or will when it goes.
+            // This fails if the peer was faster; the queue pair has failed, or will when it is destroyed.
             let _ = id.disconnect();
         }
         self.mark(qp);
@@ -102,11 +101,11 @@ impl Verbs {
         self.reports.push_back(Event::Disconnected { qp, reason });
     }
 
-    /// Takes away what is left of a connection whose queue pair has failed.
+    /// Takes down a connection whose queue pair has failed.
     pub(super) fn dismantle(&mut self, now: Instant, qp: QpNum) {
         self.reap(now, usize::MAX);
-        // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair
-        // has failed, so the peer reaches nothing by the others either.
+        // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair has failed,
+        // so the peer reaches nothing by the others, either.
         let Some(connection) = self.slots.get(qp) else { return };
         connection.bindings.clear();
         self.registrations.release(qp);
@@ -120,19 +119,19 @@ impl Verbs {
         self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
 
-    /// Gives up connecting.
+    /// Reports that connection setup failed.
     pub(super) fn failed(&mut self, qp: QpNum, reason: ConnectError) {
         self.dissolve(qp);
         self.reports.push_back(Event::Failed { qp, reason });
     }
 
-    /// Forgets a connection of which the core hears nothing more.
+    /// Removes a connection about which the core gets no more reports.
     pub(super) fn forget(&mut self, qp: QpNum) {
         self.dissolve(qp);
         self.remove(qp);
     }
 
-    /// Destroys what the libraries have of a connection. Its slot is free once the core was told.
+    /// Destroys the libraries' objects of a connection. Its slot is freed once the core has the report.
     fn dissolve(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Gone;
@@ -154,10 +153,10 @@ impl Verbs {
     }
 }
 
-/// How long a peer of an iWARP device may say nothing before it is nudged. Soft-iWARP was seen to overlook
-/// nothing that came later than that.
+/// The time without a message after which a peer of an iWARP device is sent a keepalive. Soft-iWARP was seen to
+/// overlook no octets that came later than that.
 pub(super) const NUDGE_AFTER: Duration = Duration::from_millis(100);
 
-/// How long a queue pair that has failed may take to give back what it holds. Then it is destroyed all
-/// the same: what it holds then is counted as lost.
+/// The time a failed queue pair has to give back its work. After that it is destroyed all the same, and the work it
+/// still holds counts as lost.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(200);

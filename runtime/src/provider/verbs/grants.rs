@@ -2,9 +2,8 @@
 //!
 //! # Limits
 //!
-//! A peer of any queue pair of a protection domain may use what is granted in it, and on iWARP that is also
-//! where our RDMA Reads put what they fetch. So no two connections have one in common
-//! ([`Place`](super::domains::Place)).
+//! A peer of any queue pair of a protection domain may use grants made in it, and on iWARP these include the targets of
+//! our RDMA Reads. So no two connections share a domain ([`Place`](super::domains::Place)).
 
 use std::sync::Arc;
 
@@ -13,11 +12,11 @@ use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use crate::sys::ibverbs::{Domain, Grant};
 
-/// What peers are granted.
+/// The grants of one provider.
 #[derive(Debug)]
 pub(super) struct Grants {
     most: usize,
-    /// Ascending by handle.
+    /// All grants, ascending by handle.
     granted: Vec<(Handle, QpNum, Grant)>,
 }
 
@@ -26,8 +25,8 @@ impl Grants {
         Self { most, granted: Vec::with_capacity(most) }
     }
 
-    /// Registers the memory of `lease`, or `scrap` for one that is empty, in the connection's own
-    /// domain; `None` if the device refuses, or enough is granted.
+    /// Registers the memory of `lease`, or `scrap` for a lease that is empty, in the connection's own domain; `None` if
+    /// the device refuses, or too many are granted.
     pub(super) fn reserve(
         &mut self,
         (qp, domain): (QpNum, &Arc<Domain>),
@@ -45,19 +44,19 @@ impl Grants {
         Some(handle)
     }
 
-    /// Finds what was reserved as `handle` by `qp` and is not open yet.
+    /// Finds the grant that `qp` reserved as `handle` and that is not open yet.
     pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Grant> {
         let (_, _, grant) = self.granted.get(self.find(handle, qp)?)?;
         (!grant.is_open()).then_some(grant)
     }
 
-    /// Takes back what `qp`'s peer knows as `handle`. Returns whether it was granted.
+    /// Takes back the grant that `qp`'s peer knows as `handle`. Returns whether it was granted.
     pub(super) fn close(&mut self, handle: Handle, qp: QpNum) -> bool {
         let found = self.find(handle, qp);
         found.map(|at| self.granted.remove(at)).is_some()
     }
 
-    /// Takes everything from a queue pair.
+    /// Takes back all grants of a queue pair.
     pub(super) fn release(&mut self, qp: QpNum) {
         self.granted.retain(|(_, owner, _)| *owner != qp);
     }

@@ -1,7 +1,7 @@
-//! A thread beside the core's, for what takes longer than a turn may.
+//! A thread beside the core's, for work that takes longer than a turn may.
 //!
-//! Orders are carried out one after the other, as they were given. The thread starts with the first and ends
-//! with the provider, which waits for the one that is under way; those behind it are dropped.
+//! Orders are carried out one after the other, in the order given. The thread starts with the first order and ends with
+//! the provider, which waits for the order under way; those behind it are dropped.
 
 use std::io;
 use std::sync::Arc;
@@ -60,14 +60,14 @@ impl<O: Send + 'static, R: Send + 'static> Started<O, R> {
         let is_over = Arc::new(AtomicBool::new(false));
         let over = Arc::clone(&is_over);
         let thread = Builder::new().name("verbs-helper".to_owned()).spawn(move || {
-            // It is of use on the core's CPU, too, only less.
+            // If this fails, the thread shares the core's CPU, and is less useful.
             let _ = affinity::unpin();
             for order in given {
                 if over.load(Ordering::Relaxed) {
                     continue;
                 }
                 if let Some(result) = work(order) {
-                    // Nobody waits for it if the provider is about to go.
+                    // The provider may be about to go, and no longer wait for the result.
                     let _ = done.send(result);
                     waker.wake();
                 }
@@ -84,7 +84,7 @@ impl<O, R> Drop for Helper<O, R> {
         };
         is_over.store(true, Ordering::Relaxed);
         drop(orders);
-        // A panic of it has been printed; there is nothing to add.
+        // A panic of the thread has been printed; there is nothing to add.
         let _ = thread.join();
         drop(results);
     }
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_has_not_begun_when_it_ends_is_dropped_and_never_done() {
-        /// Says that it was carried out, and that it was dropped.
+        /// Reports that it was carried out, and that it was dropped.
         struct Order(Receiver<()>, mpsc::Sender<&'static str>);
         impl Drop for Order {
             fn drop(&mut self) {

@@ -1,8 +1,8 @@
-//! Names by which the connection manager's events say which listener or connection they are about.
+//! Names in the events of the connection manager, for listeners and connections.
 
 use haulage_proto::verbs::QpNum;
 
-/// Names a listener of a [`Verbs`](super::Verbs).
+/// The name of a listener of a [`Verbs`](super::Verbs).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub(super) u32);
 
@@ -11,5 +11,5 @@ pub(super) fn token(qp: QpNum) -> u32 {
     u32::try_from(qp.slot()).unwrap_or_default()
 }
 
-/// Of the names of ids, those of listeners.
+/// The bit that marks the names of listeners.
 pub(super) const LISTENER: u32 = 1 << 31;

@@ -1,4 +1,4 @@
-//! Where a device is, as the kernel tells: by which names peers reach it, and near which CPUs it is.
+//! The place of a device, from the kernel's files: the addresses by which peers reach it, and its NUMA node.
 
 use std::fmt;
 use std::fs;
@@ -7,33 +7,33 @@ use std::path::{Path, PathBuf};
 
 use crate::sys::cpu;
 
-/// One name by which peers reach a port: an entry of its table of GIDs.
+/// An address by which peers reach a port: an entry of its table of GIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gid {
     /// The port, from 1.
     pub port: u32,
-    /// Its place in the table.
+    /// Its index in the table.
     pub index: u32,
-    /// How messages to it travel.
+    /// The way messages to it travel.
     pub kind: GidKind,
-    /// The name, an IPv4 address where it is one.
+    /// The address, an IPv4 one if it maps to that.
     pub address: IpAddr,
 }
 
-/// How messages to a GID travel.
+/// The way messages to a GID travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GidKind {
     /// In UDP over IP: any router takes them.
     RoceTwo,
     /// In Ethernet frames of their own, which stay in one network.
     RoceOne,
-    /// On InfiniBand, or on TCP (iWARP), where the table decides nothing.
+    /// On InfiniBand, or on TCP (iWARP), where the table has no effect.
     Native,
 }
 
 impl Gid {
-    /// Ranks how well it serves, the least the best: what a router takes first; of these an IPv4 address,
-    /// then an IPv6 one that is valid beyond the link.
+    /// Ranks how well it serves, the lowest number first: GIDs that routers accept, of these IPv4 addresses, then IPv6
+    /// ones that are valid beyond the link.
     fn rank(&self) -> u32 {
         let how = match self.kind {
             GidKind::RoceTwo | GidKind::Native => 0,
@@ -59,9 +59,9 @@ impl fmt::Display for Gid {
     }
 }
 
-/// Lists the GIDs of a device, the ones that serve best first.
+/// Lists the GIDs of a device, the best first.
 ///
-/// `root` is where `sys` is mounted: `/` but in tests.
+/// `root` is the directory that has `sys`: `/`, except in tests.
 pub(super) fn gids(root: &Path, device: &str) -> Vec<Gid> {
     let mut all = Vec::new();
     let ports = of(root, device).join("ports");
@@ -78,8 +78,8 @@ pub(super) fn gids(root: &Path, device: &str) -> Vec<Gid> {
                 Some("IB/RoCE v1") if is_ethernet => GidKind::RoceOne,
                 _ => GidKind::Native,
             };
-            // [R5666-10-1] services and peers are named by the IP address that a GID maps; the connection
-            // manager finds the GID of such an address. Places without an entry are zeros.
+            // [R5666-10-1] services and peers are named by the IP address that a GID maps; the connection manager finds
+            // the GID of such an address. Empty entries of the table are zeros.
             if !address.is_unspecified() {
                 all.push(Gid { port, index, kind, address: address.to_canonical() });
             }
@@ -89,21 +89,21 @@ pub(super) fn gids(root: &Path, device: &str) -> Vec<Gid> {
     all
 }
 
-/// Returns the NUMA node a device is on, or the interface that one in software is made on; `None` where
-/// the machine does not say.
+/// Returns the NUMA node of a device, or of the interface that a software device uses; `None` if the machine does not
+/// tell.
 pub(super) fn node_of(root: &Path, device: &str) -> Option<usize> {
     let own = of(root, device);
     let parent = read(&own.join("parent")).unwrap_or_default();
     let interface = root.join("sys/class/net").join(parent);
-    // A virtual interface's device has none of its own, only that on its bus.
+    // The device of a virtual interface has no node of its own, only the one on its bus.
     let places =
         [own.join("device"), interface.join("device"), interface.join("device").join("..")];
-    // -1 stands for none.
+    // -1 stands for no node.
     places.iter().map(|place| place.join("numa_node")).find_map(|place| read(&place)?.parse().ok())
 }
 
-/// Returns the NUMA node of all CPUs that this thread may run on, but for those that are not there yet; `None`
-/// if they are on several.
+/// Returns the NUMA node of all CPUs that this thread may run on, apart from CPUs that no node lists; `None` if they
+/// are on several.
 pub(super) fn own_node(root: &Path) -> Option<usize> {
     let status = fs::read_to_string(root.join("proc/thread-self/status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
@@ -116,7 +116,7 @@ fn of(root: &Path, device: &str) -> PathBuf {
     root.join("sys/class/infiniband").join(device)
 }
 
-/// Returns the numbers that things in a directory are named by, in rising order.
+/// Returns the numbers that name the entries of a directory, in rising order.
 fn numbers(directory: &Path) -> Vec<u32> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<_> =
@@ -133,7 +133,7 @@ fn read(file: &Path) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// A directory with files in it, for as long as it lives.
+    /// A directory with files in it, deleted when dropped.
     struct Tree(PathBuf);
 
     impl Tree {

@@ -1,10 +1,10 @@
-//! Where Receives lie: in one queue that all queue pairs share, or in one of each queue pair's own.
+//! The Receives of a provider: in one queue that all queue pairs share, or in one for each queue pair.
 //!
 //! # Memory ownership
 //!
-//! A Receive that was posted lies in the shared queue, or in the [`Supply`], or in the queue pair that has
-//! it. What a queue pair's own queue still has when it is destroyed goes back to the supply from our own
-//! record: devices need not report it.
+//! A posted Receive lies in the shared queue, or in the [`Supply`], or in the queue pair that has it. Receives that a
+//! queue pair's own queue still has when it is destroyed go back to the supply from our own record: devices need not
+//! report them.
 
 use haulage_proto::verbs::{QpNum, WrId};
 
@@ -14,7 +14,7 @@ use crate::provider::supply::{Given, Supply};
 use crate::provider::{QueueFull, Receive};
 use crate::sys::ibverbs::{Arrival, Polled, Region, SharedReceives, WorkStatus};
 
-/// What was posted and has not been used.
+/// Receives that were posted and not used.
 #[derive(Debug)]
 pub(super) enum Receives {
     Shared(SharedReceives),
@@ -22,7 +22,7 @@ pub(super) enum Receives {
 }
 
 impl Receives {
-    /// Makes room for `count` Receives, which queue pairs have in queues of their own.
+    /// Makes room for `count` Receives, dealt to queue pairs with queues of their own.
     pub(super) fn own(count: usize) -> Self {
         Self::Own(Supply::new(count))
     }
@@ -46,7 +46,7 @@ impl Receives {
             Self::Shared(shared) => {
                 let room = shared.room().min(batch.len());
                 for receive in batch.drain(..room) {
-                    // One into memory that is not registered is lost to its poster, who is at fault.
+                    // A Receive into memory that is not registered is lost to its poster, who is at fault.
                     let posted = shared.post(receive, regions);
                     debug_assert!(posted.is_ok(), "{posted:?}");
                 }
@@ -77,7 +77,7 @@ impl Receives {
         }
     }
 
-    /// Gives queue pairs the Receives they lack.
+    /// Gives queue pairs the Receives that are reserved for them.
     pub(super) fn deal(&mut self, slots: &mut Slots<Connection>, regions: &[Region]) {
         let Self::Own(supply) = self else { return };
         supply.deal(|qp, receive| {
@@ -92,18 +92,18 @@ impl Receives {
             let regions = if own.is_empty() { regions } else { &*own };
             match pair.post_receive(qp, receive, regions) {
                 Ok(()) => Given::Taken,
-                // One into memory that is not registered is lost to its poster, who is at fault.
+                // A Receive into memory that is not registered is lost to its poster, who is at fault.
                 Err((_, refused)) if refused.error.kind() == std::io::ErrorKind::InvalidInput => {
                     debug_assert!(false, "{refused:?}");
                     Given::Taken
                 }
-                // A device that refuses will report what is wrong with the queue pair.
+                // A device that refuses will report the fault of the queue pair.
                 Err((receive, _)) => Given::Never(receive),
             }
         });
     }
 
-    /// Takes note that a Receive was used. Its views are dropped.
+    /// Notes that a Receive was used. Its views are dropped.
     pub(super) fn taken(
         &mut self,
         arrival: Arrival,
@@ -120,7 +120,7 @@ impl Receives {
         }
     }
 
-    /// Puts a Receive back that completed, of which nobody is told: it is for whoever comes next.
+    /// Puts back a Receive that completed and is not reported: the next message can use it.
     pub(super) fn unused(
         &mut self,
         arrival: Arrival,
@@ -129,14 +129,13 @@ impl Receives {
         regions: &[Region],
     ) {
         match (&mut *self, arrival) {
-            // That a device which refuses it now took it before is not expected; then there is one
-            // Receive less.
+            // The device took it before and is not expected to refuse it now; if it does, there is one Receive less.
             (Self::Shared(shared), Arrival::Shared(place)) => {
                 let _ = shared.again(place, regions);
             }
             (Self::Own(supply), Arrival::Own(qp, number)) => {
                 let Some(connection) = slots.get(qp) else { return };
-                // What is posted to one that failed comes back the same way.
+                // A Receive posted to a failed queue pair would come back the same way.
                 connection.is_flushed |= polled.status != WorkStatus::Success;
                 let Some(receive) = connection.pair().and_then(|pair| pair.received(number)) else {
                     return;
@@ -148,7 +147,7 @@ impl Receives {
         }
     }
 
-    /// Takes back what the own queue of `qp` had, which was destroyed, and keeps it for the next one of `qp`.
+    /// Takes back the Receives of `qp`'s own queue, which was destroyed, and keeps them for `qp`'s next queue.
     pub(super) fn kept(&mut self, qp: QpNum, left: Vec<Receive>) {
         if let Self::Own(supply) = self {
             let count = left.len();
@@ -157,7 +156,7 @@ impl Receives {
         }
     }
 
-    /// Takes back what the own queue of `qp` had when it was destroyed.
+    /// Takes back the Receives of `qp`'s own queue, which was destroyed with it.
     pub(super) fn left(&mut self, qp: QpNum, left: impl Iterator<Item = Receive>) {
         if let Self::Own(supply) = self {
             left.for_each(|receive| supply.unused(receive));

@@ -1,4 +1,4 @@
-//! How memory is opened to peers on this device: by windows, by calls, or by copies.
+//! The registrations of a provider: by windows, by calls, or by copies.
 
 use std::sync::Arc;
 
@@ -33,19 +33,19 @@ impl Registrations {
         })
     }
 
-    /// Tells whether each connection is to have a protection domain of its own.
+    /// Returns whether each connection needs a protection domain of its own.
     pub(super) const fn need_domains(&self) -> bool {
         matches!(self, Self::Grants(_) | Self::Bounces(_))
     }
 
-    /// Takes note that `octets` more of our memory may be exposed.
+    /// Notes that `octets` more of our memory may be exposed.
     pub(super) const fn cover(&mut self, octets: usize) {
         if let Self::Bounces(bounces) = self {
             bounces.cover(octets);
         }
     }
 
-    /// Draws a handle for a use by `qp`, whose protection domain is no other's where it is given.
+    /// Draws a handle for `qp`. The protection domain, if given, is the connection's own.
     pub(super) fn reserve(
         &mut self,
         (qp, domain): (QpNum, Option<&Arc<Domain>>),
@@ -60,8 +60,8 @@ impl Registrations {
         }
     }
 
-    /// Returns the offset of the first octet of the lease that a handle was drawn for last: windows begin at
-    /// zero, a registration where the memory is, which tells the peer an address.
+    /// Returns the offset of the lease that a handle was drawn for last. Windows begin at zero; a registration begins
+    /// at the memory's address, which the peer thus learns.
     pub(super) fn offset(&self, lease: &Local) -> u64 {
         match self {
             Self::Windows(_) => 0,
@@ -70,7 +70,7 @@ impl Registrations {
         }
     }
 
-    /// Opens memory under a handle that `qp` has reserved. Returns the binding that a window is to get.
+    /// Opens memory under a handle that `qp` has reserved. Returns the binding to post, for a window.
     pub(super) fn open(
         &self,
         handle: Handle,
@@ -98,7 +98,7 @@ impl Registrations {
         }
     }
 
-    /// Says who carries out a request that is about to be posted on `qp`.
+    /// Returns whether the device carries out a request that is about to be posted on `qp`.
     pub(super) fn carried_out(&self, operation: &Operation, qp: QpNum) -> CarriedOut {
         match (self, operation) {
             (Self::Windows(windows), Operation::LocalInv { handle })
@@ -112,17 +112,16 @@ impl Registrations {
         }
     }
 
-    /// Takes note that the peer invalidated `qp`'s `handle`. Returns whether it was open, and the peer's to
-    /// invalidate.
+    /// Notes that the peer invalidated `qp`'s `handle`. Returns whether it was open, and the peer could invalidate it.
     pub(super) fn closed_by_peer(&mut self, handle: Handle, qp: QpNum) -> bool {
         match self {
             Self::Windows(_) | Self::Grants(_) => self.closed(handle, qp),
-            // None is granted for that.
+            // No handle is granted with remote invalidation.
             Self::Bounces(_) => false,
         }
     }
 
-    /// Takes note that `qp`'s `handle` was invalidated. Returns whether it was open.
+    /// Notes that `qp`'s `handle` was invalidated. Returns whether it was open.
     pub(super) fn closed(&mut self, handle: Handle, qp: QpNum) -> bool {
         match self {
             Self::Windows(windows) => windows.closed(handle, qp),
@@ -139,14 +138,14 @@ impl Registrations {
         }
     }
 
-    /// Takes note that the device closed what does not belong to who asked.
+    /// Notes that the device closed a handle for a peer that does not own it.
     pub(super) fn stolen(&mut self, handle: Handle) {
         if let Self::Windows(windows) = self {
             windows.stolen(handle);
         }
     }
 
-    /// Takes everything from a queue pair that has failed.
+    /// Takes back all registrations of a queue pair that has failed.
     pub(super) fn release(&mut self, qp: QpNum) {
         match self {
             Self::Windows(windows) => windows.release(qp),
@@ -155,7 +154,7 @@ impl Registrations {
         }
     }
 
-    /// Takes everything from everybody.
+    /// Takes back all registrations.
     pub(super) fn clear(&mut self) {
         match self {
             Self::Windows(windows) => windows.clear(),

@@ -1,4 +1,4 @@
-//! Connections on their way up, and whatever else the connection manager reports of them.
+//! Connection setup, and all other events of the connection manager.
 
 use std::io;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::sys::ibverbs::{
 };
 
 impl Verbs {
-    /// Takes what the connection manager has to report.
+    /// Takes the events of the connection manager.
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         self.counters.syscalls += 1;
         self.ask_manager_at = now.saturating_add(ASK_EVERY);
         while let Some(fault) = self.device.next_fault() {
-            // Those of other cores' queue pairs come here, too.
+            // Faults of other cores' queue pairs come here, too.
             for qp in self.slots.all().collect::<Vec<_>>() {
                 self.on_fault(now, qp, &fault);
             }
@@ -62,7 +62,7 @@ impl Verbs {
             }
             return;
         }
-        // A slot is used again only after its id is gone, and with the id its events.
+        // A slot is used again only after its id is gone, and the id's events with it.
         let Some(qp) = self.slots.at(event.token) else { return };
         match event.kind {
             CmEventKind::AddressResolved => self.on_address(qp),
@@ -77,7 +77,7 @@ impl Verbs {
     }
 
     fn on_request(&mut self, now: Instant, listener: ListenerId, mut id: CmId, asked: &Answer) {
-        // What we have no place for, or what came by another device, is refused by dropping it.
+        // A request for an unknown listener, or by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
         let (ord, ird) = (asked.ord, asked.ird);
@@ -99,7 +99,7 @@ impl Verbs {
         let resolved = if id.is_on(&device) {
             id.resolve_route(limit).map_err(|refused| failure(&refused.error))
         } else {
-            // Another device leads there, with which our memory is not registered.
+            // The address leads to another device, with which our memory is not registered.
             Err(ConnectError::System(io::ErrorKind::NetworkUnreachable))
         };
         if let Err(reason) = resolved {
@@ -107,7 +107,7 @@ impl Verbs {
         }
     }
 
-    /// Finds a place for a connection on its way up, which goes on when it has one.
+    /// Finds a place for a connection that is being set up, which continues once it has one.
     fn find_place(&mut self, now: Instant, qp: QpNum) {
         if !self.registrations.need_domains() || self.is_domain_free() {
             return self.on_place(now, qp, Ok(self.domains.first_place()));
@@ -117,7 +117,7 @@ impl Verbs {
         }
     }
 
-    /// Goes on with connections whose places are ready.
+    /// Continues with connections whose places are ready.
     pub(super) fn take_places(&mut self, now: Instant) {
         while let Some(Prepared { qp, octets, made }) = self.domains.next() {
             let waits = self.slots.peek(qp).filter(|c| matches!(c.objects, Objects::Id(_)));
@@ -135,20 +135,20 @@ impl Verbs {
                 (Some(Phase::Resolving | Phase::Accepting), Err(refused)) => {
                     self.on_place(now, qp, Err(refused));
                 }
-                // It was given up.
+                // The connection was given up.
                 (_, Ok((_, registered))) => self.domains.let_go(registered),
                 (_, Err(_)) => {}
             }
         }
     }
 
-    /// Tells whether no connection is in the domain in which our memory is anyway.
+    /// Returns whether no connection uses the domain in which our memory was registered at first.
     fn is_domain_free(&self) -> bool {
         let mut domains = self.slots.all().filter_map(|qp| self.slots.peek(qp)?.domain());
         !domains.any(|domain| Arc::ptr_eq(domain, self.domains.first()))
     }
 
-    /// Goes on with a connection that has a place, or can have none.
+    /// Continues with a connection that has a place, or can have none.
     fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
         let made = place.and_then(|place| self.make_queue_pair(qp, place));
         match self.slots.peek(qp).map(|connection| connection.phase) {
@@ -158,7 +158,7 @@ impl Verbs {
         }
     }
 
-    /// Asks a peer to which the way is known.
+    /// Sends the request to a peer whose route is known.
     fn ask_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
@@ -168,7 +168,7 @@ impl Verbs {
         }
     }
 
-    /// Answers a peer with yes.
+    /// Accepts a peer.
     pub(super) fn accept_request(
         &mut self,
         now: Instant,
@@ -179,7 +179,7 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
             return;
         };
-        // Until here they are what the peer asked for.
+        // Until here they are the peer's request.
         connection.ird = connection.ird.min(count(params.ird, self.caps.ird_max));
         connection.ord = connection.ord.min(count(params.ord, self.caps.ord_max));
         connection.phase = Phase::Accepting;
@@ -189,13 +189,13 @@ impl Verbs {
         self.find_place(now, qp);
     }
 
-    /// Says no to a peer that wants a connection.
+    /// Rejects a peer.
     pub(super) fn reject_request(&mut self, qp: QpNum, private_data: &[u8]) {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
             return;
         };
         if let Some(id) = connection.id() {
-            // If it fails the peer is gone, which suits us.
+            // This fails if the peer is gone, which does no harm.
             let _ = id.reject(private_data);
         }
         self.forget(qp);
@@ -211,7 +211,7 @@ impl Verbs {
         }
     }
 
-    /// Says by `say` what the peer of a connection is to know.
+    /// Sends the connection's parameters to the peer by `say`.
     fn tell_peer(
         &mut self,
         qp: QpNum,
@@ -220,7 +220,7 @@ impl Verbs {
         let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let (ird, ord) = (connection.ird, connection.ord);
-        // It may have to be said again.
+        // They may have to be sent again.
         let kept = std::mem::take(&mut connection.private_data);
         let told = Parameters { private_data: &kept, ird, ord, retries, retries_no_receive };
         let result = connection.id().map_or(Ok(()), |id| say(id, &told));
@@ -228,7 +228,7 @@ impl Verbs {
         result
     }
 
-    /// Gives a connection its queues.
+    /// Makes the queue pair of a connection.
     fn make_queue_pair(&mut self, qp: QpNum, place: Place) -> Result<(), Refused> {
         let Place { domain, regions } = place;
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
@@ -245,7 +245,7 @@ impl Verbs {
                 self.numbers.add(pair.number(), qp);
                 connection.objects = Objects::Pair(pair);
                 connection.regions = regions;
-                // Before the peer can send: what was reserved for it.
+                // Deal the reserved Receives before the peer can send.
                 self.receives.deal(&mut self.slots, &self.regions);
                 Ok(())
             }
@@ -256,8 +256,8 @@ impl Verbs {
         }
     }
 
-    /// The connection carries messages: the manager says so, with the peer's `answer`, or, at the passive
-    /// end, the peer's first message does.
+    /// Marks a connection as established: on the manager's event, which has the peer's `answer`, or, at the passive
+    /// end, on the peer's first message.
     pub(super) fn on_established(&mut self, now: Instant, qp: QpNum, answer: Option<&Answer>) {
         let timer = self.config.no_receive_timer;
         let Some(connection) = self.slots.get(qp) else { return };
@@ -274,7 +274,7 @@ impl Verbs {
             (Phase::Accepting, _) => {}
             _ => return,
         }
-        // Its entry among the pending ones stays until then.
+        // It stays among the pending connections until its peer was heard or sent a keepalive.
         connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
         connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;
@@ -288,11 +288,11 @@ impl Verbs {
     }
 
     fn on_disconnected(&mut self, now: Instant, qp: QpNum) {
-        // What the peer sent before it left has arrived; it is reported first.
+        // Messages that the peer sent before it left have arrived; they are reported first.
         self.reap(now, usize::MAX);
         let failed =
             self.slots.get(qp).and_then(Connection::pair).is_some_and(|pair| pair.has_failed());
-        // Nothing of ours failed, or we knew: then it was for something the peer did.
+        // A failure of our own requests would have ended the connection by now: the peer caused this one.
         self.end(now, qp, if failed { MISBEHAVED } else { DisconnectReason::Peer });
     }
 
@@ -306,14 +306,14 @@ impl Verbs {
         }
         match self.slots.get(qp).map(|connection| connection.phase) {
             Some(Phase::Resolving | Phase::Connecting) => self.failed(qp, reason),
-            // The peer gave up meanwhile; the core learns it when it has answered.
+            // The peer gave up meanwhile; the core learns this when it has answered.
             Some(Phase::Requested | Phase::Gone) | None => {}
             Some(_) => self.end(now, qp, DisconnectReason::Lost),
         }
     }
 
-    /// Looks once more for the way to the peer: the kernel forgets a question it asked while its link came
-    /// up. The deadline of the setup ends this.
+    /// Resolves the route to the peer once more: the kernel forgets a resolution that it began while its link came up.
+    /// The deadline of the setup bounds this.
     fn resolve_again(&mut self, qp: QpNum) -> bool {
         let source = self.config.source;
         let Some(connection) = self.slots.get(qp) else { return false };
@@ -325,7 +325,7 @@ impl Verbs {
 }
 
 impl Verbs {
-    /// Starts to connect anew, with another id, which has another port of ours. The deadline of the setup stays.
+    /// Starts to connect again, with another id, which has another port of ours. The deadline of the setup stays.
     fn begin_again(&mut self, now: Instant, qp: QpNum) -> Result<(), Refused> {
         let gone = || Refused::of("connecting", io::ErrorKind::NotConnected.into());
         let connection = self.slots.get(qp).ok_or_else(gone)?;
@@ -336,7 +336,7 @@ impl Verbs {
             self.numbers.remove(pair.number());
             // Nothing can have been posted to its send queue.
             let left: Vec<_> = pair.destroy(drop).collect();
-            // What the device reported of its Receives is not the next one's.
+            // Completions that the device reported for its Receives must not count for the next queue.
             self.reap(now, usize::MAX);
             self.receives.kept(qp, left);
         }
@@ -352,12 +352,12 @@ impl Verbs {
     }
 }
 
-/// Returns how many Reads to ask for.
+/// Returns the number of Reads to ask for.
 pub(super) fn count(wanted: u32, max: u32) -> u8 {
     u8::try_from(wanted.min(max)).unwrap_or(u8::MAX)
 }
 
-/// Tells what a rejection means: InfiniBand's reason, or an iWARP device's error.
+/// Translates a rejection: InfiniBand's reason, or an iWARP device's error.
 const fn refusal(status: i32) -> ConnectError {
     match status {
         NO_LISTENER | NO_PORT => ConnectError::Refused,
@@ -378,8 +378,8 @@ pub(super) fn failure(error: &io::Error) -> ConnectError {
 const NO_LISTENER: i32 = 8;
 const NO_PORT: i32 = 1;
 
-/// How often the connection manager is asked while connections carry messages.
+/// The interval at which the connection manager is asked while connections carry messages.
 const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 const EVENTS_PER_TURN: usize = 64;
-/// After which an address is asked for again.
+/// The time after which an address is resolved again.
 pub(super) const RESOLVE_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);

@@ -1,14 +1,13 @@
-//! How many entries of the completion queue each queue pair may take.
+//! The division of the completion queue among queue pairs.
 
-/// How completion queue entries are shared out: a queue pair always has its share, and more while
-/// others leave it.
+/// The division of the completion queue: a queue pair always has its share, and more while others do not use theirs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     /// Entries in all.
     pub(super) all: usize,
-    /// Entries of each queue pair.
+    /// Entries kept for each queue pair.
     pub(super) each: u32,
-    /// Queue pairs there can be.
+    /// The most queue pairs.
     pub(super) queue_pairs: usize,
 }
 

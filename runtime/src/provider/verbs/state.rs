@@ -1,4 +1,4 @@
-//! One core's part of an RDMA device: what it consists of, and how it is made.
+//! One core's part of an RDMA device: its parts, and how it is made.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -61,11 +61,11 @@ pub struct Verbs {
 }
 
 impl Verbs {
-    /// Takes part of a device.
+    /// Opens a device for one core.
     ///
     /// # Errors
     ///
-    /// There is no device that will do, or it has no more to give.
+    /// No device is suitable, or it has no more resources to give.
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
         let channel = EventChannel::new().map_err(device::none)?;
         let chosen = Chosen::new(config, &channel)?;
@@ -128,12 +128,12 @@ impl Verbs {
         })
     }
 
-    /// Registers the memory of `pool`, which everything that is posted lies in. It stays registered, and
-    /// mapped, as long as the provider lives.
+    /// Registers the memory of `pool`. All posted work must lie in it. It stays registered, and mapped, as long as the
+    /// provider lives.
     ///
     /// # Errors
     ///
-    /// The system does not allow as much to be locked.
+    /// The system does not allow this much memory to be locked.
     pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
         let region = Region::new(self.domains.first(), pool, window_use(self.caps.strategy))
             .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
@@ -147,7 +147,7 @@ impl Verbs {
         &self.chosen.name
     }
 
-    /// Returns its name, why it was chosen, and the best of its GIDs, for people.
+    /// Returns a line of text: the device's name, why it was chosen, and the best of its GIDs.
     pub fn describe(&self) -> String {
         let Some(gid) = self.chosen.gids().into_iter().next() else {
             return self.chosen.to_string();
@@ -161,12 +161,12 @@ impl Verbs {
     }
 }
 
-// What ends a sleep.
+// The event sources that end a sleep.
 pub(super) const WAKER: u64 = 0;
 pub(super) const QUEUE: u64 = 1;
 pub(super) const CHANNEL: u64 = 2;
 
-/// Events held before more room is made for them.
+/// Events for which there is room at first.
 const REPORTS: usize = 1024;
-/// Completions taken before they are looked at.
+/// Completions taken from the queue in one call.
 const POLLED: usize = 32;

@@ -1,20 +1,19 @@
-//! The registrations of a device: memory windows, each open to one peer at most.
+//! The registrations of a device with memory windows, each open to one peer at most.
 //!
 //! # Normal operation
 //!
-//! A window is made for one queue pair, after it, and serves no other. The kernel takes away what a
-//! process that is killed leaves behind, the youngest first, and soft-RoCE waits 50 s for a queue pair
-//! that a window is still bound to, then frees it all the same: no window may be older than the queue
-//! pair it is bound to.
+//! A window is made for one queue pair, after it, and serves no other. When a process is killed, the kernel takes away
+//! its objects, the youngest first, and soft-RoCE waits 50 s for a queue pair that a window is still bound to, then
+//! frees it all the same: no window may be older than the queue pair it is bound to.
 //!
-//! A connection gets as many as it has open at once, and some more, so that one that was closed rests
-//! for a while: a late message of the peer meets nothing.
+//! A connection gets as many windows as it has open at once, and some more, so that a closed window rests for a while:
+//! a late message of the peer finds no open handle.
 //!
 //! # Limits
 //!
-//! All connections share one number of windows. Where that is reached, one that rests makes room.
-//! A window that is found open when its connection ends cannot be closed by a work request any more: it
-//! is freed, as are all others of the connection, which takes the access away.
+//! All connections share one number of windows. When that is reached, a resting window makes room. A window that is
+//! open when its connection ends cannot be closed by a work request any more: it is freed, as are all others of the
+//! connection, which takes the access away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,25 +28,25 @@ use crate::sys::ibverbs::{Domain, Refused, Window};
 #[derive(Debug)]
 pub(super) struct Windows {
     domain: Arc<Domain>,
-    /// As many as there may be windows.
+    /// One place for each window there may be.
     places: Vec<Option<Place>>,
     /// Places without a window.
     vacant: Vec<usize>,
     /// The places of each connection that are not in use, by slot, longest unused first.
     resting: Vec<VecDeque<usize>>,
-    /// Which place a handle is of: what of its handle never changes, ascending.
+    /// The place of each handle, by the part of the handle that never changes, ascending.
     index: Vec<(u32, usize)>,
-    /// Where our part of handles comes from; the device chooses the rest.
+    /// The source of our part of handles; the device chooses the rest.
     random: Stags,
 }
 
 #[derive(Debug)]
 struct Place {
     window: Window,
-    /// Whose it is for life.
+    /// The only queue pair that uses the window.
     owner: QpNum,
     used: Option<Handle>,
-    /// The device has closed it for someone else than its owner.
+    /// The device has closed it for a peer that does not own it.
     is_void: bool,
 }
 
@@ -68,12 +67,12 @@ impl Windows {
         })
     }
 
-    /// Tells whether the device makes windows, by having it make one.
+    /// Checks that the device makes windows, by having it make one.
     pub(super) fn probe(domain: &Arc<Domain>) -> Result<(), Refused> {
         Window::new(domain).map(drop)
     }
 
-    /// Draws a handle for a use by `qp`; `None` if all windows are in use, or the device makes no more.
+    /// Draws a handle for `qp`; `None` if all windows are in use, or the device makes no more.
     pub(super) fn reserve(&mut self, qp: QpNum) -> Option<Handle> {
         let rested = self.resting.get(qp.slot())?.len() >= RESTING_MIN;
         if !rested {
@@ -87,8 +86,8 @@ impl Windows {
         Some(handle)
     }
 
-    /// Makes a window for `qp`, if there may be one more, or if it has none that rests and another
-    /// connection has.
+    /// Makes a window for `qp`, if there may be one more, or if `qp` has no resting window and another connection has
+    /// one.
     fn add(&mut self, qp: QpNum) {
         let needs = self.resting.get(qp.slot()).is_some_and(VecDeque::is_empty);
         if self.vacant.is_empty() && needs {
@@ -107,26 +106,26 @@ impl Windows {
             (self.places.get_mut(number), self.resting.get_mut(qp.slot()))
         {
             *free = Some(place);
-            // Before those that rest: it has never been used.
+            // In front of those that rest: it has never been used.
             resting.push_front(number);
         }
     }
 
-    /// Finds the window that was reserved as `handle` by `qp` and is not bound yet.
+    /// Finds the window that `qp` reserved as `handle` and that is not bound yet.
     pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Window> {
         let place = self.place(handle).filter(|place| place.is_used(handle, qp))?;
         (!place.window.is_open()).then_some(&place.window)
     }
 
-    /// Tells whether the device has the window of `qp`'s `handle` open. To close one that is not open
-    /// would be an error, and to soft-RoCE a fatal one.
+    /// Returns whether the device has the window of `qp`'s `handle` open. Closing a window that is not open would be an
+    /// error, and with soft-RoCE a fatal one.
     pub(super) fn is_open(&self, handle: Handle, qp: QpNum) -> bool {
         self.place(handle).is_some_and(|place| {
             place.is_used(handle, qp) && place.window.is_open() && !place.is_void
         })
     }
 
-    /// Takes note that the device closed a window for someone it does not belong to.
+    /// Notes that the device closed a window for a peer that does not own it.
     pub(super) fn stolen(&mut self, handle: Handle) {
         let found = self.find(handle).and_then(|number| self.places.get_mut(number));
         if let Some(place) = found.and_then(Option::as_mut) {
@@ -134,7 +133,7 @@ impl Windows {
         }
     }
 
-    /// Takes note that `qp`'s `handle` was invalidated; drops the view. Returns whether it was open.
+    /// Notes that `qp`'s `handle` was invalidated, and drops the view. Returns whether it was open.
     pub(super) fn closed(&mut self, handle: Handle, qp: QpNum) -> bool {
         let Some(number) = self.find(handle) else { return false };
         let found = self.places.get_mut(number).and_then(Option::as_mut);
@@ -172,7 +171,7 @@ impl Windows {
         self.index.clear();
     }
 
-    /// Frees the window of a place that is not among those that rest.
+    /// Frees the window of a place that is not resting.
     fn free(&mut self, number: usize) {
         let place = self.places.get_mut(number).and_then(Option::take);
         if let Some(Place { window, .. }) = place {
@@ -199,17 +198,17 @@ impl Place {
     }
 }
 
-/// Draws a key for a window whose last one was `last`: another.
+/// Draws a key for a window, different from that of its last use, `last`.
 fn fresh_key(random: &mut Stags, last: u32) -> u32 {
     // An offset is random from its 12th bit on.
     let key = u32::try_from(random.random_offset() >> 12 & u64::from(KEY)).unwrap_or_default();
     if key == last & KEY { (key + 1) & KEY } else { key }
 }
 
-/// The key within a handle.
+/// The bits of a handle that are the key.
 const KEY: u32 = 0xff;
 
-/// How many windows of a connection rest, if there are as many, before one is used again.
+/// The number of resting windows that a connection has, if possible, before one is used again.
 const RESTING_MIN: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Work requests: posting them, and what becomes of them.
+//! Work requests: posting them, and handling their completions.
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
@@ -49,7 +49,7 @@ impl Verbs {
             }
         }
         self.occupied += (pair.occupied() - before) as usize;
-        // What is remembered as posted is flushed.
+        // Requests recorded as posted are flushed.
         if is_wrong {
             self.end(self.now, qp, DisconnectReason::Local);
         } else if is_refused {
@@ -58,7 +58,7 @@ impl Verbs {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Opens a lease to the peer, at once or by a request that goes before whatever is posted next.
+    /// Opens a lease to the peer, at once or by a work request ahead of the next post.
     pub(super) fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
         let Self { slots, regions, registrations, .. } = self;
         let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
@@ -74,8 +74,7 @@ impl Verbs {
         Ok((exposed, Segment { handle, length, offset }))
     }
 
-    /// Takes completions until there are none, or `budget` events are to be reported. Returns whether
-    /// there were any.
+    /// Takes completions until there are none, or `budget` events are to be reported. Returns whether there were any.
     pub(super) fn reap(&mut self, now: Instant, budget: usize) -> bool {
         let mut any = false;
         while self.reports.len() < budget {
@@ -112,7 +111,7 @@ impl Verbs {
             let rule = match polled.status {
                 WorkStatus::Success | WorkStatus::Flushed => return,
                 WorkStatus::Local => "a message longer than its Receive",
-                _ => "a message that asks for what it may not have",
+                _ => "a message that is not permitted",
             };
             if let Some(qp) = qp {
                 self.end(now, qp, DisconnectReason::PeerMisbehaved(rule));
@@ -128,8 +127,8 @@ impl Verbs {
                 }
                 return;
             }
-            // It has been reported gone. Nobody is told of the message, so nobody may count on it; a
-            // window it closed is taken away with the connection, if it is not another's.
+            // The connection has been reported as ended. The message is not reported, so nothing depends on it; a
+            // window that it closed is taken away with the connection, or is void if it is another's.
             Some(Phase::Flushing | Phase::Requested | Phase::Gone) | None => {
                 polled.invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
                 self.unused(arrival, polled);
@@ -139,7 +138,7 @@ impl Verbs {
         }
         let invalidated = polled.invalidated;
         if invalidated.is_some_and(|handle| !self.registrations.closed_by_peer(handle, qp)) {
-            // Soft-RoCE asks only for the key, not whose it is.
+            // Soft-RoCE checks only the key, not its owner.
             invalidated.into_iter().for_each(|handle| self.registrations.stolen(handle));
             self.unused(arrival, polled);
             let rule = "an invalidation of a handle it was not granted";
@@ -155,7 +154,7 @@ impl Verbs {
 
     fn on_work(&mut self, now: Instant, polled: &Polled) {
         let (qp, sequence) = sequence_of(polled.name);
-        // Of one that is gone there may still be completions in the queue.
+        // The completion queue may still hold completions of a connection that is gone.
         if self.slots.get(qp).is_none() {
             return;
         }
@@ -177,7 +176,7 @@ impl Verbs {
         self.ended = ended;
     }
 
-    /// A work request is over. Its views are dropped.
+    /// Reports the end of a work request. Its views are dropped.
     pub(super) fn on_ended(&mut self, qp: QpNum, ended: &Ended, status: Status) {
         let Some((id, opcode)) = ended.named else { return };
         let mut invalidated: Option<Handle> = None;
@@ -204,20 +203,20 @@ impl Verbs {
         self.report(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
-    /// Posts a mark: what comes back after everything before it.
+    /// Posts a mark: a request that completes after everything before it.
     pub(super) fn mark(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         let Objects::Pair(pair) = &mut connection.objects else { return };
         let before = pair.occupied();
         let mut doorbell = pair.doorbell(&mut self.chain, &self.regions, qp);
         if doorbell.mark() {
-            // A device that refuses says by a deadline that nothing comes back.
+            // If the device refuses, nothing comes back, and a deadline notices that.
             let _ = doorbell.ring();
         }
         self.occupied += (pair.occupied() - before) as usize;
     }
 
-    /// Returns the queue pair that a completed Receive was used by, if it is still there.
+    /// Returns the queue pair that used a completed Receive, if it is still there.
     fn user_of(&self, arrival: Arrival, number: u32) -> Option<QpNum> {
         match arrival {
             Arrival::Shared(_) => self.numbers.get(number),
@@ -225,12 +224,12 @@ impl Verbs {
         }
     }
 
-    /// Puts a Receive back of whose completion nobody is told.
+    /// Puts back a Receive whose completion is not reported.
     pub(super) fn unused(&mut self, arrival: Arrival, polled: &Polled) {
         self.receives.unused(arrival, polled, &mut self.slots, &self.regions);
     }
 
-    /// Destroys a queue pair. What its send queue still held is handed to `each`.
+    /// Destroys a queue pair. Each request that its send queue still held is handed to `each`.
     pub(super) fn destroy(
         &mut self,
         now: Instant,
@@ -242,8 +241,8 @@ impl Verbs {
         self.occupied -= pair.occupied() as usize;
         self.receives.left(qp, pair.destroy(each));
         if self.receives.shared().is_none() {
-            // What the device reported of them leaves the completion queue first: it has a place for each
-            // Receive there is.
+            // The device's reports of Receives are taken out of the completion queue first: it has only one place for
+            // each Receive.
             self.reap(now, usize::MAX);
             self.receives.deal(&mut self.slots, &self.regions);
         }
@@ -254,7 +253,7 @@ impl Verbs {
     }
 }
 
-/// Tells why a connection is over whose work request ended so, if it is.
+/// Returns the reason that a completed work request ends its connection, if it does.
 const fn reason(status: WorkStatus) -> Option<DisconnectReason> {
     // Terminate codes: RFC 5040 section 4.8 (layer 0), RFC 5041 section 8 (layer 1).
     match status {
@@ -272,8 +271,8 @@ const fn reason(status: WorkStatus) -> Option<DisconnectReason> {
     }
 }
 
-/// Returns the status of work that ended after its connection was over: what succeeded is not known to
-/// have arrived.
+/// Returns the status of work that ended after its connection was over: a request that succeeded is not known to have
+/// arrived.
 const fn late_status(ended: WorkStatus) -> Status {
     match status(ended) {
         Status::Success => Status::Flushed,

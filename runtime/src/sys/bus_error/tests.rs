@@ -23,7 +23,7 @@ fn pages_that_are_gone_become_zeros_and_break_their_mapping_alone() {
     shared.copy_to(0, &mut octets);
     assert_eq!(octets, [0; 4 * PAGE]);
     assert!(shared.is_broken() && faults() > before);
-    // What is there now is memory like any other.
+    // The new pages are memory like any other.
     shared.copy_in(PAGE, &[9; PAGE]);
     shared.copy_to(0, &mut octets);
     assert_eq!([octets[PAGE - 1], octets[PAGE], octets[2 * PAGE]], [0, 9, 0]);
@@ -98,7 +98,7 @@ fn guards_come_and_go_while_others_fault() {
                 file.set_len(PAGE as u64).unwrap();
                 let mut octets = [1; 2 * PAGE];
                 shared.copy_to(0, &mut octets);
-                // What is gone is zero; how much more was replaced is the handler's to say.
+                // The lost page is zero; the handler chooses how much more it replaced.
                 assert!(octets[PAGE..] == [0; PAGE] && shared.is_broken());
             }
         })
@@ -106,7 +106,7 @@ fn guards_come_and_go_while_others_fault() {
     workers.into_iter().for_each(|worker| worker.join().unwrap());
 }
 
-/// Runs one of the ignored tests below in a process of its own, which it ends.
+/// Runs one of the ignored tests below in a process of its own, which the test ends.
 fn ends_by(test: &str) -> Option<i32> {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "--nocapture", &format!("sys::bus_error::tests::{test}")])
@@ -143,8 +143,8 @@ fn touch_what_no_guard_covers() {
 #[ignore = "ends its process"]
 fn send_the_signal() {
     install().unwrap();
-    // The handler of the standard library, which was there before, takes the first for an overflow of a stack
-    // that is to be raised again.
+    // The handler of the standard library, which was there before, takes the first signal for a stack overflow that
+    // will be raised again.
     for _ in 0..2 {
         // SAFETY: `raise` takes a number.
         unsafe { libc::raise(libc::SIGBUS) };

@@ -8,7 +8,7 @@ use super::*;
 use crate::sys::epoll::Epoll;
 use crate::sys::wake;
 
-/// A ring, or nothing where the system has none.
+/// A ring; `None` where the system has none.
 struct Bed {
     ring: FileRing<u32>,
     waker: Waker,
@@ -22,7 +22,7 @@ fn bed(requests_max: u16, name: &str) -> Option<Bed> {
     let waker = Waker::new().unwrap();
     let path = std::env::temp_dir().join(format!("haulage-files-{name}-{}", std::process::id()));
     let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
-    // It is there as long as it is open.
+    // The file exists as long as it is open.
     std::fs::remove_file(path).unwrap();
     let ring = FileRing::new(requests_max, &pool, &waker).ok()?;
     Some(Bed { ring, waker, file: Rc::new(file.into()), pool })
@@ -35,7 +35,7 @@ impl Bed {
         lease
     }
 
-    /// Sleeps as a core does until something has ended.
+    /// Sleeps as a core does until a request has ended.
     fn next(&mut self) -> Done<u32> {
         loop {
             if let Some(done) = self.ring.pop() {
@@ -133,7 +133,7 @@ fn only_an_end_that_was_waited_for_wakes() {
     let mut readable = |limit| epoll.wait(Some(limit)).any(|event| event.readable);
     let (from, mut into) = io::pipe().unwrap();
     let from = Rc::new(OwnedFd::from(from));
-    // Nothing is there to be read, so this goes on after it was looked for.
+    // There is nothing to read, so this is still under way after the pop.
     let lease = bed.lease(b"----");
     bed.ring.read(&from, 0, lease, 0..4, 1).unwrap();
     assert!(bed.ring.pop().is_none());
@@ -142,7 +142,7 @@ fn only_an_end_that_was_waited_for_wakes() {
     assert!(readable(Duration::from_secs(10)));
     assert_eq!(bed.next().lease.unwrap().bytes(), b"1234");
     bed.waker.clear();
-    // What ends while it is handed over wakes nobody.
+    // A request that ends while it is submitted wakes nothing.
     into.write_all(b"5678").unwrap();
     let lease = bed.lease(b"----");
     bed.ring.read(&from, 0, lease, 0..4, 2).unwrap();

@@ -1,4 +1,4 @@
-//! Addresses, as the libraries have them.
+//! Socket addresses in the libraries' form.
 
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -6,7 +6,7 @@ use std::ptr;
 
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
-/// Writes an address down.
+/// Encodes an address.
 pub(super) fn encode(address: SocketAddr) -> sockaddr_storage {
     let mut storage = MaybeUninit::<sockaddr_storage>::zeroed();
     match address {
@@ -36,7 +36,7 @@ pub(super) fn encode(address: SocketAddr) -> sockaddr_storage {
     unsafe { storage.assume_init() }
 }
 
-/// Reads an address of either family.
+/// Decodes an address of either family.
 pub(super) fn decode(address: &sockaddr_storage) -> Option<SocketAddr> {
     let start = ptr::from_ref(address);
     match i32::from(address.ss_family) {
@@ -47,7 +47,7 @@ pub(super) fn decode(address: &sockaddr_storage) -> Option<SocketAddr> {
             Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(four.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: likewise a sockaddr_in6.
+            // SAFETY: a sockaddr_storage of this family begins with a sockaddr_in6, all integers.
             let six = unsafe { start.cast::<sockaddr_in6>().read() };
             let ip = Ipv6Addr::from(six.sin6_addr.s6_addr);
             let port = u16::from_be(six.sin6_port);
@@ -57,7 +57,7 @@ pub(super) fn decode(address: &sockaddr_storage) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the address as functions take it.
+/// Returns the address in the type that functions take.
 pub(super) const fn raw(address: &mut sockaddr_storage) -> *mut sockaddr {
     ptr::from_mut(address).cast()
 }

@@ -1,13 +1,12 @@
-//! Memory set apart for one connection's peer, which reaches it as long as the connection lives: what is
-//! exposed is copied into it or out of it.
+//! Memory set apart for one connection's peer, which reaches it as long as the connection lives: exposed data is copied
+//! into it or out of it.
 //!
 //! # Memory ownership
 //!
-//! The octets are the peer's from the first moment to the last. No reference to any of them is ever made;
-//! they are read and written by raw pointers, a word or an octet at a time, volatile, as whatever is there
-//! then counts. The views of the lease that is exposed lie here until it is closed, and only we go
-//! through them: the device was never told where a lease is, so a peer that names the handle before, after
-//! or beyond what it was told reaches none.
+//! The peer can access the octets from the first moment to the last. No reference to any of them is ever made; they are
+//! read and written by raw pointers, a word or an octet at a time, volatile, and any value read is acceptable. The
+//! views of the lease that is exposed lie here until it is closed, and only we use them: the device was never told
+//! where a lease is, so a peer that names the handle before, after or beyond its grant reaches none.
 
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
@@ -17,17 +16,17 @@ use haulage_proto::verbs::{Access, Exposure, Handle};
 
 use super::{Domain, Grant, Refused};
 
-/// Octets that the peers of a domain's queue pairs may read, or write, and what they stand for now.
+/// Octets that the peers of a domain's queue pairs may read, or write, and the lease that they stand for now.
 #[derive(Debug)]
 pub(crate) struct Bounce {
-    /// First, so that the access goes before the memory does.
+    /// First, so that the grant is dropped before the memory is.
     grant: Grant,
     memory: Memory,
     access: Access,
 }
 
 impl Bounce {
-    /// Makes one of `octets`, all zero, to which every peer of the domain's queue pairs has that access.
+    /// Makes a bounce of `octets`, all zero, to which every peer of the domain's queue pairs has `access`.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         octets: usize,
@@ -38,12 +37,12 @@ impl Bounce {
         Ok(Self { grant, memory, access })
     }
 
-    /// Returns the key that a peer names it by.
+    /// Returns the key by which a peer names it.
     pub(crate) fn key(&self) -> Handle {
         self.grant.key()
     }
 
-    /// Returns the offset of its first octet in a peer's terms, which is an address.
+    /// Returns the offset of its first octet in the peer's terms, which is an address.
     pub(crate) fn address(&self) -> u64 {
         self.memory.address()
     }
@@ -53,7 +52,7 @@ impl Bounce {
         self.memory.length
     }
 
-    /// Returns what a peer may do.
+    /// Returns the access that peers have.
     pub(crate) const fn access(&self) -> Access {
         self.access
     }
@@ -63,7 +62,7 @@ impl Bounce {
         self.grant.is_open()
     }
 
-    /// Lets it stand for a lease, whose octets the peer finds here if it is to read them.
+    /// Opens it for a lease. If the peer is to read the lease, its octets are copied here.
     ///
     /// # Errors
     ///
@@ -83,8 +82,8 @@ impl Bounce {
         Ok(())
     }
 
-    /// Ends that. Copies what is here into the lease if the peer was to write it, and drops the view. Returns
-    /// how many octets were copied since it was opened, there or from there.
+    /// Closes it. If the peer was to write the lease, copies the octets here into it; drops the view. Returns how many
+    /// octets were copied for the lease, in either direction.
     pub(crate) fn closed(&self) -> usize {
         match self.grant.closed() {
             Some(Exposure::RemoteRead(source)) => source.len(),
@@ -97,7 +96,7 @@ impl Bounce {
     }
 }
 
-/// Pages of our own that somebody else reads or writes at any moment.
+/// Pages of our own that a device reads or writes at any moment.
 #[derive(Debug)]
 struct Memory {
     start: NonNull<u8>,
@@ -125,7 +124,7 @@ impl Memory {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// Writes `octets`, which are no more than there are, from the beginning on.
+    /// Writes `octets`, which must not be more than there are, from the beginning on.
     fn fill(&self, octets: &[u8]) {
         assert!(octets.len() <= self.length, "more than there is room for");
         let (words, rest) = octets.as_chunks::<WORD>();
@@ -200,7 +199,7 @@ mod tests {
         for length in (0..=40).chain([4087, 4095, 4096]) {
             memory.fill(&vec![0; 4096]);
             memory.fill(&all[..length]);
-            // What is not filled is as it was; one that starts at an odd address takes as well.
+            // Octets that are not filled keep their value; a sink that starts at an odd address works, too.
             let mut lease = pool.lease(4200).unwrap();
             lease.bytes_mut().fill(0xff);
             let mut lent = lease.into_sink();
@@ -210,7 +209,7 @@ mod tests {
             assert!(lease.bytes()[1 + length..=4096].iter().all(|octet| *octet == 0));
             assert!(lease.bytes()[4097..].iter().all(|octet| *octet == 0xff));
         }
-        // No more is copied than either has.
+        // No more is copied than either side has.
         memory.fill(&all);
         for length in [13, 16, 4095, 5000] {
             let mut lease = pool.lease(length).unwrap();

@@ -16,7 +16,7 @@ use rdma_sys::{
 use super::descriptor::nonblocking;
 use super::{Device, Refused};
 
-/// Where completions of any number of queues arrive.
+/// A completion queue, for any number of queues.
 #[derive(Debug)]
 pub(crate) struct CompletionQueue {
     cq: NonNull<ibv_cq>,
@@ -29,7 +29,7 @@ pub(crate) struct CompletionQueue {
 pub(crate) struct Polled {
     /// The name the work request was posted with.
     pub(crate) name: u64,
-    /// How it went.
+    /// The status of the work request.
     pub(crate) status: WorkStatus,
     /// Octets that a Receive took.
     pub(crate) length: u32,
@@ -39,14 +39,14 @@ pub(crate) struct Polled {
     pub(crate) number: u32,
 }
 
-/// How a work request went.
+/// The status of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkStatus {
-    /// It is done.
+    /// It succeeded.
     Success,
     /// Its queue pair failed before it.
     Flushed,
-    /// It was wrong itself.
+    /// It was invalid.
     Local,
     /// The peer's device did not grant the access.
     RemoteAccess,
@@ -55,12 +55,12 @@ pub(crate) enum WorkStatus {
     RemoteInvalid,
     /// The peer has no Receive, and retries are spent.
     NoReceive,
-    /// The peer does not answer, or cannot go on.
+    /// The peer does not answer, or has failed.
     Lost,
 }
 
 impl CompletionQueue {
-    /// Makes one for `entries` completions.
+    /// Makes a queue for `entries` completions.
     pub(crate) fn new(device: &Device, entries: usize) -> Result<Rc<Self>, Refused> {
         let what = "making a completion queue";
         let entries = c_int::try_from(entries).unwrap_or(c_int::MAX);
@@ -96,13 +96,13 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks to be woken by the next completion. One that came before is not told: poll after this.
+    /// Asks for a wake-up by the next completion. Earlier completions cause none: poll after this.
     pub(crate) fn arm(&self) {
         // SAFETY: the queue is live.
         unsafe { ibv_req_notify_cq(self.cq.as_ptr(), 0) };
     }
 
-    /// Takes note of what woke us.
+    /// Takes the event that caused a wake-up.
     pub(crate) fn disarm(&self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is live and does not block; both places are live for the call.
@@ -129,14 +129,14 @@ impl Drop for CompletionQueue {
         // SAFETY: it came from ibv_create_cq and is freed once; queues that complete here hold a count of
         // us, so none is left, and every event was acknowledged.
         unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
-        // SAFETY: likewise the channel, whose only queue is gone.
+        // SAFETY: it came from ibv_create_comp_channel and is freed once, and its only queue is gone.
         unsafe { ibv_destroy_comp_channel(self.channel.as_ptr()) };
     }
 }
 
 impl Polled {
     fn new(found: &ibv_wc) -> Self {
-        // The opcode is defined only for what went well.
+        // The opcode is defined only for successful work.
         let received = found.status == ibv_wc_status::IBV_WC_SUCCESS
             && found.opcode & ibv_wc_opcode::IBV_WC_RECV != 0;
         let told = received && found.wc_flags & INVALIDATED != 0;
@@ -172,8 +172,8 @@ impl WorkStatus {
     }
 }
 
-/// The flags that tell of a key invalidated by the peer's Send. Soft-RoCE has the kernel's value of it,
-/// which stands in user space for a checksum that was found good, and is told of datagrams only.
+/// The flags that report a key invalidated by the peer's Send. Soft-RoCE has the kernel's value of the flag, which in
+/// user space means a good checksum, and is reported for datagrams only.
 const INVALIDATED: u32 = ibv_wc_flags::IBV_WC_WITH_INV.0 | ibv_wc_flags::IBV_WC_IP_CSUM_OK.0;
 
 /// Completions taken by one call.

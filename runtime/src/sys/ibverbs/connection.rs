@@ -20,36 +20,36 @@ use rdma_sys::{
 use super::descriptor::nonblocking;
 use super::{Device, Refused, address};
 
-/// Where the events of ids arrive.
+/// The channel on which the events of ids arrive.
 #[derive(Debug)]
 pub(crate) struct EventChannel(NonNull<rdma_event_channel>);
 
 /// One event.
 #[derive(Debug)]
 pub(crate) struct CmEvent {
-    /// The name of the id it is about; of a `Request`, that of the listening one.
+    /// The name of the id that the event is about; for a `Request`, the name of the listening id.
     pub(crate) token: u32,
-    /// What happened.
+    /// The kind of the event.
     pub(crate) kind: CmEventKind,
 }
 
-/// What happened to an id.
+/// The kind of an event of an id.
 #[derive(Debug)]
 pub(crate) enum CmEventKind {
-    /// The way to the address is known, and with it the device.
+    /// The address is resolved, and with it the device.
     AddressResolved,
-    /// So is the way through the network.
+    /// The route through the network is resolved.
     RouteResolved,
     /// A listening id met a peer.
     Request {
-        /// The connection it would be.
+        /// The id of the connection, if it is accepted.
         id: CmId,
-        /// What it asked for, and said.
+        /// The peer's terms and private data.
         asked: Answer,
     },
-    /// The connection carries messages; at the active end, with what the passive one granted and said.
+    /// The connection carries messages. At the active end: with the terms and private data of the passive end.
     Established(Answer),
-    /// The peer's answer is no, or nobody is there: the reason, as the transport below counts them.
+    /// The peer rejected the connection, or nothing listens there: the reason, in the numbers of the transport below.
     Rejected(i32),
     /// The connection cannot be made.
     Failed(io::Error),
@@ -57,35 +57,35 @@ pub(crate) enum CmEventKind {
     Disconnected,
     /// The device is about to be taken away.
     DeviceRemoved,
-    /// Nothing we care for.
+    /// An event that we do not need.
     Other,
 }
 
-/// What one end told the other while they connected.
+/// The terms and private data that one end received from the other during connection setup.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// What it sent along; some networks pad it with zeros.
+    /// The private data; some networks pad it with zeros.
     pub(crate) private_data: Box<[u8]>,
-    /// RDMA Reads we may serve at once, as far as it goes by the other end.
+    /// RDMA Reads we may serve at once, as far as the other end limits them.
     pub(crate) ird: u8,
-    /// RDMA Reads we may have outstanding, likewise.
+    /// RDMA Reads we may have outstanding, as far as the other end limits them.
     pub(crate) ord: u8,
 }
 
-/// What one end tells the other while they connect.
+/// The terms and private data that one end sends to the other during connection setup.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameters<'a> {
     pub(crate) private_data: &'a [u8],
     pub(crate) ird: u8,
     pub(crate) ord: u8,
-    /// How often a message is sent again that nobody acknowledges.
+    /// The number of times that an unacknowledged message is sent again.
     pub(crate) retries: u8,
-    /// How often a Send is sent again for which the peer had no Receive; 7 is without end.
+    /// The number of times that a Send is sent again if the peer had no Receive for it; 7 means no limit.
     pub(crate) retries_no_receive: u8,
 }
 
 impl EventChannel {
-    /// Makes one that never blocks.
+    /// Makes a channel that never blocks.
     pub(crate) fn new() -> Result<Rc<Self>, Refused> {
         let what = "opening the RDMA connection manager";
         // SAFETY: it takes no argument.
@@ -186,7 +186,7 @@ pub(crate) struct CmId {
 }
 
 impl CmId {
-    /// Makes one whose events carry `token`.
+    /// Makes an id whose events carry `token`.
     pub(crate) fn new(channel: &Rc<EventChannel>, token: u32) -> Result<Self, Refused> {
         let mut id = ptr::null_mut();
         let space = rdma_port_space::RDMA_PS_TCP;
@@ -205,7 +205,7 @@ impl CmId {
         unsafe { self.id.as_mut() }.context = context(token);
     }
 
-    /// Takes an address of ours, and with it the device that has it.
+    /// Binds the id to a local address, and with it to the device that has that address.
     pub(crate) fn bind(&mut self, at: SocketAddr) -> Result<(), Refused> {
         let mut address = address::encode(at);
         // SAFETY: the id is live, and the address for the call.
@@ -213,7 +213,7 @@ impl CmId {
         Refused::check("binding an RDMA address", result)
     }
 
-    /// Listens at `at`, of IPv6 without IPv4.
+    /// Listens at `at`; an IPv6 address does not accept IPv4.
     pub(crate) fn listen(&mut self, at: SocketAddr) -> Result<(), Refused> {
         if at.is_ipv6() {
             let mut only: c_int = 1;
@@ -230,8 +230,8 @@ impl CmId {
         Refused::check("listening", unsafe { rdma_listen(self.raw(), BACKLOG) })
     }
 
-    /// Starts to find the way to `to`, from `source` if it is given and of the same family:
-    /// `AddressResolved` or `Failed` follows.
+    /// Starts to resolve the address `to`, from `source` if it is given and of the same family: `AddressResolved` or
+    /// `Failed` follows.
     pub(crate) fn resolve(
         &mut self,
         source: Option<IpAddr>,
@@ -250,14 +250,14 @@ impl CmId {
         Refused::check("resolving an RDMA address", result)
     }
 
-    /// Goes on through the network: `RouteResolved` or `Failed` follows.
+    /// Starts to resolve the route through the network: `RouteResolved` or `Failed` follows.
     pub(crate) fn resolve_route(&mut self, limit: Duration) -> Result<(), Refused> {
         // SAFETY: the id is live.
         let result = unsafe { rdma_resolve_route(self.raw(), millis(limit)) };
         Refused::check("resolving an RDMA route", result)
     }
 
-    /// Asks the peer: `Established`, `Rejected` or `Failed` follows.
+    /// Sends the request to the peer: `Established`, `Rejected` or `Failed` follows.
     pub(crate) fn connect(&mut self, parameters: &Parameters<'_>) -> Result<(), Refused> {
         let mut parameters = parameters.encode();
         // SAFETY: the id is live, and the parameters with their data for the call, which copies them.
@@ -265,7 +265,7 @@ impl CmId {
         Refused::check("connecting", result)
     }
 
-    /// Answers a peer with yes: `Established` follows.
+    /// Accepts a peer: `Established` follows.
     pub(crate) fn accept(&mut self, parameters: &Parameters<'_>) -> Result<(), Refused> {
         let mut parameters = parameters.encode();
         // SAFETY: as in `connect`.
@@ -273,7 +273,7 @@ impl CmId {
         Refused::check("accepting", result)
     }
 
-    /// Answers a peer with no.
+    /// Rejects a peer.
     pub(crate) fn reject(&mut self, private_data: &[u8]) -> Result<(), Refused> {
         let length = u8::try_from(private_data.len()).unwrap_or(0);
         // SAFETY: the id is live, and the data for the call.
@@ -281,7 +281,7 @@ impl CmId {
         Refused::check("rejecting", result)
     }
 
-    /// Ends the connection: its queue pair fails, and the peer is told.
+    /// Ends the connection: its queue pair fails, and the peer is notified.
     pub(crate) fn disconnect(&mut self) -> Result<(), Refused> {
         // SAFETY: the id is live.
         Refused::check("disconnecting", unsafe { rdma_disconnect(self.raw()) })
@@ -299,18 +299,18 @@ impl CmId {
         address::decode(unsafe { &self.get().route.addr.dst_addr_union.dst_storage })
     }
 
-    /// Returns whether its address or the way to its peer has settled which device it is on.
+    /// Returns whether its address or the route to its peer has determined its device.
     pub(crate) fn has_device(&self) -> bool {
         !self.get().verbs.is_null()
     }
 
-    /// Returns which port of its device it goes through, once that is settled.
+    /// Returns the port of its device that it uses, once that is determined.
     pub(crate) fn port(&self) -> Option<u8> {
         let port = self.get().port_num;
         (port > 0).then_some(port)
     }
 
-    /// Returns whether the way to the peer is through `device`.
+    /// Returns whether it uses `device`.
     pub(crate) fn is_on(&self, device: &Device) -> bool {
         device.is(self.get().verbs)
     }
@@ -348,7 +348,7 @@ impl Parameters<'_> {
     }
 }
 
-/// A token in a place for a pointer.
+/// Encodes a token as a pointer.
 fn context(token: u32) -> *mut c_void {
     ptr::without_provenance_mut(token as usize)
 }
@@ -360,6 +360,6 @@ fn millis(limit: Duration) -> c_int {
 /// Peers that may wait to be reported.
 const BACKLOG: c_int = 1024;
 
-// From rdma_cma.h, where they are in enumerations without a name.
+// From rdma_cma.h, where they are in unnamed enumerations.
 const OPTION_ID: c_int = 0;
 const OPTION_ID_AFONLY: c_int = 2;

@@ -1,9 +1,9 @@
-//! Descriptors that the libraries made.
+//! Descriptors made by the libraries.
 
 use std::io;
 use std::os::fd::RawFd;
 
-/// Has calls on a descriptor return at once.
+/// Makes calls on a descriptor non-blocking.
 pub(super) fn nonblocking(fd: RawFd) -> io::Result<()> {
     // SAFETY: fcntl takes integers here; the descriptor is open.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };

@@ -1,4 +1,4 @@
-//! The RDMA devices of this machine, and what they can do.
+//! The RDMA devices of this machine, and their abilities.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
@@ -21,7 +21,7 @@ use super::descriptor::nonblocking;
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     context: NonNull<ibv_context>,
-    /// Of [`OUTAGES`], those that were told.
+    /// The value of [`OUTAGES`] up to which this device has reported outages.
     told: Cell<u64>,
     opened: Arc<Opened>,
 }
@@ -44,28 +44,28 @@ impl Drop for Opened {
     }
 }
 
-/// What a device is limited to. Counts, unless it says octets.
+/// The limits of a device. Counts, unless octets are named.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attributes {
-    /// Who made it, as the IEEE numbers makers.
+    /// The vendor's IEEE number.
     pub(crate) vendor: u32,
     /// Ports, which are numbered from 1.
     pub(crate) ports: u8,
     /// Queue pairs.
     pub(crate) queue_pairs: usize,
-    /// Work requests of one queue.
+    /// Work requests in one queue.
     pub(crate) work_requests: usize,
     /// Entries of one completion queue.
     pub(crate) completions: usize,
     /// Receives of one shared queue; 0 if there are no shared queues.
     pub(crate) shared_receives: usize,
-    /// Places one Receive of a shared queue is scattered to.
+    /// Entries of the scatter list of one Receive in a shared queue.
     pub(crate) shared_scatter: usize,
-    /// Places one Receive of a queue pair's own queue is scattered to.
+    /// Entries of the scatter list of one Receive in a queue pair's own queue.
     pub(crate) scatter: usize,
-    /// RDMA Reads one queue pair serves at once.
+    /// RDMA Reads that one queue pair serves at once.
     pub(crate) reads_served: u32,
-    /// RDMA Reads one queue pair has outstanding at once.
+    /// RDMA Reads that one queue pair has outstanding at once.
     pub(crate) reads_outstanding: u32,
     /// It is an iWARP device.
     pub(crate) is_iwarp: bool,
@@ -75,12 +75,12 @@ pub(crate) struct Attributes {
     pub(crate) windows_type_2: bool,
 }
 
-/// What a device found something wrong with.
+/// The origin of a fault that a device reported.
 #[derive(Debug)]
 pub(crate) enum Fault {
     /// A queue pair, by address; it may be gone.
     QueuePair(usize),
-    /// Itself: it carries nothing any more.
+    /// The device: it carries nothing any more.
     Device,
     /// Some port of some device of this process may have gone down.
     Port,
@@ -96,10 +96,10 @@ pub(crate) struct Link {
 }
 
 impl Device {
-    /// Opens every device there is.
+    /// Opens every device of the machine.
     ///
-    /// No device at all is an empty list. The reason why there can be none is an error: the libraries
-    /// are not installed, or the kernel has no RDMA.
+    /// Without devices, the list is empty. It is an error if there can be none: the libraries are not installed, or the
+    /// kernel has no RDMA.
     pub(crate) fn all() -> Result<Vec<Self>, Refused> {
         let mut count: c_int = 0;
         // SAFETY: `count` is live for the call and written by it.
@@ -119,7 +119,7 @@ impl Device {
         Ok(contexts.map(device).collect())
     }
 
-    /// Returns the name the administrator knows it by.
+    /// Returns the name by which the administrator knows it.
     pub(crate) fn name(&self) -> String {
         // SAFETY: the device is of a live context, and has a name that ends with a zero.
         let name = unsafe { rdma_sys::ibv_get_device_name(self.context().device) };
@@ -130,7 +130,7 @@ impl Device {
         unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
     }
 
-    /// Asks what it can do.
+    /// Asks for its limits and abilities.
     pub(crate) fn attributes(&self) -> Result<Attributes, Refused> {
         let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is live, and `found` is a whole ibv_device_attr, which the call fills.
@@ -161,7 +161,7 @@ impl Device {
         })
     }
 
-    /// Asks how its ports are: the first that carries messages, or else the first.
+    /// Asks for the state of its ports: returns the first that carries messages, or else the first.
     pub(crate) fn link(&self) -> Result<Link, Refused> {
         let first = self.port(1)?;
         let more = 2..=self.attributes()?.ports;
@@ -169,7 +169,7 @@ impl Device {
         Ok(active.filter(|_| !first.is_active).unwrap_or(first))
     }
 
-    /// Tells whether a port carries messages.
+    /// Returns whether a port carries messages.
     pub(crate) fn is_active(&self, port: u8) -> bool {
         self.port(port).is_ok_and(|link| link.is_active)
     }
@@ -186,21 +186,21 @@ impl Device {
         Ok(Link { is_active, message_max: found.max_msg_sz })
     }
 
-    /// Has it report faults to [`next_fault`](Self::next_fault), which does not wait.
+    /// Has the device report faults to [`next_fault`](Self::next_fault), which does not wait.
     pub(crate) fn report_faults(&self) -> Result<(), Refused> {
         let what = "watching an RDMA device";
         nonblocking(self.context().async_fd).map_err(|error| Refused { what, error })
     }
 
-    /// Returns the descriptor that is readable while there are faults, or other news.
+    /// Returns the descriptor that is readable while there are faults, or other events.
     pub(crate) fn fault_fd(&self) -> RawFd {
         self.context().async_fd
     }
 
     /// Takes the next fault that the device reports, of any core's queue pairs.
     ///
-    /// Cores share what librdmacm opened: a report comes to one of them. That of a port is for all: whoever
-    /// finds none looks whether another core has taken one, or is about to.
+    /// Cores share the contexts that librdmacm opened, and each report comes to one core only. A report of a port is
+    /// for all: a core that finds none checks whether another core has taken one, or is about to.
     pub(crate) fn next_fault(&self) -> Option<Fault> {
         ASKING.fetch_add(1, Ordering::AcqRel);
         let fault = self.take_fault();
@@ -226,7 +226,8 @@ impl Device {
             // SAFETY: the field is a number, within the event, and the call filled it. It is not read as
             // the enumeration it is declared as: newer libraries know more kinds.
             let kind = unsafe { at.wrapping_byte_add(kind).cast::<u32>().read() };
-            // SAFETY: likewise; all fields of the union are pointers or smaller, over zeros.
+            // SAFETY: the field is within the event, and all fields of its union are pointers or smaller; the event was
+            // zeroed before the call filled it.
             let about = unsafe { at.wrapping_byte_add(about).cast::<usize>().read() };
             // SAFETY: the event was filled by the library and is acknowledged once.
             unsafe { rdma_sys::ibv_ack_async_event(at) };
@@ -239,12 +240,12 @@ impl Device {
         }
     }
 
-    /// Returns the context its objects are made from.
+    /// Returns the context that its objects are made from.
     pub(super) const fn raw(&self) -> *mut ibv_context {
         self.context.as_ptr()
     }
 
-    /// Returns what keeps it open.
+    /// Returns the value that keeps it open.
     pub(super) fn opened(&self) -> Arc<Opened> {
         Arc::clone(&self.opened)
     }
@@ -262,17 +263,17 @@ impl Device {
 }
 
 impl Refused {
-    /// Tells whether it is for want of the libraries.
+    /// Returns whether the reason is that the libraries are missing.
     pub(crate) fn is_no_library(&self) -> bool {
         self.error.raw_os_error() == Some(libc::EOPNOTSUPP)
     }
 
-    /// Tells whether it is for want of the kernel's part.
+    /// Returns whether the reason is that the kernel's part is missing.
     pub(crate) fn is_no_kernel(&self) -> bool {
         matches!(self.error.raw_os_error(), Some(libc::ENOSYS | libc::ENODEV | libc::ENOENT))
     }
 
-    /// Tells whether it is for want of permission.
+    /// Returns whether the reason is a missing permission.
     pub(crate) fn is_no_permission(&self) -> bool {
         self.error.kind() == io::ErrorKind::PermissionDenied
     }
@@ -285,7 +286,7 @@ const DEVICE_FATAL: u32 = 8;
 /// `IBV_EVENT_PORT_ERR`.
 const PORT_DOWN: u32 = 10;
 
-/// How many ports of devices went down, as far as anybody in this process took a report of it.
+/// The number of ports that went down, as far as a core of this process has taken the reports.
 static OUTAGES: AtomicU64 = AtomicU64::new(0);
-/// How many cores are taking reports at this moment.
+/// The number of cores that are taking reports at this moment.
 static ASKING: AtomicU64 = AtomicU64::new(0);

@@ -1,5 +1,5 @@
-//! Memory registered by a call for one use: what a peer is granted where there are no windows, and the
-//! sinks of RDMA Reads on iWARP, which the peer's responses name.
+//! Memory registered by a call for one use: grants to peers where there are no windows, and the sinks of RDMA Reads on
+//! iWARP, which the peer's responses name.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -11,8 +11,8 @@ use rdma_sys::{ibv_access_flags, ibv_dereg_mr, ibv_mr, ibv_reg_mr};
 
 use super::{Domain, Refused};
 
-/// A registration with remote access. The memory is that of a view which outlives it: of the one in
-/// `open`, or of the work request it is posted with; or it is a [`Bounce`](super::Bounce)'s.
+/// A registration with remote access. The memory belongs to a view that outlives it: the one in `open`, or that of the
+/// work request it is posted with. Or it belongs to a [`Bounce`](super::Bounce).
 #[derive(Debug)]
 pub(crate) struct Grant {
     mr: NonNull<ibv_mr>,
@@ -21,8 +21,8 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    /// Lets every peer of the domain's queue pairs at the memory of `lease`, which is about to be exposed;
-    /// or, as no octets cannot be registered, at the one at `scrap`, which is in a [`Region`].
+    /// Grants every peer of the domain's queue pairs access to the memory of `lease`, which is about to be exposed. As
+    /// no octets cannot be registered, an empty lease grants the octet at `scrap`, which is in a [`Region`].
     ///
     /// [`Region`]: super::Region
     pub(crate) fn new(
@@ -38,12 +38,12 @@ impl Grant {
         }
     }
 
-    /// Lets the response of an RDMA Read at its sink, which is not empty and kept longer.
+    /// Grants the response of an RDMA Read access to its sink, which must not be empty and must outlive the grant.
     pub(super) fn sink(domain: &Arc<Domain>, sink: &Sink) -> Result<Self, Refused> {
         Self::register(domain, sink.address(), sink.len(), Access::RemoteWrite)
     }
 
-    /// Lets every peer of the domain's queue pairs at octets that stay mapped while it lives.
+    /// Grants every peer of the domain's queue pairs access to octets that stay mapped while the grant lives.
     pub(super) fn register(
         domain: &Arc<Domain>,
         address: u64,
@@ -67,7 +67,7 @@ impl Grant {
         Ok(Self { mr, open: RefCell::new(None), _domain: Arc::clone(domain) })
     }
 
-    /// Returns the key that a peer names it by.
+    /// Returns the key by which a peer names it.
     pub(crate) fn key(&self) -> Handle {
         // SAFETY: the registration is live, and its keys never change.
         Handle(unsafe { self.mr.as_ref() }.rkey)
@@ -83,7 +83,7 @@ impl Grant {
         self.open.replace(Some(memory));
     }
 
-    /// Gives the view back that it keeps.
+    /// Gives back the view that it keeps.
     pub(super) fn closed(&self) -> Option<Exposure<Source, Sink>> {
         self.open.take()
     }

@@ -13,7 +13,7 @@ use rdma_sys::{
 use super::device::Opened;
 use super::{Device, Refused};
 
-/// A protection domain: what is made in one works with nothing made in another.
+/// A protection domain: objects of one domain do not work with objects of another.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
@@ -22,11 +22,11 @@ pub(crate) struct Domain {
 
 // SAFETY: the libraries may be called by any thread, and the pointer is only ever handed to them.
 unsafe impl Send for Domain {}
-// SAFETY: likewise, at the same time by several.
+// SAFETY: several threads may call the libraries at the same time, and the pointer is only ever handed to them.
 unsafe impl Sync for Domain {}
 
 impl Domain {
-    /// Makes one on `device`.
+    /// Makes a domain on `device`.
     pub(crate) fn new(device: &Device) -> Result<Arc<Self>, Refused> {
         // SAFETY: the context is live.
         let pd = unsafe { ibv_alloc_pd(device.raw()) };
@@ -41,8 +41,7 @@ impl Domain {
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        // SAFETY: it came from ibv_alloc_pd and is freed once. What was made in it holds a count of us,
-        // so it is gone.
+        // SAFETY: it came from ibv_alloc_pd and is freed once. Objects made in it hold a count of us, so they are gone.
         unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
     }
 }
@@ -52,22 +51,22 @@ impl Drop for Domain {
 pub(crate) enum WindowUse {
     /// Windows are bound to it and invalidated.
     Bound,
-    /// There are none.
+    /// There are no windows.
     Never,
 }
 
-/// The memory of a pool, registered for work requests of ours and for windows.
+/// The memory of a pool, registered for our work requests and for windows.
 ///
 /// No peer can name it: it is registered without remote access.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// First: it goes before its memory does.
+    /// First: it is dropped before its memory is.
     registered: Registered,
     scrap: Rc<Scrap>,
 }
 
-/// Octets registered in a protection domain, which is more than one turn may wait for: every page is looked
-/// up and locked, and let go of again. So any thread may do that.
+/// Octets registered in a protection domain. Registering takes longer than a turn may wait, as every page is looked up
+/// and locked, and so does deregistering. So any thread may do either.
 #[derive(Debug)]
 pub(crate) struct Registered {
     mr: NonNull<ibv_mr>,
@@ -75,7 +74,7 @@ pub(crate) struct Registered {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: the libraries may be called by any thread, and what the pointer leads to never changes.
+// SAFETY: the libraries may be called by any thread, and the structure behind the pointer never changes.
 unsafe impl Send for Registered {}
 
 /// Octets to be registered in another domain of their device, without windows.
@@ -85,9 +84,8 @@ pub(crate) struct Again {
     octets: Vec<Range<u64>>,
 }
 
-/// Octets nobody wants: what windows are bound to that are for no octets, which devices do not bind.
-/// While they are lent the pool's memory stays where it is, too: the next who gets these addresses must
-/// not be taken for it.
+/// Octets that hold nothing. Windows for no octets, which devices do not bind, are bound to them. While they are lent,
+/// the pool's memory stays mapped, too: a later mapping at these addresses must not be taken for it.
 #[derive(Debug)]
 struct Scrap {
     sink: Sink,
@@ -95,7 +93,7 @@ struct Scrap {
 }
 
 impl Region {
-    /// Registers all memory of `pool`, which has room for one lease more.
+    /// Registers all memory of `pool`, which must have room for one more lease.
     pub(crate) fn new(
         domain: &Arc<Domain>,
         pool: &Pool,
@@ -113,23 +111,23 @@ impl Region {
         Ok(Self { registered: Registered::new(domain, octets, windows)?, scrap })
     }
 
-    /// Returns the region that has the same memory, as it was registered again in another domain.
+    /// Returns a region of the same memory, registered again in another domain.
     pub(crate) fn again(&self, registered: Registered) -> Self {
         Self { registered, scrap: Rc::clone(&self.scrap) }
     }
 
-    /// Returns the registration alone, by which nothing can be posted.
+    /// Returns the registration alone, through which nothing can be posted.
     pub(crate) fn into_registered(self) -> Registered {
         self.registered
     }
 
-    /// Tells whether all `length` octets at `address` are in it.
+    /// Returns whether all `length` octets at `address` are in it.
     pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
         let (end, octets) = (address.checked_add(length as u64), &self.registered.octets);
         address >= octets.start && end.is_some_and(|end| end <= octets.end)
     }
 
-    /// Returns the address of an octet whose content is nobody's.
+    /// Returns the address of an octet that holds nothing.
     pub(crate) fn scrap(&self) -> u64 {
         self.scrap.sink.address()
     }
@@ -151,7 +149,7 @@ impl Again {
         Self { domain, octets }
     }
 
-    /// Returns how many octets that are.
+    /// Returns how many octets will be registered.
     pub(crate) fn octets(&self) -> u64 {
         self.octets.iter().map(|octets| octets.end - octets.start).sum()
     }

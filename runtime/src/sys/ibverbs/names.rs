@@ -1,4 +1,4 @@
-//! Names of requests, by which completions say whose they are.
+//! Names of requests, which completions return.
 
 use haulage_proto::verbs::QpNum;
 
@@ -8,7 +8,7 @@ pub(super) fn name_of(qp: QpNum) -> u64 {
     number << SEQUENCE_BITS
 }
 
-/// Returns which queue pair, by slot and generation, and which of its entries a completion names.
+/// Returns the queue pair, by slot and generation, and the number of its entry, that a completion names.
 pub(crate) fn sequence_of(name: u64) -> (QpNum, u32) {
     let number = name >> SEQUENCE_BITS;
     let low = |value: u64| u16::try_from(value & 0xffff).unwrap_or_default();
@@ -16,6 +16,6 @@ pub(crate) fn sequence_of(name: u64) -> (QpNum, u32) {
     (QpNum::new(low(number), low(number >> 16)), sequence)
 }
 
-/// Of the number of an entry, what its name has room for.
+/// The bits of an entry's number that its name has room for.
 pub(super) const SEQUENCE_MASK: u32 = (1 << SEQUENCE_BITS) - 1;
 const SEQUENCE_BITS: u32 = 24;

@@ -1,4 +1,4 @@
-//! Queue pairs, and what lies in their send queues.
+//! Queue pairs, and the requests in their send queues.
 
 use std::collections::VecDeque;
 use std::mem::MaybeUninit;
@@ -35,21 +35,22 @@ pub(crate) use posting::{Binding, CarriedOut, Chain};
 /// # Memory ownership
 ///
 /// The views of a request lie in `posted` until a completion of it or of a later one was polled
-/// ([`completed`](Self::completed)), or until the queue pair is destroyed; those of a Receive likewise in
-/// `receives` ([`received`](Self::received)), unless receives are shared.
+/// ([`completed`](Self::completed)), or until the queue pair is destroyed. The views of a Receive lie in `receives`
+/// until its completion was polled ([`received`](Self::received)), or until the queue pair is destroyed, unless
+/// receives are shared.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
     id: CmId,
     posted: VecDeque<Posted>,
-    /// The number the next entry of the device's queue gets.
+    /// The number that the next entry of the device's queue gets.
     next: u32,
     /// Entries of the device's queue not known to be free.
     occupied: u32,
-    /// The last entry of the device's queue that a completion was polled of.
+    /// The last entry of the device's queue whose completion was polled.
     reached: Option<u32>,
-    /// Entries since the last whose completion is asked for.
+    /// Entries since the last one that asked for a completion.
     quiet: u32,
-    /// What lies in its own receive queue, if it has one.
+    /// The Receives in its own queue, if it has one.
     receives: OwnReceives,
     limits: QueuePairLimits,
     way: Way,
@@ -57,7 +58,7 @@ pub(crate) struct QueuePair {
     _queue: Rc<CompletionQueue>,
 }
 
-/// What a queue pair is to hold.
+/// The limits of a queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuePairLimits {
     /// Entries of the send queue.
@@ -71,36 +72,36 @@ pub(crate) struct QueuePairLimits {
     /// The device is one for iWARP: peers name the sinks of our Reads, each of which is registered for
     /// that, and a Send that invalidates is not sent from within the queue.
     pub(crate) is_iwarp: bool,
-    /// How it is posted to.
+    /// The way it is posted to.
     pub(crate) posting: Posting,
 }
 
-/// A work request the device has not said to be done with.
+/// A work request whose end the device has not reported.
 #[derive(Debug)]
 struct Posted {
-    /// What the consumer calls it, and what it is; `None` of the provider's own, of which no completion tells.
+    /// The consumer's id and the kind of request; `None` for the provider's own, which no completion reports.
     named: Option<(WrId, Opcode)>,
-    /// To be reported though it went well.
+    /// To be reported even if it succeeded.
     is_signaled: bool,
     /// The handle that a LocalInv retires.
     handle: Option<Handle>,
     /// Octets of a Read or a Write.
     octets: u64,
-    /// Entries of the device's queue it took, the last of them this.
+    /// Entries of the device's queue that it took, and the number of the last of them.
     entries: u32,
     last: u32,
-    /// Its end is told by its own completion alone: that of a Read on iWARP, where later requests may
-    /// complete before it, or that of what the device never got.
+    /// Only its own completion reports its end: that of a Read on iWARP, where later requests may complete before it,
+    /// or that of a request that the device never got.
     is_told: bool,
     status: Option<WorkStatus>,
-    /// The registration of a Read's sink: gone before its view is.
+    /// The registration of a Read's sink: dropped before its view is.
     _grant: Option<Grant>,
     _held: Held,
 }
 
-/// The views of a work request. That of a binding is in its window.
+/// The views of a work request. The view of a binding is in its window.
 #[derive(Debug)]
-#[expect(dead_code, reason = "what is held is held for its own sake")]
+#[expect(dead_code, reason = "views are held, not read")]
 enum Held {
     Nothing,
     Source(Source),
@@ -110,7 +111,7 @@ enum Held {
 /// A work request that the device is done with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ended {
-    /// What the consumer calls it, and what it is; `None` of the provider's own, of which no completion tells.
+    /// The consumer's id and the kind of request; `None` for the provider's own, which no completion reports.
     pub(crate) named: Option<(WrId, Opcode)>,
     pub(crate) is_signaled: bool,
     pub(crate) handle: Option<Handle>,
@@ -119,7 +120,7 @@ pub(crate) struct Ended {
 }
 
 impl QueuePair {
-    /// Makes one for the connection of `id`, whose device is known. Without a `shared` receive queue it has
+    /// Makes a queue pair for the connection of `id`, whose device is known. Without a `shared` receive queue it has
     /// one of its own.
     pub(crate) fn new(
         id: CmId,
@@ -128,7 +129,7 @@ impl QueuePair {
         shared: Option<&SharedReceives>,
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
-        // Some devices refuse what is more than they can send from within the queue.
+        // Some devices refuse more octets than they can send from within the queue.
         let sizes = [limits.inline_max, limits.inline_max.min(INLINE_COMMON), 0];
         let made = sizes.iter().find_map(|inline_max| {
             let mut attr = create::blank();
@@ -172,24 +173,24 @@ impl QueuePair {
         &self.domain
     }
 
-    /// Returns the number the device knows it by.
+    /// Returns the device's number of it.
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is live, and its number never changes.
         unsafe { self.raw().as_ref() }.map_or(0, |qp| qp.qp_num)
     }
 
-    /// Sets how long the peer waits before it sends again what met no Receive, as verbs count it.
+    /// Sets how long the peer waits before it sends again a message that met no Receive, in the encoding of verbs.
     pub(crate) fn set_no_receive_timer(&mut self, timer: u8) {
         // SAFETY: it is integers.
         let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         attr.min_rnr_timer = timer;
         let mask = ibv_qp_attr_mask::IBV_QP_MIN_RNR_TIMER.0.cast_signed();
-        // A device that cannot keeps the longest time.
+        // A device that cannot set it keeps the longest time.
         // SAFETY: the queue pair is live, and `attr` for the call.
         unsafe { ibv_modify_qp(self.raw(), &raw mut attr, mask) };
     }
 
-    /// Tells whether the device has given it up.
+    /// Returns whether the device has put it into the error state.
     pub(crate) fn has_failed(&self) -> bool {
         // SAFETY: it is integers.
         let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -206,12 +207,12 @@ impl QueuePair {
         self.occupied.saturating_add(entries) < self.limits.send_queue
     }
 
-    /// Tells whether it is the one a device reported.
+    /// Returns whether it is the queue pair that a device reported.
     pub(crate) fn is(&self, fault: &Fault) -> bool {
         matches!(fault, Fault::QueuePair(at) if *at == self.raw().addr())
     }
 
-    /// Tells whether everything posted is known to have ended.
+    /// Returns whether everything posted is known to have ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.posted.is_empty()
     }
@@ -221,10 +222,10 @@ impl QueuePair {
         self.occupied
     }
 
-    /// Takes note that the completion of entry `last` was polled, and hands what is done with to `each`,
+    /// Notes that the completion of entry `last` was polled, and hands each request that has thereby ended to `each`,
     /// oldest first.
     ///
-    /// A completion tells that everything before it has ended well, but for what has to be told itself.
+    /// A completion implies the success of every earlier request, except those that only their own completion reports.
     pub(crate) fn completed(&mut self, last: u32, status: WorkStatus, mut each: impl FnMut(Ended)) {
         let own = |posted: &&mut Posted| posted.last == last && posted.entries > 0;
         let Some(told) = self.posted.iter_mut().find(own) else { return };
@@ -243,7 +244,7 @@ impl QueuePair {
         }
     }
 
-    /// Lets go of the oldest request, which ended so.
+    /// Removes the oldest request, which ended with `status`.
     fn pop(&mut self, status: WorkStatus) -> Option<Ended> {
         let posted = self.posted.pop_front()?;
         self.occupied = self.occupied.saturating_sub(posted.entries);
@@ -251,7 +252,7 @@ impl QueuePair {
         Some(Ended { named, is_signaled, handle, octets, status })
     }
 
-    /// Destroys the queue pair, then hands what its send queue still held to `each`, oldest first, and
+    /// Destroys the queue pair, then hands each request that its send queue still held to `each`, oldest first, and
     /// returns the Receives left in its own receive queue, oldest first.
     pub(crate) fn destroy<F: FnMut(Ended)>(
         mut self,
@@ -264,13 +265,13 @@ impl QueuePair {
         self.receives.left()
     }
 
-    /// Tells whether its own receive queue has room.
+    /// Returns whether its own receive queue has room.
     pub(crate) fn takes_receives(&self) -> bool {
         self.receives.len() < self.limits.receive_queue as usize
     }
 
-    /// Posts a Receive to its own queue. `name` is the queue pair's. Gives it back if the queue is full,
-    /// the device refuses it, or some of its octets are in no region.
+    /// Posts a Receive to its own queue. `name` is the queue pair's number. Gives the Receive back if the queue is
+    /// full, the device refuses it, or some of its octets are in no region.
     pub(crate) fn post_receive(
         &mut self,
         name: QpNum,
@@ -289,13 +290,12 @@ impl QueuePair {
         unsafe { self.receives.post(qp, name, receive, regions) }
     }
 
-    /// Takes note that a completion of the Receive called `number` in its own queue was polled, and
-    /// returns that.
+    /// Notes that the completion of the Receive `number` in its own queue was polled, and returns that Receive.
     pub(crate) fn received(&mut self, number: u32) -> Option<Receive> {
         self.receives.taken(number)
     }
 
-    /// Has the device let go of all memory.
+    /// Destroys the queue pair, after which the device accesses no memory for it.
     fn release(&mut self) {
         if !self.id.get().qp.is_null() {
             // SAFETY: the queue pair was made with this id, and is destroyed once: the library forgets

@@ -1,4 +1,4 @@
-//! Receive queues, and what lies in them: one for all queue pairs, or one of a queue pair's own.
+//! Receive queues, and the Receives in them: one queue for all queue pairs, or one for each.
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -20,8 +20,8 @@ use crate::provider::Receive;
 ///
 /// # Memory ownership
 ///
-/// The views of a Receive lie in its place here until [`taken`](Self::taken), which is to be called
-/// once its completion was polled, or until the queue is destroyed.
+/// The views of a Receive lie in its place here until [`taken`](Self::taken), which must be called only once its
+/// completion was polled, or until the queue is destroyed.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     srq: NonNull<ibv_srq>,
@@ -47,7 +47,7 @@ impl SharedReceives {
         Ok(Self { srq, places, free: (0..count).collect(), _domain: Arc::clone(domain) })
     }
 
-    /// Returns how many Receives there is room for.
+    /// Returns how many more Receives fit.
     pub(crate) fn room(&self) -> usize {
         self.free.len()
     }
@@ -56,7 +56,7 @@ impl SharedReceives {
     ///
     /// # Errors
     ///
-    /// Some of its octets are in no region, or the device refused. The views are dropped then.
+    /// Some of its octets are in no region, or the device refused. The views are then dropped.
     pub(crate) fn post(&mut self, receive: Receive, regions: &[Region]) -> Result<(), Refused> {
         let Some(place) = self.free.pop_front() else {
             return Err(Refused { what: POSTING, error: std::io::ErrorKind::OutOfMemory.into() });
@@ -65,12 +65,12 @@ impl SharedReceives {
         self.hand_over(place, regions)
     }
 
-    /// Posts a Receive again that its queue pair gave back unused.
+    /// Posts a Receive again that a queue pair gave back unused.
     pub(crate) fn again(&mut self, place: u32, regions: &[Region]) -> Result<(), Refused> {
         self.hand_over(place, regions)
     }
 
-    /// Takes note that a completion of the Receive at `place` was polled. Drops its views.
+    /// Notes that a completion of the Receive at `place` was polled. Drops its views.
     pub(crate) fn taken(&mut self, place: u32) -> Option<WrId> {
         let receive = self.places.get_mut(place as usize)?.take()?;
         self.free.push_back(place);
@@ -103,7 +103,7 @@ impl Drop for SharedReceives {
         // SAFETY: it came from ibv_create_srq and is freed once, before the views. The queue pairs made
         // with it are gone: their owner drops them first, and the call fails otherwise.
         if unsafe { ibv_destroy_srq(self.srq.as_ptr()) } != 0 {
-            // Then the device may still fill them.
+            // The device may still fill them.
             for receive in self.places.iter_mut().filter_map(Option::take) {
                 std::mem::forget(receive);
             }
@@ -111,28 +111,28 @@ impl Drop for SharedReceives {
     }
 }
 
-/// The Receives in a receive queue that is one queue pair's own.
+/// The Receives in the receive queue of one queue pair.
 ///
 /// # Memory ownership
 ///
-/// The views of a Receive lie here until [`taken`](Self::taken), which is to be called once its
-/// completion was polled, or until the queue pair is destroyed.
+/// The views of a Receive lie here until [`taken`](Self::taken), which must be called only once its completion was
+/// polled, or until the queue pair is destroyed.
 #[derive(Debug, Default)]
 pub(super) struct OwnReceives {
-    /// In the order they were posted, but for those that were taken.
+    /// The Receives in the order they were posted; `None` if taken.
     posted: VecDeque<Option<Receive>>,
-    /// The number of the first of these.
+    /// The number of the first of them.
     first: u32,
 }
 
 impl OwnReceives {
-    /// Returns how many are posted, those included that were taken before an earlier one.
+    /// Returns how many are posted, including those taken before an earlier one.
     pub(super) fn len(&self) -> usize {
         self.posted.len()
     }
 
-    /// Posts a Receive to the queue of `qp`, which is `name`. Gives it back if the device refuses it, or
-    /// some of its octets are in no region.
+    /// Posts a Receive to the queue of `qp`, whose number is `name`. Gives it back if the device refuses it, or some of
+    /// its octets are in no region.
     ///
     /// # Safety
     ///
@@ -165,7 +165,7 @@ impl OwnReceives {
         }
     }
 
-    /// Takes note that a completion of the Receive called `number` was polled, and returns that.
+    /// Notes that a completion of the Receive `number` was polled, and returns that Receive.
     pub(super) fn taken(&mut self, number: u32) -> Option<Receive> {
         // Modulo 2^24: fewer are posted.
         let at = number.wrapping_sub(self.first) & SEQUENCE_MASK;
@@ -177,13 +177,13 @@ impl OwnReceives {
         Some(receive)
     }
 
-    /// Returns those that are left once the queue pair was destroyed, oldest first.
+    /// Returns the Receives that are left once the queue pair was destroyed, oldest first.
     pub(super) fn left(&mut self) -> impl Iterator<Item = Receive> + use<> {
         std::mem::take(&mut self.posted).into_iter().flatten()
     }
 }
 
-/// Has `post` post a Receive, whose request it is lent.
+/// Builds the request of a Receive and has `post` post it.
 fn with_request(
     receive: &Receive,
     name: u64,
@@ -215,17 +215,17 @@ fn scatter(sink: &Sink, regions: &[Region]) -> Option<ibv_sge> {
     Some(ibv_sge { addr, length: u32::try_from(length).ok()?, lkey: region.lkey() })
 }
 
-/// Which Receive a completion is of.
+/// The Receive that a completion names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// That at a place of the shared queue.
+    /// The Receive at a place of the shared queue.
     Shared(u32),
-    /// The one of that number in a queue pair's own queue.
+    /// The Receive with a number in a queue pair's own queue.
     Own(QpNum, u32),
 }
 
 impl Arrival {
-    /// Reads the name that a completion has; `None` if it is of no Receive.
+    /// Decodes the name in a completion; `None` if it does not name a Receive.
     pub(crate) fn of(name: u64) -> Option<Self> {
         if name & SHARED != 0 {
             u32::try_from(name & !SHARED).ok().map(Self::Shared)
@@ -238,7 +238,7 @@ impl Arrival {
     }
 }
 
-/// Distinguish the names of Receives from those of send queue entries, which take 56 bits.
+/// These bits distinguish the names of Receives from those of send queue entries, which take 56 bits.
 const SHARED: u64 = 1 << 63;
 const OWN: u64 = 1 << 62;
 const POSTING: &str = "posting a Receive";
@@ -266,7 +266,7 @@ mod tests {
         let pool = haulage_mr_pool::Pool::new(&config).unwrap();
         let mut lease = pool.lease(8).unwrap().into_sink();
         let mut receive = |id| Receive::single(WrId(id), lease.sink(0..1).unwrap());
-        // The numbers go round.
+        // The numbers wrap around.
         let mut own = OwnReceives { posted: VecDeque::new(), first: SEQUENCE_MASK - 1 };
         own.posted.extend((0..4).map(|id| Some(receive(id))));
         let mut taken = |number| own.taken(number).map(|receive| receive.id.0);

@@ -1,4 +1,4 @@
-//! The layout of what crosses to the libraries, against the headers installed here.
+//! The layout of structures shared with the libraries, compared with the headers installed here.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use std::process::Command;
 
 use rdma_sys::*;
 
-/// Sizes and offsets, under the names that C has for them.
+/// Sizes and offsets, by their C expressions.
 type Layout = BTreeMap<String, usize>;
 
-/// Writes down the offsets of fields, and, after `whole`, the size too.
+/// Records the offsets of fields, and, after `whole`, the size, too.
 macro_rules! layout {
     ($into:ident; $(whole $whole:ident { $($field:ident $(as $c:literal)?),* })* $(begins $part:ident { $($at:ident),* })*) => {
         $(
@@ -78,7 +78,7 @@ fn ours() -> Layout {
         begins rdma_cm_id { verbs, context, qp, route, port_num }
         begins rdma_cm_event { id, listen_id, event, status, param }
     }
-    // It grows at its beginning, and is found by its end.
+    // The structure grows at its beginning, and is found by its end.
     let end = offset_of!(verbs_context, context);
     let before = [
         ("sz", offset_of!(verbs_context, sz)),
@@ -91,7 +91,7 @@ fn ours() -> Layout {
     found
 }
 
-/// Asks a C compiler for the same.
+/// Asks a C compiler for the same sizes and offsets.
 fn theirs(names: impl Iterator<Item = String>) -> Layout {
     let mut program = "#include <stddef.h>\n#include <stdio.h>\n#include <infiniband/verbs.h>\n\
                        #include <rdma/rdma_cma.h>\nint main(void) {\n"

@@ -2,9 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! A window has a key, of which the program chooses the low octet anew for every use. A work request
-//! binds it to octets of a region; from then on the peer may name the key. Another work request, or the
-//! peer's Send with Invalidate, ends that.
+//! A window has a key, whose low octet the program chooses anew for every use. A work request binds it to octets of a
+//! region; from then on the peer may use the key. Another work request, or the peer's Send with Invalidate, ends that.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -16,7 +15,7 @@ use rdma_sys::{ibv_access_flags, ibv_alloc_mw, ibv_dealloc_mw, ibv_mw, ibv_mw_ty
 
 use super::{Domain, Refused};
 
-/// A memory window, and what it is open to.
+/// A memory window, and the view of the memory it opens.
 #[derive(Debug)]
 pub(crate) struct Window {
     mw: NonNull<ibv_mw>,
@@ -25,7 +24,7 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Makes one that is bound to nothing.
+    /// Makes a window that is bound to nothing.
     pub(crate) fn new(domain: &Arc<Domain>) -> Result<Self, Refused> {
         // SAFETY: the domain is live.
         let mw = unsafe { ibv_alloc_mw(domain.raw(), ibv_mw_type::IBV_MW_TYPE_2) };
@@ -49,12 +48,12 @@ impl Window {
         self.open.replace(None);
     }
 
-    /// Keeps the view of what a work request binds it to.
+    /// Keeps the view of the memory that a work request binds it to.
     pub(super) fn opened(&self, memory: Exposure<Source, Sink>) {
         self.open.replace(Some(memory));
     }
 
-    /// Takes note of the key that a posted work request binds it by: neither library nor kernel does.
+    /// Sets the key that a posted work request binds it by, because neither library nor kernel does.
     pub(super) fn renamed(&self, key: u32) {
         // SAFETY: the window is live and used by this thread alone, and no reference to it is held.
         unsafe { (*self.mw.as_ptr()).rkey = key };
@@ -73,8 +72,8 @@ impl Drop for Window {
     }
 }
 
-/// Returns what a device calls an access. Offsets of a window start at zero: nobody learns where our
-/// memory is.
+/// Returns the device's flags for an access. Offsets of a window start at zero, so that peers do not learn the address
+/// of our memory.
 pub(super) const fn flags(access: Access) -> u32 {
     let access = match access {
         Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ.0,

@@ -1,4 +1,4 @@
-//! What an active end makes of the answers it gets.
+//! Reactions of an active end to the answers it gets.
 
 use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::receive::{Delivery, Event as FpduEvent, Receiver};
@@ -8,7 +8,7 @@ use haulage_proto::iwarp::transmit::Transmitter;
 use super::setup::until_closed;
 use super::*;
 
-/// Lets `node` connect to a plain socket, which has its Request, of so many octets.
+/// Has `node` connect to a plain socket, which takes its Request of `length` octets.
 fn requested(node: &mut Node, length: usize) -> TcpStream {
     let listener = TcpListener::bind(LOCAL).unwrap();
     let params = ConnectionParams { private_data: b"", ord: 4, ird: 4 };

@@ -6,7 +6,7 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 use super::rogue::Rogue;
 use super::*;
 
-/// What a fault looks like from both ends.
+/// Checks that both ends see the fault: one reports it, the other a Terminate.
 fn assert_terminated(pair: &mut Pair, fault: Fault) {
     pair.until(|a, b| a.is_quiesced() && b.is_quiesced());
     let Code { layer, etype, code } = fault.code();
@@ -265,7 +265,7 @@ fn more_reads_than_granted_end_the_connection() {
         let mut rogue = Rogue::new(&mut node, false);
         let contents = pattern(16 << 20);
         let (exposed, segment) = node.expose(node.lease(&contents), false);
-        // Two are granted. Nobody reads the answers, so the third meets a full queue.
+        // Two Reads are granted. The answers are not read, so the third meets a full queue.
         let octets: Vec<u8> = (0..3)
             .flat_map(|_| {
                 let fpdu = rogue.transmitter.read_request(&ReadRequest {

@@ -1,4 +1,4 @@
-//! Peers whose FPDUs are many and deliver nothing.
+//! Peers that send many FPDUs that deliver nothing.
 
 use haulage_proto::iwarp::mpa::handshake::Offer;
 
@@ -9,7 +9,7 @@ use super::*;
 const BACKENDS: [Backend; 2] = [Backend::Sockets, Backend::Auto];
 const OFFER: Offer = Offer { crc: false, ord: 2, ird: 2, rtr: false };
 
-/// A node with a rogue and, beside it, an honest peer, each of which has said something.
+/// A node with a rogue and, beside it, an honest peer, each of which has sent a message.
 struct Scene {
     pair: Pair,
     rogue: Rogue,
@@ -26,7 +26,7 @@ impl Scene {
         Self { pair, rogue, honest }
     }
 
-    /// Has the rogue send as much of `octets` as its socket takes; returns how much that is.
+    /// Has the rogue send as much of `octets` as its socket takes; returns how many octets that is.
     fn flood(&mut self, octets: &[u8]) -> usize {
         let mut sent = 0;
         while sent < octets.len() {
@@ -134,7 +134,7 @@ fn flood_until_the_end(backend: Backend, octets: impl Fn(&mut Rogue) -> Vec<u8>)
     assert_eq!(scene.pair.b.reason(), Some(DisconnectReason::Flooded));
     assert_eq!(scene.pair.b.nic.wire_counters().floods, 1);
     let received = scene.fpdus() - before;
-    // The other connection goes on, and has the Receive that the flood began to fill.
+    // The other connection works, and has the Receive that the flood began to fill.
     scene.pair.b.qp = Some(scene.honest);
     let source = scene.pair.a.post_send(1, b"me", None);
     scene.pair.until(|a, b| a.is_done(1) && b.is_done(78));

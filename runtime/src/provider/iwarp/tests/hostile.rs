@@ -1,4 +1,4 @@
-//! Peers that break the rules, beside one that does not: what Linux answers is the least we do.
+//! Peers that break the rules, beside one that does not. We answer at least as Linux does.
 
 use haulage_proto::iwarp::mpa::handshake::{Active, Offer};
 use haulage_proto::iwarp::mpa::pad;
@@ -11,21 +11,21 @@ use super::*;
 use crate::sys::crc::crc32c;
 use crate::sys::process;
 
-/// A server with a connection that nothing must happen to.
+/// A server with an honest connection, which must not suffer.
 struct Scene {
     pair: Pair,
     at: SocketAddr,
     messages: u64,
 }
 
-/// What the server has opened to the attacker, and to the bystander.
+/// The memory that the server has opened to the attacker, and to the bystander.
 struct Opened {
     writable: Segment,
     readable: Segment,
     foreign: Segment,
     memory: [Exposed; 2],
     of_bystander: Exposed,
-    /// Where the next message goes, whose ever it is.
+    /// The Receive of the next message, from either connection.
     receive: PostedSink,
 }
 
@@ -36,7 +36,7 @@ impl Scene {
         Self { pair, at, messages: 0 }
     }
 
-    /// Lets an attacker connect, whose every message will find a Receive of 64 octets.
+    /// Has an attacker connect, whose every message will find a Receive of 64 octets.
     fn attack(&mut self, offer: Offer) -> (Rogue, Opened) {
         let (of_bystander, foreign) = self.open(true);
         let rogue = Rogue::join(&mut self.pair.b, self.at, offer);
@@ -54,7 +54,7 @@ impl Scene {
         self.pair.b.expose(lease, write)
     }
 
-    /// Checks that nothing is left of the attacker, and that the bystander noticed nothing.
+    /// Checks that nothing is left of the attacker, and that the bystander is unharmed.
     fn assert_unharmed(&mut self, rogue: Rogue, opened: Opened, what: &str) {
         drop(rogue);
         self.pair.until(|_, b| b.nic.connections() == 1);
@@ -111,7 +111,7 @@ fn read(msn: u32, source: Segment, sink_offset: u64) -> Vec<u8> {
     untagged([0x41, 0x41], 0, [1, msn, 0], &body)
 }
 
-/// What is done, the ULPDUs that do it, and the rule it breaks.
+/// The name of an attack, the ULPDUs that make it, and the rule it breaks.
 type Row = (&'static str, Vec<Vec<u8>>, Fault);
 
 fn rows(opened: &Opened) -> Vec<Row> {
@@ -186,7 +186,7 @@ fn every_broken_rule_ends_its_connection_with_the_right_code_and_no_other() {
                 };
                 let octets: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| fpdu(crc, ulpdu)).collect();
                 for piece in octets.chunks(if split { 1 } else { octets.len() }) {
-                    // It may have closed already.
+                    // The node may have closed already.
                     if rogue.stream.write_all(piece).is_err() {
                         break;
                     }
@@ -293,7 +293,7 @@ fn a_handshake_aborted_at_any_octet_leaves_the_listener_alive() {
         }
         let failed = request.len() as u64;
         assert_eq!(scene.pair.b.nic.wire_counters().handshakes_failed, failed);
-        // The whole of it, and gone before it is answered, or before the answer is read.
+        // The whole request, from a peer that leaves before it is answered, or before it reads the answer.
         for answered in [false, true] {
             let bystander = scene.pair.b.qp.take();
             let mut client = TcpStream::connect(scene.at).unwrap();
@@ -314,7 +314,7 @@ fn a_handshake_aborted_at_any_octet_leaves_the_listener_alive() {
 
 #[test]
 fn a_handshake_that_is_none_is_closed_without_a_word_or_refused() {
-    // Key, flags, revision, length and what follows.
+    // Key, flags, revision, length and the octets behind them.
     let frame = |flags: u8, revision: u8, length: u16, rest: &[u8]| {
         let length = length.to_be_bytes();
         [&b"MPA ID Req Frame"[..], &[flags, revision], &length, rest].concat()
@@ -387,7 +387,7 @@ fn a_thousand_connections_that_stall_are_shed_at_their_deadline() {
             scene.pair.b.poll();
         }
         scene.pair.until(|_, b| b.nic.connections() == count + 1);
-        // Others are served meanwhile.
+        // Other peers are served meanwhile.
         let (rogue, opened) = scene.attack(OFFER);
         drop(rogue);
         scene.pair.until(|_, b| b.nic.connections() == count + 1);
@@ -409,7 +409,7 @@ fn a_thousand_connections_that_stall_are_shed_at_their_deadline() {
 const OFFER: Offer = Offer { crc: false, ord: 2, ird: 2, rtr: false };
 /// Queue 0, message 1, offset 0.
 const FIRST: [u32; 3] = [0, 1, 0];
-/// Names of work requests.
+/// Ids of work requests.
 const SEND: u64 = 2;
 const INVALIDATE: u64 = 1;
 const RECEIVE: u64 = 100;

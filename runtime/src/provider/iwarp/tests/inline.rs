@@ -6,7 +6,7 @@ use super::rogue::Rogue;
 use super::*;
 use crate::provider::{Inlet, Port, Run};
 
-/// A server whose one peer can write any octets, and is read at every poll.
+/// A server whose one peer can write any octets, and which reads its connection at every poll.
 struct Scene {
     node: Node,
     rogue: Rogue,
@@ -18,17 +18,17 @@ impl Scene {
     fn new(backend: Backend, crc: bool) -> Self {
         let mut node = Node::new(&config(backend, Crc::IfAsked));
         let rogue = Rogue::new(&mut node, crc);
-        // What it writes is there when a connection that idles is still hot.
+        // The octets must arrive while the idle connection is still hot.
         rogue.stream.set_nodelay(true).unwrap();
         let mut scene = Self { node, rogue, reported: 0 };
         scene.heat();
         scene
     }
 
-    /// Has the connection read at every poll, and for messages without Receives as well.
+    /// Has the connection read at every poll, and for messages without Receives, too.
     fn heat(&mut self) {
         let before = self.reported;
-        // The first message does more than the others.
+        // The first message takes a slower path than the others.
         while self.reported == 0 || self.node.nic.hot.is_empty() {
             let octets = self.message(b"hello");
             self.write(&octets);
@@ -54,7 +54,7 @@ impl Scene {
         self.rogue.stream.write_all(octets).unwrap();
     }
 
-    /// Looks for a message, without polls that would read, until there is one.
+    /// Asks for messages, without polls that would read them, until there is one; returns it.
     fn take(&mut self) -> Vec<u8> {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
@@ -66,7 +66,7 @@ impl Scene {
         panic!("nothing came: {:?}", self.node.seen);
     }
 
-    /// Looks until a message is offered, and refuses it.
+    /// Asks until a message is offered, and refuses it.
     fn refuse(&mut self, length_max: usize) {
         let mut offers = Offers { wanted: false, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
@@ -79,7 +79,7 @@ impl Scene {
         panic!("nothing came: {:?}", self.node.seen);
     }
 
-    /// Expects that nothing is taken until the next poll.
+    /// Checks that nothing is taken until the next poll.
     fn assert_nothing_taken(&mut self) {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..3 {
@@ -87,7 +87,7 @@ impl Scene {
         }
     }
 
-    /// Expects the next message in a Receive.
+    /// Checks that the next message comes in a Receive.
     fn expect_reported(&mut self, contents: &[u8]) {
         self.reported += 1;
         let id = self.reported;
@@ -105,7 +105,7 @@ impl Scene {
     }
 }
 
-/// Keeps what it is offered, and takes it if it is `wanted`.
+/// Keeps the messages that it is offered, and takes them if `wanted`.
 struct Offers {
     wanted: bool,
     seen: Vec<Vec<u8>>,
@@ -216,7 +216,7 @@ fn a_connection_with_a_message_left_does_not_sleep() {
     scene.write(&octets);
     assert_eq!(scene.take(), b"1");
     scene.node.poll();
-    // It would not end.
+    // The sleep must end at once.
     scene.node.nic.sleep(None);
     assert_eq!(scene.take(), b"22");
 }
@@ -230,7 +230,7 @@ fn a_damaged_message_is_not_taken_and_ends_the_connection() {
         scene.write(&[good, bad].concat());
         assert_eq!(scene.take(), b"good");
         scene.assert_nothing_taken();
-        // Whoever sends it waits for a Receive first.
+        // The message that breaks the rule waits for a Receive first.
         let _sink = scene.node.post_receive(50, 64);
         let Code { layer, etype, code } = scene.rogue.terminate(&mut scene.node);
         let expected = Fault::Crc.code();

@@ -1,4 +1,4 @@
-//! What moves on a healthy connection.
+//! Data on a healthy connection.
 
 use super::*;
 
@@ -158,7 +158,7 @@ fn completions_come_in_the_order_of_the_posts() {
         let mut received = Vec::new();
         let mut kept = (Vec::new(), Vec::new());
         for id in 0..10 {
-            // Far more Reads than the 3 granted: the others wait, and so does what is behind them.
+            // Far more Reads than the 3 granted: the others wait, and so do the requests behind them.
             kept.0.push(pair.a.post_read(100 + 2 * id, segment));
             received.push(pair.b.post_receive(50 + id, 16));
             kept.1.push(pair.a.post_send(101 + 2 * id, b"behind a Read", None));
@@ -226,7 +226,7 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
 #[test]
 fn an_inline_source_is_free_as_soon_as_it_is_posted() {
     let mut pair = Pair::roomy(VARIANTS[0], 18 << 20);
-    // So much is ahead of them that they cannot leave at once.
+    // There is so much output ahead of them that they cannot leave at once.
     let ahead = pair.a.post_send(1, &pattern(8 << 20), None);
     let flags = Flags { inline: true, ..Flags::default() };
     for id in 2..12_u8 {
@@ -373,7 +373,7 @@ fn sleep_ends_with_an_arrival_a_wake_up_or_its_limit() {
     for variant in VARIANTS {
         let mut pair = Pair::new(variant);
         pair.idle();
-        // Its limit. A wake-up of before, if any, is spent by the first one.
+        // Its limit. An earlier wake-up, if any, is spent by the first sleep.
         pair.b.nic.sleep(Some(Duration::from_millis(1)));
         pair.b.poll();
         pair.b.nic.sleep(Some(Duration::from_millis(1)));

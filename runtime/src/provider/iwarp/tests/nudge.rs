@@ -1,4 +1,4 @@
-//! What an active end does while its peer has not been heard.
+//! Keepalives of an active end whose peer has sent nothing.
 
 use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::mpa::handshake::{Offer, Passive};
@@ -7,7 +7,7 @@ use haulage_proto::iwarp::transmit::Transmitter;
 
 use super::*;
 
-/// A peer that has accepted `node`'s connection, and what it was sent so far.
+/// A peer that has accepted `node`'s connection, and the FPDUs it was sent so far.
 struct Quiet {
     stream: TcpStream,
     receiver: Receiver,
@@ -38,7 +38,7 @@ impl Quiet {
         Self { stream, receiver: Receiver::new(None), heard: Vec::new() }
     }
 
-    /// Polls `node` long enough for anything it sends to arrive.
+    /// Polls `node` long enough for everything it sends to arrive.
     fn listen(&mut self, node: &mut Node) {
         for _ in 0..2000 {
             node.poll();
@@ -137,7 +137,7 @@ fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
         let patient = Config { progress_timeout: None, ..config(backend, Crc::IfAsked) };
         let mut node = Node::with_memory(&patient, 9 << 20);
         let mut peer = Quiet::new(&mut node, true);
-        // More than the sockets hold, so that it is under way while the peer does not read.
+        // More than the sockets hold, so that the message is under way while the peer does not read.
         let contents = pattern(8 << 20);
         let source = node.post_send(1, &contents, None);
         for second in 1..=60 {

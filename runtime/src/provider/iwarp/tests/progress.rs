@@ -1,4 +1,4 @@
-//! Peers that make no progress, and those that make little.
+//! Peers that make no progress, and peers that make little.
 
 use haulage_proto::iwarp::mpa::handshake::Offer;
 
@@ -9,7 +9,7 @@ use crate::provider::Stall;
 
 const LIMIT: Duration = Duration::from_secs(10);
 const BACKENDS: [Backend; 2] = [Backend::Sockets, Backend::Auto];
-/// Polls in which whatever the sockets hold is found.
+/// Polls in which everything in the sockets is read.
 const POLLS: u32 = 64;
 
 fn patient(backend: Backend) -> Config {
@@ -51,7 +51,7 @@ impl Node {
     }
 }
 
-/// Connects a peer whose octets leave one by one.
+/// Connects a peer whose octets are sent at once, without Nagle's delay.
 fn prompt(node: &mut Node) -> Rogue {
     let rogue = Rogue::new(node, false);
     rogue.stream.set_nodelay(true).unwrap();
@@ -192,7 +192,7 @@ fn taken(node: &mut Node) -> u64 {
     connection.sent - connection.socket.unacknowledged().unwrap()
 }
 
-/// Has a peer send a message in these pieces, two seconds apart; returns what becomes of it.
+/// Has a peer send a message in these pieces, two seconds apart; returns how its connection ends.
 fn dribble<'a>(
     backend: Backend,
     pieces: impl Fn(&mut Rogue) -> Vec<Vec<u8>> + 'a,
@@ -238,7 +238,7 @@ fn a_message_that_has_begun_has_one_deadline() {
             segments
         };
         assert_eq!(dribble(backend, by_segment), Some(Stall::Message));
-        // Others between its segments are no excuse.
+        // Other FPDUs between its segments are no excuse.
         let beside = |rogue: &mut Rogue| {
             let nothing = rogue.transmitter.write(Handle(0), 0, &[]);
             let nothing = [nothing.prefix(), nothing.trailer()].concat();
@@ -325,11 +325,11 @@ fn a_send_that_waits_for_a_receive_at_a_check_wins_no_time_for_a_read() {
         let mut rogue = prompt(&mut node);
         speak(&mut rogue, &mut node, 7);
         let posted = node.read_from(100);
-        // What it says acknowledges the request, which is progress.
+        // The message that arrives acknowledges the request, which is progress.
         (0..POLLS).for_each(|_| node.poll());
         speak(&mut rogue, &mut node, 8);
         node.pass(LIMIT * 3 / 4);
-        // Nobody has a Receive for this one at the next check.
+        // There is no Receive for this message at the next check.
         let fpdu = rogue.transmitter.send(None, 0, b"wait");
         rogue.send(&fpdu, b"wait");
         node.pass(LIMIT / 4);

@@ -1,4 +1,4 @@
-//! A peer made of the protocol's own pieces, that can do what an RNIC would not.
+//! A peer made of the protocol's own parts, which can do things that an RNIC would not.
 
 use haulage_proto::iwarp::Crc32c;
 use haulage_proto::iwarp::mpa::Mulpdu;
@@ -26,7 +26,7 @@ impl Rogue {
         Self::join(node, at, Offer { crc, ord: 2, ird: 2, rtr: false })
     }
 
-    /// Connects to `node` at `at`. If that had a connection it stays the one that is posted on.
+    /// Connects to `node` at `at`. If `node` had a connection, requests are still posted on that one.
     pub(super) fn join(node: &mut Node, at: SocketAddr, offer: Offer) -> Self {
         let before = node.qp.take();
         let (mut handshake, request) = Active::new(offer, b"").unwrap();

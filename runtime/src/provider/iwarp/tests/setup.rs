@@ -1,4 +1,4 @@
-//! How connections come to be, or do not.
+//! Connection setup that succeeds, and that fails.
 
 use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::mpa::handshake::{Active, Offer};
@@ -31,7 +31,7 @@ fn both_ends_learn_private_data_and_what_is_granted() {
     for variant in VARIANTS {
         let pair = Pair::new(variant);
         assert_eq!(pair.b.seen[0], Seen::Request(b"hello".to_vec()));
-        // Asked for 4 out and 8 in by the client, 16 and 3 by the server.
+        // The client asks for 4 out and 8 in, the server for 16 and 3.
         let server = Seen::Established { private_data: Vec::new(), ord: 8, ird: 3 };
         let client = Seen::Established { private_data: b"welcome".to_vec(), ord: 3, ird: 8 };
         assert_eq!((&pair.b.seen[1], &pair.a.seen[0]), (&server, &client));
@@ -227,7 +227,7 @@ fn the_last_who_finds_room_costs_nobody_theirs() {
         pair.idle();
         assert_eq!(pair.b.nic.connections(), 4);
         assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 0);
-        // The next one needs room, and somebody goes.
+        // The next connection needs room, and one gives way.
         pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
         pair.until(|_, b| b.qp.is_some());
         assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 1);

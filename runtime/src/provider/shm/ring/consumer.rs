@@ -21,31 +21,31 @@ mod series;
 #[derive(Debug)]
 pub(in crate::provider::shm) struct Consumer {
     segment: Segment,
-    /// What was taken.
+    /// The position up to which records were taken.
     pub(super) head: u64,
-    /// What the producer was told was taken.
+    /// The position up to which the producer was given the room of taken records.
     released: u64,
-    /// How much of the series there was taken, from the beginning of its record; zero before its first message.
+    /// Octets taken of the series at `head`, from the beginning of its record; zero before its first message.
     within: u64,
-    /// What was looked at, if more than that, and how much of the series there.
+    /// The position up to which records were looked at, if beyond `head`, and the octets looked at of the series there.
     looked: u64,
     looked_within: u64,
-    /// How far records are visible, as the producer says, and how far they were asked for.
+    /// The position up to which records are visible, as the producer says, and that up to which they were prefetched.
     visible: u64,
     fetched: u64,
     capacity: u64,
-    /// What the producer can have written before it was gone, if it is.
+    /// The last position that the producer can have written before it was gone, if it is gone.
     last: Option<u64>,
-    /// What messages of a series begin with.
+    /// The templates that the producer has introduced.
     templates: Templates,
 }
 
-/// What is next in a ring.
+/// The next record in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::provider::shm) enum Look {
     /// Nothing yet.
     Nothing,
-    /// A plain message of so many octets.
+    /// A plain message, of this many octets.
     Plain(usize),
     /// Messages with one template.
     Series,
@@ -60,12 +60,12 @@ pub(in crate::provider::shm) struct Record {
     pub(in crate::provider::shm) handle: Handle,
     pub(in crate::provider::shm) length: usize,
     at: usize,
-    /// The series that it is the next message of.
+    /// The series, if the record is its next message.
     series: Option<Shape>,
 }
 
 impl Record {
-    /// Returns the octets of the ring that it takes.
+    /// Returns the octets of the ring that the record takes.
     const fn span(&self) -> u64 {
         match self.kind {
             Kind::Squeezed => LINE as u64,
@@ -97,14 +97,15 @@ impl Consumer {
         &self.segment
     }
 
-    /// Returns whether all was taken that a producer can have written that was gone when this was asked for the
-    /// first time. A ring without an empty word shows what was taken again and again.
+    /// Returns whether everything was taken that the producer, which is gone, can have written: it bounds a ring
+    /// without an empty word, which shows its records again and again. The first call must follow the end of the
+    /// producer.
     pub(in crate::provider::shm) fn is_exhausted(&mut self) -> bool {
         let last = *self.last.get_or_insert(self.head.saturating_add(self.capacity));
         self.head >= last
     }
 
-    /// Returns the next record without taking it; never one that says to skip.
+    /// Returns the next record without taking it; never a `Skip`.
     #[inline]
     pub(in crate::provider::shm) fn peek(&mut self) -> Result<Option<Record>, BadRing> {
         let header = self.header();
@@ -115,7 +116,7 @@ impl Consumer {
         if record.kind == Kind::Skip { self.skip() } else { Ok(Some(record)) }
     }
 
-    /// Takes the next record, if that introduces a template. Returns whether it does.
+    /// Takes the next record, if it introduces a template. Returns whether it does.
     #[cold]
     pub(in crate::provider::shm) fn learn_next(&mut self) -> Result<bool, BadRing> {
         match self.peek()?.filter(|record| record.kind == Kind::Template) {
@@ -140,12 +141,12 @@ impl Consumer {
         self.templates.get(id)
     }
 
-    /// Copies the next record into `sink` and takes it, if it is a whole plain message that fits there.
-    /// Returns its length.
+    /// Copies the next record into `sink` and takes it, if it is a whole plain message that fits there. Returns its
+    /// length.
     #[inline]
     pub(in crate::provider::shm) fn take_plain(&mut self, sink: &mut Sink) -> Option<usize> {
         let (header, offset) = (self.header(), self.offset());
-        // The handle of a plain message is 0, as are the bits above its length. An empty word is none.
+        // The handle of a plain message is 0, as are the bits above its length. An empty word is no plain message.
         let length = usize::try_from(header >> LENGTH_AT).ok()?;
         if header & KIND_MASK == Kind::Squeezed.code() {
             return self.take_squeezed(header, sink, length);
@@ -178,22 +179,22 @@ impl Consumer {
         Some(length)
     }
 
-    /// Begins to look at what was not taken.
+    /// Begins again to look at the records that were not taken.
     #[inline]
     pub(in crate::provider::shm) const fn look_again(&mut self) {
         (self.looked, self.looked_within) = (self.head, self.within);
     }
 
-    /// Copies the next record that was not looked at to the beginning of `to`, without taking it, if it is a
-    /// whole plain message that fits there.
+    /// Copies the next record that was not looked at to the beginning of `to`, without taking it, if it is a whole
+    /// plain message that fits there.
     #[inline]
     pub(in crate::provider::shm) fn look(&mut self, to: &mut [u8]) -> Look {
         let line = self.segment.line(self.looked);
         let header = line.word().load(Ordering::Acquire);
-        // A length has 32 bits; of a plain message nothing is above it.
+        // A length has 32 bits; a plain message has no bits above it.
         let (kind, length) = (header & KIND_MASK, (header >> LENGTH_AT) as usize);
         if header == 0 {
-            // The next line comes while the first is waited for.
+            // Fetch the next line while this one is waited for.
             self.segment.line(self.looked + LINE as u64).prefetch();
             return Look::Nothing;
         }
@@ -204,7 +205,7 @@ impl Consumer {
             return Look::Other;
         }
         if kind == Kind::Send.code() && length <= LINE_OCTETS {
-            // The whole line, as that is faster than to look how much of it.
+            // Copying the whole line is faster than a copy of the length.
             match to.first_chunk_mut() {
                 Some(to) => line.copy_to(to),
                 None => {
@@ -223,7 +224,7 @@ impl Consumer {
         Look::Plain(length)
     }
 
-    /// Says what is next that was not looked at: nothing, a series, or anything else.
+    /// Returns the kind of the next record that was not looked at: nothing, a series, or anything else.
     #[inline]
     pub(in crate::provider::shm) fn glance(&self) -> Look {
         match self.segment.line(self.looked).word().load(Ordering::Acquire) {
@@ -233,7 +234,7 @@ impl Consumer {
         }
     }
 
-    /// Does the same for a message of several lines.
+    /// Like [`look`](Self::look), for a message of several lines.
     #[inline(never)]
     fn look_at_long(&mut self, header: u64, to: &mut [u8], length: usize) -> Look {
         let offset = self.looked & (self.capacity - 1);
@@ -248,7 +249,8 @@ impl Consumer {
         Look::Plain(length)
     }
 
-    /// Does the same for a message that invalidates a handle: returns its length and that, or what else is there.
+    /// Like [`look`](Self::look), for a message that invalidates a handle: returns its length and the handle, or the
+    /// kind of record that is there instead.
     pub(in crate::provider::shm) fn look_invalidating(
         &mut self,
         to: &mut [u8],
@@ -281,13 +283,13 @@ impl Consumer {
     #[cold]
     pub(in crate::provider::shm) fn pass_some(&mut self, count: usize) {
         for _ in 0..count {
-            // Who says something else than before spoils what is its own.
+            // A peer that changes its records spoils only its own messages.
             let Ok(Some(record)) = self.peek() else { break };
             self.advance(&record);
         }
     }
 
-    /// Copies `length` octets of a record to `at` in `sink`; returns whether it has room there.
+    /// Copies `length` octets of a record, beginning at `from`, to `at` in `sink`; returns whether it has room there.
     #[inline]
     pub(in crate::provider::shm) fn copy(
         &self,
@@ -322,7 +324,7 @@ impl Consumer {
         }
     }
 
-    /// Gives the room of what was taken back to the producer; returns whether there is any.
+    /// Gives the room of taken records back to the producer; returns whether there is any.
     #[inline]
     pub(in crate::provider::shm) fn release(&mut self) -> bool {
         let is_taken = self.head != self.released;
@@ -333,33 +335,33 @@ impl Consumer {
         is_taken
     }
 
-    /// Asks for a doorbell with the next record. Who means to sleep then issues a
+    /// Asks for a doorbell with the next record. A consumer that is about to sleep then issues a
     /// [`barrier::heavy`](crate::sys::barrier::heavy) and looks once more.
     pub(in crate::provider::shm) fn ask_for_doorbell(&self) {
         self.segment.waits().store(1, Ordering::Relaxed);
     }
 
-    /// Wants no doorbell any more.
+    /// Withdraws the request for a doorbell.
     pub(in crate::provider::shm) fn need_no_doorbell(&self) {
         self.segment.waits().store(0, Ordering::Relaxed);
     }
 
-    /// Returns whether there is a record, or something that is none.
+    /// Returns whether there is a record, or an invalid word.
     #[inline]
     pub(in crate::provider::shm) fn has_record(&self) -> bool {
         self.header() != 0
     }
 
-    /// Does the same, looking so many times, and asks for the next line too: many messages are on two, and the
-    /// second comes while the first is waited for.
+    /// Looks for a record at most `looks` times; returns whether there is one. Also prefetches the next line: many
+    /// messages are on two, and the second comes while the first is waited for.
     #[inline]
     pub(in crate::provider::shm) fn await_record(&self, looks: u32) -> bool {
         self.segment.line(self.head + LINE as u64).prefetch();
         (0..looks).any(|_| self.header() != 0)
     }
 
-    /// Asks for lines that became visible with the one at `position`, where `header` is. What the producer
-    /// says of them is believed no further than that.
+    /// Prefetches lines that became visible with the one at `position`, where `header` is. The producer's count of them
+    /// is trusted for nothing else.
     #[inline]
     fn fetch_ahead(&mut self, position: u64, header: u64) {
         if header & AHEAD_MAX << AHEAD_AT != 0 || self.fetched != self.visible {
@@ -381,7 +383,7 @@ impl Consumer {
         }
     }
 
-    /// Returns the record at the start of the ring, the rest of which holds none.
+    /// Returns the record at the start of the ring, behind a `Skip`.
     #[cold]
     fn skip(&mut self) -> Result<Option<Record>, BadRing> {
         let offset = self.offset();
@@ -389,7 +391,7 @@ impl Consumer {
             return Err(BadRing);
         }
         self.head += self.capacity - offset;
-        // It was written before the header that said so, or is the end of what can be seen.
+        // The record at the start was written before the `Skip`, or the start is the end of the visible records.
         let header = self.header();
         if header == 0 {
             return Ok(None);
@@ -403,7 +405,7 @@ impl Consumer {
         let kind = Kind::decode(header & KIND_MASK).ok_or(BadRing)?;
         let (length, handle) = (header >> LENGTH_AT & LENGTH_MAX, header >> 32);
         let part_max = part_max(self.capacity) as u64;
-        // A part that need not be one would let a peer keep us busy with nothing.
+        // Short parts would let a peer keep us busy with nothing.
         let wrong = length > part_max || kind == Kind::Part && length != part_max;
         let offset = self.offset();
         if kind == Kind::Series {

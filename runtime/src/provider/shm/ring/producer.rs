@@ -26,7 +26,7 @@ struct FirstLine {
 }
 
 impl FirstLine {
-    /// Returns the double word so many octets from the beginning of the line, if it is behind the first.
+    /// Returns the double word at an offset from the beginning of the line, if it is behind the header.
     #[inline]
     fn at(&mut self, offset: u64) -> Option<&mut u64> {
         let place = usize::try_from(offset).ok()?.checked_sub(HEADER)?;
@@ -34,7 +34,7 @@ impl FirstLine {
     }
 }
 
-/// Returns at most a line of octets as double words, with zeros behind them.
+/// Returns the octets of at most one line as double words, padded with zeros.
 #[inline]
 fn words(octets: &[u8]) -> [u64; LINE_OCTETS / 8] {
     let (chunks, rest) = octets.as_chunks();
@@ -52,25 +52,25 @@ fn words(octets: &[u8]) -> [u64; LINE_OCTETS / 8] {
 #[derive(Debug)]
 pub(in crate::provider::shm) struct Producer {
     segment: Segment,
-    /// Where the next record goes. Positions are octets since the beginning.
+    /// Position of the next record. Positions are octets since the beginning.
     pub(super) tail: u64,
-    /// Where what the consumer can see ends.
+    /// Position up to which the consumer can see records.
     published: u64,
-    /// The first line of what is not published yet: all of it is written at once, or the consumer,
-    /// looking at the line, would take it away before its header is there.
+    /// The first line that is not published yet. It is written all at once: the consumer, looking at the line, would
+    /// otherwise fetch it before its header is there.
     first: FirstLine,
-    /// Where the word is already behind which there is nothing.
+    /// Position of the empty word that already ends the records.
     ended: u64,
-    /// How far records may reach, as far as we know.
+    /// Position up to which records may reach, as far as we know.
     pub(super) limit: u64,
-    /// How far lines were asked for, to be written.
+    /// Position up to which lines were prefetched for writing.
     owned: u64,
     capacity: u64,
-    /// Octets that one record holds.
+    /// The most octets that one record holds.
     part_max: usize,
-    /// What is passed between publishing and looking whether the consumer sleeps.
+    /// The barrier between publishing and checking whether the consumer sleeps.
     barrier: Barrier,
-    /// The messages with one template that are the last record, if they are.
+    /// The series that is the last record, if it is one.
     series: Series,
     introduced: Introduced,
 }
@@ -101,16 +101,18 @@ impl Producer {
         &self.segment
     }
 
-    /// Returns how many octets one record holds.
+    /// Returns the most octets that one record holds.
     #[inline]
     pub(in crate::provider::shm) const fn part_max(&self) -> usize {
         self.part_max
     }
 
-    /// Puts a record behind the others; false if there is no room. The consumer sees it once
-    /// [`publish`](Self::publish) says so.
+    /// Puts a record behind the others; false if there is no room. The consumer sees it after the next
+    /// [`publish`](Self::publish).
     ///
-    /// Fails if the consumer claims to have taken what never was.
+    /// # Errors
+    ///
+    /// The consumer claims to have taken records that were never sent.
     #[inline(always)]
     pub(in crate::provider::shm) fn push(
         &mut self,
@@ -136,14 +138,14 @@ impl Producer {
         self.push_first(header, bytes)
     }
 
-    /// Returns whether there is known to be room for a record of one line, which does not show the batch.
-    /// There always is one before the ring ends.
+    /// Returns whether there is certainly room for one line, for a record that does not begin a batch. There always is
+    /// one before the ring ends.
     #[inline]
     const fn has_line(&self) -> bool {
         self.tail != self.published && self.tail + LINE as u64 + SPARE <= self.limit
     }
 
-    /// Puts a record of one line behind the others, and returns where its octets go.
+    /// Puts a record of one line behind the others, and returns the line for its octets.
     #[inline]
     fn next_line(&mut self, header: u64) -> Line<'_> {
         let line = self.segment.line(self.tail);
@@ -152,7 +154,7 @@ impl Producer {
         line
     }
 
-    /// Puts a record behind the others that may be the first of a batch, or long, or find no room.
+    /// Puts a record behind the others, where it may begin a batch, be long, or find no room.
     #[inline(never)]
     fn push_first(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         if bytes.len() <= LINE_OCTETS {
@@ -179,7 +181,7 @@ impl Producer {
         Ok(has_room)
     }
 
-    /// Puts any record behind the others.
+    /// Puts a record of any length behind the others.
     fn push_lines(&mut self, header: u64, bytes: &[u8]) -> Result<bool, BadRing> {
         let span = span(bytes.len());
         let has_room = self.has_room_for(span)?;
@@ -190,7 +192,7 @@ impl Producer {
         Ok(has_room)
     }
 
-    /// Returns whether a record of `span` octets may go where the tail is then.
+    /// Returns whether a record of `span` octets may go at the tail, which it may move to the start of the ring.
     #[inline]
     fn has_room_for(&mut self, span: u64) -> Result<bool, BadRing> {
         let left = self.capacity - self.offset(self.tail);
@@ -200,8 +202,8 @@ impl Producer {
         self.make_room(span)
     }
 
-    /// Looks how far the consumer has come, and skips what is left of the ring if `span` octets do not fit
-    /// there; false if there is no room.
+    /// Reads the consumer's position, and skips the rest of the ring if `span` octets do not fit there; false if there
+    /// is no room.
     #[cold]
     fn make_room(&mut self, span: u64) -> Result<bool, BadRing> {
         let left = self.capacity - self.offset(self.tail);
@@ -217,22 +219,24 @@ impl Producer {
         Ok(true)
     }
 
-    /// Returns up to which position records may reach. It follows what the consumer says that it has taken,
-    /// as far as that was looked at and is possible.
+    /// Returns the position up to which records may reach. It follows from the position of the consumer, when that was
+    /// last read and was valid.
     pub(in crate::provider::shm) const fn room_until(&self) -> u64 {
         self.limit
     }
 
-    /// Returns whether there is anything the consumer cannot see yet.
+    /// Returns whether there are records that the consumer cannot see yet.
     #[inline]
     pub(in crate::provider::shm) const fn is_filled(&self) -> bool {
         self.first.header != 0
     }
 
-    /// Puts a record behind the others and shows the consumer all there is. Returns whether it wants a doorbell, as
+    /// Puts a record behind the others and shows the consumer all records. Returns whether it wants a doorbell, as
     /// [`publish`](Self::publish) does; `None` if there is no room.
     ///
-    /// Fails as [`push`](Self::push) does.
+    /// # Errors
+    ///
+    /// The consumer claims to have taken records that were never sent.
     #[inline(never)]
     pub(in crate::provider::shm) fn push_alone(
         &mut self,
@@ -247,7 +251,7 @@ impl Producer {
         if !self.has_room_for(LINE as u64)? {
             return Ok(None);
         }
-        // Nothing need be kept back if the header is next.
+        // No line has to be kept back, as the header is stored next.
         let line = self.segment.line(self.tail);
         let kind = match squeezed {
             Some(words) => {
@@ -263,7 +267,7 @@ impl Producer {
         Ok(Some(self.show(header(kind, handle, bytes.len()))))
     }
 
-    /// Shows the consumer all that was pushed; returns whether it wants a doorbell, once.
+    /// Shows the consumer all records; returns whether it wants a doorbell, once.
     #[inline(always)]
     pub(in crate::provider::shm) fn publish(&mut self) -> bool {
         if !self.is_filled() {
@@ -277,7 +281,7 @@ impl Producer {
         self.show(header)
     }
 
-    /// Shows the consumer what was written, by its first header; returns whether it wants a doorbell, once.
+    /// Shows the consumer the batch by storing its first header; returns whether it wants a doorbell, once.
     #[inline(always)]
     fn show(&mut self, header: u64) -> bool {
         if self.ended != self.tail {
@@ -288,7 +292,7 @@ impl Producer {
         self.own_ahead();
         let next = self.tail + LINE as u64;
         if next + SPARE <= self.limit {
-            // The next batch may be of one line. What it waits for then is that alone.
+            // The next batch may be of one line, which then waits for that line alone.
             self.end_at(next);
         }
         self.barrier.pass();
@@ -296,14 +300,14 @@ impl Producer {
         waits.load(Ordering::Relaxed) != 0 && waits.swap(0, Ordering::Relaxed) != 0
     }
 
-    /// Writes the word behind which there is nothing.
+    /// Writes the empty word that ends the records.
     #[inline]
     fn end_at(&mut self, position: u64) {
         self.segment.line(position).word().store(0, Ordering::Relaxed);
         self.ended = position;
     }
 
-    /// Writes a record at the tail, but for the line that shows the batch.
+    /// Writes a record at the tail, except the line that shows the batch.
     fn put(&mut self, header: u64, bytes: &[u8]) {
         if self.tail == self.published {
             return self.keep(header, bytes);
@@ -322,8 +326,8 @@ impl Producer {
         }
     }
 
-    /// Asks for the lines behind what was published, to be written soon: but not the two at which the
-    /// consumer looks, nor those that it may not have taken yet.
+    /// Prefetches the lines behind the published records for writing, except the two that the consumer reads, and those
+    /// that it may not have taken yet.
     #[inline]
     fn own_ahead(&mut self) {
         let end = (self.tail + DISTANCE).min(self.limit);
@@ -334,7 +338,7 @@ impl Producer {
         }
     }
 
-    /// Looks how far the consumer has come, and whether records may reach to `end` now.
+    /// Reads the consumer's position; returns whether records may reach to `end` now.
     #[cold]
     fn has_room(&mut self, end: u64) -> Result<bool, BadRing> {
         let head = self.segment.head().load(Ordering::Acquire);
@@ -342,7 +346,7 @@ impl Producer {
         if behind > self.capacity || !head.is_multiple_of(LINE as u64) {
             return Err(BadRing);
         }
-        // It never goes back either.
+        // The consumer's position never decreases, either.
         let limit = head + self.capacity;
         self.limit = if limit < self.limit { return Err(BadRing) } else { limit };
         Ok(end <= self.limit)

@@ -1,20 +1,20 @@
-//! Messages of a shape that is common, without the zeros they have because of it.
+//! Squeezed messages: Calls of a common shape, without the zeros of that shape.
 
 use std::ops::{Range, RangeInclusive};
 
 use crate::sys::shared::{LINE_OCTETS, Line};
 
-/// Where the zeros are: the chunk lists of a version 2 Call without chunks,
+/// The first run of zeros: the chunk lists of a version 2 Call without chunks.
 const LISTS: Range<usize> = 16..32;
-/// and the AUTH_NONE credential and verifier of its RPC header.
+/// The second run of zeros: the AUTH_NONE credential and verifier of the RPC header.
 const NOBODY: Range<usize> = 56..72;
-/// Octets of a message that fits a line without them, and would not with them.
+/// Lengths of messages that fit a line without the zeros, and would not with them.
 pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
 pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
-/// Returns a message of that shape without its zeros, as the words of a line; behind it there is no meaning.
+/// Returns a message of this shape without its zeros, as the words of a line; words beyond the message are undefined.
 /// Inline, so that words are read one by one, as they were written: reading two at once would wait until both have
-/// reached the cache, and with them all that was written to rings before.
+/// reached the cache, and with them everything written to rings before.
 #[inline(always)]
 pub(super) fn squeeze(message: &[u8]) -> Option<[u64; LINE_OCTETS / 8]> {
     let (front, rest) = message.split_first_chunk::<{ NOBODY.end }>()?;
@@ -27,19 +27,19 @@ pub(super) fn squeeze(message: &[u8]) -> Option<[u64; LINE_OCTETS / 8]> {
     Some([a, b, c, d, e, f, g])
 }
 
-/// Returns at most sixteen octets as words, with zeros behind them.
+/// Returns at most sixteen octets as words, padded with zeros.
 fn two_words(octets: &[u8]) -> [u64; 2] {
     let mut words = [[0; 8]; 2];
     words.as_flattened_mut().iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
     words.map(u64::from_ne_bytes)
 }
 
-/// Where on its line each part of such a message is.
+/// Offsets on the line of the three parts of such a message.
 const FRONT: usize = 0;
 const MIDDLE: usize = LISTS.start;
 const REST: usize = MIDDLE + NOBODY.start - LISTS.end;
 
-/// Makes the message of a line whole again; it is as long as `message`, which is in [`SQUEEZED`].
+/// Restores the message of a line; its length is that of `message`, which is in [`SQUEEZED`].
 #[inline]
 pub(super) fn expand(line: Line<'_>, message: &mut [u8]) {
     let Some((front, rest)) = message.split_first_chunk_mut::<{ NOBODY.end }>() else { return };

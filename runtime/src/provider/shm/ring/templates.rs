@@ -1,4 +1,4 @@
-//! Templates as records: each is sent once, before the first series of messages with it.
+//! Template records: each template is sent once, before the first series of messages with it.
 //!
 //! ```text
 //!  63    56 55      48 47    40 39    32 31      11 10     3 2    0
@@ -6,25 +6,25 @@
 //! | number | XID      | XID    | credit | length   | ahead  | kind |  octets ...
 //! +--------+----------+--------+--------+----------+--------+------+
 //! ```
-//! The upper half of the header has the number of the template, and where in its octets the label belongs. The octets
-//! are copied before anything is made of them, and a number is given once.
+//! The upper half of the header holds the number of the template, and the offsets of the label in its octets. The
+//! octets are copied before they are decoded, and a number is given once.
 
 use haulage_proto::verbs::{Handle, HeaderTemplate, LabelOffsets, NamedTemplate, TemplateId};
 
-/// Templates that a producer has introduced, by their numbers. It takes memory once there is one.
+/// Templates that a producer has introduced, by their numbers. Memory is allocated with the first.
 #[derive(Debug, Default)]
 pub(super) struct Templates(Option<Box<Places>>);
 
 type Places = [Option<Box<HeaderTemplate>>; TemplateId::COUNT];
 
 impl Templates {
-    /// Makes one without any.
+    /// Makes an empty table.
     pub(super) const fn new() -> Self {
         Self(None)
     }
 
-    /// Takes in a template that a record says is this: `described` in its header, and with these octets. `None` if
-    /// there can be no such template, or there is one of its number.
+    /// Adds the template that a record introduces: `described` is its header's upper half. `None` if the template is
+    /// not valid, or its number is in use.
     pub(super) fn learn(&mut self, described: Handle, octets: &[u8]) -> Option<()> {
         let [number, first, second, credit] = described.0.to_be_bytes();
         let id = TemplateId::new(number)?;
@@ -35,7 +35,7 @@ impl Templates {
         Some(())
     }
 
-    /// Returns the template of a number.
+    /// Returns the template with a number.
     #[inline]
     pub(super) fn get(&self, id: TemplateId) -> Option<&HeaderTemplate> {
         self.0.as_ref()?.get(usize::from(id.number()))?.as_deref()
@@ -61,7 +61,7 @@ impl Introduced {
 
 const _: () = assert!(TemplateId::COUNT <= u16::BITS as usize);
 
-/// Describes a template, in the upper half of a header.
+/// Encodes a template's number and label offsets for the upper half of a header.
 pub(super) const fn describe(NamedTemplate { id, template }: NamedTemplate<'_>) -> Handle {
     let LabelOffsets { xid: [first, second], credit } = template.offsets();
     Handle(u32::from_be_bytes([id.number(), first, second, credit]))

@@ -28,7 +28,7 @@ fn buffer(length: usize) -> (Pool, PostedSink) {
     (pool, lease.into_sink())
 }
 
-/// Returns octets that tell which message they are of, and where.
+/// Returns octets that differ by message and by place.
 fn message(number: usize, length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((number * 31 + at * 7) % 251).unwrap()).collect()
 }
@@ -89,7 +89,7 @@ fn messages_of_every_length_pass_the_end_of_the_ring() {
 #[test]
 fn what_looks_like_a_header_in_old_octets_is_none() {
     let (mut producer, mut consumer) = pair(RING_BYTES);
-    // Octets of which every double word is a header: a Send of one octet.
+    // Every double word of these octets is a header: a Send of one octet.
     let trap: Vec<u8> = (1_u64 << LENGTH_AT | 1).to_ne_bytes().repeat(120);
     for _ in 0..50 {
         assert_eq!(producer.push(Kind::Send, Handle(0), &trap), Ok(true));
@@ -184,7 +184,7 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         consumer.pass();
         assert_eq!(consumer.head, offset as u64, "{name}");
     }
-    // An entry that is longer than any, or than the series.
+    // An entry that is longer than any can be, or longer than the series.
     for body in [24, 193, u64::from(u32::MAX)] {
         let (producer, mut consumer) = introduced(&SHAPE);
         consumer.head = 0;
@@ -245,7 +245,7 @@ fn a_consumer_that_lies_about_what_it_took_is_found_out() {
         }
         assert_eq!(producer.limit, u64::from(RING_BYTES), "{name} was believed");
     }
-    // One that takes back what it gave.
+    // A consumer that takes back its position.
     let (mut producer, mut consumer) = pair(RING_BYTES);
     for _ in 0..2 {
         while producer.push(Kind::Send, Handle(0), &[0; 1000]).unwrap() {}
@@ -306,7 +306,7 @@ fn two_threads_agree_on_every_octet() {
     });
 }
 
-/// What a template is made of.
+/// The contents of a template.
 struct Shape {
     octets: [u8; 44],
     offsets: LabelOffsets,
@@ -347,7 +347,7 @@ fn templates() -> [(TemplateId, HeaderTemplate); 3] {
     ]
 }
 
-/// Returns a message with a template.
+/// Returns a message made of a template, a label and a body.
 fn whole(template: &HeaderTemplate, label: Label, body: &[u8]) -> Vec<u8> {
     let mut whole = vec![0; template.len()];
     template.put(&mut whole, label).unwrap();
@@ -427,12 +427,12 @@ fn what_is_no_template_is_not_learned() {
         let octets = vec![1; length.max(8)];
         introduce(&mut producer, described, &octets[..length]);
         if length == 0 {
-            // Which an empty word looks like, but for what is described.
+            // This is an empty word, except for the upper half.
             producer.segment().memory().u64_at(RING).store(1 << 32, Ordering::Relaxed);
         }
         assert_eq!(consumer.learn_next(), Err(BadRing), "{name}");
         assert_eq!((consumer.head, consumer.template(ID)), (0, None), "{name}");
-        // It is not passed over as if there were nothing, or something else.
+        // The record is not passed over as if it were nothing, or something else.
         consumer.look_again();
         assert_eq!(consumer.look(&mut [0; 2000]), Look::Other, "{name}");
         assert_eq!(consumer.glance(), Look::Other, "{name}");
@@ -453,7 +453,7 @@ fn what_is_no_template_is_not_learned() {
     }
 }
 
-/// Looks at what is there as a run, and takes some of it. Returns what was taken, and whether all of it was.
+/// Looks at the next records as a run, and takes some of it. Returns the messages taken, and whether all were taken.
 fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
     let mut room = vec![0; 1 + usize::try_from(random.below(0..4096)).unwrap()];
     let (mut room, most) = (&mut room[..], usize::try_from(random.below(1..17)).unwrap());
@@ -522,7 +522,7 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
             0..=3 => {
                 let (id, template) = &templates[usize::try_from(random.below(0..60) / 25).unwrap()];
                 let like = NamedTemplate { id: *id, template };
-                // Nothing behind it, as often as not, or whatever fits.
+                // Half of the messages have no body; the others have any that fits.
                 let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - template.len() };
                 let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
                 let label = Label { xid, credit: 70 + u32::from(random.below(0..4) == 0) };
@@ -599,7 +599,7 @@ fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
             producer.push_like(like, Label { xid, credit: 70 }, &body).unwrap();
         }
         producer.publish();
-        // Of the templates, the second is introduced among what changes.
+        // Of the templates, the second is introduced among the changes.
         assert_eq!(consumer.learn_next(), Ok(true));
         let mut before = 0;
         for _ in 0..40 {
@@ -611,7 +611,7 @@ fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
                 _ => 7 | number << 22 | random.below(0..900) << 11,
             };
             let entry = random.below(0..220) << 32 | random.below(0..4);
-            // What is being read, most often.
+            // Most often the word that is being read.
             let (at, word) = match random.below(0..4) {
                 0 => (at, random.next()),
                 1 => (at, entry),

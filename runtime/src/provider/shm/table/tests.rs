@@ -9,7 +9,7 @@ use super::*;
 const ENTRIES: u32 = 4;
 const OFFSET: u64 = 0x7000;
 
-/// One end's books and segment, and the segment as the peer has it.
+/// One end's records and segment, and the segment as the peer has it mapped.
 struct Bed {
     registrations: Registrations,
     handles: Handles,
@@ -28,7 +28,7 @@ impl Bed {
         Self { registrations: Registrations::default(), handles, ours, theirs, pool }
     }
 
-    /// Registers 100 octets for writing, said to be 50 octets into the region.
+    /// Registers 100 octets for writing, which the table says are 50 octets into the region.
     fn expose(&mut self) -> (Exposed, Handle) {
         let handle = self.registrations.reserve(&mut self.handles, ENTRIES).unwrap();
         let (exposed, sink) = self.pool.lease(100).unwrap().expose_write(handle);
@@ -65,7 +65,7 @@ fn only_the_whole_handle_for_what_it_was_made_for_lets_in() {
     }
     let beyond = Grant::enter(&bed.theirs, ENTRIES as usize, handle, Access::RemoteWrite);
     assert_eq!(beyond.err(), Some(Fault::TaggedStag));
-    // Whoever was refused is not in, either.
+    // A peer that was refused is not copying, either.
     assert_eq!(bed.retire(handle), Retired::Now);
     assert_eq!(bed.enter(handle, Access::RemoteWrite).err(), Some(Fault::TaggedStag));
     assert_eq!(bed.retire(handle), Retired::Unknown);
@@ -98,7 +98,7 @@ fn a_table_that_lies_wraps_nowhere() {
     let grant = bed.enter(handle, Access::RemoteWrite).unwrap();
     let refused = grant.locate(&claim(handle, OFFSET + 1, 1), Access::RemoteWrite);
     assert_eq!(refused, Err(Fault::TaggedBounds));
-    // What is within its lies is held against what was mapped, by whoever asked.
+    // A range within a false table is checked against the mapped region by the caller.
     assert_eq!(grant.locate(&claim(handle, OFFSET, 1), Access::RemoteWrite), Ok(u64::MAX));
 }
 
@@ -112,9 +112,9 @@ fn a_registration_ends_when_nobody_copies_any_more() {
     assert_eq!(bed.retire(handle), Retired::NotYet);
     assert_eq!(bed.retire(handle), Retired::NotYet);
     assert_eq!(bed.registrations.retire_all(&bed.ours), (0, false));
-    // The view is still there, so the lease is not given back, whatever is claimed.
+    // The view still exists, so the lease is not given back, whatever is claimed.
     let exposed = crate::sys::complete::tests::fence_early(exposed, handle).unwrap_err();
-    // But nobody else gets in.
+    // But the peer cannot enter again.
     assert_eq!(
         Grant::enter(&bed.theirs, slot, handle, Access::RemoteWrite).err(),
         Some(Fault::TaggedStag)
@@ -133,7 +133,7 @@ fn slots_are_limited_and_come_back() {
     let again = bed.registrations.reserve(&mut bed.handles, ENTRIES).unwrap();
     assert_ne!(again, kept[1].1);
     assert_eq!(bed.handles.slot(again), bed.handles.slot(kept[1].1));
-    // Registering is for what was reserved, once.
+    // A handle can be exposed only if it is reserved, and once.
     let (_other, sink) = bed.pool.lease(8).unwrap().expose_write(kept[0].1);
     let (slot, memory) = (bed.handles.slot(kept[0].1), Exposure::RemoteWrite(sink));
     let extent = Extent { base: 0, start: 0, length: 8 };
@@ -144,7 +144,7 @@ fn slots_are_limited_and_come_back() {
     }
 }
 
-/// Half the rounds a copy, half an invalidation, at the same time: never both succeed.
+/// A copy and an invalidation race in every round: the invalidation never succeeds during the copy.
 #[test]
 fn a_copy_and_an_invalidation_never_overlap() {
     let layout = Layout::new(4096, 1).unwrap();

@@ -20,12 +20,12 @@ fn an_invalidation_waits_for_a_peer_that_copies() {
     let retired = active.post(Operation::LocalInv { handle: segment.handle });
     let (sent, _source) = active.send(b"behind it", None);
     active.nothing_happens();
-    // The key is gone meanwhile: nobody else gets in.
+    // The key is cleared meanwhile: the peer cannot enter again.
     let slot = active.nic.nic.handles.slot(segment.handle);
     let theirs = passive.connection().consumer.as_ref().unwrap().segment();
     let entry = theirs.entry(slot).unwrap();
     assert_eq!(theirs.memory().u64_at(entry).load(Ordering::SeqCst), 0);
-    // What ends the connection does not end the copy.
+    // The end of the connection does not end the copy.
     drop(passive);
     active.until(&Seen::Disconnected(DisconnectReason::Lost));
     active.until(&Seen::Completion(retired, Opcode::LocalInv, Status::Flushed));
@@ -127,7 +127,7 @@ fn as_a_peer() {
     let grant = Grant::enter(theirs, slot, handle, Access::RemoteWrite).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "{COPYING}").and_then(|()| out.flush()).unwrap();
-    // Until it is killed, or whoever would do that is gone.
+    // Wait to be killed, or for the end of the process that would do that.
     let _ = std::io::stdin().read(&mut [0]);
     drop(grant);
 }

@@ -7,7 +7,7 @@ use crate::provider::Run;
 use crate::sys::shared::Shared;
 use crate::sys::shared::rogue::{huge_page, punch, unsealed};
 
-/// A node with a connection to an honest peer, which must live on, and one to a rogue.
+/// A node with a connection to an honest peer, which must survive, and one to a rogue.
 struct Victim {
     node: Node,
     honest: Node,
@@ -22,7 +22,7 @@ impl Victim {
         Self::passed(region.as_ref())
     }
 
-    /// The rogue passes memory of so many octets as its region, if any.
+    /// Makes the bed; the rogue passes `region`, a descriptor and its length in octets, if any.
     fn passed(region: Option<&(OwnedFd, u64)>) -> Self {
         let (honest, mut node) = pair();
         let honest_qp = node.qp();
@@ -30,7 +30,7 @@ impl Victim {
         Self { node, honest, honest_qp, rogue }
     }
 
-    /// The rogue must have lost its connection for `fault`, and nobody else anything.
+    /// Checks that the rogue has lost its connection for `fault`, and that no other connection suffers.
     fn ends_for(mut self, fault: Fault) {
         self.node.until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(fault.rule())));
         self.node.until(&Seen::Quiesced);
@@ -41,7 +41,7 @@ impl Victim {
     fn others_live_on(mut self) {
         assert!(!self.rogue.stream.discard(), "the socket was closed");
         self.node.qp = Some(self.honest_qp);
-        // The first Receive may be one that the rogue did not get.
+        // The first Receive may be one that the rogue did not use.
         self.node.receive(8);
         self.honest.send(b"message", None);
         self.node.heard();
@@ -59,7 +59,7 @@ fn what_is_no_record_ends_that_connection_alone() {
     }
 }
 
-/// Describes a template in the upper half of a header: its number, where its XID is, and its credit word.
+/// Describes a template in the upper half of a header: its number, the offsets of its XID, and that of its credit word.
 fn described(number: u8, [first, second]: [u8; 2], credit: u8) -> Handle {
     Handle(u32::from_be_bytes([number, first, second, credit]))
 }
@@ -112,7 +112,7 @@ fn a_template_too_many_or_twice_ends_that_connection_alone() {
                 let described = described(number, [0, 20], 8);
                 victim.rogue.push(Kind::Template, described, &[number; 44]);
             }
-            // They are no messages: no Receive is used for one, and the connection goes on.
+            // Template records are no messages: they use no Receive, and the connection stays open.
             victim.node.receive(64);
             victim.node.nothing_happens();
             victim.rogue.push(Kind::Send, Handle(0), b"a message");
@@ -136,7 +136,7 @@ fn a_series_of_a_template_that_nobody_introduced_ends_that_connection_alone() {
             victim.node.receive(64);
             victim.rogue.push(Kind::Template, described(0, [0, 20], 8), &[7; 44]);
             victim.node.nothing_happens();
-            // An entry without anything behind it, a line behind that.
+            // An entry without a body, one line behind the header.
             let memory = victim.rogue.producer.segment().memory();
             memory.u64_at(RING + 64 + 8).store(7, Ordering::SeqCst);
             memory.u64_at(RING + 64).store(number << 22 | 8 << 11 | 7, Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn an_index_that_cannot_be_ends_that_connection_alone() {
     for head in [1, 1 << 20, u64::MAX - 63, 1 << 63] {
         let mut victim = Victim::new(None);
         victim.rogue.theirs.head().store(head, Ordering::Relaxed);
-        // The index is looked at when the ring is full.
+        // The index is read when the ring is full.
         let mut posted = Vec::new();
         while !victim.node.seen.iter().any(|seen| matches!(seen, Seen::Disconnected(_))) {
             let (kept, source) = victim.node.source(&[1; 4000]);
@@ -181,7 +181,7 @@ fn a_message_without_end_stops_at_the_end_of_its_receive() {
     victim
         .node
         .until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(Fault::MessageTooLong.rule())));
-    // The Receive is there for others, as if nothing had been.
+    // The Receive is there for others, as if nothing had happened.
     assert_eq!(victim.node.nic.nic.receives.len(), 1);
     victim.node.qp = Some(victim.honest_qp);
     victim.honest.send(b"next", None);
@@ -213,7 +213,7 @@ fn a_handle_of_nobody_or_somebody_else_retires_nothing() {
         victim.node.until(&Seen::Disconnected(DisconnectReason::PeerMisbehaved(
             Fault::CannotInvalidate.rule(),
         )));
-        // It still works for whom it was made.
+        // The handle still works for its own connection.
         let (wrote, _source) = victim.honest.write(b"by the honest..!", segment);
         victim.honest.succeeded(wrote, Opcode::Write);
         victim.node.qp = Some(victim.honest_qp);
@@ -227,7 +227,7 @@ fn a_handle_of_nobody_or_somebody_else_retires_nothing() {
 
 #[test]
 fn a_table_that_names_memory_that_is_not_there_is_not_believed() {
-    // What the rogue says of a registration: where it starts and how long it is, in 4096 octets.
+    // The rogue's claims of where a registration starts and how long it is, in 4096 octets.
     let lies = [(4096, 1), (4000, 200), (u64::MAX, 8), (1 << 40, 1 << 40), (0, u64::MAX)];
     for region in [None, Some(4096)] {
         for (start, length) in lies {
@@ -267,7 +267,7 @@ fn open_region(rogue: &Rogue, access: u64, length: u64) -> Claim {
 #[test]
 fn a_region_whose_pages_are_taken_away_ends_that_connection_alone() {
     let mut victim = Victim::new(Some(4096));
-    // One that no peer could pass: it can be truncated, which has the effect of a hole without a page.
+    // The file can be truncated, as no peer's region can, which has the effect of a hole without a page.
     let file = unsealed(4096);
     let region = Shared::open_unsealed(file.as_fd(), 4096).unwrap();
     let region = victim.node.nic.nic.regions.hold(region, 0);
@@ -290,12 +290,12 @@ fn a_core_whose_memory_lost_pages_polls_before_it_sleeps() {
     let mut victim = Victim::new(None);
     let node = &mut victim.node;
     (0..A_WHILE).for_each(|_| node.poll());
-    // As if a page was missing after the last poll looked.
+    // Pretend that a page was lost after the last poll looked.
     node.nic.faults_seen = node.nic.faults_seen.wrapping_sub(1);
     let looked = node.nic.counters().syscalls;
     node.nic.sleep(Some(Duration::ZERO));
     assert_eq!(node.nic.counters().syscalls, looked, "it listened to the sockets");
-    // A page that is missing when the rings are looked at for the last time.
+    // A page that is missing when the rings are read for the last time.
     let length = layout().length();
     let file = unsealed(length);
     let lost = Shared::open_unsealed(file.as_fd(), length).unwrap();
@@ -309,7 +309,7 @@ fn a_core_whose_memory_lost_pages_polls_before_it_sleeps() {
     assert_eq!(node.nic.looked, at, "it slept");
 }
 
-/// Runs where the machine has huge pages.
+/// Runs only where the machine has huge pages.
 #[test]
 fn holes_in_huge_pages_end_that_connection_alone() {
     let Ok(memfd) = huge_page() else {
@@ -330,7 +330,7 @@ fn holes_in_huge_pages_end_that_connection_alone() {
         if victim.node.seen.contains(&lost) {
             break;
         }
-        // The page goes, and somebody takes all there are: again, if another test had one to give.
+        // The page goes, and other files take all free ones: again, if another test freed one.
         punch(&region.0).unwrap();
         taken.extend(std::iter::from_fn(|| huge_page().ok()));
     }
@@ -393,7 +393,7 @@ fn what_was_sent_before_the_end_arrives_before_it() {
         victim.rogue.push(Kind::Send, Handle(0), b"last words");
     }
     victim.rogue.stream.shutdown();
-    // Nobody can take them yet, so it is not over.
+    // No Receive is posted yet, so the connection is not over.
     victim.node.nothing_happens();
     let received: Vec<_> = (0..3).map(|_| victim.node.receive(64)).collect();
     for (id, _) in &received {
@@ -403,7 +403,7 @@ fn what_was_sent_before_the_end_arrives_before_it() {
     victim.others_live_on();
 }
 
-/// A ring has an empty word behind the last record; the one of this peer has records all around.
+/// A ring has an empty word behind the last record; the ring of this peer has records all around.
 #[test]
 fn a_ring_without_end_is_gone_through_once_after_its_peer_left() {
     let mut victim = Victim::new(None);
@@ -430,7 +430,7 @@ fn a_ring_without_end_is_gone_through_once_after_its_peer_left() {
     victim.others_live_on();
 }
 
-/// Whatever is in the memory a peer shares, at whatever time it changes.
+/// The contents of a peer's memory, and the times at which it changes, are arbitrary.
 #[test]
 fn random_words_everywhere_hurt_nobody_else() {
     use crate::provider::sim::Rng;
@@ -457,7 +457,7 @@ fn random_words_everywhere_hurt_nobody_else() {
                 1 => (super::super::segment::RING as u64 / 8) + rng.next() % 64,
                 _ => places - 1 - rng.next() % 128,
             };
-            // Or one that introduces a template, or is of a series that has one.
+            // Or a word that introduces a template, or begins a series that has one.
             let value = match word & 6 {
                 0 | 4 => header,
                 2 if word & 1 == 0 => (word >> 40 & 3) << 56 | 0x0014_0800 << 32 | 44 << 11,
@@ -466,7 +466,7 @@ fn random_words_everywhere_hurt_nobody_else() {
             };
             memory.u64_at(usize::try_from(at).unwrap() * 8).store(value, Ordering::SeqCst);
             if word & 12 == 0 {
-                // Or of the RNIC's, where the peer may write.
+                // Or a word of the RNIC's segment, where the peer may write.
                 rogue.theirs.head().store(rng.next() % 5 * 64, Ordering::SeqCst);
                 rogue.theirs.waits().store(1, Ordering::SeqCst);
             }
@@ -483,7 +483,7 @@ fn random_words_everywhere_hurt_nobody_else() {
             node.poll();
         }
         rogue.stream.shutdown();
-        // Receives it left are for others; a message that waits for one may end nothing before.
+        // Receives that the rogue left are for others; a message that waits for one may end nothing before.
         for _ in 0..POLLS_MAX {
             if node.connection_of(rogue_qp).is_none() {
                 break;

@@ -45,7 +45,7 @@ fn a_long_transfer_gives_others_their_turn() {
     let done = passive.succeeded(read, Opcode::Read);
     assert!(complete::sink(posted, &done).unwrap().bytes() == bytes);
     drop(exposed);
-    // A Write begins as it is posted, and goes on by itself.
+    // A Write begins as it is posted, and continues in later polls.
     let (target, segment) = active.expose(&vec![0; bytes.len()], Access::RemoteWrite);
     let (wrote, written) = passive.write(&bytes, segment);
     let done = passive.succeeded(wrote, Opcode::Write);
@@ -56,13 +56,13 @@ fn a_long_transfer_gives_others_their_turn() {
     assert!(target.fence(proof).unwrap().bytes() == bytes);
 }
 
-/// Reads what the peer opened, for each of its messages, and writes it back if there is time.
+/// Reads the memory that the peer opened, for each of its messages, and writes it back if there is time.
 struct Copier {
     source: ClaimedSegment,
     target: ClaimedSegment,
     octets: Vec<u8>,
     written: usize,
-    /// What is there.
+    /// The expected contents.
     bytes: Vec<u8>,
 }
 
@@ -108,7 +108,7 @@ fn what_is_copied_as_messages_are_taken_gives_others_their_turn() {
         let done = active.succeeded(retired, Opcode::LocalInv);
         let target = target.fence(complete::invalidated(&done).unwrap()).unwrap();
         assert_eq!(target.bytes() == copier.bytes, written > 0);
-        // The Receive is for the next one that comes.
+        // The Receive is for the next message.
         let _last = active.send(b"last", None);
         passive.succeeded(received.0, Opcode::Receive);
     }
@@ -196,7 +196,7 @@ fn a_peer_that_sleeps_is_rung_for_once() {
     }
     assert_eq!(active.nic.link_counters().doorbells, 1);
     assert_eq!(active.nic.counters().syscalls, before + 1);
-    // Whoever slept is woken by it, and looks.
+    // The peer's doorbell wakes it, and it reads the ring.
     passive.nic.sleep(None);
     for (id, _sink) in received {
         passive.succeeded(id, Opcode::Receive);
@@ -237,7 +237,7 @@ fn among_many_the_silent_are_rung_for() {
     assert!(active.nic.link_counters().doorbells >= silent as u64);
 }
 
-/// Answers, or starts with, messages until there were so many, asleep whenever there is none.
+/// Answers messages, and sends the first if `starts`, until there were `rounds`; sleeps whenever there is none.
 fn play(node: &mut Node, starts: bool, rounds: u32) {
     let mut events = Vec::new();
     if starts {

@@ -1,4 +1,4 @@
-//! Peers that make no progress, and those that make little.
+//! Peers that make no progress, and peers that make little.
 
 use super::super::ring::Kind;
 use super::endings::in_use;
@@ -58,7 +58,7 @@ fn a_ring_that_is_never_emptied_ends_its_connection_and_the_memory_is_home() {
         complete::source(source, &node.done.remove(at)).unwrap();
     }
     let told = DisconnectReason::NoProgress(Stall::Output, LIMIT).to_string();
-    assert_eq!(told, "no progress for 10 s: the peer does not take what it is sent");
+    assert_eq!(told, "no progress for 10 s: the peer does not take our output");
     drop(rogue);
 }
 
@@ -69,7 +69,7 @@ fn a_ring_that_is_emptied_slowly_lives() {
     for _ in 0..2 * sent.len().min(20) {
         active.pass(LIMIT - Duration::from_secs(1));
         assert_eq!(active.stalled(), None);
-        // One message makes room now and then.
+        // A message that is taken makes room now and then.
         let (received, sink) = passive.receive(1000);
         let done = passive.succeeded(received, Opcode::Receive);
         complete::sink(sink, &done).unwrap();
@@ -108,7 +108,7 @@ fn a_message_in_parts_has_one_deadline() {
     }
     node.pass(Duration::from_secs(2));
     assert_eq!(node.stalled(), Some(Stall::Message));
-    // Whoever comes next has the Receive.
+    // The next message gets the Receive.
     assert_eq!(node.nic.nic.receives.len(), 1);
     drop(sink);
 }

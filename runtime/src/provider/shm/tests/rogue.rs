@@ -1,4 +1,4 @@
-//! A peer made of the provider's own pieces, that can do what an RNIC would not.
+//! A peer made of the provider's own parts, which can do things that an RNIC would not.
 
 use super::super::hello::{Hello, Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::super::ring::{Kind, Producer};
@@ -19,7 +19,7 @@ pub(super) fn layout() -> Layout {
     Layout::new(4096, 8).unwrap()
 }
 
-/// What a peer says that is as it should be.
+/// Returns a valid request.
 pub(super) fn hello(region: Option<u64>) -> Hello {
     let private_data = Box::default();
     let kind = HelloKind::Ask;
@@ -36,14 +36,14 @@ pub(super) fn hello(region: Option<u64>) -> Hello {
 }
 
 impl Rogue {
-    /// Connects to a new listener of `node`, which accepts; passes a region of so many octets, if any.
+    /// Connects to a new listener of `node`, which accepts; passes a region of `region` octets, if any.
     pub(super) fn new(node: &mut Node, region: Option<usize>) -> Self {
         let region =
             region.map(|length| (Shared::create(c"rogue", length).unwrap().1, length as u64));
         Self::passing(node, region.as_ref())
     }
 
-    /// Connects, and passes memory of so many octets as its region, if any.
+    /// Connects, and passes `region`, a descriptor and its length in octets, if any.
     pub(super) fn passing(node: &mut Node, region: Option<&(OwnedFd, u64)>) -> Self {
         let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
         let (segment, segment_fd) = Segment::create(layout()).unwrap();
@@ -72,7 +72,7 @@ impl Rogue {
         self.producer.segment().memory().u64_at(RING).store(header, Ordering::Release);
     }
 
-    /// Returns how the RNIC says the connection ended.
+    /// Returns the reason that the RNIC gives for the end of the connection.
     pub(super) fn told(&self) -> ended::Ended {
         ended::Ended::decode(self.theirs.ended().load(Ordering::SeqCst))
     }

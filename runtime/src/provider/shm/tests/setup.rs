@@ -8,8 +8,8 @@ use super::*;
 use crate::sys::shared::Shared;
 use crate::sys::unix::Listener;
 
-/// Lets somebody say `bytes` with `fds` to a listener, and checks that nobody is told, that it loses its
-/// socket, and that the listener serves the next.
+/// Sends `bytes` with `fds` to a listener, and checks that nothing is reported, that the socket is closed, and that the
+/// listener serves the next peer.
 fn refused(node: &mut Node, what: &str, bytes: &[u8], fds: &[OwnedFd]) {
     let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
     let failed = node.nic.link_counters().setups_failed;
@@ -66,7 +66,7 @@ fn nothing_a_stranger_says_harms_the_listener() {
     refused(&mut node, "a region of no possible length", &huge, &[sealed(length), sealed(4096)]);
     let many: Vec<_> = (0..4).map(|_| sealed(4096)).collect();
     refused(&mut node, "too many descriptors", &good, &many);
-    Rogue::new(&mut node, None); // says what it should
+    Rogue::new(&mut node, None); // a valid request
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
         node.poll();
     }
     assert_eq!((node.nic.link_counters().setups_failed, node.seen.len()), (failed + 1, 0));
-    // A child of another test may hold a copy of the socket for as long as it takes to start.
+    // A child of another test may hold a copy of the socket while it starts.
     while silent.discard() {
         std::thread::yield_now();
     }
@@ -112,9 +112,9 @@ fn an_answer_that_is_none_fails_the_connection() {
     let said = [
         (
             hello(None).encode(),
-            ConnectError::BadHandshake("a question for an answer, or the reverse"),
+            ConnectError::BadHandshake("a request instead of an answer, or the reverse"),
         ),
-        (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("it is not a greeting")),
+        (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("not a setup message")),
         (Vec::new(), ConnectError::System(io::ErrorKind::ConnectionReset)),
     ];
     for (bytes, reason) in said {
@@ -253,16 +253,16 @@ fn regions_have_a_limit_each_and_together() {
         assert_eq!((node.seen.as_slice(), passive.seen.as_slice()), (&[failed][..], &[][..]));
         node.seen.clear();
     };
-    // One that passes more than this end maps.
+    // A peer that passes more than this end maps.
     let mut large = Node::with(&config(), 10 << 20);
     refused(&mut large, &mut passive, "the memory to be shared is longer than the peer maps");
-    // Two that pass less, but together more than one process may.
+    // Two peers that pass less, but together more than one process may.
     let (mut first, mut second) = (Node::with(&config(), 8 << 20), Node::with(&config(), 6 << 20));
     connect(&mut first, &mut passive);
     let first_qp = passive.qp();
     refused(&mut second, &mut passive, "the peer maps no more memory of others now");
     assert_eq!(passive.nic.link_counters().setups_failed, 2);
-    // The one that was admitted is served, and makes room as it goes.
+    // The peer that was admitted is served, and makes room as it goes.
     passive.qp = Some(first_qp);
     carry(&mut first, &mut passive);
     first.nic.disconnect(first.now, first.qp());
@@ -363,14 +363,14 @@ fn whoever_finds_no_room_waits_for_it() {
         stream.send(&hello(None).encode(), &[sealed(layout().length()).as_fd()]).unwrap();
         stream
     };
-    // Two who never say a word, and one who does: the one who was silent longest makes room.
+    // Two peers never send a request, and a third does: the one that was silent longest makes room.
     let silent = [0, 1].map(|_| Stream::connect(&name(port)).unwrap().expect("room"));
     (0..A_WHILE).for_each(|_| node.poll());
     assert_eq!((node.nic.connections(), node.seen.len()), (2, 0));
     let asking = ask();
     node.until(&Seen::Request(Vec::new()));
     assert!(!silent[0].discard() && silent[1].discard(), "the first one was");
-    // Another one has to wait until somebody goes.
+    // Another peer has to wait until one goes.
     drop(silent);
     let second = ask();
     node.until(&Seen::Request(Vec::new()));

@@ -1,4 +1,4 @@
-//! How connections come to be and end.
+//! How connections of a fabric are set up and end.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use super::World;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 
 impl World {
-    // What the consumer asks for.
+    // Requests of the consumer.
 
     pub(in super::super) fn connect(
         &mut self,
@@ -35,7 +35,7 @@ impl World {
         let Some(qp) = self.qp(at) else { return };
         match qp.state {
             State::Requested => {
-                // What we may have outstanding is what the peer serves, and the other way round.
+                // The Reads we may have outstanding are those that the peer serves, and the reverse.
                 qp.ord = qp.ord.min(answer.ord);
                 qp.ird = qp.ird.min(answer.ird);
                 (answer.ord, answer.ird) = (qp.ord, qp.ird);
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    // What arrives.
+    // Arrivals.
 
     pub(super) fn on_connect(
         &mut self,
@@ -142,7 +142,7 @@ impl World {
         self.pump(at);
     }
 
-    /// The peer has sent all it will. Whatever we still had to send is flushed.
+    /// The peer has closed. Anything we still had to send is flushed.
     pub(super) fn on_close(&mut self, at: End) {
         self.tell_peer(at, Gone::Closed);
         self.leave(at, DisconnectReason::Peer);
@@ -179,7 +179,7 @@ impl World {
         }
     }
 
-    /// Reports that a connection we asked for will not be.
+    /// Reports that the setup of a connection failed.
     pub(super) fn fail(&mut self, at: End, reason: ConnectError) {
         let clock = self.clock;
         if self.qp(at).is_some_and(|qp| qp.state == State::Connecting) {
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Ends a connection; if we were closing it, the reason is that we asked for it.
+    /// Ends a connection; if we were closing it, the reason is `Local`.
     fn leave(&mut self, at: End, reason: DisconnectReason) {
         let closing = |qp: &mut QueuePair| matches!(qp.state, State::Closing | State::Closed);
         let asked = self.qp(at).is_some_and(closing);

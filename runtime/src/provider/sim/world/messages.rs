@@ -1,4 +1,4 @@
-//! What a message does when it arrives.
+//! The arrival of messages.
 
 use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
@@ -21,7 +21,7 @@ impl World {
         }
     }
 
-    /// Lets the queue pairs that wait for a Receive have those there are, longest waiting first.
+    /// Gives the Receives there are to the queue pairs that wait for one, longest waiting first.
     pub(super) fn feed_starved(&mut self, node: usize) {
         while let Some(qp) = self.nodes[node].next_starved() {
             self.drain_inbound(End { node, qp });
@@ -113,7 +113,7 @@ impl World {
         self.complete(to, seq, Status::Success);
     }
 
-    /// Tells the sender what became of its request.
+    /// Reports the outcome of a request to its sender.
     fn answer(&mut self, at: End, seq: u64, arrival: Option<Arrival>, fault: Fault) {
         match arrival {
             Some(Arrival::Refused(refusal)) => self.refuse(at, seq, refusal, fault),
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    /// Ends a connection over what the peer's request `seq` asked for.
+    /// Ends a connection because of the peer's request `seq`.
     fn refuse(&mut self, at: End, seq: u64, refusal: Refusal, fault: Fault) {
         let Refusal { rule, layer, etype, code } = refusal;
         self.tell_peer(at, Gone::Refused { seq, fault, layer, etype, code });

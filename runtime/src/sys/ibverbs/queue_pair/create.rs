@@ -1,4 +1,4 @@
-//! Making queue pairs, for either way of posting to them.
+//! Making queue pairs, for either way of posting.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rdma_sys::{
 use super::extended::Extended;
 use crate::sys::ibverbs::{CmId, CompletionQueue, Device, Domain, WindowUse};
 
-/// How work requests are handed to a device.
+/// The way work requests are handed to a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Posting {
     /// By `ibv_post_send`, which takes a list of them, on every device.
@@ -23,7 +23,7 @@ pub(crate) enum Posting {
     },
 }
 
-/// How work requests are handed to the device of one queue pair.
+/// The way work requests are handed to the device of one queue pair.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way {
     List,
@@ -31,7 +31,7 @@ pub(super) enum Way {
 }
 
 impl Posting {
-    /// Finds the better way that the library of `device` has, by having it make a queue pair.
+    /// Finds the better way that the library of `device` supports, by having it make a queue pair.
     pub(crate) fn probe(device: &Device, domain: &Arc<Domain>, windows: WindowUse) -> Self {
         let Ok(queue) = CompletionQueue::new(device, 1) else { return Self::List };
         let mut attr = blank();
@@ -54,7 +54,7 @@ impl Posting {
         found.map_or(Self::List, |_| Self::Extended { windows })
     }
 
-    /// Returns the name of what it calls.
+    /// Returns the name of the functions it calls.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::List => "ibv_post_send",
@@ -63,8 +63,8 @@ impl Posting {
     }
 }
 
-/// Makes a queue pair for the connection of `id`, whose device is known, and writes down in `attr` what
-/// it came to hold. `None` if the library refuses.
+/// Makes a queue pair for the connection of `id`, whose device is known, and updates `attr` with the limits it got.
+/// `None` if the library refuses.
 pub(super) fn make(
     id: &CmId,
     domain: &Arc<Domain>,
@@ -92,16 +92,16 @@ pub(super) fn make(
     found.map(Way::Extended)
 }
 
-/// Returns what is asked of a reliable connection, without anything in it.
+/// Returns the attributes of a reliable connection, without queues.
 pub(super) fn blank() -> ibv_qp_init_attr {
     // SAFETY: it is integers and pointers that may be null.
     let mut attr: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
-    // [V2-4.2-1] the only kind there is.
+    // [V2-4.2-1] reliable connections are the only kind used.
     attr.qp_type = ibv_qp_type::IBV_QPT_RC;
     attr
 }
 
-/// Asks for the same in `domain`, with calls to post by.
+/// Returns the same attributes for a queue pair in `domain` with calls to post by.
 fn extended(
     attr: &ibv_qp_init_attr,
     domain: &Arc<Domain>,

@@ -5,10 +5,10 @@
 //! Nothing reaches the device before `ibv_wr_complete`, and nothing at all if that reports an error or
 //! `ibv_wr_abort` is called instead.
 //!
-//! What devices' libraries (rdma-core 44 to 63) add to the manual page `ibv_wr_post(3)`: a work request
-//! that moves octets is finished by the call that names them, so that is made for no octets, too (mlx5,
-//! bnxt); and octets that are copied are looked for in the queue only if the work request has
-//! `IBV_SEND_INLINE`, which the manual does not ask for (rxe, bnxt).
+//! The libraries of devices (rdma-core 44 to 63) require more than the manual page `ibv_wr_post(3)`: the call that
+//! names the octets of a work request finishes it, so that call is made for no octets, too (mlx5, bnxt); and copied
+//! octets are looked for in the queue only if the work request has `IBV_SEND_INLINE`, which the manual does not require
+//! (rxe, bnxt).
 
 use std::io::ErrorKind;
 use std::ptr::{self, NonNull};
@@ -23,15 +23,15 @@ use rdma_sys::{
 use super::part::{POSTING, Part, Place, Work};
 use crate::sys::ibverbs::{Refused, WindowUse};
 
-/// A queue pair that has calls to post with, all that its work requests take.
+/// A queue pair that has all calls needed to post.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extended {
     qp: NonNull<ibv_qp_ex>,
-    /// Whether it has those for memory windows.
+    /// Whether it has the calls for memory windows.
     windows: WindowUse,
 }
 
-/// Tells whether a queue pair has each of these calls.
+/// Checks whether a queue pair has each of these calls.
 macro_rules! has {
     ($qp:expr, $($call:ident)*) => {
         // SAFETY: the queue pair is live, and its calls were filled in when it was made.
@@ -57,7 +57,7 @@ impl Extended {
     ///
     /// # Safety
     ///
-    /// It is live now, and whenever what is returned is used.
+    /// The queue pair is live now, and whenever the returned value is used.
     pub(super) unsafe fn of(qp: *mut ibv_qp, windows: WindowUse) -> Option<Self> {
         // SAFETY: as the caller promises.
         let qp = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp) })?;
@@ -94,11 +94,11 @@ impl Extended {
         Refused::check(POSTING, result)
     }
 
-    /// Adds one; fails on what the queue pair was not made for.
+    /// Adds one part; fails if the queue pair was not made for its operation.
     ///
     /// # Safety
     ///
-    /// As for `post`, between its two ends.
+    /// Those of `post` hold, and posting has begun and not ended.
     unsafe fn add(&self, part: &Part) -> Result<(), ()> {
         let qp = self.qp.as_ptr();
         // SAFETY: the queue pair is live, and the field is the caller's to write.

@@ -16,12 +16,12 @@ use crate::sys::ibverbs::Refused;
 /// Storage of the work requests of a list.
 pub(super) struct List {
     requests: Vec<ibv_send_wr>,
-    /// What each of them gathers or scatters, if anything, by the same index.
+    /// The octets that each request gathers or scatters, if any, by the same index.
     pieces: Vec<ibv_sge>,
 }
 
 impl List {
-    /// Makes storage for `count`.
+    /// Makes storage for `count` requests.
     pub(super) fn new(count: usize) -> Self {
         Self { requests: Vec::with_capacity(count), pieces: Vec::with_capacity(count) }
     }
@@ -68,7 +68,7 @@ fn request(part: &Part) -> ibv_send_wr {
         Work::Send => ibv_wr_opcode::IBV_WR_SEND,
         Work::SendWithInv(handle) => {
             request.imm_data_invalidated_rkey_union = key(handle);
-            // Where soft-iWARP's library looks for it.
+            // The place where soft-iWARP's library looks for it.
             request.wr.rdma = rdma_t { remote_addr: 0, rkey: handle.0 };
             ibv_wr_opcode::IBV_WR_SEND_WITH_INV
         }

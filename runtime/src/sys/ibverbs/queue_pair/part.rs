@@ -1,20 +1,20 @@
-//! What is handed to a device: entries of a send queue, before either way of posting has a form for them.
+//! Entries of a send queue, before either way of posting encodes them.
 
 use haulage_proto::verbs::Handle;
 use rdma_sys::{ibv_mw, ibv_mw_bind_info, ibv_send_flags, ibv_sge};
 
-/// One entry of a send queue: a work request, or one of the parts it takes.
+/// One entry of a send queue: a work request, or one of the parts it is split into.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     pub(super) work: Work,
-    /// What it gathers or scatters, if anything.
+    /// The octets that it gathers or scatters, if any.
     pub(super) piece: Option<ibv_sge>,
     pub(super) flags: ibv_send_flags,
-    /// What its completion is named.
+    /// The name that its completion carries.
     pub(super) name: u64,
 }
 
-/// What an entry has the device do.
+/// The operation of an entry.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
     Send,
@@ -26,7 +26,7 @@ pub(super) enum Work {
     LocalInv(Handle),
 }
 
-/// Where a peer's memory begins.
+/// The address of a peer's memory.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) handle: Handle,
@@ -34,12 +34,12 @@ pub(super) struct Place {
 }
 
 impl Part {
-    /// Makes one that neither asks for a completion nor has a name yet.
+    /// Makes an entry that asks for no completion and has no name yet.
     pub(super) const fn new(work: Work, piece: Option<ibv_sge>) -> Self {
         Self { work, piece, flags: ibv_send_flags(0), name: 0 }
     }
 
-    /// Tells whether its octets leave from within the queue.
+    /// Returns whether its octets are sent from within the queue.
     pub(super) const fn is_inline(&self) -> bool {
         self.flags.0 & ibv_send_flags::IBV_SEND_INLINE.0 != 0
     }
@@ -50,5 +50,5 @@ impl Work {
     pub(super) const NOTHING: Self = Self::Write(Place { handle: Handle(0), offset: 0 });
 }
 
-/// What handing entries to a device is called where one is refused.
+/// The operation that an error of posting names.
 pub(super) const POSTING: &str = "posting to a send queue";

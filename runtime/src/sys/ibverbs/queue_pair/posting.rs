@@ -1,4 +1,4 @@
-//! Posting to a send queue: requests are chained, and handed over with one doorbell, either way.
+//! Posting to a send queue: requests are chained, and handed over with one doorbell.
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Exposure, Flags, Handle, Opcode, QpNum, WrId};
@@ -31,15 +31,14 @@ impl std::fmt::Debug for Chain {
     }
 }
 
-/// Requests that are on their way into a send queue. Nothing of them happens before
-/// [`ring`](Self::ring).
+/// Requests on their way into a send queue. The device gets none of them before [`ring`](Self::ring).
 #[derive(Debug)]
 pub(crate) struct Doorbell<'w> {
     queue_pair: &'w mut QueuePair,
     chain: &'w mut Chain,
     regions: &'w [Region],
     name: u64,
-    /// Windows to be bound, and by which keys.
+    /// The windows to be bound, each with its key.
     bound: [Option<(&'w Window, u32)>; CHAIN_MAX],
 }
 
@@ -50,17 +49,17 @@ pub(crate) struct Binding {
     pub(crate) memory: Exposure<Source, Sink>,
 }
 
-/// Who carries out a request.
+/// Whether the device carries out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CarriedOut {
-    /// The device does.
+    /// The device carries it out.
     ByDevice,
-    /// It is done already, or is not the device's, and has only to complete.
+    /// It has been carried out, or is not for the device, and has only to complete.
     Already,
 }
 
 impl QueuePair {
-    /// Begins to post. What is posted is named by `name`, and lies in `regions`.
+    /// Begins to post. `name` is the queue pair's number, and `regions` hold the memory of the requests.
     pub(crate) fn doorbell<'w>(
         &'w mut self,
         chain: &'w mut Chain,
@@ -74,28 +73,27 @@ impl QueuePair {
 }
 
 impl<'w> Doorbell<'w> {
-    /// Tells whether `request` can be added.
+    /// Returns whether `request` can be added.
     pub(crate) fn fits(&self, request: &WorkRequest) -> bool {
         let entries = self.parts(length(&request.operation));
         self.chain.parts.len() + entries as usize <= CHAIN_MAX && self.queue_pair.fits(entries)
     }
 
-    /// Returns the entries of the device's queue not known to be free, these included.
+    /// Returns the entries of the device's queue not known to be free, including those added here.
     pub(crate) const fn occupied(&self) -> u32 {
         self.queue_pair.occupied()
     }
 
-    /// Tells whether a binding can be added.
+    /// Returns whether a binding can be added.
     pub(crate) fn fits_binding(&self) -> bool {
         self.chain.parts.len() < CHAIN_MAX && self.queue_pair.fits(1)
     }
 
-    /// Adds the binding of a window, for which there is [room](Self::fits_binding). If it fails, the end of the
-    /// connection tells.
+    /// Adds the binding of a window, for which there is [room](Self::fits_binding). If it fails, the connection ends.
     ///
     /// # Errors
     ///
-    /// The memory is in no region. The queue pair must go.
+    /// The memory is in no region. The queue pair must be ended.
     pub(crate) fn bind(&mut self, window: &'w Window, binding: Binding) -> Result<(), ()> {
         let Binding { handle, memory } = binding;
         let (addr, octets) = match &memory {
@@ -105,7 +103,7 @@ impl<'w> Doorbell<'w> {
         let region = self.regions.iter().find(|region| region.holds(addr, octets)).ok_or(())?;
         let place = self.bound.iter_mut().find(|place| place.is_none()).ok_or(())?;
         *place = Some((window, handle.0));
-        // A window for nothing would be no window, and its handle unknown.
+        // A window for no octets would not be bound, and its handle be unknown.
         let (addr, length) = if octets == 0 { (region.scrap(), 1) } else { (addr, octets as u64) };
         let bind_info = ibv_mw_bind_info {
             mr: region.raw(),
@@ -123,7 +121,7 @@ impl<'w> Doorbell<'w> {
     ///
     /// # Errors
     ///
-    /// The request itself is wrong. It is remembered as posted, and the queue pair must go.
+    /// The request is invalid. It is recorded as posted, and the queue pair must be ended.
     pub(crate) fn add(&mut self, request: WorkRequest, carried_out: CarriedOut) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
         let before = self.chain.parts.len();
@@ -182,8 +180,8 @@ impl<'w> Doorbell<'w> {
         done
     }
 
-    /// Adds a request that does nothing but complete, after all before it. There is always room for
-    /// one, but not for two: returns false if the first is still there.
+    /// Adds a request that does nothing but complete, after all before it. There is always room for one, but not for
+    /// two: returns false if the first is still there.
     pub(crate) fn mark(&mut self) -> bool {
         let queue_pair = &*self.queue_pair;
         if queue_pair.occupied >= queue_pair.limits.send_queue {
@@ -199,8 +197,7 @@ impl<'w> Doorbell<'w> {
     ///
     /// # Errors
     ///
-    /// The device refused, some or all. What it refused is remembered as posted, and the queue pair
-    /// must go.
+    /// The device refused some or all. Refused requests are recorded as posted, and the queue pair must be ended.
     pub(crate) fn ring(self) -> Result<(), Refused> {
         let Chain { parts, list } = self.chain;
         if parts.is_empty() {
@@ -226,8 +223,8 @@ impl<'w> Doorbell<'w> {
         Ok(())
     }
 
-    /// Chains an RDMA Write or Read, in as many parts as the device wants it. It moves as many octets as the
-    /// peer's memory has, which is `length`, or none.
+    /// Chains an RDMA Write or Read, in as many parts as the device needs. It moves all octets of the peer's memory,
+    /// whose number is `length`, or none.
     fn transfer(
         &mut self,
         work: fn(Place) -> Work,
@@ -276,14 +273,14 @@ impl<'w> Doorbell<'w> {
         self.chain.parts.push(part);
     }
 
-    /// Remembers a request that was chained, and names its last entry.
+    /// Records a request that was chained, and names its last entry.
     fn finish(&mut self, entry: Entry) {
         let Entry { named, flags, octets, handle, entries, is_told, grant, held } = entry;
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
         queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
         queue_pair.quiet = queue_pair.quiet.saturating_add(entries);
-        // Places come back with completions: there must be some.
+        // Entries become free by completions: some must be asked for.
         let asked =
             flags.signaled || is_told || queue_pair.quiet > queue_pair.limits.send_queue / 2;
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
@@ -317,7 +314,7 @@ impl<'w> Doorbell<'w> {
 }
 
 impl QueuePairLimits {
-    /// Tells whether `length` octets leave from within the queue.
+    /// Returns whether `length` octets are sent from within the queue.
     fn takes_inline(&self, work: &Work, length: u32) -> bool {
         let may = match work {
             Work::Send | Work::Write(_) => true,
@@ -354,7 +351,7 @@ impl Entry {
     };
 }
 
-/// Names the parts of one request. The first waits for what is fenced off, the last tells of all.
+/// Names the parts of one request. The first part carries the fence, the last the completion.
 fn mark(parts: &mut [Part], name: u64, flags: Flags) {
     parts.iter_mut().for_each(|part| part.name = name);
     if let Some(first) = parts.first_mut().filter(|_| flags.fence) {
@@ -374,7 +371,7 @@ fn length(operation: &Operation) -> u64 {
     octets as u64
 }
 
-/// Requests posted with one doorbell, at most.
+/// The most requests posted with one doorbell.
 const CHAIN_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Messages of a series: what is behind their template, or the next one made whole.
+//! Reading a series: the octets behind the template of several messages, or one message made whole.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -11,10 +11,10 @@ use crate::provider::shm::ring::at;
 use crate::provider::shm::ring::series::{Entry, MESSAGE_MAX, Shape, span};
 
 impl Consumer {
-    /// Copies messages of the series that is next and was not looked at, as long as there are places for them and
-    /// they have at most `length_max` octets: what is behind the template of each to `room`, one behind the other.
-    /// Returns the template's number, and how many messages; `None` if there is no such series, or it has not the
-    /// template that is `given`.
+    /// Copies the next messages of the series that is next and was not looked at, as long as there are places for them
+    /// and they have at most `length_max` octets: the octets of each behind the template go to `room`, one after the
+    /// other. Returns the template's number, and the number of messages; `None` if there is no such series, or it has
+    /// another template than `given`.
     #[inline]
     pub(in crate::provider::shm) fn look_at_series<'a>(
         &mut self,
@@ -66,8 +66,7 @@ impl Consumer {
         Some(length)
     }
 
-    /// Returns what a header says of the series that is next, and the length of the next message of that, if there
-    /// can be one.
+    /// Decodes the header of the next series; returns its shape and the length of its next message, if both are valid.
     pub(super) fn decode_series(&self, header: u64) -> Option<(Shape, usize)> {
         let shape = self.shape(header, self.head)?;
         let length = self.next_of(&shape, &mut [0; MESSAGE_MAX])?;
@@ -87,7 +86,7 @@ impl Consumer {
         is_there && message.get(part).is_some_and(|part| sink.place(at, part).is_ok())
     }
 
-    /// Takes the next message of a series, which has so many octets.
+    /// Takes the next message of a series, of `length` octets.
     pub(super) fn take_one_of(&mut self, shape: &Shape, length: usize) {
         let header_len = self.templates.get(shape.template).map_or(0, HeaderTemplate::len);
         let entry = Entry { xid: 0, body: length.saturating_sub(header_len) };
@@ -108,14 +107,15 @@ impl Consumer {
         Some(template.len() + entry.body)
     }
 
-    /// Returns what a header at a position says of a series, if there can be such a one.
+    /// Decodes the header of a series at a position, if it is valid there.
     #[inline]
     fn shape(&self, header: u64, position: u64) -> Option<Shape> {
         let left = self.capacity - (position & (self.capacity - 1));
         Shape::decode(header).filter(|shape| shape.end <= left)
     }
 
-    /// Returns the entry that is `at` in a series that begins at `start`, if one can be there, and where the next is.
+    /// Returns the entry at offset `at` of the series that begins at `start`, and the offset of the next; `None` if no
+    /// entry can be there.
     #[inline]
     fn entry(&self, start: u64, at: u64, end: u64) -> Option<(Entry, u64)> {
         let entry = Entry::decode(self.word(start + at))?;
@@ -123,7 +123,7 @@ impl Consumer {
         (behind <= end).then_some((entry, behind))
     }
 
-    /// Copies what is behind the double word of an entry at a position.
+    /// Copies the octets behind the double word of an entry at a position.
     #[inline(never)]
     fn copy_body(&self, entry: u64, body: &mut [u8]) {
         let offset = (entry & (self.capacity - 1)) + 8;

@@ -1,4 +1,4 @@
-//! Messages that join a series, and what begins one.
+//! Writing a series: beginning one, and joining messages to it.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,8 @@ use crate::provider::shm::ring::{BadRing, HEADER, Kind, SPARE, header};
 use crate::sys::shared::{LINE, LINE_OCTETS, last_word};
 
 impl Producer {
-    /// Puts a message behind the others that begins with a template and goes on with `body`, as
-    /// [`push`](Self::push) does. It has at most [`JOINING_MAX`](crate::provider::shm::ring::JOINING_MAX) octets.
+    /// Puts a message, of a template and `body`, behind the others, as [`push`](Self::push) does. It has at most
+    /// [`JOINING_MAX`](crate::provider::shm::ring::JOINING_MAX) octets.
     #[inline(always)]
     pub(in crate::provider::shm) fn push_like(
         &mut self,
@@ -26,7 +26,7 @@ impl Producer {
         self.begin_series(like, label, body)
     }
 
-    /// Puts such a message behind the others and shows the consumer all there is, as
+    /// Puts a message, of a template and `body`, behind the others and shows the consumer all records, as
     /// [`push_alone`](Self::push_alone) does.
     #[inline(never)]
     pub(in crate::provider::shm) fn push_like_alone(
@@ -49,13 +49,13 @@ impl Producer {
             let places = words.iter_mut().skip(1);
             places.zip(body.chunks(8)).for_each(|(place, octets)| *place = last_word(octets));
         }
-        // Nothing need be kept back if the header is next.
+        // No line has to be kept back, as the header is stored next.
         self.segment.line(self.tail).store(&words);
         self.tail += LINE as u64;
         Ok(Some(self.show(series::header(like.id, label.credit, length))))
     }
 
-    /// Puts a message into the series; false if that has no more room.
+    /// Puts a message into the series; false if the series has no more room.
     #[inline]
     fn join(&mut self, xid: u32, body: &[u8]) -> bool {
         let entry = Entry { xid, body: body.len() };
@@ -67,7 +67,7 @@ impl Producer {
         fits
     }
 
-    /// Takes the lines up to `end` for the series; false if it may not reach there.
+    /// Extends the series to the lines up to `end`; false if it may not reach there.
     #[inline(never)]
     fn stretch_series(&mut self, end: u64) -> bool {
         let (start, tail) = (self.series.start, end.next_multiple_of(LINE as u64));
@@ -79,7 +79,7 @@ impl Producer {
         reaches
     }
 
-    /// Puts a message behind the others, which others with the same template may join.
+    /// Begins a series with a message, which others with the same template may join.
     #[inline(never)]
     fn begin_series(
         &mut self,
@@ -108,7 +108,7 @@ impl Producer {
         Ok(true)
     }
 
-    /// Puts a template behind the messages that there are; false if there is no room.
+    /// Puts a template behind the other records; false if there is no room.
     #[cold]
     fn introduce(&mut self, like: NamedTemplate<'_>) -> Result<bool, BadRing> {
         let octets = like.template.octets();
@@ -120,7 +120,7 @@ impl Producer {
         Ok(has_room)
     }
 
-    /// Says how long the series is, if there is one, and lets no more messages join it.
+    /// Writes the length of the series, if there is one, and lets no more messages join it.
     #[inline]
     pub(super) fn end_series(&mut self) {
         let Some(header) = self.series.close() else { return };
@@ -155,7 +155,7 @@ impl Producer {
         }
     }
 
-    /// Writes a double word of the series, behind the one its line begins with if that is kept back.
+    /// Writes a double word of the series, to the line that is kept back if it belongs there.
     #[inline]
     fn put_word(&mut self, at: u64, word: u64) {
         if at - self.published >= LINE as u64 {

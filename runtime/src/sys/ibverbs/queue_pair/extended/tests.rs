@@ -1,4 +1,4 @@
-//! What a library is called for, by one that only writes it down.
+//! Calls of the library, recorded by a queue pair of the test's own.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -72,7 +72,7 @@ unsafe extern "C" fn set_inline(_: *mut ibv_qp_ex, octets: *mut c_void, length: 
     called(format!("{length} octets at {} inline", octets.addr()));
 }
 
-/// Posts `parts`; returns whether that succeeded, and what was called.
+/// Posts `parts`; returns whether that succeeded, and the calls.
 fn post(windows: WindowUse, parts: &[Part]) -> (bool, Vec<String>) {
     // SAFETY: it is integers, and pointers that may be null.
     let mut qp: ibv_qp_ex = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -117,7 +117,7 @@ fn each_part_is_begun_and_finished_and_a_refusal_of_all_is_told() {
         Part::new(Work::LocalInv(Handle(7)), None),
         Part::new(Work::Write(place), piece(300)),
         Part::new(Work::SendWithInv(Handle(8)), piece(200)),
-        // It moves no octets, and has to be finished all the same.
+        // This part moves no octets, and has to be finished all the same.
         Part::new(Work::NOTHING, None),
         short,
     ];
