@@ -35,6 +35,7 @@ pub(super) fn run(data: &[u8]) {
         world.check(&asked, got);
     }
     world.list();
+    world.end();
 }
 
 /// A Call.
@@ -305,6 +306,22 @@ impl World {
         }
         listed.sort();
         assert!(listed.iter().eq(self.held.keys()), "all that is held, and nothing twice");
+    }
+
+    /// Ends both cores in order: all that was lent comes home, or their pools could not be freed.
+    fn end(mut self) {
+        self.client.begin_shutdown(self.now);
+        self.server.begin_shutdown(self.now);
+        for _ in 0..STEPS_MAX {
+            if self.client.is_drained() && self.server.is_drained() {
+                break;
+            }
+            self.step();
+        }
+        for cx in [self.server.cx(self.now).0, self.client.cx(self.now).0] {
+            let (gauges, receives) = (cx.gauges(), cx.receives_posted() as u64);
+            assert_eq!((gauges.posted, gauges.exposed, gauges.orphans), (receives, 0, 0));
+        }
     }
 }
 
