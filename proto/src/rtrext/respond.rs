@@ -62,7 +62,7 @@ impl Answers {
             // E17: from what begins the range up to what begins the next part of the request.
             while left.next_if(|(_, result)| result.cause < set.begin).is_some() {}
             for direction in set.items.iter() {
-                // [RTR-6.2-1] the directions of a range are for what it brings about.
+                // Section 7.4: the directions of a range are for what it brings about.
                 let result = left.next_if(|(_, result)| result.cause < set.end);
                 if direction.place.segments().is_some() {
                     chunk_index = chunk_index.saturating_add(1);
@@ -70,6 +70,7 @@ impl Answers {
                 let (item, index) = match result {
                     None => (Item { disp: 0, length: 0, place: Source::NoItem }, None),
                     Some((index, result)) => {
+                        // [RTR-6.2-1] where the Requester says, not where we like best.
                         let place = choose(&direction, result.length, prefer, chunk_index)?;
                         let ResultItem { disp, length, .. } = *result;
                         (Item { disp, length, place }, Some(index))

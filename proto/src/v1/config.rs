@@ -108,7 +108,7 @@ impl Reply {
     }
 }
 
-/// Appends the RPC message of a client's Call. [R5666-6-3] [R5666-6.1-1] It is for those who want it.
+/// Appends the RPC message of a client's Call. [R5666-6.1-1] It is for those who want it.
 pub fn encode_call(
     w: &mut Writer<'_>,
     xid: u32,
@@ -154,6 +154,7 @@ pub fn decode_reply(payload: &[u8], xid: u32, request: &Request) -> Result<Limit
         return Err(AnswerFault::Xid);
     }
     if header.body != ReplyBody::Accepted(AcceptStat::Success) {
+        // [R5666-6-3] nobody has to serve it.
         return Err(AnswerFault::Refused(header.body));
     }
     let mut r = Reader::new(payload.get(results..).unwrap_or_default());

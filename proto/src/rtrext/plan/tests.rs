@@ -3,6 +3,7 @@ use std::vec::Vec;
 
 use super::*;
 use crate::rtrext::direction::Directed;
+use crate::rtrext::header::{Header, decode};
 use crate::rtrext::properties::Offer;
 use crate::rtrext::structure::{BufferSegment, FLAG_TARGETABLE};
 use crate::testing::vectors;
@@ -108,6 +109,28 @@ fn a_payload_that_is_too_long_goes_on_in_continuations() {
     let payload = [&first[84..], &second[28..]].concat();
     let sent = encoded(&plan, (0x1bad_caff, 34), &message, &payload, &[&[]]);
     assert_eq!(sent, [first, second]);
+}
+
+#[test]
+fn to_a_peer_without_targets_no_item_is_sent_but_it_hears_where_to_fetch_one() {
+    let segment = |handle, length, offset| Segment { handle: Handle(handle), length, offset };
+    let segments = [segment(7, 4096, 0x1_0000), segment(9, 904, 0x8000)];
+    let sent = [item(8, 5000, Source::Send)];
+    let read = [item(8, 5000, Source::Exrw(segments.to_vec()))];
+    // One that does not say what its buffers are like, and two of whose buffers no segment is a target.
+    for peer in [&[][..], &[128], &[128, 8192]] {
+        let agreed = terms(peer, 1);
+        assert_eq!(Plan::new(&agreed, &request(8, &sent)), Err(Unfit::NoTarget), "{peer:?}");
+        let message = request(8, &read);
+        let plan = Plan::new(&agreed, &message).unwrap();
+        let sent = encoded(&plan, (7, 9), &message, &[0, 0, 0, 7, 0, 0, 0, 0], &[&[]]);
+        let Ok((_, Header::Request(heard))) = decode(&sent[0]) else { panic!("{sent:?}") };
+        let items: Vec<_> = heard.dp.iter().collect();
+        let [Item { disp: 8, length: 5000, place: Location::Exrw(chunk) }] = &items[..] else {
+            panic!("{items:?}")
+        };
+        assert_eq!(chunk.segments().collect::<Vec<_>>(), segments, "{peer:?}");
+    }
 }
 
 #[test]

@@ -142,6 +142,14 @@ fn what_is_not_the_procedure_gets_the_rpc_layers_answer() {
 }
 
 #[test]
+fn a_server_may_do_without_it() {
+    let unserved = ReplyHeader::accepted(XID, AcceptStat::ProgUnavail);
+    let reply = written(|w| unserved.encode(w));
+    let expected = Err(AnswerFault::Refused(unserved.body));
+    assert_eq!(decode_reply(&reply, XID, &REQUEST), expected, "no fault of its answer");
+}
+
+#[test]
 fn an_answer_that_is_none_is_refused() {
     let (_, reply) = answer(OURS, true, &call(Credential::None, &REQUEST));
     assert!(decode_reply(&reply, XID, &REQUEST).is_ok());

@@ -270,9 +270,12 @@ fn where_no_read_can_be_issued_a_read_list_is_refused() {
 
 #[test]
 fn both_directions_speak_the_version_of_the_connection() {
-    // [R8167-5.1-1] [R8167-5.2-1]
-    for class in [Class::Call, Class::Reply] {
-        assert_eq!(plain(class, 7, 4)[4..8], 1_u32.to_be_bytes());
+    // [R8167-5.1-1] [R8167-5.2-1] Calls of the reverse direction have no chunks; those of the forward direction may.
+    let memory = [Segment { handle: Handle(9), length: 4, offset: 0 }];
+    let with_chunks = CallLists { reads: &[(44, &memory[..])], ..CallLists::default() };
+    let forward = written(|w| encode_call(w, 7, 4, Form::Msg, &with_chunks));
+    for message in [forward, plain(Class::Call, 7, 4), plain(Class::Reply, 7, 4)] {
+        assert_eq!(message[4..8], 1_u32.to_be_bytes());
     }
     let mut pair = Pair::plain();
     for at in [CLIENT, SERVER] {
