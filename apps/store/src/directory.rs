@@ -9,8 +9,8 @@
 //! cached, and for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
-//! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server are
-//! searched for.
+//! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
+//! are searched for.
 //!
 //! # Limits
 //! Descriptors are bounded by [`Config::open_max`], four for each file.
@@ -59,7 +59,8 @@ use tree::Tree;
 /// The configuration of a directory backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// A number that no earlier run had. It is in the write verifier, which tells clients that unstable data may be lost.
+    /// A number that no earlier run had. It is in the write verifier, which tells clients that unstable data may be
+    /// lost.
     pub run: u64,
     /// Maximum number of files kept open.
     pub open_max: usize,
@@ -95,8 +96,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens the tree below `path`. `state` holds where files were seen by earlier runs. Data is transferred by `ring`, or
-    /// by blocking calls if there is none.
+    /// Opens the tree below `path`. `state` holds where files were seen by earlier runs. Data is transferred by `ring`,
+    /// or by blocking calls if there is none.
     ///
     /// # Errors
     /// `path` is no directory, the system is too old, or `/proc` is missing.

@@ -127,7 +127,8 @@ impl Journal {
 }
 
 impl<'a> Record<'a> {
-    /// Decodes the record at the start of `bytes`. Returns it with its length, or `None` if it is incomplete or damaged.
+    /// Decodes the record at the start of `bytes`. Returns it with its length, or `None` if it is incomplete or
+    /// damaged.
     fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let ([high, low, called, kind], _) = bytes.split_first_chunk()?;
         let names = usize::from(u16::from_be_bytes([*high, *low]));

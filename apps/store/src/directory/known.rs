@@ -78,8 +78,8 @@ impl Known {
         seen
     }
 
-    /// Records where a file is. If the table is full, evicts files for which `is_open` is false. `called` returns the file
-    /// system's handle of the file, and is called only if the handle is not known.
+    /// Records where a file is. If the table is full, evicts files for which `is_open` is false. `called` returns the
+    /// file system's handle of the file, and is called only if the handle is not known.
     pub(super) fn note(
         &mut self,
         file: FileId,

@@ -2,8 +2,8 @@
 //!
 //! A cookie is the system's directory offset after a name, plus the number of cookies reserved for the server. File
 //! systems that support NFS keep these offsets valid while a name exists, whatever is added or removed around it, and
-//! over a restart: ext4 and XFS derive them from the name's hash or position, btrfs and tmpfs from a number that is never
-//! reused. So a listing continues where it stopped at no cost, even in a directory that is long or changing.
+//! over a restart: ext4 and XFS derive them from the name's hash or position, btrfs and tmpfs from a number that is
+//! never reused. So a listing continues where it stopped at no cost, even in a directory that is long or changing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;

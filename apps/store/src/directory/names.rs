@@ -148,7 +148,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Brings what there is to know about a file to stable storage.
+    /// Brings a file's attributes to stable storage.
     pub(super) fn settle(&self, node: &Node, look: Look) -> Result<(), Status> {
         if self.stable {
             node.sync(look.attributes.kind, &self.tree.descriptors)?;

@@ -190,8 +190,8 @@ impl Descriptors {
 
     /// Opens the file that a place stands for.
     ///
-    /// A file of our own user opens whatever its permission bits are: the server has checked the caller's rights, and an
-    /// owner may keep writing a file after making it read-only (RFC 1813 section 4.4). Linux has no such exception.
+    /// A file of our own user opens whatever its permission bits are: the server has checked the caller's rights, and
+    /// an owner may keep writing a file after making it read-only (RFC 1813 section 4.4). Linux has no such exception.
     /// So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
     /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
     /// this rare, a file stays open after its creation, and is evicted last (`is_irreplaceable`).

@@ -40,8 +40,8 @@ impl Open {
         self.nodes.contains_key(&id)
     }
 
-    /// Caches a file; evicts the least recently used one if the cache is full. A file that is cached already stays, since
-    /// its descriptors may allow more than its permission bits do now. For the same reason eviction skips a few
+    /// Caches a file; evicts the least recently used one if the cache is full. A file that is cached already stays,
+    /// since its descriptors may allow more than its permission bits do now. For the same reason eviction skips a few
     /// irreplaceable files.
     pub(super) fn keep(&mut self, node: Node) -> Rc<Node> {
         if let Some(kept) = self.get(node.id) {

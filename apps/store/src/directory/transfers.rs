@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
-//! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is full,
-//! a blocking system call transfers the data at once.
+//! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is
+//! full, a blocking system call transfers the data at once.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
