@@ -1,6 +1,6 @@
 //! A storage server framework, and a client.
 //!
-//! Its layers, of which only [`server`] and [`client`] use a transport:
+//! Its layers, all but [`server`], [`crowd`] and [`client`] independent of a transport:
 //!
 //! - [`nfs3`] and [`mount3`]: the arguments and results of NFS version 3 and MOUNT version 3, for both
 //!   roles, with the Upper-Layer Binding of RFC 8267.
