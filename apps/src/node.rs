@@ -118,7 +118,7 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// Builds a core, with the service that `make` creates from the core's pool and waker.
+    /// Builds a core around the service that `service` creates from the core's pool and waker.
     ///
     /// # Errors
     /// The core cannot be built on this machine.
@@ -197,8 +197,8 @@ pub fn client_limits(timeout: Duration) -> Limits {
     }
 }
 
-/// Returns the polling mode of a core. On a machine with one CPU it is always adaptive without spinning, as a spinning
-/// core would keep the CPU from its peers.
+/// Converts the polling mode of `--polling` to the core's. On a machine with one CPU, adaptive polling does not spin,
+/// as a spinning core would keep the CPU from its peers.
 pub fn polling(mode: Polling) -> CorePolling {
     match mode {
         Polling::Busy => CorePolling::Busy,

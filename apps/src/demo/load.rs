@@ -146,7 +146,7 @@ struct Running {
     failed: Option<String>,
 }
 
-/// A job asks for the server's counters before and after its Calls.
+/// The stage of a job, which asks for the server's counters before and after its Calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Before,
@@ -210,7 +210,7 @@ impl Load {
         }
     }
 
-    /// The server's counters have arrived: the Calls begin, or the job ends.
+    /// Takes the server's counters: begins the Calls, or ends the job.
     fn on_figures(&mut self, cx: &mut Cx<'_>, finished: Finished<'_>) {
         let figures = finished.results.map(|results| {
             match Answer::decode(Procedure::Stat, results.rest(), Carriage::Inline) {
@@ -270,7 +270,7 @@ impl Load {
         if let Some(running) = self.running.take() {
             let outcome =
                 if failed.is_empty() { Ok(running.tally) } else { Err(failed.to_owned()) };
-            // The driver waits for exactly this; if it is gone, so is the reason to report.
+            // The driver waits for this; if it is gone, nobody needs the results.
             let _ = self.tallies.send(outcome);
         }
     }
@@ -294,7 +294,7 @@ impl Running {
         }
     }
 
-    /// A Call has ended: counts it, and says what is wrong with it.
+    /// Counts a Call that has ended. Returns an error if it failed or its value is wrong.
     fn ended(&mut self, number: usize, finished: Finished<'_>) -> Result<(), String> {
         let Finished { results, argument, result } = finished;
         let mut results = results.map_err(|error: CallError| error.to_string())?;
@@ -365,20 +365,20 @@ impl Service for Load {
     }
 }
 
-/// Fills a value with what `slot` stores at this size: no two slots or sizes alike.
+/// Fills a value with the pattern of a slot and a size; no two patterns are alike.
 pub fn fill(bytes: &mut [u8], size: usize, slot: usize) {
     for (chunk, word) in bytes.chunks_mut(8).zip(pattern(size, slot)) {
         chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
     }
 }
 
-/// Compares every byte of a value with what `slot` stores at this size.
+/// Compares every byte of a value with the pattern of a slot and a size.
 pub fn matches(bytes: &[u8], size: usize, slot: usize) -> bool {
     let mut words = bytes.chunks(8).zip(pattern(size, slot));
     bytes.len() == size && words.all(|(chunk, word)| chunk == &word.to_le_bytes()[..chunk.len()])
 }
 
-/// A fixed sequence of words (splitmix64).
+/// Returns the words of a pattern (splitmix64).
 fn pattern(size: usize, slot: usize) -> impl Iterator<Item = u64> {
     let mut state = (size as u64) << 32 | slot as u64;
     std::iter::repeat_with(move || {

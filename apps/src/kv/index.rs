@@ -95,8 +95,8 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         }
     }
 
-    /// Passes the keys in at most `most` slots, from number `at` on, to `take`, until it returns false. Returns the
-    /// number to continue at, or `None` at the end.
+    /// Passes the keys in at most `most` slots, from number `at` on, to `take`, until it breaks. Returns the number to
+    /// continue at, or `None` at the end.
     ///
     /// A key keeps its slot until it is removed.
     pub fn visit(
