@@ -221,7 +221,7 @@ impl Page {
         for Figures { name, failed, .. } in procedures {
             writeln!(self.0, "haulage_calls_failed_total{{procedure=\"{name}\"}} {failed}")?;
         }
-        let help = "Time from the start of a Call's service to its results; one Call in 16 is timed.";
+        let help = "Seconds from the start of a Call to its results; one Call in 16 is timed.";
         self.head("haulage_call_seconds", "histogram", help)?;
         for Figures { name, buckets, seconds, .. } in procedures {
             let mut count = 0;

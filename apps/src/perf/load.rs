@@ -318,7 +318,7 @@ enum Stage {
         phase: Phase,
         until: Instant,
     },
-    /// The server was asked for its counters, before the Calls that count.
+    /// The server was asked for its counters, before or after the Calls that count.
     Before,
     After,
 }
