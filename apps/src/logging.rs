@@ -50,7 +50,7 @@ impl Log {
         Ok(Self { lines })
     }
 
-    /// Waits until all lines are printed, at most [`END_TIME`].
+    /// Waits until all lines are printed, for at most a second.
     pub fn end(self) {
         let (done, is_done) = mpsc::channel();
         // If the queue is full or the thread has ended, there is nothing to wait for.

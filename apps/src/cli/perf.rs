@@ -110,7 +110,7 @@ pub struct PerfOptions {
     pub core: CoreOptions,
 }
 
-/// What a Call does.
+/// A test of `haulage perf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Test {
     /// Call without payload

@@ -96,7 +96,7 @@ impl RpcVersion {
 /// The form of the log on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people
+    /// Lines of text
     #[default]
     Text,
     /// One JSON object a line

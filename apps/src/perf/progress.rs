@@ -38,7 +38,7 @@ impl Progress {
         self.stage = None;
     }
 
-    /// Returns the interval of drawing the bar. It is long enough not to disturb a measured CPU.
+    /// Returns the interval of drawing the bar; endless if no bar is shown, as this thread may be on a measured CPU.
     pub(crate) fn interval(&self) -> Duration {
         if progress::is_shown() { progress::TICK } else { Duration::MAX }
     }

@@ -15,9 +15,9 @@ record! {
         mode: u32,
         /// The link count.
         links: u32,
-        /// Who owns it.
+        /// The owner.
         uid: u32,
-        /// Which group it belongs to.
+        /// The group.
         gid: u32,
         /// Its length in octets.
         size: u64,
@@ -82,9 +82,9 @@ record! {
     SetAttributes {
         /// The permission bits.
         mode: Option<u32>,
-        /// Who owns it.
+        /// The owner.
         uid: Option<u32>,
-        /// Which group it belongs to.
+        /// The group.
         gid: Option<u32>,
         /// Its length.
         size: Option<u64>,

@@ -22,7 +22,7 @@ fn tree() -> Client<Near> {
     client
 }
 
-/// Returns what a path leads to: the contents of a file, or what kind of file it is.
+/// Returns the data of the regular file at a path, or the kind of another file.
 fn found(client: &mut Client<Near>, path: &str, last: Last) -> String {
     match client.find(path.as_bytes(), last) {
         Ok(Place::There(found)) if found.attributes.kind == FileType::Regular => {

@@ -80,7 +80,7 @@ enum Absence {
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     searched: Option<Searched>,
-    /// Whether the file was seen during the pass: it is being renamed.
+    /// Whether the file was listed under a name and then not found there: it is being renamed.
     is_moving: bool,
 }
 
