@@ -173,9 +173,9 @@ record! {
 record! {
     /// A host and the path it mounted: `mountbody`.
     Mount<'a> {
-    /// The host.
-    host: Host<'a>,
-    /// The path.
+        /// The host.
+        host: Host<'a>,
+        /// The path.
         path: Path<'a>,
     }
 }
@@ -183,9 +183,9 @@ record! {
 record! {
     /// An export, and the hosts that may mount it: `exportnode`.
     Export<'a> {
-    /// The path of the export.
-    path: Path<'a>,
-    /// The hosts; all hosts, if the list is empty.
+        /// The path of the export.
+        path: Path<'a>,
+        /// The hosts; all hosts, if the list is empty.
         hosts: List<'a, Host<'a>>,
     }
 }

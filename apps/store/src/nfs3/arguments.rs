@@ -405,11 +405,11 @@ record! {
     ReadDir<'a> {
         /// The directory.
         dir: FileHandle<'a>,
-        /// The last entry that is known; zero before the first.
+        /// The cookie of the last known entry; zero before the first.
         cookie: u64,
-        /// What came with that entry; zero before the first.
+        /// The verifier that came with that entry; zero before the first.
         verifier: Verifier,
-        /// Octets of results the caller takes.
+        /// Maximum octets of results.
         count: u32,
     }
 }
@@ -419,13 +419,13 @@ record! {
     ReadDirPlus<'a> {
         /// The directory.
         dir: FileHandle<'a>,
-        /// The last entry that is known; zero before the first.
+        /// The cookie of the last known entry; zero before the first.
         cookie: u64,
-        /// What came with that entry; zero before the first.
+        /// The verifier that came with that entry; zero before the first.
         verifier: Verifier,
         /// Maximum octets of names, file numbers and cookies.
         count: u32,
-        /// Octets of results the caller takes.
+        /// Maximum octets of results.
         count_max: u32,
     }
 }

@@ -263,7 +263,7 @@ record! {
         attributes: Option<Attributes>,
         /// The number of octets read.
         count: u32,
-        /// Whether the file ends behind them.
+        /// Whether the file ends after the octets.
         eof: bool,
         /// The octets.
         data: Data<'a>,
@@ -279,7 +279,7 @@ record! {
         count: u32,
         /// How stable the written octets are.
         committed: Stable,
-        /// Changes when what was not stable may have been lost.
+        /// The write verifier, which changes when unstable octets may have been lost.
         verifier: Verifier,
     }
 }
@@ -323,7 +323,7 @@ record! {
     Listing<'a> {
         /// The directory's attributes.
         dir: Option<Attributes>,
-        /// What has to come with a cookie out of the list.
+        /// The verifier for the cookies of the list.
         verifier: Verifier,
         /// The names.
         names: Names<'a>,
@@ -337,7 +337,7 @@ record! {
     ListingPlus<'a> {
         /// The directory's attributes.
         dir: Option<Attributes>,
-        /// What has to come with a cookie out of the list.
+        /// The verifier for the cookies of the list.
         verifier: Verifier,
         /// The names, with attributes and handles.
         names: NamesPlus<'a>,
@@ -421,7 +421,7 @@ record! {
     Committed {
         /// The file before and after.
         file: Wcc,
-        /// Changes when what was not stable may have been lost.
+        /// The write verifier, which changes when unstable octets may have been lost.
         verifier: Verifier,
     }
 }
