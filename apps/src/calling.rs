@@ -57,11 +57,11 @@ impl Callee {
             ),
             CallError::Connect(reason) => format!("cannot connect to {to}: {reason}"),
             CallError::TimedOut => format!(
-                "no answer from {to} within {seconds} s; look whether the server lives, or raise \
+                "no answer from {to} within {seconds} s; check that the server runs, or raise \
                  --timeout"
             ),
             CallError::Disconnected(reason) => {
-                format!("the connection to {to} is lost ({reason}); look whether the server lives")
+                format!("the connection to {to} is lost ({reason}); check that the server runs")
             }
             error => format!("{to}: {error}"),
         })

@@ -390,7 +390,7 @@ pub struct CoreOptions {
     /// How a core waits for work
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub polling: Polling,
-    /// CRC32C on every FPDU, used if either end asks for it [default: clients ask, but not of `store`]
+    /// CRC32C on every FPDU, used if either end asks for it [default: clients ask, except those of `store`]
     #[arg(long, value_name = "on|off", value_enum)]
     pub crc: Option<Switch>,
     /// Versions of RPC-over-RDMA to speak. auto: clients begin with version 2 and fall back to 1,

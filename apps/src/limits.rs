@@ -85,8 +85,8 @@ impl Pair {
         Self { near: Some(near), far: Some(far), yielding: near == far }
     }
 
-    /// Returns a pair pinned to two CPUs of this machine, the measuring thread to `near` if this process may use it. On
-    /// a machine with one CPU the threads share it.
+    /// Returns a pair pinned to two CPUs of this machine, the measuring thread to `near` if that is given. On a machine
+    /// with one CPU the threads share it.
     pub fn here(near: Option<usize>) -> Self {
         let usable = affinity::usable().unwrap_or_default();
         let near = near.or_else(|| usable.first().copied());

@@ -298,7 +298,7 @@ impl Running {
     fn ended(&mut self, number: usize, finished: Finished<'_>) -> Result<(), String> {
         let Finished { results, argument, result } = finished;
         let mut results = results.map_err(|error: CallError| error.to_string())?;
-        let bad = |_| "the reply makes no sense".to_owned();
+        let bad = |_| "malformed reply".to_owned();
         if results.u32().map_err(bad)? != 0 {
             return Err("the server refused it".to_owned());
         }

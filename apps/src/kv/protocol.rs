@@ -217,7 +217,7 @@ pub enum Answer<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadReply {
     /// The Reply is too short or too long.
-    #[error("the reply makes no sense: {0}")]
+    #[error("malformed reply: {0}")]
     Garbage(#[from] Truncated),
     /// The status is unknown.
     #[error("the reply has the unknown status {0}")]

@@ -194,7 +194,7 @@ fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
         Stopped::Call(error) => return callee.explain(error),
         Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
         Stopped::Refused(why) => format!("{to} refuses: {why}"),
-        Stopped::BadReply => format!("{to} answers nonsense; check that it is `{served_by}`"),
+        Stopped::BadReply => format!("{to} sends invalid replies; check that it is `{served_by}`"),
     })
 }
 

@@ -138,8 +138,8 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
                  give the address with --mount-connect"
             ),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
-                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? look whether \
-                 it lives, or raise --timeout"
+                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? check that \
+                 it runs, or raise --timeout"
             ),
             ErrorKind::UnexpectedEof
             | ErrorKind::ConnectionReset

@@ -71,7 +71,7 @@ impl<R: Requester> Client<R> {
             readdir_max: most.readdir_max,
         };
         if limits.read_max == 0 || limits.write_max == 0 {
-            return Err(Error::Nonsense("it reads or writes no octets at a time"));
+            return Err(Error::Nonsense("its maximum transfer size is zero"));
         }
         Ok(Self { requester, root, limits })
     }

@@ -23,10 +23,10 @@ pub enum Error {
     #[error("too many symbolic links: {}", printable(.0))]
     Links(Vec<u8>),
     /// Results cannot be parsed.
-    #[error("the results of {0:?} make no sense: {1}")]
+    #[error("malformed results of {0:?}: {1}")]
     Malformed(Procedure, Malformed),
     /// The server contradicts itself.
-    #[error("the server makes no sense: {0}")]
+    #[error("the server breaks the protocol: {0}")]
     Nonsense(&'static str),
     /// Reading the data to write, or writing the data that was read, failed on this machine.
     #[error(transparent)]
@@ -83,27 +83,27 @@ const fn words(status: Status) -> &'static str {
         Status::Io => "the server's storage failed",
         Status::NxIo | Status::NoDev => "no such device",
         Status::Acces => "permission denied",
-        Status::Exist => "there is something of this name already",
+        Status::Exist => "file exists",
         Status::XDev => "on another file system",
         Status::NotDir => "not a directory",
-        Status::IsDir => "a directory",
-        Status::Inval => "not possible with such a file",
-        Status::FBig => "too large a file",
+        Status::IsDir => "is a directory",
+        Status::Inval => "invalid for this kind of file",
+        Status::FBig => "file too large",
         Status::NoSpc => "no space left",
-        Status::RoFs => "the file system is only for reading",
+        Status::RoFs => "read-only file system",
         Status::MLink => "too many links",
-        Status::NameTooLong => "too long a name",
-        Status::NotEmpty => "not empty",
-        Status::DQuot => "the quota is used up",
+        Status::NameTooLong => "file name too long",
+        Status::NotEmpty => "directory not empty",
+        Status::DQuot => "quota exceeded",
         Status::Stale => "the file is gone",
         Status::Remote => "on another server",
         Status::BadHandle => "the server does not know its own file handle",
         Status::NotSync => "the file was changed meanwhile",
         Status::BadCookie => "the directory was changed while it was listed; ask again",
-        Status::NotSupp => "the server cannot do this",
+        Status::NotSupp => "operation not supported by the server",
         Status::TooSmall => "the request is too small for the server",
         Status::ServerFault => "the server failed",
-        Status::BadType => "no file of such a type",
+        Status::BadType => "file type not supported by the server",
         Status::Jukebox => "the server is busy with the file; ask again later",
     }
 }

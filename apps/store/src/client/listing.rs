@@ -82,7 +82,7 @@ impl Listing {
             self.without(client)?;
         }
         if !self.eof && (self.entries.is_empty() || self.cookie == before) {
-            return Err(Error::Nonsense("its listing of a directory does not get on"));
+            return Err(Error::Nonsense("its directory listing makes no progress"));
         }
         Ok(())
     }

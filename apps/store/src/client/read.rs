@@ -173,9 +173,9 @@ fn taken(
     };
     let octets = octets.filter(|octets| octets.len() == contents.count as usize);
     let octets = octets.filter(|octets| octets.len() <= count as usize);
-    let octets = octets.ok_or(Error::Nonsense("a READ brings another length than it says"))?;
+    let octets = octets.ok_or(Error::Nonsense("a READ returned another length than announced"))?;
     if octets.is_empty() && !contents.eof {
-        return Err(Error::Nonsense("a READ brings nothing, and not the end of the file"));
+        return Err(Error::Nonsense("a READ returned no data before the end of the file"));
     }
     sink(octets).map_err(Error::Local)?;
     Ok((contents.count, contents.eof))

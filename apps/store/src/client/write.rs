@@ -122,7 +122,7 @@ impl<R: Requester> Transfer<'_, R> {
                 }
             }
         }
-        Err(Error::Nonsense("it loses what is written to it, again and again"))
+        Err(Error::Nonsense("it keeps losing written data"))
     }
 
     fn send(&mut self, offset: u64, lease: Local) -> Result<(), Error> {
@@ -161,7 +161,7 @@ impl<R: Requester> Transfer<'_, R> {
         };
         let length = count as usize;
         if length == 0 || length > lease.len() {
-            return Err(Error::Nonsense("a WRITE takes nothing, or more than there is"));
+            return Err(Error::Nonsense("a WRITE wrote nothing, or more than was sent"));
         }
         if length < lease.len() {
             // The server wrote less than was sent: the rest becomes a piece of its own.

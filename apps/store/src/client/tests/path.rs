@@ -81,7 +81,7 @@ fn neither_dots_nor_names_beyond_measure_are_the_servers_to_look_up() {
     client.requester.asked.clear();
     found(&mut client, "/a/../a/./b/..", Last::Follow);
     assert_eq!(client.requester.count(Procedure::Lookup), 3);
-    for (length, leads) in [(255, "free: "), (256, "too long a name: /a/")] {
+    for (length, leads) in [(255, "free: "), (256, "file name too long: /a/")] {
         let name = "x".repeat(length);
         let found = found(&mut client, &format!("/a/{name}"), Last::Follow);
         assert_eq!(found, format!("{leads}{name}"));
