@@ -85,7 +85,7 @@ pub enum Kv {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
         /// File that holds the value; `-` is standard input
         #[arg(default_value = "-")]
@@ -96,7 +96,7 @@ pub enum Kv {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
     /// Deletes a key
@@ -104,7 +104,7 @@ pub enum Kv {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
     /// Lists the keys, in no particular order

@@ -51,7 +51,7 @@ impl Cpus {
 pub struct Placement {
     /// One entry for each core: the CPU it is pinned to, if any.
     pub cores: Vec<Option<usize>>,
-    /// How each waits for work.
+    /// The polling mode of each core.
     pub polling: Polling,
     /// A note for the user about a choice that the options did not make.
     pub note: Option<&'static str>,

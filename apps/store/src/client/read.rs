@@ -40,9 +40,9 @@ impl<R: Requester> Client<R> {
 struct Transfer<'c, R> {
     client: &'c mut Client<R>,
     file: File,
-    /// Where the file is expected to end.
+    /// The expected end of the file.
     size: u64,
-    /// Where the next piece starts.
+    /// The offset of the next piece.
     next: u64,
     /// The pieces requested and not yet passed to the sink, in order.
     pieces: VecDeque<Piece>,

@@ -38,7 +38,7 @@ impl<R: Requester> Client<R> {
 struct Transfer<'c, R> {
     client: &'c mut Client<R>,
     file: File,
-    /// Where the next piece starts.
+    /// The offset of the next piece.
     end: u64,
     /// The pieces that are not known to be on stable storage.
     pieces: Vec<Piece>,

@@ -594,7 +594,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
         node.writer(&directory.tree.descriptors).unwrap()
     });
     assert!(std::rc::Rc::ptr_eq(&kept, &now), "it was not opened again");
-    // Where all that are open are such, the oldest goes.
+    // If all open files are irreplaceable, the oldest is closed.
     for number in 0..5 {
         let file = bed.file(root, &format!("shut-{number}"));
         bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();

@@ -130,7 +130,7 @@ impl Inodes {
         self.free.push(number);
     }
 
-    /// Returns the file that a client names.
+    /// Returns the file with this ID, unless it is gone.
     pub(super) fn get(&self, file: FileId) -> Result<&Inode, Status> {
         let slot =
             file.inode.checked_sub(1).and_then(|at| self.slots.get(usize::try_from(at).ok()?));
@@ -138,28 +138,28 @@ impl Inodes {
         slot.and_then(|slot| slot.inode.as_ref()).ok_or(Status::Stale)
     }
 
-    /// Returns the file that a client names, to change it.
+    /// Returns the file with this ID, unless it is gone, for changing it.
     pub(super) fn get_mut(&mut self, file: FileId) -> Result<&mut Inode, Status> {
         self.get(file)?;
         Ok(self.at_mut(file.inode))
     }
 
-    /// Returns the file that a name of ours leads to.
+    /// Returns the file with this inode number, which must exist.
     pub(super) fn at(&self, number: u64) -> &Inode {
         self.slots[index(number)].inode.as_ref().unwrap_or_else(|| unreachable!("{NAMED}"))
     }
 
-    /// Returns the file that a name of ours leads to, to change it.
+    /// Returns the file with this inode number, which must exist, for changing it.
     pub(super) fn at_mut(&mut self, number: u64) -> &mut Inode {
         self.slots[index(number)].inode.as_mut().unwrap_or_else(|| unreachable!("{NAMED}"))
     }
 
-    /// Returns the identity of the file that a name of ours leads to.
+    /// Returns the ID of the file with this inode number, which must exist.
     pub(super) fn id(&self, number: u64) -> FileId {
         FileId { inode: number, generation: self.slots[index(number)].generation }
     }
 
-    /// Returns how many files there can be.
+    /// Returns the maximum number of files.
     pub(super) const fn max(&self) -> u64 {
         self.files_max
     }

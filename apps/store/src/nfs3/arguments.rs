@@ -197,7 +197,7 @@ record! {
     Read<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
         /// The number of octets wanted.
         count: u32,
@@ -209,7 +209,7 @@ record! {
     Write<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
         /// The number of octets to write.
         count: u32,
@@ -435,7 +435,7 @@ record! {
     Commit<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
         /// The number of octets; zero means up to the end of the file.
         count: u32,
