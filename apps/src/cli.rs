@@ -207,9 +207,9 @@ pub struct MountOptions {
 }
 
 const STORE_HELP: &str = "\
-An export of memory begins empty and is lost when the server ends. The files of a directory stay. A
-server without the privilege to give files away owns all files that clients create, and every client
-acts as the server's user.
+An export of memory begins empty and is lost when the server ends. The files of a directory stay.
+There, a server without the privilege to give files away owns all files that clients create, and
+every client acts as the server's user.
 NFS callers name themselves by AUTH_SYS, which proves nothing. A server that runs as root, or can act
 as other users, therefore believes only some claims. Over TCP it believes those from ports below 1024.
 Over RDMA it believes root of this machine, other users of this machine about themselves, and all

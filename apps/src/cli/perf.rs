@@ -93,7 +93,7 @@ pub struct PerfOptions {
     /// Number of connections that make calls; the others stay idle [default: all]
     #[arg(long, value_name = "N")]
     pub active: Option<Count>,
-    /// Open loop: calls that become due each second (Poisson arrivals), ended or not the earlier ones
+    /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or not
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
     /// Sum every byte at the client
