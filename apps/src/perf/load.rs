@@ -3,7 +3,7 @@
 //! # Normal operation
 //! The load runs one job at a time: it makes Calls to warm up, then Calls that count. After either phase, when no Call
 //! is in flight, it asks the server for its counters. A closed loop makes the next Call when one has ended. An open
-//! loop makes Calls when they are due, ended or not the earlier ones. [`Work`] defines the Calls.
+//! loop makes Calls when they are due, whether earlier ones have ended or not. [`Work`] defines the Calls.
 //!
 //! # Time
 //! Reading the clock can cost as much as a Call. With one Call in flight, Calls are timed by the start of the core's
