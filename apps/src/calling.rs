@@ -1,5 +1,4 @@
-//! What commands that call a server have in common: finding where it listens, and saying in one line
-//! why a Call failed and what to do about it.
+//! Shared parts of the client commands: finding the server, connecting to it, and the error messages of failed Calls.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -22,21 +21,21 @@ use crate::node::{Carrier, NodeConfig, client_limits, polling};
 use crate::output::progress::Step;
 use crate::placement::{Cpus, Placement};
 
-/// Who is called.
+/// The server that a command calls, and its timeouts.
 #[derive(Clone, Copy, Debug)]
 pub struct Callee {
-    /// The server.
+    /// The server's address.
     pub to: SocketAddr,
-    /// How long a connection and each answer may take.
+    /// Timeout of connecting, and of each Call.
     pub timeout: Duration,
-    /// What starts such a server.
+    /// The command that starts such a server, named in errors.
     pub served_by: &'static str,
-    /// What carries the messages.
+    /// The client's provider.
     pub provider: Provider,
 }
 
 impl Callee {
-    /// Says what went wrong with a Call and what to do about it.
+    /// Converts the error of a Call to a one-line message that says what to do.
     pub fn explain(&self, error: &CallError) -> Failure {
         let Self { to, timeout, served_by, provider } = self;
         let seconds = timeout.as_secs_f64();
@@ -58,17 +57,17 @@ impl Callee {
             ),
             CallError::Connect(reason) => format!("cannot connect to {to}: {reason}"),
             CallError::TimedOut => format!(
-                "no answer from {to} within {seconds} s; look whether the server lives, or raise \
+                "no answer from {to} within {seconds} s; check that the server runs, or raise \
                  --timeout"
             ),
             CallError::Disconnected(reason) => {
-                format!("the connection to {to} is lost ({reason}); look whether the server lives")
+                format!("the connection to {to} is lost ({reason}); check that the server runs")
             }
             error => format!("{to}: {error}"),
         })
     }
 
-    /// Returns the provider over which a server listens at this address, where it is another than the client's.
+    /// Returns the provider over which a server listens at this address, if it differs from the client's.
     fn listens_over(&self) -> Option<Provider> {
         let Self { to, provider, .. } = *self;
         let listens = |other| match other {
@@ -81,10 +80,10 @@ impl Callee {
         others.copied().find(|other| listens(*other))
     }
 
-    /// Makes sure that the server is there, by a Call that asks for nothing.
+    /// Checks by a NULL Call that the server answers.
     ///
     /// # Errors
-    /// It is not, or it is another server.
+    /// No server answers, or it serves another program.
     pub fn probe<P: Carrier>(self, binding: Binding, node: NodeConfig) -> Result<(), Failure> {
         let placement =
             cores::Placement { name: "probe".to_owned(), cpu: None, polling: Polling::Event };
@@ -102,7 +101,7 @@ impl Callee {
     /// Starts a core that connects to the server.
     ///
     /// # Errors
-    /// What keeps the core from working here.
+    /// The core cannot be built on this machine.
     pub fn connect<P: Carrier>(
         self,
         placement: cores::Placement,
@@ -120,7 +119,7 @@ impl Callee {
     }
 }
 
-/// Returns whether a process of this machine accepts connections through shared memory at a port.
+/// Returns whether a process of this machine listens at a port over `shm`.
 fn listens_over_shm(port: u16) -> bool {
     let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let name = format!("@haulage-shm-{port}");
@@ -130,7 +129,7 @@ fn listens_over_shm(port: u16) -> bool {
     })
 }
 
-/// Settles where the one core of a client runs: its name, its CPU if it gets one, and how it waits.
+/// Returns the name, CPU and polling mode of a client's core.
 pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Placement, Failure> {
     let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
@@ -140,8 +139,8 @@ pub fn one_core(name: &str, options: &CoreOptions) -> Result<haulage::cores::Pla
     Ok(haulage::cores::Placement { name: name.to_owned(), cpu, polling })
 }
 
-/// Returns the first of several addresses at which anybody listens; the first of all if nobody does,
-/// so that its error is the one to be told.
+/// Returns the first address at which a server listens over TCP. If there is none, returns the first address, whose
+/// error the command then reports.
 pub fn reachable(addresses: &[SocketAddr], timeout: Duration) -> Result<SocketAddr, Failure> {
     let first = addresses.first().ok_or_else(|| Failure::failed("the server has no address"))?;
     let listens = |to: &&SocketAddr| {
@@ -152,11 +151,11 @@ pub fn reachable(addresses: &[SocketAddr], timeout: Duration) -> Result<SocketAd
     Ok(*found.unwrap_or(first))
 }
 
-/// The procedure of every program that does nothing.
+/// The number of the NULL procedure, in every program.
 const NULL: u32 = 0;
-/// Memory of a client that calls it.
+/// Memory of the client that makes the NULL Call, in octets.
 const PROBE_ROOM: usize = 1 << 20;
-/// How long it is looked whether a server listens over another provider.
+/// Timeout of the search for a server that listens over another provider.
 const LOOK_TIME: Duration = Duration::from_secs(1);
-/// The flags of a socket that accepts connections, as the kernel writes them.
+/// The flags of a listening socket in `/proc/net/unix`.
 const ACCEPTS: &str = "00010000";

@@ -1,4 +1,4 @@
-//! What can be typed.
+//! The command line: commands, options and their help texts.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,34 +24,34 @@ use values::{
     Squash, Switch, Timeout, Unlimited,
 };
 
-/// A command line that makes sense.
+/// A command line without mistakes.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one, for the length of one command")]
 pub enum Parsed {
-    /// Print this and be done: help or the version.
+    /// Print this text, help or the version, and exit.
     Help(String),
-    /// Do this, and print in this way.
+    /// Run this command and print its results in this form.
     Command(Command, Output),
 }
 
-/// What to do.
+/// The commands of `haulage`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Moves values of many sizes between two processes, verifies every byte, prints what it measured
+    /// Moves values of many sizes between a server and a client, verifies every byte, prints rates and latency
     Demo(CoreOptions),
-    /// The key-value service
+    /// Key-value server and client
     #[command(subcommand)]
     Kv(Kv),
-    /// The storage server: NFS version 3 over RDMA, mounted by any Linux machine
+    /// NFS version 3 server over RDMA, for any Linux machine to mount, and a client
     #[command(subcommand)]
     Store(Store),
-    /// Measures calls, next to what this machine can do at best
+    /// Measures rate and latency of calls, next to the limits of this machine
     #[command(subcommand)]
     Perf(Perf),
-    /// Looks inside RPC-over-RDMA messages, and makes them
+    /// Decodes and encodes RPC-over-RDMA messages
     #[command(subcommand)]
     Wire(Wire),
-    /// Says what this machine lacks to run Haulage well, and the command that fixes it
+    /// Checks what this machine lacks to run Haulage well, and prints the commands that fix it
     Doctor,
     /// Prints a script that completes commands and options in a shell
     #[command(after_help = COMPLETIONS_HELP)]
@@ -63,7 +63,7 @@ pub enum Command {
     /// Writes the manual pages, one for each command
     #[command(after_help = MAN_HELP)]
     Man {
-        /// Where to put them; made if it is not there
+        /// Directory to write to; created if it is missing
         dir: PathBuf,
     },
 }
@@ -75,7 +75,7 @@ For this user, bash reads ~/.local/share/bash-completion/completions/haulage, fi
 const MAN_HELP: &str = "\
 Pages in DIR/man1 are found by man if DIR is in MANPATH: `haulage man ~/.local/share/man/man1`.";
 
-/// What to do with the key-value service.
+/// The commands of `haulage kv`.
 #[derive(Debug, Subcommand)]
 pub enum Kv {
     /// Serves keys and values until SIGTERM
@@ -85,38 +85,38 @@ pub enum Kv {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
-        /// Where the value is; `-` is standard input
+        /// File that holds the value; `-` is standard input
         #[arg(default_value = "-")]
         file: PathBuf,
     },
-    /// Prints a value as it is
+    /// Writes a value to standard output, unchanged
     Get {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
-    /// Forgets a key
+    /// Deletes a key
     Del {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
-        /// 1 to 512 bytes of UTF-8
+        /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
-    /// Lists the keys, in no order
+    /// Lists the keys, in no particular order
     Keys {
         /// The server
         #[command(flatten)]
         connect: ConnectOptions,
     },
-    /// Stores and fetches values at random, and measures
+    /// Measures the rate and latency of random puts and gets
     #[command(after_help = BENCH_HELP)]
     Bench(BenchKv),
-    /// Says how a server is doing
+    /// Prints the statistics of a server: keys, memory, connections
     Stat {
         /// The server
         #[command(flatten)]
@@ -124,7 +124,7 @@ pub enum Kv {
     },
 }
 
-/// What to do with storage.
+/// The commands of `haulage store`.
 #[derive(Debug, Subcommand)]
 pub enum Store {
     /// Serves files until SIGTERM
@@ -140,7 +140,7 @@ pub enum Store {
         #[arg(default_value = "/")]
         path: OsString,
     },
-    /// Says what is known of a file; of a symbolic link, not of where it leads
+    /// Prints the attributes of a file; a symbolic link is not followed
     #[command(after_help = PATH_HELP)]
     Stat {
         /// The server
@@ -150,7 +150,7 @@ pub enum Store {
         #[arg(default_value = "/")]
         path: OsString,
     },
-    /// Says how much room there is
+    /// Prints the size and the free space of the file system
     Df {
         /// The server
         #[command(flatten)]
@@ -167,35 +167,35 @@ pub enum Store {
         mount: MountOptions,
         /// The file on the server
         path: OsString,
-        /// Where to put it; `-` is standard output
+        /// File to write; `-` is standard output
         #[arg(default_value = "-")]
         file: PathBuf,
     },
-    /// Stores a file, in place of what is there
+    /// Stores a file; replaces an existing one
     #[command(after_help = PATH_HELP, override_usage = "haulage store put [OPTIONS] [FILE|-] <PATH>")]
     Put {
         /// The server
         #[command(flatten)]
         mount: MountOptions,
-        /// What to store, standard input if it is `-` or left out; and the file on the server
+        /// File to store, standard input if it is `-` or left out; and the file on the server
         #[arg(required = true, num_args = 1..=2, value_name = "PATH")]
         files: Vec<OsString>,
     },
 }
 
 const PATH_HELP: &str = "\
-Paths begin at the top of what is mounted and never leave it, by `..` and by symbolic links neither.";
+Paths begin at the top of the mounted export. Neither `..` nor a symbolic link leads out of it.";
 
-/// Which server's files to work on, and how long to wait for it.
+/// The server, the export to mount, and the timeouts: the options of the storage client.
 #[derive(Clone, Debug, Args)]
 pub struct MountOptions {
-    /// Where NFS is served over RDMA; `:PORT` is on this machine
+    /// Address of NFS over RDMA; `:PORT` is on this machine
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
     pub connect: Address,
-    /// Where to ask what to mount, over TCP [default: port 20048 of the same host]
+    /// Address of the MOUNT service, over TCP [default: port 20048 of the same host]
     #[arg(long, value_name = "ADDR:PORT")]
     pub mount_connect: Option<Address>,
-    /// What to mount
+    /// Exported path to mount
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub export: OsString,
     /// How long to wait for a connection, and for each answer
@@ -207,62 +207,63 @@ pub struct MountOptions {
 }
 
 const STORE_HELP: &str = "\
-Memory begins empty, and is gone when the server ends. The files of a directory stay; without
-privilege to give files away, all that is made there is the server's own, and whoever connects acts
-as the server's user.
-NFS has no authentication but AUTH_SYS, which is a claim. A server that runs as root, or can act as
-other users, believes over TCP only claims from ports below 1024, and over RDMA root of this machine,
-other users of this machine about themselves, and other machines, and containers and virtual machines
-with addresses of their own. Callers whose claims it does not believe are the anonymous user.
---insecure makes it believe all claims. --allow says which clients may connect, --squash which claims
-count for nothing. A server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and
-CAP_FOWNER, or --insecure.";
+An export of memory begins empty and is lost when the server ends. The files of a directory stay.
+There, a server without the privilege to give files away owns all files that clients create, and
+every client acts as the server's user.
+NFS callers name themselves by AUTH_SYS, which proves nothing. A server that runs as root, or can act
+as other users, therefore believes only some claims. Over TCP it believes those from ports below 1024.
+Over RDMA it believes root of this machine, other users of this machine about themselves, and all
+other machines, including containers and virtual machines with addresses of their own. Callers whose
+claims it does not believe become the anonymous user. --insecure makes it believe all claims. --allow
+limits which clients may connect. --squash turns root, or all callers, into the anonymous user. A
+server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or
+--insecure.";
 
-/// What a storage server can be told.
+/// The options of `haulage store serve`.
 #[derive(Clone, Debug, Args)]
 pub struct ServeStore {
-    /// What to serve: the files of a directory, or so much memory, as in memory:1GiB
+    /// Directory to serve, or an amount of memory, such as memory:1GiB
     #[arg(long, value_name = "DIR|memory:BYTES")]
     pub export: Export,
-    /// Where to keep what lets clients go on over a restart [default: nowhere]
+    /// Directory for the state that lets clients continue after a restart [default: none]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Read and write the files of a directory around the system's cache, where a READ or WRITE allows
+    /// Bypass the page cache for the files of a directory, where the alignment of a READ or WRITE allows
     #[arg(long)]
     pub direct: bool,
-    /// Answer a change of names in a directory before the disk has it: faster, but lost if the machine
+    /// Reply to changes of names in a directory before they are on disk: faster, but lost if the machine
     /// fails
     #[arg(long)]
     pub unstable_names: bool,
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,
-    /// Where clients ask what to mount, over TCP
+    /// Where to serve MOUNT over TCP; clients ask there for the file system to mount
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20048")]
     pub mount_listen: Address,
     // [V2-11.2.2.1-1] clients that use RPCSEC_GSS ask for NFS here, without RDMA.
-    /// Where to accept NFS over TCP, if anywhere
+    /// Where to accept NFS over TCP; off: nowhere
     #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
     pub tcp_listen: Maybe<Address>,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<Address>,
-    /// Let nothing be changed
+    /// Export read-only
     #[arg(long)]
     pub read_only: bool,
-    /// Which claims not to believe: none, that of being root, or all
+    /// Callers to turn into the anonymous user: none, root or all
     #[arg(long, value_enum, default_value = "root")]
     pub squash: Squash,
-    /// User of callers who are squashed or not believed
+    /// User ID of the anonymous user: callers who are squashed or not believed
     #[arg(long, value_name = "N", default_value = "65534")]
     pub anonuid: u32,
-    /// Group of callers who are squashed or not believed
+    /// Group ID of the anonymous user
     #[arg(long, value_name = "N", default_value = "65534")]
     pub anongid: u32,
     /// Allow connections from CIDR; may be given several times [default: everybody]
     #[arg(long, value_name = "CIDR")]
     pub allow: Vec<Network>,
-    /// Believe AUTH_SYS claims from unreserved ports and of other local users, too
+    /// Believe AUTH_SYS claims from ports above 1023 and about other local users, too
     #[arg(long)]
     pub insecure: bool,
     /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
@@ -276,7 +277,7 @@ pub struct ServeStore {
     pub core: CoreOptions,
 }
 
-/// What to do with messages on standard input, one a line.
+/// The commands of `haulage wire`; each reads messages from standard input, one a line.
 #[derive(Debug, Subcommand)]
 pub enum Wire {
     /// Turns messages in hex into JSON
@@ -297,8 +298,8 @@ case; blank lines are skipped. Each gives one JSON object. Versions 2 (with the 
 extensions) and 1 are told apart by the version word. Only the transport header is judged.
 A line that is no message gives {\"error\":..,\"report\":..}: what is wrong and where, and the error
 a receiver reports; report is null if it reports none, which is so for errors and grants, and
-always with --iwarp. That is no failure: the exit status is 0. A line beyond 4 MiB of message is
-such a line.
+always with --iwarp. That is no failure: the exit status is 0. A message of more than 4 MiB gives
+such an object, too.
 With --iwarp each line is one FPDU (length, ULPDU, padding, CRC) or one MPA Request or Reply.";
 
 const ENCODE_HELP: &str = "\
@@ -309,28 +310,28 @@ A line that cannot be encoded, and an {\"error\":..} line, gives an empty line. 
 names the first such line and its field, and the exit status is 1.";
 
 const BENCH_HELP: &str = "\
-Keys are bench-00000000 and up; every one is stored once before anything is measured, and what was
-stored stays. A get counts as a miss if its key is gone by then. Times are as of `haulage perf`.";
+Keys are bench-00000000 and up. Each is stored once before the measurement, and none is deleted after
+it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
 
-/// What to store and fetch, and how.
+/// The options of `haulage kv bench`.
 #[derive(Clone, Debug, Args)]
 pub struct BenchKv {
-    /// Bytes of each value
+    /// Size of each value
     #[arg(long, value_name = "BYTES", default_value = "4KiB")]
     pub value_size: Bytes,
-    /// What part of the calls are gets: 0 to 1
+    /// Share of the calls that are gets, 0 to 1
     #[arg(long, value_name = "R", default_value = "0.9")]
     pub get_ratio: Ratio,
-    /// Keys
+    /// Number of keys
     #[arg(long, value_name = "N", default_value = "10000")]
     pub keys: Keys,
-    /// How long calls are made, filling and warming up not counted
+    /// Duration of the measurement, without filling and warm-up
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub seconds: Timeout,
     /// Calls in flight on each connection
     #[arg(long, value_name = "N", default_value = "1")]
     pub depth: Count,
-    /// Connections
+    /// Number of connections
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: Count,
     /// The server
@@ -338,7 +339,7 @@ pub struct BenchKv {
     pub connect: ConnectOptions,
 }
 
-/// What a key-value server can be told.
+/// The options of `haulage kv serve`.
 #[derive(Clone, Debug, Args)]
 pub struct ServeKv {
     /// Where to accept connections; `:PORT` is this machine only
@@ -347,7 +348,7 @@ pub struct ServeKv {
     /// Memory for values and index together
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub memory: Bytes,
-    /// The largest value that is taken
+    /// Largest value that is accepted
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,
     /// Connections at once; one address can have half of them [default: 256, fewer if the limit of open files is low]
@@ -364,14 +365,14 @@ pub struct ServeKv {
     pub core: CoreOptions,
 }
 
-/// When a server closes connections: the options of every command that serves.
+/// The timeouts after which a server closes a connection: the options of every command that serves.
 #[derive(Clone, Debug, Args)]
 pub struct PeerOptions {
     /// Close a connection whose client takes no data, answers no read or completes no message for this
     /// long; RDMA devices (verbs) give up after retries of their own instead
     #[arg(long, value_name = "SECONDS", default_value = "10")]
     pub progress_timeout: Timeout,
-    /// Close a connection that has been idle for this long; 0 is never
+    /// Close a connection that has been idle for this long; 0: never
     #[arg(long, value_name = "SECONDS", default_value = "0")]
     pub idle_timeout: Unlimited,
 }
@@ -379,17 +380,17 @@ pub struct PeerOptions {
 /// How a core works: the options of every command that starts one.
 #[derive(Clone, Debug, Args)]
 pub struct CoreOptions {
-    /// What carries the messages
+    /// Provider that carries the messages
     #[arg(long, value_name = "NAME", value_enum, default_value = "iwarp")]
     pub provider: Provider,
     /// CPUs to pin cores to, one core each, such as 0,2-3 [default: one core, not pinned; demo: the
     /// first two CPUs]
     #[arg(long, value_name = "LIST")]
     pub cores: Option<CoreList>,
-    /// How a core waits
+    /// How a core waits for work
     #[arg(long, value_name = "MODE", value_enum, default_value = "adaptive")]
     pub polling: Polling,
-    /// Whether messages carry a CRC [default: on if the peer asks, or we connect]
+    /// CRC32C on every FPDU, used if either end asks for it [default: clients ask, except those of `store`]
     #[arg(long, value_name = "on|off", value_enum)]
     pub crc: Option<Switch>,
     /// Versions of RPC-over-RDMA to speak. auto: clients begin with version 2 and fall back to 1,
@@ -404,7 +405,7 @@ pub struct CoreOptions {
     pub rpc_version: RpcVersion,
 }
 
-/// Where a client finds its server, and how long it waits for it.
+/// The server's address and the timeout: the options of every key-value client.
 #[derive(Clone, Debug, Args)]
 pub struct ConnectOptions {
     /// The server; `:PORT` is one on this machine
@@ -434,12 +435,12 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Fa
     }
 }
 
-/// Returns the description of all that can be typed.
+/// Returns the parser's description of all commands and options.
 pub fn description() -> clap::Command {
     CommandLine::command()
 }
 
-/// Bulk data placed directly: an RPC-over-RDMA stack for any machine
+/// RPC over RDMA with direct data placement, on any machine
 #[derive(Debug, Parser)]
 #[command(name = NAME, version, long_version = VERSION.as_str(), disable_help_subcommand = true)]
 struct CommandLine {
@@ -448,11 +449,11 @@ struct CommandLine {
     /// Print results as JSON
     #[arg(long, global = true)]
     json: bool,
-    /// Say more on standard error
+    /// Print more on standard error
     #[arg(short, global = true)]
     verbose: bool,
-    /// Form of the log on standard error. It holds warnings and errors, with -v also changes of
-    /// connections; RUST_LOG, such as haulage=info, overrides that
+    /// Format of the log on standard error. It holds warnings and errors, with -v also connections that open
+    /// and close; RUST_LOG, such as haulage=info, overrides that
     #[arg(
         long,
         global = true,
@@ -467,7 +468,7 @@ struct CommandLine {
 /// The name of the command.
 pub const NAME: &str = "haulage";
 
-/// The version, and what this build is made of.
+/// The version, commit, features and providers of this build.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let providers: Vec<_> = Provider::value_variants().iter().map(|it| it.name()).collect();
     format!(

@@ -1,11 +1,10 @@
-//! `haulage demo`: the main job in one command.
+//! `haulage demo`: a key-value server and client in one command.
 //!
 //! # Normal operation
-//! The key-value server is started as a second process, on another CPU if there is one. This process
-//! is the client: one core that keeps a number of Calls in flight. For each size, values are stored
-//! and fetched by direct data placement, every byte is compared, and rates and latencies are taken.
-//! The raw TCP figures they are compared with are measured between the same two CPUs in between, so
-//! that both see the machine in the same mood.
+//! The key-value server is started as a second process, on another CPU if there is one. This process is the client: one
+//! core that keeps a number of Calls in flight. For each size, it stores and fetches values by direct data placement,
+//! compares every byte, and measures rates and latencies. Raw TCP is measured between the same two CPUs, in turns with
+//! the demo's own measurements, so that both see the machine in the same state.
 
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ pub fn run(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
 fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Failure> {
     let cpus = Cpus::here()?;
     let placement = Placement::new(options.cores.as_ref(), options.polling, &cpus)?;
-    // What there is to note of it the server says, which is placed alike.
+    // The server has the same placement and prints its notes.
     let (near, far) = placement
         .pair(options.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the demo needs two CPUs: name them with --cores"))?;
@@ -125,7 +124,7 @@ fn measure_size(
     measured: &mut Measured,
 ) -> Result<[Row; 2], Failure> {
     let job = |op, depth, time| Job { op, size, depth, time };
-    // Fills the keys, and shows before anything is timed that what was stored is what comes back.
+    // Store all keys, and verify them before anything is timed.
     driver.run(job(Op::Put, depth, Duration::ZERO))?;
     driver.run(job(Op::Verify, depth, Duration::ZERO))?;
     let mut rows = Vec::new();
@@ -151,7 +150,7 @@ fn measure_size(
         }
         rows.push(Row::new(op, size, &latency, &rate));
     }
-    // What PUT after PUT left behind is still what was sent.
+    // Verify the values again after all PUTs.
     driver.run(job(Op::Verify, depth, Duration::ZERO))?;
     let [put, get] = [rows.remove(0), rows.remove(0)];
     Ok([put, get])
@@ -161,7 +160,7 @@ fn raw_failed(error: &std::io::Error) -> Failure {
     Failure::failed(format!("cannot measure raw TCP: {error}"))
 }
 
-/// Pairs of a raw figure and ours, taken one right after the other.
+/// Pairs of a raw TCP measurement and one of ours, taken right after each other.
 #[derive(Debug, Default)]
 struct Measured {
     rtts: Vec<(f64, f64)>,
@@ -169,7 +168,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Returns the machine's limits as they were seen in between, and those nothing was compared with.
+    /// Returns the machine's limits: raw TCP from the pairs, and the others measured now.
     fn limits(&self, pair: Pair) -> Result<Limits, Failure> {
         let memcpy =
             limits::memcpy_gib_per_s(pair, MIB, SLICE).map_err(|error| raw_failed(&error))?;
@@ -191,27 +190,26 @@ impl Measured {
     }
 }
 
-/// Returns the middle one of some figures; `None` if there are none.
+/// Returns the median; `None` if there are no figures.
 fn median(figures: impl Iterator<Item = f64>) -> Option<f64> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
     figures.get(figures.len() / 2).copied()
 }
 
-/// Sizes, and how many Calls are in flight when rates are taken.
+/// Value sizes, each with the number of Calls in flight when rates are measured.
 const SIZES: [(usize, usize); 5] = [(64, 16), (4 << 10, 16), (64 << 10, 8), (MIB, 4), (4 * MIB, 4)];
 const MIB: usize = 1 << 20;
-/// The largest value.
+/// Maximum size of a value, in octets.
 const VALUE_MAX: usize = 4 * MIB;
-/// Of the server, for values and index: four of the largest values being replaced, four being sent, and
-/// slack.
+/// Memory of the server for values and index: four of the largest values being replaced, four being sent, and slack.
 const SERVER_MEMORY: &str = "96MiB";
 const SERVER_VALUE_MAX: &str = "4MiB";
 /// Client memory: the values in flight, and as much again for the slabs they come from.
 const ROOM: usize = 32 * MIB;
-/// How often each measurement is taken.
+/// Number of times that each measurement is taken.
 const ROUNDS: usize = 3;
-/// How long one measurement lasts.
+/// Duration of one measurement.
 const SLICE: Duration = Duration::from_millis(200);
-/// How long an answer may take.
+/// Timeout of each Call.
 const TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! `haulage doctor`: what decides whether Haulage runs well on this machine.
+//! `haulage doctor`: checks of everything that decides whether Haulage runs well on this machine.
 
 use std::io;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ mod files;
 #[cfg(feature = "verbs")]
 mod verbs;
 
-/// Examines this machine and prints what was found.
+/// Examines this machine and prints the findings.
 ///
 /// Fails if the default provider cannot run.
 pub fn run(output: &Output) -> Result<(), Failure> {
@@ -39,7 +39,7 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     }
 }
 
-/// Looks at everything that matters, in the order in which it matters.
+/// Runs all checks, the most important first.
 pub fn examine(machine: &Machine) -> Vec<Finding> {
     vec![
         checks::provider(machine),
@@ -53,16 +53,16 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     ]
 }
 
-/// What was found about one thing.
+/// The result of one check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The name of the check.
     pub check: &'static str,
-    /// How good it is.
+    /// The state that the check found.
     pub state: State,
-    /// What is there, in numbers.
+    /// The details of the state, in numbers.
     pub detail: String,
-    /// The command that makes it better; empty if nothing needs to be.
+    /// The command that improves the state; empty if none is needed.
     pub fix: String,
 }
 
@@ -75,14 +75,14 @@ impl Finding {
     }
 }
 
-/// How good something is.
+/// The state of a checked feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As good as Haulage can use.
+    /// The feature is there, at full speed.
     Ok,
-    /// It works, with less speed.
+    /// Haulage works, more slowly.
     Slower,
-    /// It is not there.
+    /// The feature is missing.
     Missing,
 }
 
@@ -96,25 +96,25 @@ impl State {
     }
 }
 
-/// What the checks look at: files under a root, and what only the system's answers tell.
+/// The input of the checks: files under a root, and answers of the system.
 #[derive(Debug)]
 pub struct Machine {
-    /// Where `proc` and `sys` are.
+    /// The directory that holds `proc` and `sys`.
     pub root: PathBuf,
     /// The CPUs this process can run on.
     pub cpus: Cpus,
-    /// Octets this process may lock; `None`: any number.
+    /// Maximum octets that this process may lock; `None` means no limit.
     pub memlock: Option<u64>,
-    /// Files this process may have open.
+    /// Maximum number of files that this process may have open.
     pub open_files: u64,
-    /// Why no ring can be made; `None`: it can.
+    /// The error of creating an io_uring; `None` if it succeeded.
     pub io_uring: Option<io::Error>,
-    /// Why no TCP socket can listen on this machine; `None`: it can.
+    /// The error of listening on a TCP socket; `None` if it succeeded.
     pub tcp: Option<io::Error>,
 }
 
 impl Machine {
-    /// Asks the system this process runs on.
+    /// Describes the machine on which this process runs.
     pub fn here() -> Result<Self, Failure> {
         Ok(Self {
             root: PathBuf::from("/"),

@@ -1,4 +1,4 @@
-//! How a command ends when it does not succeed.
+//! The errors that end a command, and their exit statuses.
 
 use std::io;
 use std::process::ExitCode;
@@ -6,32 +6,32 @@ use std::process::ExitCode;
 use haulage::cores::Panicked;
 use thiserror::Error;
 
-/// Why a command stopped. Its text is one line that says what happened and what to do.
+/// An error that ends a command. Its text is one line that says what happened and what to do.
 #[derive(Debug, PartialEq, Eq, Error)]
 pub enum Failure {
-    /// What was asked could not be done: exit status 1.
+    /// The command failed: exit status 1.
     #[error("{0}")]
     Failed(String),
-    /// What was typed cannot be asked: exit status 2.
+    /// The command line is wrong: exit status 2.
     #[error("{0}")]
     Usage(String),
-    /// Whoever read our output has seen enough: exit status 0, and nothing to say.
+    /// The reader of standard output closed the pipe: exit status 0, and no message.
     #[error("standard output is closed")]
     ClosedPipe,
 }
 
 impl Failure {
-    /// Makes a failure of exit status 1 from one line of text.
+    /// Creates a failure of exit status 1 from one line of text.
     pub fn failed(text: impl Into<String>) -> Self {
         Self::Failed(text.into())
     }
 
-    /// Makes a failure of exit status 2 from one line of text.
+    /// Creates a failure of exit status 2 from one line of text.
     pub fn usage(text: impl Into<String>) -> Self {
         Self::Usage(text.into())
     }
 
-    /// Files an error of writing to standard output.
+    /// Converts an error of writing to standard output; a broken pipe becomes [`Self::ClosedPipe`].
     pub fn of_output(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::ClosedPipe
@@ -40,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// Returns the status the process exits with.
+    /// Returns the exit status of the process.
     pub fn status(&self) -> ExitCode {
         match self {
             Self::ClosedPipe => ExitCode::SUCCESS,

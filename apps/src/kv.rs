@@ -4,11 +4,11 @@
 //! Read to where it stays.
 //!
 //! - [`protocol`]: the RPC program, its arguments and results.
-//! - [`index`]: where each key's value is.
-//! - [`service`]: the server's half; [`serve`]: the command that runs it.
-//! - [`client`]: the other half; [`commands`]: `put`, `get`, `del`, `keys` and `stat`.
-//! - [`bench`](mod@bench): the command that measures.
-//! - [`stat`]: what a server says about itself.
+//! - [`index`]: the hash table of keys.
+//! - [`service`]: the server; [`serve`]: the command that runs it.
+//! - [`client`]: the client; [`commands`]: `put`, `get`, `del`, `keys` and `stat`.
+//! - [`bench`](mod@bench): the benchmark.
+//! - [`stat`]: the statistics of a server.
 
 pub mod bench;
 pub mod client;

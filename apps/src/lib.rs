@@ -1,18 +1,17 @@
 //! The parts of the `haulage` command.
 //!
-//! - [`cli`]: what can be typed; [`output`]: everything that is printed; [`logging`]: the log on standard
-//!   error; [`failure`]: how a command ends when it does not succeed.
-//! - [`kv`]: the key-value service; [`store`]: the storage server and
-//!   its client; [`demo`]: the main job in one
-//!   command.
-//! - [`perf`]: the benchmark; [`wire`]: messages looked into and made.
-//! - [`metrics`]: what a server tells those who watch it.
-//! - [`node`]: what every core of the command is made of; [`serving`] and
-//!   [`calling`]: what servers and clients have in common.
-//! - [`placement`]: which CPUs the cores get.
-//! - `manual`: completions for shells, and manual pages.
-//! - [`doctor`]: what this machine lacks; [`limits`]: what it can do at best;
-//!   [`samples`]: what is said about measured durations.
+//! - [`cli`]: the command line; [`output`]: everything that is printed; [`logging`]: the log on standard error;
+//!   [`failure`]: errors and exit statuses.
+//! - [`kv`]: the key-value service; [`store`]: the commands of the storage server and its client; [`demo`]: a key-value
+//!   server and client in one command.
+//! - [`perf`]: the benchmark; [`wire`]: decoding and encoding of messages.
+//! - [`metrics`]: Prometheus metrics of servers.
+//! - [`node`]: building a core: memory, provider, limits; [`serving`] and [`calling`]: shared parts of server and
+//!   client commands.
+//! - [`placement`]: the CPUs of the cores.
+//! - `manual`: shell completions and manual pages.
+//! - [`doctor`]: checks of this machine; [`limits`]: measurements of its limits; [`samples`]: statistics of measured
+//!   durations.
 #![forbid(unsafe_code)]
 
 use std::ffi::OsString;
@@ -66,7 +65,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Says how a command ended if it failed. Returns its exit status.
+/// Prints the error of a failed command. Returns the exit status.
 fn ended(output: &Output, outcome: Result<(), Failure>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

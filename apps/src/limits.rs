@@ -1,10 +1,9 @@
-//! What this machine can do at best, measured next to whatever is compared with it.
+//! Measurements of the machine's limits: memory copies, raw TCP, and cache lines.
 //!
 //! # Normal operation
-//! Each function measures one limit for about the time it is given, on two threads that it starts,
-//! pins and ends itself, and leaves nothing running: measurements can be interleaved with other work,
-//! A, B, A, B, which is the only comparison worth making on a machine whose cores change their
-//! distance and speed by themselves.
+//! Each function measures one limit for about the time it is given, on two threads that it starts, pins and ends. It
+//! leaves nothing running, so that measurements can be interleaved with other work (A, B, A, B). On virtual machines,
+//! whose cores change their speed and distance, only interleaved measurements can be compared.
 //!
 //! Every figure is a median or a rate over many samples. Both sides of every measurement poll.
 
@@ -25,25 +24,25 @@ pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
 pub use noise::Noise;
 pub use tcp::{answer, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s, tcp_stream_gib_per_s_to};
 
-/// The limits of one machine, as results show them.
+/// The measured limits of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// One core copying into buffers the other core uses.
+    /// Rate at which one core copies into buffers that the other core uses.
     pub memcpy_gib_per_s: Option<f64>,
-    /// Raw TCP over the loopback, large messages, straight into place.
+    /// Rate of large messages over raw TCP, received in place.
     pub tcp_stream_gib_per_s: Option<f64>,
-    /// Raw TCP over the loopback, small messages, there and back.
+    /// Round trip of small messages over raw TCP.
     pub tcp_rtt_us: Option<f64>,
-    /// One cache line, from core to core and back.
+    /// Round trip of a cache line between two cores.
     pub cacheline_rtt_us: Option<f64>,
 }
 
 impl Limits {
-    /// Measures all of them on this machine, for items of `size` octets of which `depth` are under way
-    /// at once, each for about `budget`.
+    /// Measures all limits on this machine, each for about `budget`, with items of `size` octets of which `depth` are
+    /// in flight.
     ///
     /// # Errors
-    /// The system's; a thread that cannot be placed, above all.
+    /// The system's error, such as a thread that cannot be pinned.
     pub fn measure(pair: Pair, size: usize, depth: usize, budget: Duration) -> io::Result<Self> {
         Ok(Self {
             memcpy_gib_per_s: Some(memcpy_gib_per_s(pair, size, budget)?),
@@ -53,7 +52,7 @@ impl Limits {
         })
     }
 
-    /// Adds the figures to an object of results; `null` where nothing was measured.
+    /// Adds the limits to an object of results; a limit that was not measured is `null`.
     pub fn write(&self, object: &mut json::Object) {
         object.measure("memcpy_gib_per_s", self.memcpy_gib_per_s, 3);
         object.measure("tcp_stream_gib_per_s", self.tcp_stream_gib_per_s, 6);
@@ -62,31 +61,32 @@ impl Limits {
     }
 }
 
-/// Where the two threads of a measurement run.
+/// The CPUs of the two threads of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     near: Option<usize>,
     far: Option<usize>,
-    /// They may share a CPU: whoever waits must let the other run.
+    /// Whether the threads may share a CPU, so that a waiting thread must yield.
     yielding: bool,
 }
 
 impl Pair {
-    /// Two threads wherever the scheduler puts them, polite enough to share one CPU.
+    /// Two threads that are not pinned, and yield in case they share a CPU.
     pub const UNPINNED: Self = Self { near: None, far: None, yielding: true };
 
-    /// One thread pinned to `near`, which measures; the other one is anywhere, on another machine perhaps.
+    /// Returns a pair whose measuring thread is pinned to `near`. The other end runs anywhere, perhaps on another
+    /// machine.
     pub const fn near(near: usize) -> Self {
         Self { near: Some(near), far: None, yielding: false }
     }
 
-    /// Two threads pinned to two CPUs, the measuring one to `near`.
+    /// Returns a pair of pinned threads, of which the one on `near` measures.
     pub const fn pinned(near: usize, far: usize) -> Self {
         Self { near: Some(near), far: Some(far), yielding: near == far }
     }
 
-    /// Two threads pinned to two CPUs of this machine, the measuring one to `near` if that is one of
-    /// them; to share the only one where there is no other.
+    /// Returns a pair pinned to two CPUs of this machine, the measuring thread to `near` if that is given. On a machine
+    /// with one CPU the threads share it.
     pub fn here(near: Option<usize>) -> Self {
         let usable = affinity::usable().unwrap_or_default();
         let near = near.or_else(|| usable.first().copied());
@@ -94,7 +94,7 @@ impl Pair {
         near.zip(far).map_or(Self::UNPINNED, |(near, far)| Self::pinned(near, far))
     }
 
-    /// Runs `near`, which measures and then lets go of what `far` waits for, and `far` beside it.
+    /// Runs `near` and `far` on the two threads. `near` measures, and ends `far` by dropping its end of their channel.
     fn run<T: Send>(
         self,
         near: impl FnOnce() -> io::Result<T> + Send,
@@ -112,13 +112,13 @@ impl Pair {
             })?;
             let (near, far) = (near.join(), far.join());
             let panicked = || io::Error::other("a measuring thread panicked");
-            // The far side's failure is the cause where both failed.
+            // If both sides failed, the far side's failure is the cause.
             far.map_err(|_| panicked())??;
             near.map_err(|_| panicked())?
         })
     }
 
-    /// Waits a moment between two polls.
+    /// Pauses between two polls.
     fn relax(self) {
         if self.yielding {
             thread::yield_now();
@@ -139,7 +139,7 @@ impl Pair {
     }
 }
 
-/// Octets of a small message.
+/// Length of a small message, in octets.
 pub const SMALL: usize = 32;
 
 const GIB: f64 = (1_u64 << 30) as f64;

@@ -1,11 +1,11 @@
-//! The log on standard error: what cores tell of their connections, as text or as JSON.
+//! The log on standard error: events of the cores' connections, as text or JSON.
 //!
 //! # Normal operation
-//! A thread prints the lines, so that no core waits for a terminal or a full pipe. What is logged is chosen by
-//! `RUST_LOG`, else by `-v`.
+//! A thread prints the lines, so that no core waits for a terminal or a full pipe. `RUST_LOG` selects the events;
+//! without it, `-v` does.
 //!
 //! # Limits
-//! A line that finds too many others waiting is lost.
+//! The queue of lines is bounded; a line is dropped if it is full.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -26,10 +26,10 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins to log, in the way that `output` says. A process has one log: of a second one nothing is printed.
+    /// Starts the log in the format of `output`. A process has one log; a second one prints nothing.
     ///
     /// # Errors
-    /// `RUST_LOG` makes no sense, or there is no thread to be had.
+    /// `RUST_LOG` is invalid, or the thread cannot be started.
     pub fn begin(output: &Output) -> Result<Self, Failure> {
         let filter = filter(std::env::var(VARIABLE).ok().as_deref(), output)?;
         let (lines, printed) = mpsc::sync_channel(LINES_MAX);
@@ -37,7 +37,7 @@ impl Log {
         thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         let writer = lines.clone();
         let log = tracing_subscriber::fmt().with_env_filter(filter);
-        // Colours are for terminals, and which of its features others switch on is not ours to say.
+        // No colours: the log may go to a file, and another crate may enable the feature.
         let log = log.with_writer(move || Line(writer.clone())).with_ansi(false);
         match output.log {
             LogFormat::Text => drop(tracing::subscriber::set_global_default(log.finish())),
@@ -50,33 +50,33 @@ impl Log {
         Ok(Self { lines })
     }
 
-    /// Waits until all lines are printed, unless nobody takes them.
+    /// Waits until all lines are printed, for at most a second.
     pub fn end(self) {
         let (done, is_done) = mpsc::channel();
-        // Full, or without its thread: there is nothing to wait for.
+        // If the queue is full or the thread has ended, there is nothing to wait for.
         if self.lines.try_send(Entry::End(done)).is_ok() {
             let _ = is_done.recv_timeout(END_TIME);
         }
     }
 }
 
-/// Returns what is logged where `RUST_LOG` is this.
+/// Returns the filter for a value of `RUST_LOG`, or for its absence.
 fn filter(asked: Option<&str>, output: &Output) -> Result<EnvFilter, Failure> {
     let usual = if output.verbose { "info" } else { "warn" };
     let asked = asked.filter(|asked| !asked.trim().is_empty()).unwrap_or(usual);
     let filter = EnvFilter::builder().parse(asked).map_err(|error| {
         Failure::usage(format!("{VARIABLE}: {error}; give levels such as warn or haulage=info"))
     })?;
-    // How a command ends is told in any case.
+    // The command's own messages are always printed.
     let always: Result<Directive, _> = format!("{COMMAND}=info").parse();
     Ok(always.into_iter().fold(filter, EnvFilter::add_directive))
 }
 
-/// What the printing thread is given.
+/// An entry of the printing thread's queue.
 #[derive(Debug)]
 enum Entry {
     Line(Vec<u8>),
-    /// All lines before this are printed.
+    /// A request to confirm that all earlier lines are printed.
     End(mpsc::Sender<()>),
 }
 
@@ -85,7 +85,7 @@ fn print(entries: &Receiver<Entry>) {
         match entry {
             Entry::Line(line) => {
                 progress::clear();
-                // A closed standard error leaves nobody to tell.
+                // If standard error is closed, the line is lost.
                 drop(io::stderr().lock().write_all(&line));
             }
             Entry::End(done) => drop(done.send(())),
@@ -93,13 +93,13 @@ fn print(entries: &Receiver<Entry>) {
     }
 }
 
-/// Takes one line, which is written at once.
+/// A writer that queues one line, which is written in one piece.
 #[derive(Debug)]
 struct Line(SyncSender<Entry>);
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        // A core does not wait for the printer.
+        // A core does not wait for the printing thread.
         let _ = self.0.try_send(Entry::Line(line.to_vec()));
         Ok(line.len())
     }
@@ -109,12 +109,12 @@ impl Write for Line {
     }
 }
 
-/// The target of what a command itself says, in logs for programs.
+/// The log target of the command's own messages.
 pub const COMMAND: &str = "haulage::command";
 const VARIABLE: &str = "RUST_LOG";
-/// Lines that wait to be printed.
+/// Maximum number of queued lines.
 const LINES_MAX: usize = 1024;
-/// How long the end of a command waits for its last lines to be taken.
+/// How long a command waits at its end for its last lines to be printed.
 const END_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

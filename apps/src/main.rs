@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use haulage::sys::alloc::Counting;
 
-/// Counts what each thread allocates: a core proves with it that it allocates nothing.
+/// An allocator that counts the allocations of each thread, to prove that a core does not allocate.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 

@@ -1,5 +1,4 @@
-//! What a package installs beside the command: completions for shells, and manual pages. Both are made from what
-//! the parser of command lines knows.
+//! Shell completions and manual pages, generated from the parser's description of the command line.
 
 use std::fs;
 use std::path::Path;
@@ -10,14 +9,14 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// `completions SHELL`.
+/// Runs `haulage completions SHELL`.
 pub(crate) fn completions(shell: Shell, output: &Output) -> Result<(), Failure> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut cli::description(), cli::NAME, &mut script);
     output.bytes(&script)
 }
 
-/// `man DIR`.
+/// Runs `haulage man DIR`.
 pub(crate) fn pages(directory: &Path) -> Result<(), Failure> {
     let made = fs::create_dir_all(directory);
     made.and_then(|()| clap_mangen::generate_to(cli::description(), directory)).map_err(|error| {

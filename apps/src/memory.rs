@@ -1,4 +1,4 @@
-//! Whether the machine has the memory that is asked of it.
+//! A check that the machine has enough available memory.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 /// Checks that the machine has this much memory available, in octets.
 ///
 /// # Errors
-/// It says that it has less.
+/// The machine or its control group has less.
 pub(crate) fn check(octets: usize) -> Result<(), Failure> {
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").unwrap_or_default();
@@ -21,7 +21,7 @@ pub(crate) fn check(octets: usize) -> Result<(), Failure> {
     }
 }
 
-/// Returns what an operator is told who asked for more memory than there is.
+/// Returns the error text for a request of more memory than is available.
 pub(crate) fn refusal(size: &str, reason: &str) -> String {
     format!(
         "cannot have {size} of memory: {reason}; ask for less or free memory (it is filled at start, \
@@ -29,7 +29,7 @@ pub(crate) fn refusal(size: &str, reason: &str) -> String {
     )
 }
 
-/// Returns the octets that can be had without swapping, or the limit of the control group if that is less.
+/// Returns the octets available without swapping, or the limit of the control group if that is less.
 fn available(meminfo: &str, limit: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());

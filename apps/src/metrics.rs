@@ -1,7 +1,7 @@
-//! What a server tells those who watch it: figures as Prometheus reads them.
+//! Metrics of a server in the Prometheus text format.
 //!
-//! [`Metered`] stands around a service on its core and counts what passes; [`http`] answers whoever asks
-//! at `/metrics`, on a thread of its own that has the core write the page.
+//! [`Metered`] wraps a service on its core and counts its Calls. [`http`] answers `GET /metrics` on a thread of its
+//! own, which asks the core to write the page.
 
 pub mod http;
 
@@ -18,21 +18,21 @@ use haulage::service::{
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
 
-/// A service, and what passes through it.
+/// A service whose Calls are counted and timed.
 #[derive(Debug)]
 pub struct Metered<S> {
     inner: S,
     /// By procedure number.
     procedures: Vec<Figures>,
-    /// Calls whose time is taken and that have not ended.
+    /// Timed Calls that have not ended, each with its procedure and when its service began.
     timed: Vec<(CallToken, usize, Instant)>,
-    /// Who wants the page.
+    /// Requests for the page, each with the channel for the answer.
     asked: Receiver<Sender<String>>,
 }
 
 /// A service with counters of its own.
 pub trait Counted {
-    /// Returns the counters, each with the name and the help that Prometheus is told.
+    /// Returns the counters, each with its Prometheus name and help text.
     fn counters(&self) -> Vec<Counter>;
 }
 
@@ -41,27 +41,27 @@ pub trait Counted {
 pub struct Counter {
     /// The name of the metric.
     pub name: &'static str,
-    /// The label of this value, as `key="value"`, or nothing. Values of one metric follow each other.
+    /// The label of this value, as `key="value"`, or an empty string. Values of one metric follow each other.
     pub label: &'static str,
-    /// What the metric counts.
+    /// The help text of the metric.
     pub help: &'static str,
     /// The count.
     pub value: u64,
 }
 
-/// What is known of one procedure.
+/// The counters of one procedure.
 #[derive(Clone, Debug)]
 struct Figures {
     name: &'static str,
     calls: u64,
     failed: u64,
-    /// Of the Calls whose time was taken, how many took no longer than each of [`BOUNDS`], and longer.
+    /// Timed Calls, by the first of [`BOUNDS`] that they did not exceed; the last bucket holds the longer ones.
     buckets: [u64; BOUNDS.len() + 1],
     seconds: Duration,
 }
 
 impl<S: Service + Counted> Metered<S> {
-    /// Stands around `inner`; whoever sends to `asked` gets the page.
+    /// Wraps `inner`. Each sender that arrives from `asked` is sent the page.
     pub fn new(inner: S, asked: Receiver<Sender<String>>) -> Self {
         let figures = |name| Figures {
             name,
@@ -75,7 +75,7 @@ impl<S: Service + Counted> Metered<S> {
         Self { inner, procedures, timed: Vec::with_capacity(TIMED_MAX), asked }
     }
 
-    /// Notes how a Call ended, for now.
+    /// Records the outcome of a Call; a timed Call that ends later is kept in `timed`.
     fn note(&mut self, procedure: usize, token: CallToken, started: Option<Instant>, how: Outcome) {
         let Some(figures) = self.procedures.get_mut(procedure) else { return };
         match (how, started) {
@@ -90,7 +90,7 @@ impl<S: Service + Counted> Metered<S> {
 
     fn page(&self, cx: &Cx<'_>) -> String {
         let mut page = Page(String::with_capacity(8192));
-        // A String takes whatever is written to it.
+        // Writing to a String does not fail.
         let counters = self.inner.counters();
         let written = page.procedures(&self.procedures).and_then(|()| page.core(cx));
         let _ = written.and_then(|()| page.counters(&counters));
@@ -164,7 +164,7 @@ impl<S: Service + Counted> Service for Metered<S> {
         if let Ok(asker) = self.asked.try_recv() {
             // Calls of connections that are gone never end.
             self.timed.retain(|(token, ..)| cx.awaits(*token));
-            // Who asked may have given up.
+            // The asking thread may have given up.
             let _ = asker.send(self.page(cx));
             worked = true;
         }
@@ -180,7 +180,7 @@ impl Figures {
     }
 }
 
-/// The page, as far as it is written.
+/// The page written so far.
 struct Page(String);
 
 impl Page {
@@ -221,7 +221,7 @@ impl Page {
         for Figures { name, failed, .. } in procedures {
             writeln!(self.0, "haulage_calls_failed_total{{procedure=\"{name}\"}} {failed}")?;
         }
-        let help = "From the start of a Call's service to its results, of one Call in 16.";
+        let help = "Seconds from the start of a Call to its results; one Call in 16 is timed.";
         self.head("haulage_call_seconds", "histogram", help)?;
         for Figures { name, buckets, seconds, .. } in procedures {
             let mut count = 0;
@@ -258,7 +258,7 @@ impl Page {
         self.many(
             "haulage_errors_total",
             counter,
-            "What went wrong, by kind.",
+            "Errors, by kind.",
             &[
                 ("kind=\"call_refused\"", core.calls_refused),
                 ("kind=\"message_bad\"", core.messages_bad),
@@ -272,7 +272,7 @@ impl Page {
         self.many(
             "haulage_tagged_bytes_total",
             counter,
-            "Octets moved by RDMA Read and Write.",
+            "Octets moved by RDMA Read and Write, by direction.",
             &[
                 ("direction=\"received\"", moved.tagged_received),
                 ("direction=\"sent\"", moved.tagged_sent),
@@ -281,13 +281,13 @@ impl Page {
         self.many(
             "haulage_messages_total",
             counter,
-            "Sends.",
+            "RDMA Send messages, by direction.",
             &[("direction=\"received\"", moved.receives), ("direction=\"sent\"", moved.sends)],
         )?;
         self.many(
             "haulage_copied_bytes_total",
             counter,
-            "Octets of payload that were copied, by whom.",
+            "Octets of payload copied, by Haulage (us) or the system.",
             &[
                 ("by=\"us\"", moved.bytes_copied + core.bytes_inline),
                 ("by=\"system\"", moved.bytes_system),
@@ -298,22 +298,22 @@ impl Page {
         if let Some(posting) = posting {
             named.push_str(&format!(",posting=\"{posting}\""));
         }
-        let what = "What carries the messages, how memory is opened to peers, how work is posted.";
+        let what = "Provider, how it registers memory, and how it posts work.";
         self.many("haulage_provider_info", gauge, what, &[(&named, 1)])?;
         self.many(
             "haulage_invalidations_total",
             counter,
-            "Handles that were retired, by whom.",
+            "Handles invalidated, by the peer or by us.",
             &[("by=\"peer\"", moved.invalidated_remote), ("by=\"us\"", moved.invalidated_local)],
         )?;
         self.one(
             "haulage_connections_opened_total",
             counter,
-            "Connections that were opened.",
+            "Connections opened since the start.",
             core.connections_opened,
         )?;
         let connections = u64::from(cx.connections());
-        self.one("haulage_connections", gauge, "Connections there are.", connections)?;
+        self.one("haulage_connections", gauge, "Open connections.", connections)?;
         self.one(
             "haulage_credits",
             gauge,
@@ -334,13 +334,13 @@ impl Page {
         self.one(
             "haulage_memory_free_bytes",
             gauge,
-            "Octets of registered memory that are free.",
+            "Free octets of registered memory.",
             gauges.free_bytes as u64,
         )
     }
 }
 
-/// Upper bounds of the buckets of times.
+/// Upper bounds of the histogram's buckets.
 const BOUNDS: [Duration; 10] = [
     Duration::from_micros(1),
     Duration::from_micros(3),
@@ -354,9 +354,8 @@ const BOUNDS: [Duration; 10] = [
     Duration::from_secs(1),
 ];
 
-/// Of so many Calls of a procedure, the time of one is taken: reading the clock costs as much as a short
-/// Call.
+/// One in this many Calls of a procedure is timed: reading the clock costs as much as a short Call.
 const TIMED_EVERY: u64 = 16;
 
-/// Calls whose time is taken and that end later, at most.
+/// Maximum number of timed Calls that have not ended.
 const TIMED_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What every core of the command is made of: memory, a provider, limits.
+//! Building the cores of the command: memory, provider, limits.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -25,21 +25,21 @@ use crate::placement::Cpus;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
-/// A provider that commands can be told to use.
+/// A provider that `--provider` can name.
 pub trait Carrier: Provider + Sized {
-    /// Pages it can do its work with.
+    /// The pages that the provider can use.
     const PAGES: PagePreference = PagePreference::Best;
 
-    /// Makes one for a core of this kind in that memory, and says how it came out.
+    /// Starts the provider for a core with this configuration and pool. Returns it with notes for the user.
     ///
     /// # Errors
-    /// What keeps it from working here.
+    /// The provider does not work on this machine.
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure>;
 
-    /// Returns the address of this machine at which servers for ourselves listen.
+    /// Returns the address of this machine at which a server for local clients listens.
     ///
     /// # Errors
-    /// What keeps the provider from working here.
+    /// The provider does not work on this machine.
     fn own_address() -> Result<IpAddr, Failure> {
         Ok(Ipv4Addr::LOCALHOST.into())
     }
@@ -74,7 +74,7 @@ impl Carrier for Shm {
 
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
         let (limits, usual) = (&node.limits, shm::Config::default());
-        // All that the Calls of the core may have open at once.
+        // All items that the Calls of the core may have exposed at once.
         let open_max = limits.calls_out_max.saturating_mul(ITEMS_MAX).min(shm::REGISTRATIONS_MAX);
         let config = shm::Config {
             registrations_max: open_max.max(usual.registrations_max),
@@ -89,39 +89,39 @@ impl Carrier for Shm {
     }
 }
 
-/// What there is to say about how a core came out.
+/// Notes about a new core for the user.
 #[derive(Clone, Debug, Default)]
 pub struct Notes {
-    /// What could be better, and how.
+    /// Warnings, each with what to do.
     pub warnings: Vec<String>,
-    /// What it is made of, for those who ask.
+    /// Details, printed with `-v`.
     pub details: Vec<String>,
 }
 
 impl Notes {
-    /// Tells the person at the terminal.
+    /// Prints the notes on standard error.
     pub fn tell(&self, output: &Output) {
         self.warnings.iter().for_each(|line| output.note(line));
         self.details.iter().for_each(|line| output.detail(line));
     }
 }
 
-/// How a core is to be made.
+/// The configuration of a core.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {
-    /// Octets for data items, beside what the transport takes.
+    /// Octets for data items, besides those of the transport.
     pub room: usize,
-    /// What the core may hold.
+    /// The limits of the core.
     pub limits: Limits,
-    /// Whether messages carry a CRC, if that is not left to the provider.
+    /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
 }
 
 impl NodeConfig {
-    /// Makes the core, and its service in the core's memory. The service may end the core's sleep.
+    /// Builds a core around the service that `service` creates from the core's pool and waker.
     ///
     /// # Errors
-    /// What keeps the core from working here.
+    /// The core cannot be built on this machine.
     pub fn build<P: Carrier, S: Service>(
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
@@ -156,21 +156,20 @@ impl NodeConfig {
     }
 }
 
-/// Returns how many connections a provider has to hold for a core, those being set up and those closing
-/// included.
+/// Returns the number of connections that the provider of a core must hold, including those being set up or closed.
 fn slots(limits: &Limits) -> usize {
     let connections = limits.connections_max.saturating_add(LEAVING_MAX + SETUPS_MAX);
     usize::try_from(connections).unwrap_or(usize::MAX).min(1 << 16)
 }
 
-/// Connections that may be in their setup at once.
+/// Maximum number of connections in setup.
 const SETUPS_MAX: u32 = 1024;
 
 /// Returns the limits of a core that serves `connections` connections.
 pub fn server_limits(peers: &PeerOptions, Count(connections): Count) -> Limits {
     Limits {
         connections_max: connections,
-        // One address can take half of them.
+        // One address can have half of them.
         connections_each_max: connections.div_ceil(2),
         receives_max: LIMITS_DEFAULT.receives_max.max(2 * RECEIVES_IDLE * connections),
         ..peers.within(LIMITS_DEFAULT)
@@ -178,7 +177,7 @@ pub fn server_limits(peers: &PeerOptions, Count(connections): Count) -> Limits {
 }
 
 impl PeerOptions {
-    /// Returns `limits` with what these options say.
+    /// Returns `limits` with the timeouts of these options.
     #[must_use]
     pub const fn within(&self, limits: Limits) -> Limits {
         let (progress_timeout, idle_timeout) = (self.progress_timeout.0, self.idle_timeout.0);
@@ -186,7 +185,7 @@ impl PeerOptions {
     }
 }
 
-/// Limits of a core that makes a few Calls and ends, each within `timeout`.
+/// Returns the limits of a core that makes a few Calls, each within `timeout`.
 pub fn client_limits(timeout: Duration) -> Limits {
     Limits {
         connections_max: 4,
@@ -199,8 +198,8 @@ pub fn client_limits(timeout: Duration) -> Limits {
     }
 }
 
-/// Returns how a core waits for work. One that turns without finding any keeps the only CPU from who
-/// would give it some: there it is adaptive without that.
+/// Converts the polling mode of `--polling` to the core's. On a machine with one CPU, adaptive polling does not spin,
+/// as a spinning core would keep the CPU from its peers.
 pub fn polling(mode: Polling) -> CorePolling {
     match mode {
         Polling::Busy => CorePolling::Busy,
@@ -212,7 +211,7 @@ pub fn polling(mode: Polling) -> CorePolling {
     }
 }
 
-/// Says why the memory is not made of huge pages, and what would change that.
+/// Returns the warning that the memory is not in huge pages, with the command that changes that.
 fn page_note(report: &PageReport) -> Option<String> {
     if matches!(report.kind, PageKind::Gigantic | PageKind::Huge) {
         return None;
@@ -229,7 +228,7 @@ fn page_note(report: &PageReport) -> Option<String> {
     ))
 }
 
-/// Says that the memory may be swapped out, and what would change that.
+/// Returns the warning that the memory may be swapped out, with the command that changes that.
 fn lock_note(report: &PageReport) -> Option<String> {
     let reason = report.unlocked.as_ref()?;
     let limit = process::memlock_limit();
@@ -241,7 +240,7 @@ fn lock_note(report: &PageReport) -> Option<String> {
     ))
 }
 
-/// Says why sockets are not waited for by io_uring.
+/// Returns the warning that io_uring is not used, with the reason.
 fn provider_note(backend: &BackendReport) -> Option<String> {
     match backend {
         BackendReport::NoUring(why) => {
@@ -251,7 +250,7 @@ fn provider_note(backend: &BackendReport) -> Option<String> {
     }
 }
 
-/// Calls a function that is generic over the provider, for the one that was chosen.
+/// Calls a function that is generic over the provider, with the chosen provider.
 macro_rules! over {
     ($provider:expr, $($path:ident).+, $arguments:tt) => {
         match $provider {

@@ -1,4 +1,4 @@
-//! Connections that the limit of open files allows.
+//! The number of connections that the limit of open files allows.
 
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::sys::process;
@@ -7,7 +7,7 @@ use crate::cli::perf::Count;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Checks that this process may have `connections` connections, with `ends` of the ends of each here.
+/// Checks that the limit of open files allows `connections` connections, of which this process has `ends` ends each.
 ///
 /// # Errors
 /// The limit of open files does not allow it.
@@ -23,8 +23,8 @@ pub fn check(connections: u32, ends: u64) -> Result<(), Failure> {
     )))
 }
 
-/// Returns the connections that a server takes: as many as were asked for, else the usual number or as many as the
-/// limit of open files allows.
+/// Returns the maximum number of connections of a server: `asked`, or else the default, lowered to what the limit of
+/// open files allows.
 ///
 /// # Errors
 /// The limit of open files does not allow the number that was asked for.
@@ -45,10 +45,10 @@ pub fn connections(asked: Option<Count>, output: &Output) -> Result<Count, Failu
     Ok(Count(allowed))
 }
 
-/// Returns the open files that `connections` connections need, with `ends` of the ends of each here.
+/// Returns the open files that `connections` connections need, of which this process has `ends` ends each.
 fn needed(connections: u32, ends: u64) -> u64 {
     ends * u64::from(connections) + BESIDE
 }
 
-/// Open files that are no connections: at most 16 were seen, and a few are open only for a moment.
+/// Open files besides connections, with room to spare; a few are open only for a moment.
 const BESIDE: u64 = 32;

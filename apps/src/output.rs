@@ -1,4 +1,4 @@
-//! Everything the command prints: results on standard output, the rest on standard error.
+//! Output of the command: results on standard output, everything else on standard error.
 
 use std::io::{self, Write};
 
@@ -10,14 +10,14 @@ pub mod json;
 pub mod progress;
 pub mod table;
 
-/// How results are printed.
+/// The form of the output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Output {
-    /// Results are JSON, for programs.
+    /// Whether results are JSON.
     pub json: bool,
-    /// Standard error tells more.
+    /// Whether standard error has details.
     pub verbose: bool,
-    /// The form of what goes to standard error.
+    /// The format of standard error.
     pub log: LogFormat,
 }
 
@@ -30,12 +30,12 @@ impl Output {
         written.and_then(|()| stdout.flush()).map_err(|error| Failure::of_output(&error))
     }
 
-    /// Prints text that brings its own line ends.
+    /// Prints text that has its own line ends.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())
     }
 
-    /// Prints bytes as they are.
+    /// Prints bytes unchanged.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
         progress::clear();
         let mut stdout = io::stdout().lock();
@@ -43,7 +43,7 @@ impl Output {
         written.map_err(|error| Failure::of_output(&error))
     }
 
-    /// Tells the person at the terminal something that is not a result.
+    /// Prints a note on standard error.
     pub fn note(&self, line: &str) {
         match self.log {
             LogFormat::Text => say(line),
@@ -51,7 +51,7 @@ impl Output {
         }
     }
 
-    /// Like [`Self::note`], for those who asked for more.
+    /// Like [`Self::note`], but only with `-v`.
     pub fn detail(&self, line: &str) {
         match self.log {
             LogFormat::Text if self.verbose => say(line),
@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Says why the command failed, if there is anything to say.
+    /// Prints the error of the command, if it has a message.
     pub fn complain(&self, failure: &Failure) {
         match (failure, self.log) {
             (Failure::ClosedPipe, _) => {}
@@ -72,6 +72,6 @@ impl Output {
 
 fn say(line: &str) {
     progress::clear();
-    // A closed standard error leaves nobody to tell.
+    // If standard error is closed, the line is lost.
     let _ = writeln!(io::stderr().lock(), "haulage: {line}");
 }

@@ -1,11 +1,11 @@
-//! `haulage perf`: what a Call costs, next to what the machine can do at best.
+//! `haulage perf`: rate, latency and cost of Calls, next to the limits of the machine.
 //!
-//! - [`protocol`]: the RPC program; [`service`]: the server's half, and [`serve`], which runs it.
-//! - [`load`]: the client's half, which keeps Calls in flight; [`calls`]: what they do; [`arrivals`]:
-//!   when those of an open loop are due.
-//! - [`figures`]: what an end has spent.
-//! - [`plan`]: what was asked for, and what both ends need for it; [`run`]: doing it.
-//! - `report`: what is printed; `plot`: what is drawn; `progress`: how far it has come.
+//! - [`protocol`]: the RPC program; [`service`]: the server; [`serve`]: the command that runs it.
+//! - [`load`]: the client, which keeps Calls in flight; [`calls`]: the Calls of each test; [`arrivals`]: the arrivals
+//!   of an open loop.
+//! - [`figures`]: the resource counters of an end.
+//! - [`plan`]: the checked options, and the resources of both ends; [`run`]: the benchmark itself.
+//! - `report`: the printed results; `plot`: the SVG; `progress`: the progress line.
 
 pub mod arrivals;
 pub mod calls;

@@ -1,4 +1,4 @@
-//! Which CPUs the cores get.
+//! Placement of cores on CPUs.
 
 use std::io::{self, IsTerminal};
 use std::path::Path;
@@ -12,14 +12,14 @@ use crate::output::Output;
 /// The CPUs this process can run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
-    /// Where the scheduler may put us.
+    /// CPUs on which the scheduler may run this process.
     pub usable: Vec<usize>,
-    /// Where it puts nobody: for threads that pin themselves.
+    /// Isolated CPUs, on which only pinned threads run.
     pub isolated: Vec<usize>,
 }
 
 impl Cpus {
-    /// Asks the system.
+    /// Reads the CPUs from the system.
     pub fn here() -> Result<Self, Failure> {
         let usable = affinity::usable().map_err(|error| {
             Failure::failed(format!("cannot ask which CPUs are usable: {error}"))
@@ -27,14 +27,14 @@ impl Cpus {
         Ok(Self { usable: usable.to_vec(), isolated: cpu::isolated(Path::new("/")) })
     }
 
-    /// Returns whether there is only one, so that nothing is pinned and nothing polls for long.
+    /// Returns whether there is only one CPU, so that no core is pinned and none spins.
     pub fn is_single(&self) -> bool {
         self.usable.len() <= 1 && self.isolated.iter().all(|cpu| self.usable.contains(cpu))
     }
 
     /// Checks that a core can be pinned to a CPU.
     fn check(&self, cpu: usize) -> Result<(), Failure> {
-        // The system alone knows: some CPUs to which it moves no thread, threads can move to.
+        // Only trying tells: a thread can move to some CPUs that the system does not list.
         if affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok() {
             return Ok(());
         }
@@ -46,22 +46,22 @@ impl Cpus {
     }
 }
 
-/// Where the cores run and how they wait.
+/// The CPUs and the polling mode of the cores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// One entry a core: the CPU it is pinned to, if any.
+    /// One entry for each core: the CPU it is pinned to, if any.
     pub cores: Vec<Option<usize>>,
-    /// How each waits for work.
+    /// The polling mode of each core.
     pub polling: Polling,
-    /// What the user is to know about a choice that was not theirs.
+    /// A note for the user about a choice that the options did not make.
     pub note: Option<&'static str>,
 }
 
 impl Placement {
-    /// Places what was asked for on `cpus`: one core a CPU named, or one that is not pinned.
+    /// Places one core on each CPU of `asked`, or one core that is not pinned.
     ///
     /// # Errors
-    /// A CPU that was asked for is not there, or not for this process.
+    /// A CPU of `asked` does not exist, or this process may not use it.
     pub fn new(asked: Option<&CoreList>, polling: Polling, cpus: &Cpus) -> Result<Self, Failure> {
         let cores = match asked {
             Some(list) => list.cpus().iter().copied().map(Some).collect(),
@@ -75,8 +75,8 @@ impl Placement {
         Ok(Self { cores, polling, note: None })
     }
 
-    /// Returns where two ends run: on the first two CPUs, unless others were `asked` for; nowhere in
-    /// particular if there is only one. `None` if it was not two that were asked for.
+    /// Places two ends on the two CPUs of `asked`, or on the first two CPUs. On a machine with one CPU they are not
+    /// pinned. Returns `None` if `asked` does not name two CPUs.
     pub fn pair(
         &self,
         asked: Option<&CoreList>,
@@ -91,8 +91,8 @@ impl Placement {
     }
 }
 
-/// Lets a benchmark go before other sessions, where that harms nobody: not in the session of a terminal,
-/// which others share.
+/// Raises the priority of a benchmark over other scheduler sessions (autogroups), except in the session of a terminal,
+/// which it shares with other processes.
 pub fn favour(output: &Output) {
     let shared = io::stdin().is_terminal() || io::stderr().is_terminal();
     let alone = !shared && (process::leads_session() || process::begin_session().is_ok());

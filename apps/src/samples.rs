@@ -1,4 +1,4 @@
-//! Measured durations, and what is said about them.
+//! Statistics of measured durations.
 
 use std::time::Duration;
 
@@ -26,8 +26,7 @@ impl Samples {
         self.0.add(&others.0).expect("all histograms have the same bounds");
     }
 
-    /// Returns the duration that `quantile` of all (0 to 1) do not exceed, in microseconds; zero if
-    /// there are none.
+    /// Returns the `quantile` (0 to 1) of the durations, in microseconds; zero if there are none.
     pub fn quantile_us(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }
@@ -37,12 +36,12 @@ impl Samples {
         self.0.max() as f64 / 1e3
     }
 
-    /// Forgets all durations, and keeps the memory for more.
+    /// Removes all durations; keeps the memory.
     pub fn clear(&mut self) {
         self.0.reset();
     }
 
-    /// Returns how many durations there are.
+    /// Returns the number of durations.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

@@ -1,4 +1,4 @@
-//! What every command that serves has in common: from its options to its orderly end.
+//! Shared parts of the server commands: listening, the `ready:` line, metrics, and the end by signals.
 
 pub mod child;
 
@@ -20,7 +20,7 @@ use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
 
-/// Ends a server when the system asks for it.
+/// The handler of SIGTERM and SIGINT, which end a server.
 #[derive(Debug)]
 pub struct Termination {
     waker: Waker,
@@ -38,7 +38,7 @@ impl Termination {
         Ok(Self { waker })
     }
 
-    /// Waits until it comes, then lets the core drain.
+    /// Waits for a signal, then lets the core drain.
     pub fn wait<T>(self, core: CoreThread<T>) -> Result<(), Failure> {
         while !signal::end_requested() && !core.is_finished() {
             wake::wait(&self.waker, CHECK_INTERVAL);
@@ -48,7 +48,7 @@ impl Termination {
     }
 }
 
-/// Settles where the one core of a server runs.
+/// Returns the name, CPU and polling mode of a server's core.
 pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
     let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
     let [cpu] = placement.cores[..] else {
@@ -58,7 +58,7 @@ pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Th
     Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
 }
 
-/// Prints the one line that says that connections are accepted, by a server that listens in one place.
+/// Prints the `ready:` line of a server that listens at one address.
 pub fn ready(
     bound: SocketAddr,
     metrics: Option<SocketAddr>,
@@ -83,7 +83,7 @@ pub fn listen<P: Provider, S: Service>(
     listen_by(addresses, "--listen", |address| core.listen(address))
 }
 
-/// Listens by `try_at` at the first of `addresses` that works; `option` is what chose them.
+/// Listens by `try_at` at the first of `addresses` that works. `option` is the option that named them, for errors.
 pub fn listen_by(
     addresses: &[SocketAddr],
     option: &str,
@@ -113,7 +113,7 @@ pub fn listen_by(
     }))
 }
 
-/// Answers those who watch the server, if it is to. Returns where.
+/// Serves metrics, if an address is given. Returns the bound address.
 pub fn metrics(
     asked_for: Option<&Address>,
     asking: &Asking,
@@ -124,5 +124,5 @@ pub fn metrics(
     listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)
 }
 
-/// How often a server looks whether its core is still there; signals wake it at once.
+/// Interval at which a server checks that its core still runs; signals wake it at once.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -1,8 +1,7 @@
-//! Storage, as commands: the framework itself is the crate `haulage_store`.
+//! The `haulage store` commands, built on the crate `haulage_store`.
 //!
-//! - [`serve`]: the command that serves.
-//! - [`session`]: a client's connection; [`commands`]: `ls`, `stat`, `df`, `get` and `put`; [`show`]:
-//!   how they print what they are told.
+//! - [`serve`]: the server command.
+//! - [`session`]: a client's connection; [`commands`]: `ls`, `stat`, `df`, `get` and `put`; [`show`]: their output.
 
 pub mod commands;
 mod export;

@@ -1,18 +1,18 @@
-//! `haulage wire`: looks inside messages, and makes them.
+//! `haulage wire`: decodes and encodes RPC-over-RDMA messages.
 //!
-//! `decode` turns one message a line, in hex, into one JSON object a line; `encode` is its inverse.
-//! Which protocol a message belongs to is told by its version word, as a receiver tells it.
+//! `decode` turns one message a line, in hex, into one JSON object a line; `encode` is its inverse. The version word of
+//! a message selects the protocol, as in a receiver.
 //!
-//! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, one function for each way.
-//! - [`chunks`]: the lists they share.
-//! - [`iwarp`]: the layers below, read only.
-//! - [`lines`], [`hex`], [`fields`], [`refusal`]: lines of bounded length, octets as digits, JSON with
-//!   a place for every complaint, and what is said of a message that is none.
+//! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, with one function for each direction.
+//! - [`chunks`]: segments and chunk lists.
+//! - [`iwarp`]: MPA, DDP and RDMAP, only decoded.
+//! - [`lines`]: lines of bounded length; [`hex`]: hex digits; [`fields`]: JSON input whose errors name the field;
+//!   [`refusal`]: errors of decoding.
 //!
 //! # Limits
 //!
-//! Lines are handled one by one as they arrive. A message is at most [`MESSAGE_MAX`] octets, a line of
-//! JSON at most [`JSON_MAX`]; what is longer is refused without being held.
+//! Lines are handled one by one as they arrive. A message is at most [`MESSAGE_MAX`] octets, a line of JSON at most
+//! [`JSON_MAX`]; a longer line is refused without being stored.
 
 use std::io;
 
@@ -37,18 +37,18 @@ pub mod rtrext;
 pub mod v1;
 pub mod v2;
 
-/// Octets of the longest message.
+/// Maximum length of a message, in octets.
 pub const MESSAGE_MAX: usize = 4 << 20;
 
-/// Octets of the longest line of JSON: no field takes more than ten for each octet of its message.
+/// Maximum length of a line of JSON, in octets: no field takes more than ten for each octet of its message.
 pub const JSON_MAX: usize = 10 * MESSAGE_MAX;
 
-/// `wire decode`: a line that is no message gives an `error` line, and is no failure.
+/// Runs `wire decode`. An invalid message gives an `error` line, and the command still succeeds.
 pub fn decode(output: &Output) -> Result<(), Failure> {
     decode_by(describe, output)
 }
 
-/// `wire decode --iwarp`: like `decode`, but each line is a frame of MPA or an FPDU.
+/// Runs `wire decode --iwarp`. Like [`decode`], but each line is an MPA frame or an FPDU.
 pub fn decode_iwarp(output: &Output) -> Result<(), Failure> {
     decode_by(iwarp::describe, output)
 }
@@ -66,8 +66,8 @@ fn decode_by(
     })
 }
 
-/// `wire encode`: a line that cannot be encoded gives an empty line, so that the others keep their
-/// places, and a failure in the end.
+/// Runs `wire encode`. A line that cannot be encoded gives an empty line, so that the others keep their line numbers,
+/// and the command fails at the end.
 pub fn encode(output: &Output) -> Result<(), Failure> {
     let mut first = None;
     let mut more = 0_u64;
@@ -99,17 +99,16 @@ pub fn describe(message: &[u8]) -> Result<String, Refusal> {
         Some((proto::v2::VERSION, htype)) if proto::rtrext::header_name(htype).is_some() => {
             rtrext::describe(message)
         }
-        // Also what is of no version, and what has none.
+        // Also messages with an unknown version, or without one.
         _ => v2::describe(message),
     }
 }
 
-/// Makes one message from its description.
+/// Encodes one message from its JSON description.
 ///
-/// Fields are held to their types, and no further: what is made may be a message that its receiver
-/// refuses.
+/// Only the types of fields are checked, so that the result may be a message which its receiver refuses.
 pub fn assemble(line: &[u8]) -> Result<Vec<u8>, Complaint> {
-    // An empty Write chunk, `[],`, is what takes most octets for its characters.
+    // An empty Write chunk, `[],`, takes the most octets for each character.
     let mut room = vec![0; line.len().saturating_mul(3).min(MESSAGE_MAX)];
     let mut w = Writer::new(&mut room);
     let mut message = Object::parse(line)?;
@@ -126,9 +125,9 @@ pub fn assemble(line: &[u8]) -> Result<Vec<u8>, Complaint> {
     Ok(w.written().to_vec())
 }
 
-/// Prints what `answer` makes of each line of standard input that is not blank.
+/// Prints the result of `answer` for each line of standard input that is not blank.
 ///
-/// What is known is printed before more is waited for.
+/// Results are printed before waiting for more input.
 fn each_line(
     length_max: usize,
     output: &Output,
@@ -148,7 +147,7 @@ fn each_line(
     output.text(&answers)
 }
 
-/// Octets of answers that are worth a write of their own.
+/// Octets of results that are collected before they are written.
 const ANSWERS_MAX: usize = 64 << 10;
 
 #[cfg(test)]

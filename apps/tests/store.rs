@@ -240,8 +240,8 @@ fn what_goes_wrong_is_said_in_one_line() {
     assert_eq!(server.refused(&["get", "/x", target]), "no such file: /x");
     assert!(!fs::exists(target).unwrap(), "what is not there does not come to be here");
     assert_eq!(server.refused(&["ls", "/x/y"]), "no such file: /x");
-    assert_eq!(server.refused(&["get", "/"]), "a directory: /");
-    assert_eq!(server.refused(&["put", "/x"]), "the file system is only for reading: /x");
+    assert_eq!(server.refused(&["get", "/"]), "is a directory: /");
+    assert_eq!(server.refused(&["put", "/x"]), "read-only file system: /x");
     let said = server.refused(&["put", target, "/x"]);
     assert!(said.starts_with(&format!("cannot read {target}: ")), "{said}");
     let said = server.refused(&["ls", "--export", "/elsewhere"]);

@@ -1,4 +1,4 @@
-//! `ADDR:PORT` as people type it.
+//! Addresses on the command line: `ADDR:PORT` or `:PORT`.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::failure::Failure;
 use crate::output::progress::Step;
 
-/// An address that may still be a name.
+/// A host and a port. The host may be a name that is not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// IPv4, IPv6 without brackets, or a host name.
@@ -16,7 +16,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Looks the name up. Returns at least one address; blocks as long as the resolver does.
+    /// Resolves the host and returns at least one address. Blocks as long as the resolver does.
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
         let _step = Step::begin(format_args!("looking for {}", self.host));
         let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
@@ -37,7 +37,7 @@ impl Address {
         Ok(found)
     }
 
-    /// Returns the same host's address with another port.
+    /// Returns an address with the same host and another port.
     #[must_use]
     pub fn with_port(&self, port: u16) -> Self {
         Self { host: self.host.clone(), port }
@@ -81,7 +81,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// Serving other machines is an explicit choice, so no address means this one.
+/// The host of `:PORT`: serving other machines is an explicit choice.
 const LOOPBACK: &str = "127.0.0.1";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Amounts of memory as people type them.
+//! Sizes in bytes, parsed and printed with KiB, MiB and GiB.
 
-/// Reads octets: an integer, or an integer and `KiB`, `MiB` or `GiB`.
+/// Parses a size: an integer, optionally followed by `KiB`, `MiB` or `GiB`.
 pub fn parse(text: &str) -> Result<u64, String> {
     let units = [("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
     let (digits, unit) = units
@@ -19,7 +19,7 @@ pub fn parse(text: &str) -> Result<u64, String> {
     number.and_then(|n| n.checked_mul(unit)).ok_or_else(|| "that is 16 EiB or more".to_owned())
 }
 
-/// Guesses what was meant by an integer with a unit of another spelling.
+/// Returns the right spelling of an integer with a misspelt unit, such as `1MiB` for `1mb`.
 fn guess(text: &str) -> Option<String> {
     let at = text.find(|c: char| !c.is_ascii_digit()).filter(|at| *at > 0)?;
     let (digits, unit) = text.split_at(at);
@@ -33,7 +33,7 @@ fn guess(text: &str) -> Option<String> {
     Some(format!("{digits}{unit}"))
 }
 
-/// Writes octets with the largest unit that keeps the number whole.
+/// Formats a size with the largest unit that keeps the number whole.
 pub fn format(octets: u64) -> String {
     match octets {
         0 => "0 B".to_owned(),
@@ -44,7 +44,7 @@ pub fn format(octets: u64) -> String {
     }
 }
 
-/// Writes octets with the largest unit they reach, and one decimal where the number is not whole.
+/// Formats a size with the largest unit it reaches, and one decimal where the number is not whole.
 pub fn rounded(octets: u64) -> String {
     let units = [("GiB", 1_u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     let Some((name, unit)) = units.into_iter().find(|(_, unit)| octets >= *unit) else {

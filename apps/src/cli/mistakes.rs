@@ -1,10 +1,10 @@
-//! What is said about a command line that makes no sense: one line, with what may have been meant.
+//! Error messages for a wrong command line: one line, with a suggestion where a word looks misspelt.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use super::values::Provider;
 
-/// Folds a complaint of the parser into one line, and names the help that says more.
+/// Folds the parser's error into one line that also points to `--help`.
 pub(super) fn in_one_line(error: &clap::Error) -> String {
     if matches!(
         error.kind(),
@@ -28,14 +28,14 @@ pub(super) fn in_one_line(error: &clap::Error) -> String {
     format!("{told}{separator} --help says more")
 }
 
-/// Returns the one of `names` that is most like `typed`, if any is like it.
+/// Returns the name most similar to `typed`, if its similarity exceeds [`SIMILAR`].
 pub(super) fn similar<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
     let likeness = names.iter().map(|name| (strsim::jaro(typed, name), *name));
     let best = likeness.max_by(|(one, _), (other, _)| one.total_cmp(other));
     best.filter(|(likeness, _)| *likeness > SIMILAR).map(|(_, name)| name)
 }
 
-/// Says that a provider is one of another build.
+/// Returns the message for a provider that this build lacks, if the error is about one.
 fn lacking(error: &clap::Error) -> Option<String> {
     let (option, name) =
         (last(error, ContextKind::InvalidArg)?, last(error, ContextKind::InvalidValue)?);
@@ -48,7 +48,7 @@ fn lacking(error: &clap::Error) -> Option<String> {
     })
 }
 
-/// Returns what the parser says of this kind; the most likely one of several.
+/// Returns the parser's context of this kind; of several texts, the last, which is the likeliest.
 fn last(error: &clap::Error, kind: ContextKind) -> Option<&str> {
     match error.get(kind)? {
         ContextValue::String(text) => Some(text),
@@ -60,7 +60,7 @@ fn last(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 const SUGGESTED: [ContextKind; 3] =
     [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
 
-/// How alike words are of which one may have been meant for the other: as the parser has it.
+/// The least Jaro similarity of a suggestion; clap uses the same.
 const SIMILAR: f64 = 0.7;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What can be typed after `haulage perf`.
+//! The command line of `haulage perf`.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use super::address::Address;
 use super::values::{Bytes, Timeout};
 use super::{CoreOptions, PeerOptions};
 
-/// What to measure.
+/// The commands of `haulage perf`.
 #[derive(Debug, Subcommand)]
 pub enum Perf {
-    /// Answers `perf run` until SIGTERM
+    /// Serves `perf run` until SIGTERM
     Serve(ServePerf),
     /// Measures against a server
     #[command(after_help = TEST_HELP)]
@@ -33,7 +33,7 @@ pub enum Perf {
         /// What to measure
         #[command(flatten)]
         options: PerfOptions,
-        /// Two threads of one process, not two processes
+        /// Run both ends as threads of one process, not as two processes
         #[arg(long)]
         threads: bool,
     },
@@ -41,27 +41,27 @@ pub enum Perf {
 
 const TEST_HELP: &str = "\
 null is a call without payload; read and write move SIZE bytes by direct data placement to and from
-the client; inline has SIZE bytes echoed inside the messages.
-One call at a time, each is timed. Of several in flight one in 17 is, as reading the clock takes as
-long as a call. With --rate calls are made when they are due, at random moments, and timed from then:
-what piles up behind a slow one counts. Of many connections it is measured what the memory of an end
-grows by for each that is idle. Before each run the machine's own limits are measured between
-the same CPUs: what copying memory, raw TCP and a cache line take.";
+the client; inline echoes SIZE bytes inside the messages.
+With one call in flight, every call is timed. With several, one in 17 is, as reading the clock takes
+as long as a call. With --rate, calls become due at random times and latency counts from then, so
+that it includes the wait behind a slow call. With many connections, the memory for each idle
+connection is measured at each end. Before each run, the limits of the machine are measured between
+the same CPUs: memory copies, raw TCP, and the round trip of a cache line.";
 
-/// What a benchmark's server can be told.
+/// The options of `haulage perf serve`.
 #[derive(Clone, Debug, Args)]
 pub struct ServePerf {
-    /// Where to accept connections; `:PORT` is this machine only. Raw TCP, for comparison, is answered at
-    /// the port after it
+    /// Where to accept connections; `:PORT` is this machine only. The next port up serves raw TCP, for
+    /// comparison
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20060")]
     pub listen: Address,
-    /// Memory for what is read and written
+    /// Memory for the payload of reads and writes
     #[arg(long, value_name = "BYTES", default_value = "64MiB")]
     pub memory: Bytes,
-    /// Connections it has room for
+    /// Connections at once
     #[arg(long, value_name = "N", default_value = "16")]
     pub connections: Count,
-    /// Calls in flight, of all connections, that it has room for: more than needed makes it slower
+    /// Calls in flight at once, of all connections; more than needed makes the server slower
     #[arg(long, value_name = "N", default_value = "128")]
     pub depth: Count,
     /// How the server treats its clients
@@ -72,37 +72,37 @@ pub struct ServePerf {
     pub core: CoreOptions,
 }
 
-/// What to measure, and how.
+/// The test to run and its options, common to `perf run` and `perf local`.
 #[derive(Clone, Debug, Args)]
 pub struct PerfOptions {
-    /// What each call does
+    /// Test to run
     #[arg(value_enum)]
     pub test: Test,
-    /// Bytes of payload in each call [default: 1MiB; inline: 1KiB]
+    /// Payload of each call [default: 1MiB; inline: 1KiB]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<Bytes>,
     /// Calls in flight on each connection [default: 1; with --rate: 128, at most]
     #[arg(long, value_name = "N")]
     pub depth: Option<Count>,
-    /// How long calls are made, limits and warming up not counted
+    /// Duration of the measurement, without machine limits and warm-up
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub seconds: Timeout,
-    /// Connections
+    /// Number of connections
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: Count,
-    /// Connections that calls are made on, the others being idle [default: all]
+    /// Number of connections that make calls; the others stay idle [default: all]
     #[arg(long, value_name = "N")]
     pub active: Option<Count>,
-    /// Open loop: so many calls a second become due, whatever becomes of those before (Poisson)
+    /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or not
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
     /// Sum every byte at the client
     #[arg(long)]
     pub touch: bool,
-    /// Measure so often, and show the median run
+    /// Number of runs; the median run is shown
     #[arg(long, value_name = "N", default_value = "1")]
     pub runs: Runs,
-    /// Draw what was measured
+    /// Draw the results as SVG
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// How the cores work
@@ -110,21 +110,21 @@ pub struct PerfOptions {
     pub core: CoreOptions,
 }
 
-/// What a Call does.
+/// A test of `haulage perf`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Test {
-    /// Nothing
+    /// Call without payload
     Null,
-    /// Bring bytes to the client, by direct data placement
+    /// Move bytes to the client, by direct data placement
     Read,
-    /// Bring bytes to the server, by direct data placement
+    /// Move bytes to the server, by direct data placement
     Write,
-    /// Bring bytes there and back inside the messages
+    /// Echo bytes inside the messages
     Inline,
 }
 
 impl Test {
-    /// Returns the name that is typed.
+    /// Returns the name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -135,12 +135,12 @@ impl Test {
     }
 }
 
-/// How many: 1 to 16,384.
+/// A count of connections or calls: 1 to 16,384.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u32);
 
 impl Count {
-    /// The most.
+    /// The largest count.
     pub const MAX: u32 = 16_384;
 }
 
@@ -152,7 +152,7 @@ impl FromStr for Count {
     }
 }
 
-/// How often: 1 to 1000.
+/// A number of runs: 1 to 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Runs(pub u32);
 
@@ -170,7 +170,7 @@ fn between(text: &str, most: u32) -> Option<u32> {
     text.parse().ok().filter(|number| (1..=most).contains(number))
 }
 
-/// How many a second: more than none, at most a thousand million.
+/// Calls a second: more than 0.001, at most 1e9.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub f64);
 

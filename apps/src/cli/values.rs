@@ -1,4 +1,4 @@
-//! Small values that options take.
+//! The types of option values, each parsed from its text.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use haulage::sys::cpu;
 
 use super::mistakes::similar;
 
-/// What carries the messages.
+/// The provider that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
     /// MPA, DDP and RDMAP on TCP: any machine, no hardware
@@ -34,12 +34,12 @@ impl Provider {
         }
     }
 
-    /// Returns the names of this build's providers, in words.
+    /// Returns the names of this build's providers, joined by "and".
     pub fn list() -> String {
         Self::value_variants().iter().map(|it| it.name()).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Returns the names of providers that only other builds have; each is that of a feature, too.
+    /// Returns the names of providers that this build lacks. A feature of the same name adds each.
     pub const fn of_other_builds() -> &'static [&'static str] {
         if cfg!(feature = "verbs") { &[] } else { &["verbs"] }
     }
@@ -81,7 +81,7 @@ pub enum RpcVersion {
 }
 
 impl RpcVersion {
-    /// Returns the limits of a core that speaks these versions, and is otherwise bounded by `limits`.
+    /// Returns `limits` with these versions.
     #[must_use]
     pub const fn within(self, limits: Limits) -> Limits {
         let versions = match self {
@@ -96,7 +96,7 @@ impl RpcVersion {
 /// The form of the log on standard error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// Lines for people
+    /// Lines of text
     #[default]
     Text,
     /// One JSON object a line
@@ -144,7 +144,7 @@ impl FromStr for Bytes {
     }
 }
 
-/// A part of a whole: 0 to 1.
+/// A ratio from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio(pub f64);
 
@@ -157,7 +157,7 @@ impl FromStr for Ratio {
     }
 }
 
-/// How many keys: 1 to a hundred million less one, so that each has eight digits.
+/// A number of keys: 1 to 99,999,999, so that each number has at most eight digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys(pub u32);
 
@@ -170,7 +170,7 @@ impl FromStr for Keys {
     }
 }
 
-/// CPUs to pin cores to: in rising order, each once, at least one.
+/// CPUs to pin cores to: at least one, in rising order, without repeats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CoreList(Vec<usize>);
 
@@ -192,7 +192,7 @@ impl FromStr for CoreList {
     }
 }
 
-/// How long to wait: more than nothing, at most a day.
+/// A timeout: more than zero, at most a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeout(pub Duration);
 
@@ -212,7 +212,7 @@ impl FromStr for Timeout {
     }
 }
 
-/// How long something may last, at most a day; 0 is for ever.
+/// A timeout of at most a day, or none, which is typed as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unlimited(pub Option<Duration>);
 
@@ -230,10 +230,10 @@ impl FromStr for Unlimited {
 
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// What a storage server serves.
+/// The file system that a storage server exports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Export {
-    /// So much memory.
+    /// Files in this much memory.
     Memory(Bytes),
     /// The files below a directory.
     Directory(PathBuf),
@@ -262,7 +262,7 @@ impl FromStr for Export {
     }
 }
 
-/// Something that can be turned off.
+/// A value, or `off`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Maybe<T>(pub Option<T>);
 
@@ -280,28 +280,28 @@ impl<T: FromStr<Err = String>> FromStr for Maybe<T> {
     }
 }
 
-/// What is typed for something that is turned off.
+/// The text of a value that is turned off.
 const OFF: &str = "off";
-/// What is typed for an export of memory, before its size.
+/// The prefix of an export of memory, before the colon and the size.
 const MEMORY: &str = "memory";
 
-/// Whom a storage server does not believe.
+/// The callers that a storage server turns into the anonymous user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Squash {
-    /// Believe everybody
+    /// Believe all callers
     None,
-    /// Do not believe who claims to be root
+    /// Turn root into the anonymous user
     Root,
-    /// Believe nobody
+    /// Turn all callers into the anonymous user
     All,
 }
 
-/// A network: an address, and how many of its bits all of its addresses share.
+/// A network: an address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
-    /// Any address of it.
+    /// Any address of the network.
     pub address: IpAddr,
-    /// The bits.
+    /// The prefix length, in bits.
     pub bits: u8,
 }
 

@@ -1,4 +1,4 @@
-//! A client that keeps a number of Calls in flight, from within its core.
+//! The client of the demo: a service that keeps a number of Calls in flight from within its core.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::kv::service::{copied_system, copied_user};
 use crate::kv::stat::Stat;
 use crate::samples::Samples;
 
-/// What to do with the values of one size.
+/// An operation on the values of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Store the pattern under every key, again and again.
@@ -45,20 +45,20 @@ impl Op {
 /// One piece of work: `depth` Calls in flight, each on a key of its own, for `time`, at least once.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
-    /// What the Calls do.
+    /// The operation of each Call.
     pub op: Op,
     /// Octets of each value.
     pub size: usize,
     /// Calls in flight.
     pub depth: usize,
-    /// How long new Calls are made.
+    /// Time during which new Calls are made.
     pub time: Duration,
 }
 
-/// What came of a job.
+/// The results of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// How long each Call took.
+    /// The latency of each Call.
     pub samples: Samples,
     /// Calls that ended.
     pub operations: u64,
@@ -71,7 +71,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Adds what came of another job.
+    /// Adds the results of another job.
     pub fn merge(&mut self, other: &Self) {
         self.samples.merge(&other.samples);
         self.operations += other.operations;
@@ -81,12 +81,12 @@ impl Tally {
         self.took += other.took;
     }
 
-    /// Returns how long it took.
+    /// Returns the duration of the job, in seconds.
     pub fn seconds(&self) -> f64 {
         self.took.as_secs_f64()
     }
 
-    /// Returns how fast payload moved.
+    /// Returns the throughput of payload, in GiB/s.
     pub fn gib_per_s(&self) -> f64 {
         let gib = self.octets as f64 / (1_u64 << 30) as f64;
         if self.took.is_zero() { 0.0 } else { gib / self.seconds() }
@@ -96,7 +96,7 @@ impl Tally {
 /// Gives jobs to a [`Load`], from another thread.
 #[derive(Debug)]
 pub struct Driver {
-    /// What the Calls go to, in turn.
+    /// The connections on which Calls are made, in turn.
     pub connections: Vec<ConnectionId>,
     jobs: mpsc::Sender<(Job, Vec<ConnectionId>)>,
     tallies: mpsc::Receiver<Result<Tally, String>>,
@@ -109,7 +109,7 @@ impl Driver {
         self.waker = Some(waker);
     }
 
-    /// Has a job done and waits for it.
+    /// Runs a job and waits for its results.
     pub fn run(&self, job: Job) -> Result<Tally, Failure> {
         let gone = || Failure::failed("the client's core has ended");
         self.jobs.send((job, self.connections.clone())).map_err(|_| gone())?;
@@ -146,7 +146,7 @@ struct Running {
     failed: Option<String>,
 }
 
-/// A job asks for the server's counters before and after its Calls.
+/// The stage of a job, which asks for the server's counters before and after its Calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     Before,
@@ -154,7 +154,7 @@ enum Stage {
     After,
 }
 
-/// One Call after another on one key.
+/// A slot, which makes one Call after another on one key.
 #[derive(Debug)]
 struct Slot {
     key: String,
@@ -163,7 +163,7 @@ struct Slot {
 }
 
 impl Load {
-    /// Makes one, and what gives it jobs.
+    /// Creates a load, and the driver that gives it jobs.
     pub fn new() -> (Self, Driver) {
         let (jobs_in, jobs) = mpsc::channel();
         let (tallies, tallies_out) = mpsc::channel();
@@ -210,7 +210,7 @@ impl Load {
         }
     }
 
-    /// The server's counters have arrived: the Calls begin, or the job ends.
+    /// Takes the server's counters: begins the Calls, or ends the job.
     fn on_figures(&mut self, cx: &mut Cx<'_>, finished: Finished<'_>) {
         let figures = finished.results.map(|results| {
             match Answer::decode(Procedure::Stat, results.rest(), Carriage::Inline) {
@@ -265,12 +265,12 @@ impl Load {
         self.ask_for_figures(cx);
     }
 
-    /// Reports; an empty `failed` is success.
+    /// Reports the results. An empty `failed` means success.
     fn finish(&mut self, failed: &str) {
         if let Some(running) = self.running.take() {
             let outcome =
                 if failed.is_empty() { Ok(running.tally) } else { Err(failed.to_owned()) };
-            // The driver waits for exactly this; if it is gone, so is the reason to report.
+            // The driver waits for this; if it is gone, nobody needs the results.
             let _ = self.tallies.send(outcome);
         }
     }
@@ -294,11 +294,11 @@ impl Running {
         }
     }
 
-    /// A Call has ended: counts it, and says what is wrong with it.
+    /// Counts a Call that has ended. Returns an error if it failed or its value is wrong.
     fn ended(&mut self, number: usize, finished: Finished<'_>) -> Result<(), String> {
         let Finished { results, argument, result } = finished;
         let mut results = results.map_err(|error: CallError| error.to_string())?;
-        let bad = |_| "the reply makes no sense".to_owned();
+        let bad = |_| "malformed reply".to_owned();
         if results.u32().map_err(bad)? != 0 {
             return Err("the server refused it".to_owned());
         }
@@ -365,20 +365,20 @@ impl Service for Load {
     }
 }
 
-/// Fills a value with what `slot` stores at this size: no two slots or sizes alike.
+/// Fills a value with the pattern of a slot and a size; no two patterns are alike.
 pub fn fill(bytes: &mut [u8], size: usize, slot: usize) {
     for (chunk, word) in bytes.chunks_mut(8).zip(pattern(size, slot)) {
         chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
     }
 }
 
-/// Compares every byte of a value with what `slot` stores at this size.
+/// Compares every byte of a value with the pattern of a slot and a size.
 pub fn matches(bytes: &[u8], size: usize, slot: usize) -> bool {
     let mut words = bytes.chunks(8).zip(pattern(size, slot));
     bytes.len() == size && words.all(|(chunk, word)| chunk == &word.to_le_bytes()[..chunk.len()])
 }
 
-/// A fixed sequence of words (splitmix64).
+/// Returns the words of a pattern (splitmix64).
 fn pattern(size: usize, slot: usize) -> impl Iterator<Item = u64> {
     let mut state = (size as u64) << 32 | slot as u64;
     std::iter::repeat_with(move || {

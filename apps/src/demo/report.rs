@@ -1,11 +1,11 @@
-//! What the demo says at the end.
+//! The report of the demo.
 
 use super::load::{Op, Tally};
 use crate::limits::Limits;
 use crate::output::json;
 use crate::output::table::{self, Align};
 
-/// What was measured of one operation at one size.
+/// The measurements of one operation at one size.
 #[derive(Clone, Debug)]
 pub(super) struct Row {
     op: &'static str,
@@ -20,7 +20,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Takes latencies from one Call at a time, and rates from several.
+    /// Creates a row. `latency` was measured with one Call in flight, `rate` with several.
     pub(super) fn new(op: Op, size: usize, latency: &Tally, rate: &Tally) -> Self {
         let moved = (rate.operations * size as u64).max(1) as f64;
         let copies_user = rate.copied_user as f64 / moved;
@@ -33,12 +33,12 @@ impl Row {
             p99_us: latency.samples.quantile_us(0.99),
             copies_per_byte: copies_user + rate.copied_system as f64 / moved,
             copies_user,
-            // A byte that differed would have ended the demo.
+            // A wrong byte would have ended the demo.
             verified: true,
         }
     }
 
-    /// Writes the row as JSON.
+    /// Returns the row as JSON.
     pub(super) fn to_json(&self) -> String {
         json::object(|o| {
             o.text("op", self.op).count("size", self.size as u64);
@@ -66,14 +66,14 @@ impl Row {
     }
 }
 
-/// Ours over the machine's own, medians of pairs.
+/// The ratios of our measurements to the machine's limits, medians of pairs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ratios {
     pub(super) stream: Option<f64>,
     pub(super) rtt: Option<f64>,
 }
 
-/// Lays everything out for people.
+/// Returns the report as a table, with the limits and the ratios.
 pub(super) fn table(rows: &[Row], limits: &Limits, ratios: &Ratios) -> String {
     let right = Align::Right;
     let columns = [

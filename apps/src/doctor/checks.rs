@@ -7,7 +7,7 @@ use haulage::sys::cpu;
 use super::{Finding, Machine, State};
 use crate::cli::bytes;
 
-/// Whether the default provider can run at all.
+/// Checks that the default provider can run.
 pub(super) fn provider(machine: &Machine) -> Finding {
     let check = PROVIDER;
     match &machine.tcp {
@@ -21,7 +21,7 @@ pub(super) fn provider(machine: &Machine) -> Finding {
     }
 }
 
-/// Pages large enough that the pool needs few of them.
+/// Checks for huge pages, of which the pool needs few.
 pub(super) fn hugepages(machine: &Machine) -> Finding {
     let pages = |kib: u64, what: &str| {
         machine.number(&format!("sys/kernel/mm/hugepages/hugepages-{kib}kB/{what}")).unwrap_or(0)
@@ -54,7 +54,7 @@ pub(super) fn hugepages(machine: &Machine) -> Finding {
     }
 }
 
-/// Memory that may be pinned for a device or a ring.
+/// Checks the limit of locked memory, which devices and rings need.
 pub(super) fn memlock(machine: &Machine) -> Finding {
     let check = "memlock";
     let Some(limit) = machine.memlock else {
@@ -75,7 +75,7 @@ pub(super) fn memlock(machine: &Machine) -> Finding {
     }
 }
 
-/// Descriptors: each connection is one.
+/// Checks the limit of open files: each connection is one.
 pub(super) fn open_files(machine: &Machine) -> Finding {
     let check = "open_files";
     let limit = machine.open_files;
@@ -90,7 +90,7 @@ pub(super) fn open_files(machine: &Machine) -> Finding {
     }
 }
 
-/// The ring the iWARP provider polls; it falls back to plain sockets.
+/// Checks for io_uring, without which the iWARP provider falls back to plain sockets.
 pub(super) fn io_uring(machine: &Machine) -> Finding {
     let check = "io_uring";
     let Some(error) = &machine.io_uring else {
@@ -118,7 +118,7 @@ pub(super) fn io_uring(machine: &Machine) -> Finding {
     }
 }
 
-/// CPUs nobody else runs on.
+/// Checks for isolated CPUs, on which the scheduler runs no other threads.
 pub(super) fn cpu_isolation(machine: &Machine) -> Finding {
     let check = "cpu_isolation";
     let (usable, isolated) = (&machine.cpus.usable, &machine.cpus.isolated);
@@ -139,7 +139,7 @@ pub(super) fn cpu_isolation(machine: &Machine) -> Finding {
     Finding { check, state: State::Slower, detail, fix }
 }
 
-/// Memory that is near the core that uses it.
+/// Checks the NUMA nodes: memory should be near the core that uses it.
 pub(super) fn numa(machine: &Machine) -> Finding {
     let check = "numa";
     let nodes = cpu::nodes(&machine.root);
@@ -156,7 +156,7 @@ pub(super) fn numa(machine: &Machine) -> Finding {
     }
 }
 
-/// RDMA devices, their active ports and their GIDs. The iWARP provider needs none.
+/// Checks for RDMA devices, their active ports and their GIDs. The iWARP provider needs none.
 pub(super) fn rdma(machine: &Machine) -> Finding {
     let check = "rdma";
     let devices = machine.names(RDMA_CLASS);
@@ -222,12 +222,12 @@ fn ok(check: &'static str, detail: String) -> Finding {
 /// The check that decides the exit status: the default provider.
 pub(super) const PROVIDER: &str = "iwarp";
 
-/// What `kv serve` takes unless told otherwise.
+/// The default memory of `kv serve`, in octets.
 const MEMORY_WANTED: u64 = 256 << 20;
 
 /// Rings and their buffers, for some tens of cores.
 const MEMLOCK_WANTED: u64 = 64 << 20;
-/// Files a core may want to have open: its connections, and few others.
+/// Open files that a core may need: its connections, and few others.
 const FILES_WANTED: u64 = 1024;
 
 const RDMA_CLASS: &str = "sys/class/infiniband";

@@ -45,7 +45,7 @@ impl Machine {
         capabilities.is_some_and(|set| set & CAP_IPC_LOCK != 0)
     }
 
-    /// Returns `command` as this user types it: only others than root need `sudo`.
+    /// Returns `command` as this user must type it: with `sudo`, unless the user is root.
     pub(super) fn as_root(&self, command: &str) -> String {
         // Real, effective, saved, file system.
         let user =

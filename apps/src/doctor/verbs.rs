@@ -1,11 +1,11 @@
-//! What the provider for RDMA devices finds.
+//! The check for devices that the `verbs` provider can use.
 
 use haulage::provider::verbs::{DeviceReport, Unavailable, devices};
 
 use super::{Finding, State};
 use crate::node::verbs::{REGISTRATION, registration};
 
-/// Asks the libraries for devices, as the provider does.
+/// Lists the devices by libibverbs, as the provider does.
 pub(super) fn finding() -> Finding {
     let mut finding = told(&devices());
     match registration() {

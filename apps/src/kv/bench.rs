@@ -1,4 +1,4 @@
-//! `haulage kv bench`: GETs and PUTs of keys at random, as `haulage perf` measures Calls.
+//! `haulage kv bench`: random GETs and PUTs, measured as `haulage perf` measures Calls.
 
 use haulage::core::Cx;
 use haulage::cores::Placement as Thread;
@@ -22,7 +22,7 @@ use crate::perf::report::{self, Found, Run};
 use crate::perf::run::{LIMIT_TIME, measure_failed};
 use crate::placement;
 
-/// Measures against a server.
+/// Runs `haulage kv bench` against a server.
 pub fn run(options: &BenchKv, output: &Output) -> Result<(), Failure> {
     let provider = options.connect.core.provider;
     over!(provider, measure, (options, provider.name(), output))
@@ -43,7 +43,7 @@ fn measure<P: Carrier>(
     let node = NodeConfig { room: plan.memory(), limits, crc: core.crc };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
-        // One end before the other, on one machine, would be no measurement.
+        // With both ends on one machine, raising the priority of one would distort the measurement.
         placement::favour(output);
     }
     let mut progress = Progress::new(&plan);
@@ -65,7 +65,7 @@ fn measure<P: Carrier>(
     };
     let place = place(&thread);
     let client: AtWork<Calls> = client.start::<P, _>(thread)?;
-    // As long as it takes.
+    // Filling ends when all keys are stored.
     let filling = Pace { warm: std::time::Duration::ZERO, time: FILL_MAX, ..plan.pace };
     progress.begin("storing the keys");
     let (_, calls) = client.run(filling, Calls::filling(options, plan.size), &mut progress)?;
@@ -114,17 +114,17 @@ fn place(thread: &Thread) -> String {
 #[derive(Clone, Debug)]
 struct Calls {
     size: usize,
-    /// Of all Calls, in 2^32 parts, those that are GETs.
+    /// The share of GETs among all Calls, in units of 2^-32.
     gets: u64,
     keys: u32,
-    /// Keys that were stored, until all are.
+    /// The number of keys stored while filling; `None` once all are.
     filled: Option<u32>,
-    /// Where chance stands.
+    /// The state of the random generator.
     state: u64,
     found: Found,
 }
 
-/// One Call after another.
+/// A slot, which makes one Call after another.
 #[derive(Debug)]
 struct Slot {
     lease: Option<Local>,
@@ -132,7 +132,7 @@ struct Slot {
 }
 
 impl Calls {
-    /// Stores every key once.
+    /// Creates the work that stores every key once.
     fn filling(options: &BenchKv, size: usize) -> Self {
         #[expect(clippy::cast_possible_truncation, reason = "the ratio is at most one")]
         #[expect(clippy::cast_sign_loss, reason = "the ratio is not negative")]
@@ -141,7 +141,7 @@ impl Calls {
         Self { size, gets, keys: options.keys.0, filled: Some(0), state: SEED, found }
     }
 
-    /// Goes on with keys at random.
+    /// Continues with random keys.
     fn at_random(self) -> Self {
         Self { filled: None, ..self }
     }
@@ -154,7 +154,7 @@ impl Calls {
         self.state >> 32
     }
 
-    /// Returns what comes next: whether it is a GET, and of which key.
+    /// Returns the next operation: whether it is a GET, and the number of its key.
     fn next(&mut self) -> (bool, u32) {
         if let Some(filled) = &mut self.filled {
             let key = *filled;
@@ -235,7 +235,7 @@ impl Work for Calls {
     }
 }
 
-/// Writes a key: `bench-` and eight digits.
+/// Formats a key: `bench-` and eight digits.
 fn name(mut number: u32) -> [u8; 14] {
     let mut name = *b"bench-00000000";
     for digit in name[6..].iter_mut().rev() {
@@ -247,7 +247,7 @@ fn name(mut number: u32) -> [u8; 14] {
 
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// How long filling may take: an hour.
+/// Timeout of filling: an hour.
 const FILL_MAX: std::time::Duration = std::time::Duration::from_secs(3600);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The client's half, from a thread that waits.
+//! A blocking client of the key-value service.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,27 +29,27 @@ pub struct KvClient {
     config: ClientConfig,
 }
 
-/// Which server, and how.
+/// The configuration of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientConfig {
-    /// The server.
+    /// The server's address.
     pub to: SocketAddr,
-    /// How long a connection and each answer may take.
+    /// Timeout of connecting, and of each Call.
     pub timeout: Duration,
-    /// Whether messages carry a CRC, if that is not left to the provider.
+    /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
     /// The CPU the client's core is pinned to, if any.
     pub cpu: Option<usize>,
-    /// How it waits.
+    /// How the client's core waits for work.
     pub polling: Polling,
-    /// What carries the messages.
+    /// The provider that carries the messages.
     pub provider: Provider,
-    /// Versions of RPC-over-RDMA that it speaks.
+    /// The versions of RPC-over-RDMA that the client speaks.
     pub rpc_version: RpcVersion,
 }
 
 impl KvClient {
-    /// Starts a core with memory for values of `room` octets together, and connects.
+    /// Starts a core with memory for `room` octets of values, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
         let core = over!(config.provider, start, (config, room))?;
         Ok(Self { core, config })
@@ -65,14 +65,14 @@ impl KvClient {
                     length_needed,
                     ..
                 }))) if room < length_needed as usize => {
-                    // The value is larger than what we offered: offer what it needs.
+                    // The value is larger than the Write chunk: repeat with the length it needs.
                     room = length_needed as usize;
                     *self = Self::connect(self.config, room)?;
                 }
                 Err(CallError::Refused(TransportError::One(v1::error::ErrorBody::Chunk)))
                     if room < ITEM_MAX =>
                 {
-                    // Version 1 does not say how much room the value needs.
+                    // Version 1 does not tell the length that the value needs.
                     room = room.saturating_mul(GROWTH).min(ITEM_MAX);
                     *self = Self::connect(self.config, room)?;
                 }
@@ -117,12 +117,12 @@ impl KvClient {
         self.done(Procedure::Put, key, argument)
     }
 
-    /// Forgets `key`.
+    /// Deletes `key`.
     pub fn del(&mut self, key: Key<'_>) -> Result<(), Failure> {
         self.done(Procedure::Del, key, None)
     }
 
-    /// Returns what the server says about itself.
+    /// Returns the statistics of the server.
     pub fn stat(&mut self) -> Result<Stat, Failure> {
         let reply = self
             .call(Procedure::Stat, None, None, None)
@@ -134,7 +134,7 @@ impl KvClient {
         }
     }
 
-    /// Hands each key to `sink`, in no order.
+    /// Passes each key to `sink`, in no particular order.
     pub fn keys(
         &mut self,
         mut sink: impl FnMut(Key<'_>) -> Result<(), Failure>,
@@ -160,14 +160,14 @@ impl KvClient {
             keys.keys().try_for_each(&mut sink)?;
             match keys.next {
                 None => return Ok(()),
-                // A server that goes back would never come to an end.
+                // A position that does not increase would make the listing endless.
                 Some(next) if next <= at => return Err(Failure::failed("the keys do not end")),
                 Some(next) => at = next,
             }
         }
     }
 
-    /// Ends the core; leases go home.
+    /// Ends the core, which returns all leases.
     pub fn close(self) -> Result<(), Failure> {
         Ok(self.core.stop()?)
     }
@@ -210,7 +210,7 @@ impl KvClient {
         };
         let reply = self.core.started.call(request, |w| {
             key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
-            // A value of no octets is not worth a chunk.
+            // An empty value is sent inline.
             if empty_value { w.opaque(&[]) } else { Ok(()) }
         })?;
         Ok(reply)
@@ -237,7 +237,7 @@ impl ClientConfig {
     }
 }
 
-/// Says in one line what went wrong with a Call and what to do about it.
+/// Converts the error of a Call to a one-line message that says what to do.
 pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
     match error {
         CallError::NoMemory => Failure::failed(format!(
@@ -248,11 +248,11 @@ pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
     }
 }
 
-/// Values up to this long are fetched at the first try.
+/// Maximum length of a value that the first GET fetches, in octets.
 const FIRST_ROOM: usize = 1 << 20;
 
-/// Factor by which the room grows where the server does not say how much a value needs.
+/// Factor by which the Write chunk grows if the server does not tell the length that a value needs.
 const GROWTH: usize = 4;
 
-/// Memory of a client beside its values.
+/// Memory of a client besides its values, in octets.
 const OVERHEAD: usize = 1 << 20;

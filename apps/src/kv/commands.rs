@@ -14,7 +14,7 @@ use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::output::{Output, json};
 
-/// `kv put KEY [FILE|-]`.
+/// Runs `kv put KEY [FILE|-]`.
 pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let value = read(file)?;
@@ -23,7 +23,7 @@ pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failu
     client.close()
 }
 
-/// `kv get KEY`: the value as it is.
+/// Runs `kv get KEY`, which prints the value unchanged.
 pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let mut client = KvClient::connect(config(connect)?, 0)?;
@@ -33,7 +33,7 @@ pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), F
     client.close()
 }
 
-/// `kv del KEY`.
+/// Runs `kv del KEY`.
 pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let mut client = KvClient::connect(config(connect)?, 0)?;
@@ -41,7 +41,7 @@ pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
     client.close()
 }
 
-/// `kv keys`: one a line, as it is or as a JSON string.
+/// Runs `kv keys`, which prints one key a line, as it is or as a JSON string.
 pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
     client.keys(|key| {
@@ -51,7 +51,7 @@ pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     client.close()
 }
 
-/// `kv stat`.
+/// Runs `kv stat`.
 pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
     let stat = client.stat()?;
@@ -71,7 +71,7 @@ fn parse_key(key: &str) -> Result<Key<'_>, Failure> {
     Key::new(key.as_bytes()).map_err(|refusal| Failure::usage(refusal.to_string()))
 }
 
-/// Reads a file, or standard input for `-`, as far as one value can be.
+/// Reads a file, or standard input for `-`, up to the maximum length of a value.
 fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
     let limit = ITEM_MAX as u64 + 1;

@@ -1,12 +1,11 @@
-//! Where each key's value is: a hash table of fixed size.
+//! A hash table of fixed capacity, from keys to values.
 //!
 //! # Memory ownership
-//! The index owns what it holds. Overwriting or removing a key hands the old value back, and whoever
-//! still sends from it keeps a reference of their own.
+//! The index owns its keys and values. Overwriting or removing a key returns the old value; a Reply that is still being
+//! sent from it holds a reference of its own.
 //!
 //! # Limits
-//! [`Index::new`] takes all the memory the index will ever use. Afterwards nothing here allocates: a
-//! key beyond the capacity is refused.
+//! [`Index::new`] allocates all memory of the index. No other function allocates: a key beyond the capacity is refused.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -17,26 +16,26 @@ use foldhash::fast::FoldHasher;
 use hashbrown::HashTable;
 use hashbrown::hash_table;
 
-/// Maps keys, kept as `K`, to values.
+/// A map from keys, kept as `K`, to values.
 pub struct Index<K, V> {
-    /// Slots by the hash of the key in them.
+    /// Numbers of slots, by the hash of their key.
     table: HashTable<u32>,
     slots: Box<[Slot<K, V>]>,
-    /// The first free slot: the head of a list through all of them.
+    /// The first free slot: the head of the list of free slots.
     free: Option<u32>,
     seed: Seed,
 }
 
 impl<K: AsRef<[u8]>, V> Index<K, V> {
-    /// Octets of heap for each key there is room for, at most: its slot, and its share of a table of
-    /// twice the keys at seven eighths, rounded up to a power of two.
+    /// Maximum heap octets for each key of the capacity: its slot, and its share of a table for twice the keys at a
+    /// load of seven eighths, rounded up to a power of two.
     pub const OCTETS_PER_KEY: usize =
         size_of::<Slot<K, V>>() + (2 * 2 * 8 * (size_of::<u32>() + 1)).div_ceil(7);
 
-    /// Makes an index for at most `capacity` keys.
+    /// Creates an index for at most `capacity` keys.
     pub fn new(capacity: u32, seed: Seed) -> Self {
-        // With room for twice the keys, the table clears out the marks of removed ones in place: it
-        // grows only when more than half of it is in use.
+        // With room for twice the keys, the table clears tombstones in place: it grows only when more than half of it
+        // is in use.
         let table = HashTable::with_capacity(capacity as usize * 2);
         let next = |slot: u32| Some(slot + 1).filter(|next| *next < capacity);
         let slots = (0..capacity).map(|slot| Slot::Free { next: next(slot) }).collect();
@@ -96,10 +95,10 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         }
     }
 
-    /// Looks at slots from number `at` on, at `most` of them, for keys: hands each to `take` until that has
-    /// enough. Returns the number to go on at, or `None` once all were seen.
+    /// Passes the keys in at most `most` slots, from number `at` on, to `take`, until it breaks. Returns the number to
+    /// continue at, or `None` at the end.
     ///
-    /// A key keeps its slot for as long as it is there.
+    /// A key keeps its slot until it is removed.
     pub fn visit(
         &self,
         at: u32,
@@ -117,22 +116,22 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         if rest.len() > most { u32::try_from(at as usize + most).ok() } else { None }
     }
 
-    /// Returns how many keys there are.
+    /// Returns the number of keys.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the index has no keys.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Returns how many keys fit.
+    /// Returns the maximum number of keys.
     pub fn capacity(&self) -> usize {
         self.slots.len()
     }
 
-    /// Returns the octets that an index for `capacity` keys takes of the heap, at most. It never takes more later.
+    /// Returns the maximum heap octets of an index for `capacity` keys.
     pub const fn octets_max(capacity: u32) -> usize {
         (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(TABLE_LEAST)
     }
@@ -151,11 +150,11 @@ impl<K, V> fmt::Debug for Index<K, V> {
     }
 }
 
-/// There is no room for another key. Holds the value that was to be stored.
+/// The error of a full index. It returns the value that was to be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Full<V>(pub V);
 
-/// What makes hashes unpredictable to those who choose the keys.
+/// The seed of the hash function, which makes hashes unpredictable to clients.
 #[derive(Clone, Debug)]
 pub struct Seed {
     own: u64,
@@ -163,12 +162,12 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// Draws a seed from the system.
+    /// Creates a random seed from the system's generator.
     pub fn random() -> Result<Self, getrandom::Error> {
         Ok(Self::fixed(getrandom::u64()?, getrandom::u64()?))
     }
 
-    /// Makes a seed that is the same every time, for tests.
+    /// Creates a fixed seed, for tests.
     pub const fn fixed(own: u64, shared: u64) -> Self {
         Self { own, shared: SharedSeed::from_u64(shared) }
     }
@@ -190,7 +189,7 @@ impl<K: AsRef<[u8]>, V> Slot<K, V> {
         matches!(self, Self::Used { hash, key, .. } if *hash == wanted && key.as_ref() == wanted_key)
     }
 
-    /// The table asks only for slots it lists, and those are in use.
+    /// Returns the hash of a used slot's key; the table never asks for a free slot.
     fn hash(&self) -> u64 {
         match self {
             Self::Used { hash, .. } => *hash,
@@ -199,7 +198,7 @@ impl<K: AsRef<[u8]>, V> Slot<K, V> {
     }
 }
 
-/// Octets of the smallest table, and of what surrounds any.
+/// Octets of the smallest table, and of the overhead of any table.
 const TABLE_LEAST: usize = 256;
 
 #[cfg(test)]

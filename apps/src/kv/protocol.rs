@@ -10,11 +10,11 @@
 //! | 5 FIGURES | | [`Figures`](crate::perf::figures::Figures) as unsigned hypers |
 //! | 6 KEYS | `unsigned int at`, 0 to begin with | status; if OK, a list of `opaque key<512>`, and where to go on, or 0 |
 //!
-//! A list is a row of items, a true word before each and a false one behind the last. KEYS brings some keys
-//! at a time, in no order; one that is stored or forgotten meanwhile may be among them or not.
+//! A list has a true word before each item and a false word at the end. KEYS returns some keys at a time, in no
+//! particular order; a key stored or deleted meanwhile may be listed or not.
 //!
-//! A status is an unsigned int: see [`Refusal`]. A reduced value leaves its length word behind in the
-//! Payload stream; its octets and their padding travel in a chunk.
+//! A status is an unsigned int: see [`Refusal`]. The length word of a reduced value stays in the Payload stream; its
+//! octets are in a chunk.
 
 use std::fmt;
 
@@ -26,9 +26,9 @@ use crate::cli::bytes;
 
 /// The program number, out of the range left to users (RFC 5531 section 8.2).
 pub const PROGRAM: u32 = 0x2048_4b56;
-/// The only version there is.
+/// The program version.
 pub const VERSION: u32 = 1;
-/// Octets of the longest key.
+/// Maximum length of a key, in octets.
 pub const KEY_MAX: usize = 512;
 
 const _: () = assert!(PROGRAM >= 0x2000_0000 && PROGRAM <= 0x3fff_ffff);
@@ -38,7 +38,7 @@ const _: () = assert!(PROGRAM >= 0x2000_0000 && PROGRAM <= 0x3fff_ffff);
 pub struct Key<'a>(&'a str);
 
 impl<'a> Key<'a> {
-    /// Accepts `bytes` as a key, or says that they are none.
+    /// Creates a key; fails if `bytes` are not 1 to 512 octets of UTF-8.
     pub fn new(bytes: &'a [u8]) -> Result<Self, Refusal> {
         match str::from_utf8(bytes) {
             Ok(text) if (1..=KEY_MAX).contains(&text.len()) => Ok(Self(text)),
@@ -58,28 +58,28 @@ impl fmt::Display for Key<'_> {
     }
 }
 
-/// What a client can ask.
+/// A procedure of the key-value program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Procedure {
-    /// Nothing: is anybody there?
+    /// Does nothing; checks that the server answers.
     Null = 0,
-    /// The value of a key.
+    /// Returns the value of a key.
     Get = 1,
-    /// Store a value under a key.
+    /// Stores a value under a key.
     Put = 2,
-    /// Forget a key.
+    /// Deletes a key.
     Del = 3,
-    /// What the server says about itself.
+    /// Returns the statistics of the server.
     Stat = 4,
-    /// What the server has spent so far, for benchmarks.
+    /// Returns the resource counters of the server, for benchmarks.
     Figures = 5,
-    /// Some of the keys.
+    /// Returns some of the keys.
     Keys = 6,
 }
 
 impl Procedure {
-    /// Returns the procedure of that number, if there is one.
+    /// Returns the procedure with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
         let all =
             [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures, Self::Keys];
@@ -87,14 +87,14 @@ impl Procedure {
     }
 }
 
-/// The octets of a value, as far as the Payload stream holds them.
+/// A value in the Payload stream: inline, or reduced to its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// They stand in the stream.
+    /// The octets, in the stream.
     Inline(&'a [u8]),
-    /// They were reduced: only their number stands there.
+    /// A reduced value: the stream holds only its length.
     Reduced {
-        /// How many there are.
+        /// The number of octets.
         length: u32,
     },
 }
@@ -108,7 +108,7 @@ impl Value<'_> {
         }
     }
 
-    /// Reads a value, the last item of its stream.
+    /// Decodes a value, which must be the last item of the stream.
     fn decode<'a>(r: &mut Reader<'a>, carriage: Carriage) -> Result<Value<'a>, Truncated> {
         match carriage {
             Carriage::Inline => r.opaque(usize::MAX).map(Value::Inline),
@@ -124,7 +124,7 @@ impl Value<'_> {
     }
 }
 
-/// What carries the octets of a value.
+/// The carrier of a value's octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
     /// The Payload stream itself.
@@ -134,7 +134,7 @@ pub enum Carriage {
 }
 
 impl Carriage {
-    /// Returns what carries the value of results of which `reduced` is in a chunk.
+    /// Returns the carrier of the value in results of which `reduced` octets are in a chunk.
     pub const fn of(reduced: Option<u32>) -> Self {
         match reduced {
             None => Self::Inline,
@@ -143,12 +143,12 @@ impl Carriage {
     }
 }
 
-/// Some of a server's keys.
+/// The list of keys in a Reply to KEYS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyList<'a> {
-    /// The list, but for its last word. Each key was read once.
+    /// The encoded list without its end, already validated.
     list: &'a [u8],
-    /// Where to go on, if there is more.
+    /// The argument of the next KEYS, if there are more keys.
     pub next: Option<u32>,
 }
 
@@ -168,7 +168,7 @@ impl<'a> KeyList<'a> {
     }
 }
 
-/// Reads one item of a list of keys; `None` behind the last.
+/// Decodes one item of a list of keys; `None` at the end.
 fn key_of_list<'a>(r: &mut Reader<'a>) -> Result<Option<Key<'a>>, Truncated> {
     let at = r.position();
     match r.u32()? {
@@ -178,16 +178,16 @@ fn key_of_list<'a>(r: &mut Reader<'a>) -> Result<Option<Key<'a>>, Truncated> {
     }
 }
 
-/// Why the server did not do what was asked. Travels as the status.
+/// The reason that the server refused a Call, encoded as the status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// 1: nothing is stored under that key.
+    /// 1: no value is stored under the key.
     #[error("no such key")]
     NotFound,
-    /// 2, and an unsigned hyper: the value is longer than the server takes.
+    /// 2, followed by an unsigned hyper: the value is longer than the server accepts.
     #[error("the value is larger than {}; raise --value-max of the server", bytes::format(*max))]
     TooLarge {
-        /// Octets of the longest value it takes.
+        /// Maximum length of a value, in octets.
         max: u64,
     },
     /// 3: the server's memory is full.
@@ -198,10 +198,10 @@ pub enum Refusal {
     BadKey,
 }
 
-/// What the server answers: the results of one Call.
+/// The results of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It was done, and there is nothing to return: PUT, DEL.
+    /// Success without results: PUT, DEL.
     Done,
     /// The value: GET.
     Value(Value<'a>),
@@ -209,23 +209,23 @@ pub enum Answer<'a> {
     Stat(Stat),
     /// Some keys: KEYS.
     Keys(KeyList<'a>),
-    /// It was not done.
+    /// The Call was refused.
     Refused(Refusal),
 }
 
 /// A Reply that does not follow the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum BadReply {
-    /// It ends too early, or too late.
-    #[error("the reply makes no sense: {0}")]
+    /// The Reply is too short or too long.
+    #[error("malformed reply: {0}")]
     Garbage(#[from] Truncated),
-    /// Its status is none that we know.
+    /// The status is unknown.
     #[error("the reply has the unknown status {0}")]
     Status(u32),
 }
 
 impl<'a> Answer<'a> {
-    /// Reads the results of a Reply.
+    /// Decodes the results of a Reply.
     pub fn decode(
         procedure: Procedure,
         results: &'a [u8],
@@ -247,7 +247,7 @@ impl<'a> Answer<'a> {
         if r.is_empty() { Ok(answer) } else { Err(Truncated { at: r.position() }.into()) }
     }
 
-    /// Appends the results of `procedure`.
+    /// Appends the results of `procedure` to `w`.
     pub fn encode(&self, procedure: Procedure, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
             Self::Done if procedure == Procedure::Null => Ok(()),

@@ -1,4 +1,4 @@
-//! `haulage kv serve`.
+//! The command `haulage kv serve`.
 
 use std::net::SocketAddr;
 
@@ -53,7 +53,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
         let node = NodeConfig { room, limits, crc };
-        // The pool is filled by now: what is left is for the index.
+        // The pool is allocated by now; the rest of the memory is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
             memory::check(KvService::index_octets_max(keys_max))?;
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
@@ -71,7 +71,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     termination.wait(core)
 }
 
-/// Says once that anybody who can reach the port can use it.
+/// Warns once that every host which can reach the port can use it.
 fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
     if addresses.iter().any(|address| !address.ip().is_loopback()) {
         output.note(
@@ -80,8 +80,8 @@ fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
     }
 }
 
-/// Of the memory, the index may take one part in so many.
+/// The index may take one part in this many of the memory.
 const INDEX_SHARE: usize = 8;
 
-/// Less would be all index and transport.
+/// Minimum memory, in octets: less would leave no room for values.
 const MEMORY_MIN: usize = 1 << 20;

@@ -1,8 +1,8 @@
 //! The server: keys and values in registered memory.
 //!
 //! # Memory ownership
-//! A value is the very lease a PUT's RDMA Read filled. A GET hands out a reference to it, and the
-//! RDMA Write leaves from there; so overwriting or deleting a key never disturbs a GET under way.
+//! A value is the lease into which the RDMA Read of its PUT placed the data. A GET sends by RDMA Write from a reference
+//! to that lease, so that overwriting or deleting a key never disturbs a GET in progress.
 
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ use super::stat::Stat;
 use crate::metrics::{Counted, Counter};
 use crate::perf::figures::Figures;
 
-/// What may be reduced: the value of a GET's results and of a PUT's arguments.
+/// Returns the binding. Its DDP-eligible items are the value of a GET's results and of a PUT's arguments.
 pub fn binding(value_max: usize) -> Binding {
     let value = Eligible::opaque(value_max);
     let procedures = vec![
@@ -57,7 +57,7 @@ impl AsRef<[u8]> for KeyLease {
     }
 }
 
-/// A value; one of no octets needs no memory.
+/// A value; an empty one takes no memory.
 #[derive(Debug)]
 struct Value(Option<Shared>);
 
@@ -68,15 +68,15 @@ impl Value {
 }
 
 impl KvService {
-    /// Octets of the index for each key it has room for.
+    /// Octets of the index for each key of its capacity.
     pub const OCTETS_PER_KEY: usize = Index::<KeyLease, Value>::OCTETS_PER_KEY;
 
-    /// Makes an empty service for at most `keys_max` keys. `memory` is what it may take in all.
+    /// Creates an empty service for at most `keys_max` keys. `memory` is the total that statistics report.
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
         Self { index: Index::new(keys_max, seed), value_bytes: 0, value_max, memory }
     }
 
-    /// Returns the octets of heap that an index for `keys_max` keys takes at most.
+    /// Returns the maximum heap octets of an index for `keys_max` keys.
     pub const fn index_octets_max(keys_max: u32) -> usize {
         Index::<KeyLease, Value>::octets_max(keys_max)
     }
@@ -163,7 +163,7 @@ impl KvService {
     fn stat(&self, cx: &Cx<'_>) -> Stat {
         let gauges = cx.gauges();
         let moved = cx.moved();
-        // The Receives are posted whoever is connected: they are nobody's to bring home.
+        // Receives are always posted, so that they do not count as leases of a connection.
         let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
         let resident = process::resident().map_or(0, |resident| resident.total());
         let mut stat = Stat {
@@ -235,18 +235,18 @@ impl Service for KvService {
     }
 }
 
-/// Returns the octets of data items that user space copied, at whichever end of a connection that was.
+/// Returns the octets of data items that user space copied, at this end of the connection.
 pub fn copied_user(moved: &Counters) -> u64 {
     moved.tagged_copied.saturating_sub(copied_system(moved))
 }
 
-/// Returns the octets of data items that the system copied between memory and sockets: each once,
-/// going out or coming in, unless the provider has no sockets.
+/// Returns the octets of data items that the system copied between memory and sockets: each octet sent or received
+/// counts once, if the provider uses sockets.
 pub fn copied_system(moved: &Counters) -> u64 {
     (moved.tagged_sent + moved.tagged_received).min(moved.bytes_system)
 }
 
-/// Takes the key that is all of the arguments.
+/// Decodes the key, which must be all of the arguments.
 fn key<'a>(arguments: &mut Arguments<'a>) -> Result<Key<'a>, Stop> {
     let bytes = arguments.opaque(KEY_MAX)?;
     end(arguments)?;
@@ -258,12 +258,12 @@ fn end(arguments: &Arguments<'_>) -> Result<(), Stop> {
     if arguments.is_empty() { Ok(()) } else { Err(Stop::Garbage) }
 }
 
-/// Why a Call was not carried out.
+/// The reason that a Call was not executed.
 #[derive(Debug)]
 enum Stop {
-    /// Its arguments make no sense.
+    /// The arguments are malformed.
     Garbage,
-    /// The program says no.
+    /// The program refuses the Call.
     Refused(Refusal),
 }
 
@@ -281,16 +281,15 @@ impl From<Refusal> for Stop {
 
 const OK: u32 = 0;
 
-/// Octets of the keys in one Reply, their lengths and what stands between them with them: a few of the
-/// longest.
+/// Maximum octets of the encoded keys in one Reply: a few of the longest.
 const KEYS_OCTETS: u32 = 2048;
 
 const _: () = assert!(KEYS_OCTETS as usize > 2 * KEY_MAX);
 
-/// Octets of the results of KEYS: status, keys, the list's end, and where to go on.
+/// Maximum length of the results of KEYS, in octets: status, keys, the end of the list, and where to continue.
 const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + 4 + 4;
 
-/// Slots looked at for keys in one Call: most may be free.
+/// Maximum number of slots examined in one Call, most of which may be free.
 const SLOTS_PER_CALL: usize = 4096;
 
 #[cfg(test)]

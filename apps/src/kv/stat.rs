@@ -1,4 +1,4 @@
-//! What a server says about itself.
+//! The statistics of a key-value server.
 
 use haulage::pool::{PageKind, PageReport};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
@@ -6,7 +6,7 @@ use haulage_proto::xdr::{Reader, Truncated, Writer};
 use crate::output::json;
 use crate::output::table::{self, Align};
 
-/// The figures of `kv stat`. Memory is in octets.
+/// The statistics of `kv stat`. Memory is in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Servers the keys are spread over.
@@ -15,15 +15,15 @@ pub struct Stat {
     pub keys: u64,
     /// Octets of all values.
     pub value_bytes: u64,
-    /// Octets of values that fit.
+    /// Maximum octets of all values.
     pub value_bytes_max: u64,
-    /// What `--memory` allows for values and index.
+    /// The `--memory` of the server, for values and index.
     pub memory_bytes: u64,
     /// VmRSS and HugetlbPages of the process.
     pub resident_bytes: u64,
     /// Memory that connections hold beyond the shared receive buffers.
     pub connection_bytes: u64,
-    /// Connections, the asker's included.
+    /// Open connections, including the client's own.
     pub connections: u64,
     /// Leases readable and writable by the server alone.
     pub leases_local: u64,
@@ -37,9 +37,9 @@ pub struct Stat {
     pub registrations: u64,
     /// Registrations whose lease was dropped while exposed.
     pub orphans: u64,
-    /// Handles retired by a peer's Send with Invalidate.
+    /// Handles invalidated by a peer's Send with Invalidate.
     pub invalidations_remote: u64,
-    /// Handles the server retired itself.
+    /// Handles invalidated by the server itself.
     pub invalidations_local: u64,
     /// Octets of payload the server's user space copied.
     pub copied_user: u64,
@@ -56,7 +56,7 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Reads the figures.
+    /// Decodes the statistics.
     pub(super) fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         let mut stat = Self::default();
         for figure in stat.figures_mut() {
@@ -65,18 +65,18 @@ impl Stat {
         Ok(stat)
     }
 
-    /// Appends the figures.
+    /// Appends the statistics to `w`.
     pub(super) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
     }
 
-    /// Notes what pages the registered memory is made of.
+    /// Sets the page counters of the registered memory.
     pub fn set_pages(&mut self, report: &PageReport) {
         let (bytes, huge) = (report.bytes as u64, report.huge_bytes as u64);
         match report.kind {
             PageKind::Gigantic => self.pages_1g = bytes,
             PageKind::Huge => self.pages_2m = bytes,
-            // Huge pages come where the system finds them.
+            // The system decides which part gets huge pages.
             PageKind::Transparent => {
                 (self.pages_thp, self.pages_4k) = (huge, bytes.saturating_sub(huge));
             }
@@ -84,7 +84,7 @@ impl Stat {
         }
     }
 
-    /// Writes the figures as JSON.
+    /// Returns the statistics as JSON.
     pub fn to_json(&self) -> String {
         json::object(|o| {
             o.count("shards", self.shards).count("keys", self.keys);
@@ -113,7 +113,7 @@ impl Stat {
         })
     }
 
-    /// Writes the figures for people: a table with one row each, counts and octets in columns of their own.
+    /// Returns the statistics as a table with columns for counts and for octets.
     pub fn to_text(&self) -> String {
         let pages = [
             ("memory in 1 GiB pages", self.pages_1g),
@@ -151,7 +151,7 @@ impl Stat {
         table::layout(&columns, &rows)
     }
 
-    /// The figures in the order in which they travel.
+    /// Returns the statistics in their order on the wire.
     fn figures_mut(&mut self) -> [&mut u64; 22] {
         [
             &mut self.shards,

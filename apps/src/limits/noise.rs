@@ -1,4 +1,4 @@
-//! How quiet the machine is: what disturbs every measurement on it, whatever is measured.
+//! Scheduler noise of the machine, which disturbs every measurement on it.
 
 use std::io;
 use std::sync::mpsc;
@@ -9,25 +9,25 @@ use haulage::sys::{clock, cpu};
 use super::Pair;
 use crate::output::json;
 
-/// What keeps a core from its work.
+/// The measured noise: interruptions of an idle spin loop.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Noise {
-    /// What one reading of the CPU's time stamp took, in nanoseconds; `None` on a CPU without one.
+    /// The time of one read of the CPU's time stamp counter, in nanoseconds; `None` on a CPU without one.
     pub time_stamp_ns: Option<f64>,
-    /// The part of the time for which a loop that does nothing but read the clock stood still.
+    /// The share of the time for which a loop that only reads the clock was interrupted.
     pub stalled: f64,
-    /// The longest it stood still for, in microseconds.
+    /// The longest interruption, in microseconds.
     pub stalled_max_us: f64,
-    /// How long it is at most until both loops go on, in microseconds, at 99 % and at 99.9 % of all moments:
-    /// what an open loop would find of Calls that take no time.
+    /// The time until both loops run, in microseconds, at the 99th and 99.9th percentile of all moments: the latency
+    /// that an open loop would measure for Calls that take no time.
     pub waits_us: [f64; 2],
 }
 
 impl Noise {
-    /// Has both threads of `pair` read the clock for about `budget`, one if they share a CPU.
+    /// Measures noise for about `budget` on both threads of `pair`, or on one if they share a CPU.
     ///
     /// # Errors
-    /// The system's; a thread that cannot be placed, above all.
+    /// The system's error, such as a thread that cannot be pinned.
     pub fn measure(pair: Pair, budget: Duration) -> io::Result<Self> {
         let (tell, told) = mpsc::channel();
         let far = move || {
@@ -58,7 +58,7 @@ impl Noise {
         })
     }
 
-    /// Adds the figures to an object of results.
+    /// Adds the noise to an object of results.
     pub fn write(&self, object: &mut json::Object) {
         object.measure("time_stamp_ns", self.time_stamp_ns, 1);
         object.measure("stalled", self.stalled, 4);
@@ -68,8 +68,8 @@ impl Noise {
     }
 }
 
-/// Returns how long it is at most until loops go on that stood still for these times, longest first, at all
-/// moments but for as many as make up `rest`.
+/// Returns the time within which an interrupted loop continues, at all moments except a total of `rest`. `stalls` are
+/// the interruptions, longest first.
 fn longest_wait(stalls: &[Duration], rest: Duration) -> Duration {
     // From a moment within a stall it is no longer than the wait if no more than that is left of it.
     let mut sum = Duration::ZERO;
@@ -81,16 +81,16 @@ fn longest_wait(stalls: &[Duration], rest: Duration) -> Duration {
     waits.find(|(wait, next)| wait >= next).map(|(wait, _)| wait).unwrap_or_default()
 }
 
-/// What one thread saw.
+/// The interruptions that one thread saw.
 #[derive(Clone, Debug, Default)]
 struct Watch {
     took: Duration,
-    /// Each time it stood still.
+    /// The duration of each interruption.
     stalls: Vec<Duration>,
 }
 
 impl Watch {
-    /// Reads the clock for a time.
+    /// Reads the clock for the time `budget`, and records interruptions.
     fn keep(budget: Duration) -> Self {
         let mut watch = Self { took: Duration::ZERO, stalls: Vec::with_capacity(STALLS) };
         let mut now = clock::now();
@@ -106,9 +106,9 @@ impl Watch {
     }
 }
 
-/// The clock is read in a twentieth of this.
+/// Minimum length of an interruption: some twenty times a read of the clock.
 const STALL: Duration = Duration::from_micros(1);
-/// How many there are in a second on a machine that is not quiet.
+/// Capacity for interruptions: as many as a noisy machine has in a second.
 const STALLS: usize = 1 << 14;
 
 #[cfg(test)]

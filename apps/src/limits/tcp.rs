@@ -1,10 +1,9 @@
 //! Raw TCP, polled on both sides.
 //!
 //! # Normal operation
-//! The near side says first how long it wants answers to be. The far side then answers each request of
-//! 32 octets with one message of that length, always the same hot one; the near side receives straight
-//! into one of the buffers it reuses. That is what fetching items of that length moves, without any
-//! protocol.
+//! The near side first sends the length of answers. The far side then answers each request of 32 octets with one
+//! message of that length, always from the same buffer. The near side receives into one of the buffers it reuses. So
+//! this moves the same octets as fetching items of that length, without a protocol.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -25,8 +24,7 @@ pub fn tcp_rtt_us(pair: Pair, length: usize, budget: Duration) -> io::Result<f64
     pair.run(move || rtt_us(&near, length, budget), move || far.answer())
 }
 
-/// Measures how fast messages of `size` octets are fetched over the loopback, `depth` at a time, in
-/// GiB/s.
+/// Measures the rate of fetching messages of `size` octets over the loopback, with `depth` in flight, in GiB/s.
 pub fn tcp_stream_gib_per_s(
     pair: Pair,
     size: usize,
@@ -37,7 +35,7 @@ pub fn tcp_stream_gib_per_s(
     pair.run(move || stream_gib_per_s(&near, size, depth, budget), move || far.answer())
 }
 
-/// Does what [`tcp_rtt_us`] does with whoever [`answer`]s at `to`.
+/// Like [`tcp_rtt_us`], but with the thread of [`answer`] at the address `to`.
 pub fn tcp_rtt_us_to(
     to: SocketAddr,
     pair: Pair,
@@ -48,7 +46,7 @@ pub fn tcp_rtt_us_to(
     pair.run(move || rtt_us(&near, length, budget), || Ok(()))
 }
 
-/// Does what [`tcp_stream_gib_per_s`] does with whoever [`answer`]s at `to`.
+/// Like [`tcp_stream_gib_per_s`], but with the thread of [`answer`] at the address `to`.
 pub fn tcp_stream_gib_per_s_to(
     to: SocketAddr,
     pair: Pair,
@@ -60,9 +58,8 @@ pub fn tcp_stream_gib_per_s_to(
     pair.run(move || stream_gib_per_s(&near, size, depth, budget), || Ok(()))
 }
 
-/// Answers whoever connects to `listener`, on a thread pinned to `cpu`, for as long as the process
-/// lives; one peer after the other. Others may run on that CPU unless it
-/// polls busily.
+/// Starts a thread, pinned to `cpu`, that answers one peer of `listener` after the other until the process ends. The
+/// thread yields its CPU unless `polling` is busy.
 ///
 /// # Errors
 /// The thread cannot be started.
@@ -70,16 +67,16 @@ pub fn answer(listener: TcpListener, cpu: Option<usize>, polling: Polling) -> io
     let yielding = polling != Polling::Busy;
     let pair = Pair { yielding, ..Pair::UNPINNED };
     thread::Builder::new().name("raw-tcp".to_owned()).spawn(move || {
-        // Where it may not be pinned it answers from wherever it is.
+        // If the thread cannot be pinned, it runs unpinned.
         let _ = cpu.map_or(Ok(()), affinity::pin);
         loop {
             match listener.accept() {
                 Ok((stream, _)) => {
                     let far = Polled::new(stream, pair, Some(PATIENCE));
-                    // Who asks badly, or goes away, is nobody's loss.
+                    // A peer that misbehaves or disconnects only ends its own connection.
                     let _ = far.and_then(|far| far.answer());
                 }
-                // Out of descriptors, perhaps: others will be closed.
+                // Perhaps the process is out of descriptors: wait until others are closed.
                 Err(_) => thread::park_timeout(ACCEPT_AGAIN),
             }
         }
@@ -109,7 +106,7 @@ fn stream_gib_per_s(near: &Polled, size: usize, depth: usize, budget: Duration) 
         near.send(&REQUEST)?;
         place.fill(1);
     }
-    // What is under way warms up both sides; the clock starts after it.
+    // The first messages warm up both sides; the clock starts after them.
     let fetch = |place: &mut [u8]| {
         near.receive(place)?;
         near.send(&REQUEST)
@@ -131,13 +128,13 @@ fn stream_gib_per_s(near: &Polled, size: usize, depth: usize, budget: Duration) 
 
 const REQUEST: [u8; 32] = [0; 32];
 
-/// How long a peer may keep the thread that [`answer`]s waiting.
+/// How long a peer may keep the thread of [`answer`] waiting.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a connection to it may take.
+/// Timeout of connecting to the thread of [`answer`].
 const CONNECT: Duration = Duration::from_secs(2);
 /// How long to wait when the system has no descriptors left.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// Of how many empty polls one looks whether patience is at its end.
+/// One in this many empty polls checks the timeout.
 const POLLS_PER_LOOK: u32 = 4096;
 
 /// One end of a connection that never sleeps.
@@ -171,12 +168,12 @@ impl Polled {
         Self::new(TcpStream::connect_timeout(&address, CONNECT)?, pair, Some(PATIENCE))
     }
 
-    /// Tells the far side how long its answers are to be.
+    /// Sends the length of answers to the far side.
     fn ask_for(&self, length: usize) -> io::Result<()> {
         self.send(&(length as u64).to_be_bytes())
     }
 
-    /// Answers until the near side has seen enough.
+    /// Answers until the near side closes the connection.
     fn answer(&self) -> io::Result<()> {
         let mut length = [0; 8];
         if !self.receive_or_end(&mut length)? {
@@ -190,7 +187,7 @@ impl Polled {
         let mut request = REQUEST;
         while self.receive_or_end(&mut request)? {
             match self.send(&message) {
-                // It closed with answers under way.
+                // The near side closed with answers in flight.
                 Err(error) if ended(&error) => return Ok(()),
                 sent => sent?,
             }
@@ -246,7 +243,7 @@ impl Polled {
     }
 }
 
-/// Polls in a row that found nothing.
+/// A counter of consecutive empty polls.
 #[derive(Debug, Default)]
 struct Polls {
     count: u32,
@@ -254,7 +251,7 @@ struct Polls {
 }
 
 impl Polls {
-    /// Counts one more; returns whether they have taken longer than `patience`.
+    /// Counts an empty poll. Returns whether the empty polls have taken longer than `patience`.
     fn exceed(&mut self, patience: Duration) -> bool {
         self.count = self.count.wrapping_add(1);
         if !self.count.is_multiple_of(POLLS_PER_LOOK) {

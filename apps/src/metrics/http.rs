@@ -1,9 +1,9 @@
-//! Answering `GET /metrics`, and nothing else.
+//! An HTTP server that answers only `GET /metrics`.
 //!
 //! # Limits
-//! A few clients are answered at a time, each by a thread. A request has one deadline, however slowly it comes,
-//! and so has the response. One address can have half of the places. Where there are more clients, the one whose
-//! transfer has lasted longest is closed.
+//! A few clients are answered at a time, each by a thread. A request has one deadline for all its octets, and so has
+//! the response. One address can have half of the places. If there are more clients, the one whose transfer has lasted
+//! longest is closed.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -18,24 +18,24 @@ mod request;
 
 pub use request::{Asked, REQUEST_MAX, Request, TooLong};
 
-/// Where whoever asks for the page is announced.
+/// The HTTP server's end of the channel to a [`Metered`](super::Metered) service.
 #[derive(Clone, Debug)]
 pub struct Asking {
     asked: Sender<Sender<String>>,
 }
 
-/// Makes the way from those who ask to a [`Metered`](super::Metered) service.
+/// Creates the channel from the HTTP server to a [`Metered`](super::Metered) service.
 pub fn way() -> (Asking, Receiver<Sender<String>>) {
     let (asked, receiver) = mpsc::channel();
     (Asking { asked }, receiver)
 }
 
 impl Asking {
-    /// Answers at `at` for as long as the process lives; `waker` wakes the core that writes the page. Returns the
-    /// address really bound.
+    /// Serves the page at `at` until the process ends. `waker` wakes the core that writes the page. Returns the bound
+    /// address, with the real port.
     ///
     /// # Errors
-    /// The system's, such as an address in use.
+    /// The system's error, such as an address in use.
     pub fn listen(&self, at: SocketAddr, waker: &Waker) -> io::Result<SocketAddr> {
         self.listen_within(at, waker, Limits::DEFAULT)
     }
@@ -68,10 +68,10 @@ impl Asking {
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
             let (asking, waker) = (self.clone(), waker.clone());
             let answer = move || {
-                // A client whose request failed asks again.
+                // An error ends only this connection; the client may ask again.
                 let _ = asking.answer(&seat, &waker, limits);
             };
-            // Without a thread the seat is left at once.
+            // If no thread starts, the seat is dropped, which closes the connection.
             let _ = thread::Builder::new().name("metrics-answer".to_owned()).spawn(answer);
         }
     }
@@ -111,7 +111,7 @@ impl Asking {
         )
     }
 
-    /// Has the core write the page.
+    /// Asks the core for the page and waits for it.
     fn page(&self, waker: &Waker) -> Result<String, RecvTimeoutError> {
         let (asker, answer) = mpsc::channel();
         self.asked.send(asker).map_err(|_| RecvTimeoutError::Disconnected)?;
@@ -120,12 +120,12 @@ impl Asking {
     }
 }
 
-/// What clients may take.
+/// The limits of HTTP clients.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Requests at a time.
+    /// Maximum number of concurrent requests.
     requests_max: usize,
-    /// How long a request may take to come, from when the client connected, and a response to go.
+    /// Timeout of receiving a request, from when the client connected, and of sending the response.
     request_time: Duration,
 }
 
@@ -133,7 +133,7 @@ impl Limits {
     const DEFAULT: Self = Self { requests_max: 16, request_time: Duration::from_secs(2) };
 }
 
-/// How long the core may take to write the page.
+/// Timeout of the core to write the page.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long to wait before accepting again after it failed.

@@ -1,4 +1,4 @@
-//! Cores on RDMA devices, and the variables that say which and how. Processes that we start have them, too.
+//! Cores on RDMA devices, and the environment variables that configure them. Child processes inherit the variables.
 
 use std::net::IpAddr;
 
@@ -10,17 +10,18 @@ use haulage::provider::verbs::{Config, ReceiveQueues, Unavailable, Verbs};
 use super::{Carrier, NodeConfig, Notes};
 use crate::failure::Failure;
 
-/// Names the RDMA device to use, by its name or by an address of this machine that leads to it.
+/// The variable that selects the RDMA device, by its name or by an address of this machine.
 pub const DEVICE: &str = "HAULAGE_RDMA_DEVICE";
 
-/// Says whether connections have a receive queue in common (`shared`) or each its own (`own`). Otherwise they
-/// have one in common if the device has that.
+/// The variable that selects the receive queues: one for all connections (`shared`) or one for each (`own`). Unset, the
+/// queue is shared if the device supports it.
 pub const RECEIVES: &str = "HAULAGE_RDMA_RECEIVES";
 
-/// Says how often a message is sent again for which the peer had no Receive; 7 is without end.
+/// The variable that sets the number of retries of a message for which the peer had no Receive; 7 means no limit.
 pub const RNR_RETRIES: &str = "HAULAGE_RDMA_RNR_RETRIES";
 
-/// Says how RDMA devices open memory to peers: `window`, `per-call` or `persistent`; unset, as they can.
+/// The variable that selects the registration of memory: `window`, `per-call` or `persistent`. Unset, the device
+/// decides.
 pub const REGISTRATION: &str = "HAULAGE_RDMA_REGISTRATION";
 
 impl Carrier for Verbs {
@@ -71,7 +72,7 @@ impl Carrier for Verbs {
     }
 }
 
-/// Returns which device the user wants, and how it is to be used.
+/// Returns the configuration from the environment variables.
 fn asked_for() -> Result<Config, Failure> {
     let said = |variable| std::env::var(variable).ok().filter(|wanted| !wanted.is_empty());
     let wanted = said(DEVICE);
@@ -104,16 +105,16 @@ fn rnr_retries(wanted: &str) -> Result<u8, Failure> {
     count.ok_or_else(|| Failure::usage(wrong()))
 }
 
-/// Returns how the user wants RDMA devices to open memory to peers, if the user says so.
+/// Returns the registration strategy from [`REGISTRATION`], if the variable is set.
 ///
 /// # Errors
-/// The variable says something else.
+/// The variable has another value.
 pub fn registration() -> Result<Option<Strategy>, Failure> {
     let wanted = std::env::var(REGISTRATION).unwrap_or_default();
     strategy(&wanted)
 }
 
-/// Reads the value of [`REGISTRATION`].
+/// Parses the value of [`REGISTRATION`].
 fn strategy(wanted: &str) -> Result<Option<Strategy>, Failure> {
     Ok(match wanted {
         "" => None,

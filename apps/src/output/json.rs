@@ -1,4 +1,4 @@
-//! Writing JSON: objects, arrays, strings, numbers; keys in the order they are given.
+//! A writer of JSON, with keys in the order in which they are added.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -18,7 +18,7 @@ pub fn array(values: impl IntoIterator<Item = String>) -> String {
 
 /// Writes a string, escaped as RFC 8259 asks.
 pub fn string(text: &str) -> String {
-    // There is no string that cannot be written.
+    // Every string can be encoded.
     serde_json::to_string(text).unwrap_or_default()
 }
 
@@ -50,7 +50,7 @@ impl Object {
         }
     }
 
-    /// Adds a truth value.
+    /// Adds a boolean.
     pub fn flag(&mut self, key: &str, value: bool) -> &mut Self {
         self.json(key, if value { "true" } else { "false" })
     }
@@ -60,7 +60,7 @@ impl Object {
         self.json(key, &object(fill))
     }
 
-    /// Adds where something listens, or null.
+    /// Adds the address of a listener, or null.
     pub fn place(&mut self, key: &str, at: Option<SocketAddr>) -> &mut Self {
         match at {
             Some(at) => self.text(key, &at.to_string()),

@@ -1,5 +1,4 @@
-//! What takes a while, for whoever watches a terminal: a line on standard error that goes away again. Nothing where
-//! standard error is not a terminal.
+//! A progress line on standard error, if that is a terminal. The line is cleared when the work is done.
 
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
@@ -9,26 +8,26 @@ use std::time::Duration;
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
 
-/// Something that is being done, and said until it is done.
+/// A step of work, shown on the progress line until it is dropped.
 #[derive(Debug)]
 pub struct Step {
     drawn: Instant,
 }
 
 impl Step {
-    /// Says what is begun.
+    /// Begins a step and shows it.
     pub fn begin(what: Arguments<'_>) -> Self {
         draw(what);
         Self { drawn: clock::now() }
     }
 
-    /// Says what is begun next.
+    /// Replaces the shown step by the next one.
     pub fn next(&mut self, what: Arguments<'_>) {
         draw(what);
         self.drawn = clock::now();
     }
 
-    /// Says how far it has come, not more often than people can read.
+    /// Updates the line with the progress of the step, at most once per [`TICK`].
     pub fn update(&mut self, what: Arguments<'_>) {
         if clock::now().saturating_since(self.drawn) >= TICK {
             self.next(what);
@@ -42,31 +41,31 @@ impl Drop for Step {
     }
 }
 
-/// Returns whether anybody watches.
+/// Returns whether the progress line is shown.
 pub fn is_shown() -> bool {
     io::stderr().is_terminal()
 }
 
-/// Draws the line, in place of the one before.
+/// Draws the line, replacing the old one.
 pub fn draw(what: Arguments<'_>) {
     if is_shown() {
         let mut stderr = io::stderr().lock();
-        // A closed terminal leaves nobody to show it to.
+        // If the terminal is closed, the line is lost.
         let _ = write!(stderr, "{CLEAR}{what}").and_then(|()| stderr.flush());
         DRAWN.store(true, Ordering::Relaxed);
     }
 }
 
-/// Takes the line away, before anything else is printed.
+/// Clears the line, before other output.
 pub fn clear() {
     if DRAWN.swap(false, Ordering::Relaxed) {
         let _ = io::stderr().lock().write_all(CLEAR.as_bytes());
     }
 }
 
-/// How often a line is drawn that tells how far something has come.
+/// Interval of drawing a line with progress.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Goes to the start of the line, and clears it.
+/// The control sequence that returns to the start of the line and clears it.
 const CLEAR: &str = "\r\x1b[K";
-/// There is a line.
+/// Whether a line is drawn.
 static DRAWN: AtomicBool = AtomicBool::new(false);

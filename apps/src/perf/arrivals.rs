@@ -1,14 +1,14 @@
-//! When Calls of an open loop are due: a Poisson process.
+//! The arrivals of an open loop: a Poisson process.
 
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-/// Moments with exponential gaps between them. Finding the next takes no logarithm: the gaps are drawn
-/// from a table.
+/// A sequence of arrival times with exponential gaps. The gaps are drawn from a table, so that the next arrival takes
+/// no logarithm.
 #[derive(Debug)]
 pub struct Arrivals {
-    /// The next one; none is due before the process begins, and after it has ended.
+    /// The next arrival; `None` before the process begins and after it has ended.
     due: Option<Instant>,
     /// Gaps in nanoseconds, 16 bits of them fractions.
     gaps: Box<[u64]>,
@@ -18,11 +18,11 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// Makes a process of `rate` a second on average, which has not begun. The same `seed` gives the same
-    /// moments.
+    /// Creates a process of `rate` arrivals a second on average, which has not begun. The same `seed` gives the same
+    /// arrivals.
     pub fn new(rate: f64, seed: u64) -> Self {
         let mean = 1e9 / rate * f64::from(1_u32 << FRACTION_BITS);
-        // One quantile of the distribution for each entry, each as likely.
+        // Each entry is one quantile of the distribution; all are equally likely.
         let gap = |n: usize| -mean * (1.0 - (n as f64 + 0.5) / GAPS as f64).ln();
         #[expect(clippy::cast_possible_truncation, reason = "casts of floats saturate")]
         #[expect(clippy::cast_sign_loss, reason = "no gap is negative")]
@@ -30,18 +30,18 @@ impl Arrivals {
         Self { due: None, gaps, rest: 0, state: seed | 1 }
     }
 
-    /// Begins at `start`.
+    /// Begins the process at `start`.
     pub fn begin(&mut self, start: Instant) {
         self.due = Some(start);
         self.advance();
     }
 
-    /// Returns when the next Call is due, unless it is over.
+    /// Returns the time of the next arrival, or `None` before the process begins and after it has ended.
     pub const fn due(&self) -> Option<Instant> {
         self.due
     }
 
-    /// Ends. Returns how many would still have been due until `end`, on average.
+    /// Ends the process. Returns the expected number of further arrivals until `end`.
     pub fn end(&mut self, end: Instant) -> u64 {
         let Some(due) = self.due.take() else { return 0 };
         let gap = self.gaps.iter().map(|gap| *gap as f64).sum::<f64>() / GAPS as f64;
@@ -52,7 +52,7 @@ impl Arrivals {
         count
     }
 
-    /// Goes on to the one after it.
+    /// Advances to the next arrival.
     pub fn advance(&mut self) {
         // xorshift: the table is what has the distribution.
         self.state ^= self.state << 13;
@@ -66,7 +66,7 @@ impl Arrivals {
     }
 }
 
-/// So many that few gaps are longer than the longest, and that they stay in a near cache.
+/// Entries of the table: enough that few gaps exceed the longest, and few enough to stay in a near cache.
 const GAPS: usize = 1 << 12;
 const FRACTION_BITS: u32 = 16;
 

@@ -1,8 +1,8 @@
-//! What the Calls of `haulage perf` do.
+//! The Calls of the tests of `haulage perf`.
 //!
 //! # Memory ownership
-//! A slot's lease is its item's for one Call after another: as many as there are Calls in flight, all
-//! of them hot.
+//! Each slot reuses its lease for the item of one Call after another, so that the leases, as many as Calls in flight,
+//! stay in the cache.
 
 use haulage::core::Cx;
 use haulage::pool::Local;
@@ -18,23 +18,23 @@ use crate::cli::perf::Test;
 #[derive(Clone, Debug)]
 pub struct Calls {
     test: Test,
-    /// Octets of each.
+    /// Octets of each item.
     size: usize,
-    /// Sum every octet, and hold what arrived against what was sent.
+    /// Whether to sum every octet, and compare the sum with the expected one.
     touch: bool,
-    /// What an echo sends.
+    /// The data of an echo.
     echo: Vec<u8>,
 }
 
 impl Calls {
-    /// Makes the Calls of `test` that `plan` asks for.
+    /// Creates the Calls of `test` for a plan.
     pub fn new(test: Test, plan: &Plan) -> Self {
         let Plan { size, touch, .. } = *plan;
         let echo = if test == Test::Inline { vec![1; size] } else { Vec::new() };
         Self { test, size, touch, echo }
     }
 
-    /// Checks that an item came whole, and makes its memory ready for the next one.
+    /// Checks that an item arrived whole, and prepares its lease for the next one.
     fn received(
         &self,
         results: &mut PayloadReader<'_>,
@@ -66,7 +66,7 @@ impl Work for Calls {
             return Some(None);
         }
         let mut lease = cx.pool().lease(self.size)?;
-        // What arrives is ones: were nothing placed, zeros would show it.
+        // Received items are all ones; zeros would show that nothing was placed.
         lease.bytes_mut().fill(u8::from(self.test == Test::Write));
         Some(Some(lease))
     }
@@ -121,7 +121,7 @@ impl Work for Calls {
 }
 
 impl Calls {
-    /// Checks what came of a Call that moved something.
+    /// Checks the results of a Call that moved an item.
     fn moved(
         &self,
         cx: &mut Cx<'_>,
@@ -166,7 +166,7 @@ fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
     }
 }
 
-/// Looks at every octet.
+/// Returns the sum of all octets.
 fn sum(octets: &[u8]) -> u64 {
     let (words, rest) = octets.as_chunks();
     let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));
@@ -174,7 +174,7 @@ fn sum(octets: &[u8]) -> u64 {
     words.wrapping_add(rest)
 }
 
-/// Returns the [`sum`] of `size` octets that are all one, as both ends' items are.
+/// Returns the [`sum`] of `size` octets of value one, of which items at both ends consist.
 fn sum_of_ones(size: usize) -> u64 {
     let words = u64::from_le_bytes([1; 8]).wrapping_mul(size as u64 / 8);
     words.wrapping_add(size as u64 % 8)

@@ -1,4 +1,4 @@
-//! The client's core.
+//! The core of the benchmark's client.
 
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
@@ -14,39 +14,39 @@ use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, Notes};
 use crate::output::progress::Step;
 
-/// A client to be.
+/// The configuration of a client.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// Whom it calls, and how long it waits for a connection and for each answer.
+    /// The server, and the timeouts.
     pub(crate) callee: Callee,
-    /// What may be reduced.
+    /// The binding of the server's program.
     pub(crate) binding: Binding,
-    /// Connections it makes.
+    /// Number of connections.
     pub(crate) connections: u32,
-    /// Those of them that have Calls.
+    /// Number of connections on which Calls are made.
     pub(crate) active: u32,
-    /// How its core is made.
+    /// The configuration of the client's core.
     pub(crate) node: NodeConfig,
 }
 
-/// A client's core, at work for this thread.
+/// A running client's core, which this thread gives work.
 #[derive(Debug)]
 pub(crate) struct AtWork<W> {
     core: CoreThread<(Driver<W>, Notes, Option<Idle>)>,
     callee: Callee,
 }
 
-/// What an idle connection takes at each end, in octets: by how much the memory of the process grew.
+/// The memory of an idle connection at each end, in octets, from the growth of the process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Idle {
-    /// At the server.
+    /// Octets at the server.
     pub(crate) server: u64,
-    /// At the client.
+    /// Octets at the client.
     pub(crate) client: u64,
 }
 
 impl Client {
-    /// Starts its core, which connects.
+    /// Starts the client's core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
         let Self { callee, binding, connections, active, node } = self;
         let core = cores::start(thread, move || {
@@ -69,7 +69,7 @@ impl Client {
     }
 }
 
-/// Makes a client's connections.
+/// A core that makes a client's connections.
 struct Connecting<'a, P: Provider, W: Work> {
     core: &'a mut Core<P, Load<W>>,
     callee: Callee,
@@ -77,9 +77,9 @@ struct Connecting<'a, P: Provider, W: Work> {
 }
 
 impl<P: Provider, W: Work> Connecting<'_, P, W> {
-    /// Makes so many. If they are many, also finds what one takes that is idle.
+    /// Opens `count` connections. If there are at least [`CENSUS_MIN`], also measures the memory of an idle one.
     ///
-    /// What became of them the first Call on each says.
+    /// A connection that failed is reported by the first Call on it.
     fn all(&mut self, count: usize) -> Result<(Vec<ConnectionId>, Option<Idle>), Failure> {
         let mut made = Vec::with_capacity(count);
         if count < CENSUS_MIN {
@@ -101,7 +101,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         Ok((made, Some(idle)))
     }
 
-    /// Makes some more, and waits until they are there, or are not going to be.
+    /// Opens `count` more connections, and waits until each is set up or has failed.
     fn more(&mut self, made: &mut Vec<ConnectionId>, count: usize) -> Result<(), Failure> {
         let old = made.len();
         let now = clock::now();
@@ -117,7 +117,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         Ok(())
     }
 
-    /// Returns the figures of the server and of this core.
+    /// Returns the counters of the server and of this core.
     fn census(&mut self, made: &[ConnectionId]) -> Result<[Figures; 2], Failure> {
         let Some(first) = made.first() else { return Ok(Default::default()) };
         let (mut cx, load) = self.core.cx(clock::now());
@@ -128,7 +128,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         Ok([server, Figures::of(&cx)])
     }
 
-    /// Has the core work until something has happened, as it does within a time.
+    /// Turns the core until `happened` returns a value, which the core's timeouts guarantee.
     fn turn_until<T>(&mut self, mut happened: impl FnMut(&Cx<'_>, &mut Load<W>) -> Option<T>) -> T {
         loop {
             let now = clock::now();
@@ -146,7 +146,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
 }
 
 impl<W: Work> AtWork<W> {
-    /// Has work done, and shows how far it has come.
+    /// Runs a job and shows its progress.
     pub(crate) fn run(
         &self,
         pace: Pace,
@@ -168,23 +168,23 @@ impl<W: Work> AtWork<W> {
         }
     }
 
-    /// Returns how it came out.
+    /// Returns the notes about the core for the user.
     pub(crate) const fn notes(&self) -> &Notes {
         &self.core.started.1
     }
 
-    /// Returns what an idle connection takes, if there were many.
+    /// Returns the memory of an idle connection, if there were many.
     pub(crate) const fn idle(&self) -> Option<Idle> {
         self.core.started.2
     }
 
-    /// Ends the core in order.
+    /// Ends the core.
     pub(crate) fn stop(self) -> Result<(), Failure> {
         Ok(self.core.stop()?)
     }
 }
 
-/// Says in one line why work stopped and what to do about it.
+/// Converts the reason that a job stopped to a one-line message that says what to do.
 fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
     let Callee { to, served_by, .. } = callee;
     Failure::failed(match stopped {
@@ -194,11 +194,11 @@ fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
         Stopped::Call(error) => return callee.explain(error),
         Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
         Stopped::Refused(why) => format!("{to} refuses: {why}"),
-        Stopped::BadReply => format!("{to} answers nonsense; check that it is `{served_by}`"),
+        Stopped::BadReply => format!("{to} sends invalid replies; check that it is `{served_by}`"),
     })
 }
 
-/// Connections from which on it is found what an idle one takes: of fewer, chance would have the say.
+/// Minimum number of connections for measuring the memory of an idle one: with fewer, the result would be noise.
 const CENSUS_MIN: usize = 512;
-/// Connections that are set up at the same time, which no listener is too slow for.
+/// Maximum number of connections in setup at the same time, which every listener can keep up with.
 const AT_ONCE: usize = 64;

@@ -1,18 +1,18 @@
-//! What one end has spent: its time, its copies, its calls to the system.
+//! Resource counters of one end: time, copies, system calls.
 
 use haulage::core::Cx;
 use haulage::sys::alloc::allocations_on_this_thread;
 use haulage::sys::{clock, instructions, process};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
-/// Counters of one core since it started; or of a stretch of time, as [`since`](Self::since) has it.
+/// Counters of one core since it started, or, from [`since`](Self::since), of a period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// The end's own clock, in nanoseconds.
     pub now_ns: u64,
     /// CPU time of the core's thread, in nanoseconds.
     pub cpu_ns: u64,
-    /// Times the system let another thread have the CPU that the core's thread was using.
+    /// Involuntary context switches of the core's thread.
     pub preemptions: u64,
     /// Heap allocations of the core's thread.
     pub allocations: u64,
@@ -20,11 +20,11 @@ pub struct Figures {
     pub syscalls: u64,
     /// Messages sent.
     pub sends: u64,
-    /// Times messages left.
+    /// Batches in which messages were sent.
     pub send_batches: u64,
     /// Messages received.
     pub receives: u64,
-    /// Times messages were found.
+    /// Batches in which messages were received.
     pub receive_batches: u64,
     /// Octets of tagged data the CPU copied.
     pub tagged_copied: u64,
@@ -32,16 +32,16 @@ pub struct Figures {
     pub all_copied: u64,
     /// Connections of the core.
     pub connections: u64,
-    /// Octets of memory of the core's process, its part of what it shares with others.
+    /// Memory of the core's process, in octets, with its share of memory that it shares with other processes (PSS).
     pub memory: u64,
-    /// Instructions of the core's thread, without the system's; zero where they are not counted.
+    /// User-space instructions of the core's thread; zero if they are not counted.
     pub instructions: u64,
 }
 
 impl Figures {
-    /// Takes them on the core's thread. Seven system calls.
+    /// Reads the counters, on the core's thread, by seven system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
-        // First: what this takes is to lie before a stretch that begins, and it may take long.
+        // This may take long; reading it first keeps its time out of a period that begins here.
         let memory = process::share_of_memory().unwrap_or(0);
         let (moved, done) = (cx.moved(), cx.counters());
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -63,7 +63,7 @@ impl Figures {
         }
     }
 
-    /// Returns what was spent after `before`.
+    /// Returns the difference from `before`.
     #[must_use]
     pub fn since(mut self, mut before: Self) -> Self {
         let pairs = self.fields_mut().into_iter().zip(before.fields_mut());
@@ -71,12 +71,12 @@ impl Figures {
         self
     }
 
-    /// Returns the part of the time that the core's thread was on its CPU.
+    /// Returns the share of the period that the core's thread spent on a CPU.
     pub fn cpu(&self) -> f64 {
         self.cpu_ns as f64 / self.now_ns.max(1) as f64
     }
 
-    /// Reads them.
+    /// Decodes the counters.
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         let mut figures = Self::default();
         for field in figures.fields_mut() {
@@ -85,12 +85,12 @@ impl Figures {
         Ok(figures)
     }
 
-    /// Appends them.
+    /// Appends the counters to `w`.
     pub fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.fields_mut().into_iter().try_for_each(|field| w.u64(*field))
     }
 
-    /// In the order in which they travel.
+    /// Returns the counters in their order on the wire.
     fn fields_mut(&mut self) -> [&mut u64; 14] {
         [
             &mut self.now_ns,

@@ -1,16 +1,15 @@
-//! The client's half: a service that keeps Calls in flight, from within its core.
+//! The client of the benchmark: a service that keeps Calls in flight from within its core.
 //!
 //! # Normal operation
-//! One job at a time: Calls are made until the core is warm, then until the time is over. In between,
-//! and at the end, nothing is in flight and the server is asked for its figures. A closed loop makes
-//! the next Call when one has ended; an open loop makes them when they are due, whatever became of
-//! those before. What the Calls do is [`Work`].
+//! The load runs one job at a time: it makes Calls to warm up, then Calls that count. After either phase, when no Call
+//! is in flight, it asks the server for its counters. A closed loop makes the next Call when one has ended. An open
+//! loop makes Calls when they are due, whether earlier ones have ended or not. [`Work`] defines the Calls.
 //!
 //! # Time
-//! Reading the clock can cost as much as a Call. One Call at a time is timed by the time its core's
-//! turns began, which the core has read anyway: as each Call begins in the turn in which the last one
-//! ended, their times add up to the whole. Of several in flight one in [`SAMPLE`] is stamped. In an
-//! open loop each counts from when it was due, to the first look at the clock in the turn it ended in.
+//! Reading the clock can cost as much as a Call. With one Call in flight, Calls are timed by the start of the core's
+//! turns, which the core reads anyway: each Call begins in the turn in which the last one ended, so that their times
+//! add up to the total. With several in flight, one in [`SAMPLE`] is timed. In an open loop, each Call is timed from
+//! when it was due to the first read of the clock in the turn in which it ended.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -29,15 +28,15 @@ use super::arrivals::Arrivals;
 use super::figures::Figures;
 use crate::samples::Samples;
 
-/// What Calls do.
+/// The kind of Calls that a load makes.
 pub trait Work: Send + 'static {
-    /// What one Call after another needs, such as memory for its item.
+    /// The state that one Call after another reuses, such as memory for its item.
     type Slot: std::fmt::Debug;
 
     /// The procedure that answers with [`Figures`].
     const FIGURES: u32;
 
-    /// Makes a slot; `None` if there is no memory for it.
+    /// Creates a slot; `None` if there is no memory for it.
     fn slot(&mut self, cx: &Cx<'_>) -> Option<Self::Slot>;
 
     /// Makes a Call with this token.
@@ -52,10 +51,10 @@ pub trait Work: Send + 'static {
         token: u64,
     ) -> Result<(), CallError>;
 
-    /// A Call has ended: takes back what it needed.
+    /// Takes the results of a Call, and its resources back into the slot.
     ///
     /// # Errors
-    /// It did not do what it was made for.
+    /// The Call failed, or its results are wrong.
     fn ended(
         &mut self,
         cx: &mut Cx<'_>,
@@ -63,49 +62,49 @@ pub trait Work: Send + 'static {
         finished: Finished<'_>,
     ) -> Result<(), Stopped>;
 
-    /// Calls count from now on.
+    /// Begins the phase in which Calls count.
     fn begin(&mut self) {}
 
-    /// Returns whether there is more to do, if time allows.
+    /// Returns whether there are Calls left to make.
     fn is_left(&self) -> bool {
         true
     }
 }
 
-/// How many Calls to make, and for how long.
+/// The number of Calls in flight, their rate, and the duration of a job.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
-    /// How many are in flight on each connection: in a closed loop always, in an open one at most.
+    /// Calls in flight on each connection: in a closed loop always, in an open loop at most.
     pub depth: u32,
-    /// How many a second become due; none, if each waits for another to end.
+    /// Arrivals a second of an open loop; `None` for a closed loop.
     pub rate: Option<f64>,
-    /// How long Calls are made before they count.
+    /// Duration of the warm-up.
     pub warm: Duration,
-    /// How long they are made then.
+    /// Duration of the phase in which Calls count.
     pub time: Duration,
 }
 
-/// What came of a job.
+/// The results of a job.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Calls that ended.
     pub operations: u64,
-    /// From the first Call to the last Reply.
+    /// The time from the first Call to the last Reply.
     pub took: Duration,
-    /// How long Calls took, those that were timed.
+    /// The latencies of the timed Calls.
     pub samples: Samples,
-    /// What the client spent.
+    /// The client's counters.
     pub client: Figures,
-    /// What the server spent.
+    /// The server's counters.
     pub server: Figures,
     /// Calls of an open loop that were due and could not be made before the time was over.
     pub late: u64,
 }
 
-/// How a job ends: with what came of it, and the work that was given.
+/// The end of a job: its results and its work, or the reason it stopped.
 pub type Ended<W> = Result<(Tally, W), Stopped>;
 
-/// Why a job could not be finished.
+/// The reason that a job could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// A Call failed.
@@ -114,7 +113,7 @@ pub enum Stopped {
     NoMemory,
     /// The server refuses.
     Refused(String),
-    /// A Reply makes no sense.
+    /// A Reply is malformed or wrong.
     BadReply,
 }
 
@@ -140,7 +139,7 @@ impl<W> Driver<W> {
         Some(())
     }
 
-    /// Waits at most so long for the job's end. Returns `None` until then, or if the core has ended.
+    /// Waits at most `time` for the end of the job. Returns `None` if it has not ended, or the core has.
     pub fn wait(&self, time: Duration) -> Option<Ended<W>> {
         self.ended.recv_timeout(time).ok()
     }
@@ -149,17 +148,17 @@ impl<W> Driver<W> {
 /// The service of the client's core.
 #[derive(Debug)]
 pub struct Load<W: Work> {
-    /// What the Calls go to, in turn.
+    /// The connections on which Calls are made, in turn.
     pub connections: Vec<ConnectionId>,
     jobs: mpsc::Receiver<(Pace, W)>,
     ended: mpsc::Sender<Ended<W>>,
     running: Option<Running<W>>,
-    /// What the server said when it was asked without a job.
+    /// The server's counters, asked for without a job.
     asked: Option<Result<Figures, Stopped>>,
 }
 
 impl<W: Work> Load<W> {
-    /// Makes one, and what gives it jobs; `waker` ends its core's sleep.
+    /// Creates a load, and the driver that gives it jobs; `waker` wakes the load's core.
     pub fn new(waker: Waker) -> (Self, Driver<W>) {
         let (jobs_in, jobs) = mpsc::channel();
         let (ended, ended_out) = mpsc::channel();
@@ -167,7 +166,7 @@ impl<W: Work> Load<W> {
         (load, Driver { jobs: jobs_in, ended: ended_out, waker })
     }
 
-    /// Asks the server for its figures while there is no job.
+    /// Asks the server for its counters while there is no job.
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, connection: ConnectionId) {
         let request = figures_of::<W>();
         self.asked = match cx.call(connection, request, FIGURES, |_| Ok(())) {
@@ -176,7 +175,7 @@ impl<W: Work> Load<W> {
         };
     }
 
-    /// Takes what the server said, once it has.
+    /// Returns the server's counters, once they have arrived.
     pub(super) const fn take_asked(&mut self) -> Option<Result<Figures, Stopped>> {
         self.asked.take()
     }
@@ -196,8 +195,8 @@ impl<W: Work> Load<W> {
         }
     }
 
-    /// Goes on to the next stage while nothing is in flight. Nobody else looks at a job without Calls, so a stage
-    /// that begins and has none to make is passed at once.
+    /// Enters the next stage while no Call is in flight. A stage without Calls to make is skipped at once, since no
+    /// Reply would call this again.
     fn settle(&mut self, cx: &mut Cx<'_>) {
         while let Some(running) = &mut self.running {
             if running.in_flight > 0 {
@@ -207,7 +206,7 @@ impl<W: Work> Load<W> {
                 return self.end(Err(stopped));
             }
             match running.stage {
-                // An open loop may have nothing in flight before it is over.
+                // An open loop may have no Call in flight before its end.
                 Stage::Calls { .. } if running.is_due() => return,
                 Stage::Calls { phase: Phase::WarmUp, .. } => running.ask(cx, Stage::Before),
                 Stage::Calls { .. } => {
@@ -226,7 +225,7 @@ impl<W: Work> Load<W> {
 
     fn end(&mut self, ended: Ended<W>) {
         self.running = None;
-        // Whoever gave the job waits for exactly this; if it is gone, so is the reason to report.
+        // The driver waits for this; if it is gone, nobody needs the results.
         let _ = self.ended.send(ended);
     }
 }
@@ -249,7 +248,7 @@ impl<W: Work> Service for Load<W> {
         if token == FIGURES {
             running.on_figures(finished);
         } else {
-            // The token is the number of the slot the Call was made from.
+            // The token is the number of the Call's slot.
             let number = usize::try_from(token).unwrap_or(usize::MAX);
             if let Err(stopped) = running.ended(cx, number, finished) {
                 running.stopped.get_or_insert(stopped);
@@ -273,58 +272,58 @@ impl<W: Work> Service for Load<W> {
         running.make_due(cx);
         running.looked = None;
         self.settle(cx);
-        // The next one may be due before anything wakes the core.
+        // The next Call may be due before an event wakes the core.
         true
     }
 }
 
-/// A job under way.
+/// A running job.
 #[derive(Debug)]
 struct Running<W: Work> {
     pace: Pace,
     work: W,
     slots: Vec<Slot<W::Slot>>,
-    /// Slots without a Call, the one used last at the end.
+    /// Slots without a Call, the most recently used last.
     idle: Vec<usize>,
-    /// What the server's figures are asked on.
+    /// The connection on which the server's counters are asked for.
     first: ConnectionId,
     in_flight: usize,
     stage: Stage,
     started: Instant,
     tally: Tally,
-    /// The client's figures, and the server's, when Calls began to count.
+    /// The client's and the server's counters when Calls began to count.
     before: [Figures; 2],
     stopped: Option<Stopped>,
     arrivals: Option<Arrivals>,
     /// Calls until the next one that is timed.
     untimed: u32,
-    /// What the clock said when it was last looked at: in an open loop in this turn; with one Call at a
-    /// time when the last one ended, which is when the next begins.
+    /// The last read of the clock: in an open loop in this turn; with one Call in flight when the last one ended, which
+    /// is when the next begins.
     looked: Option<Instant>,
 }
 
-/// What Calls are made for.
+/// The phase of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// To warm up: they do not count.
+    /// Warm-up: Calls do not count.
     WarmUp,
-    /// To measure them.
+    /// Measurement: Calls count.
     Counted,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Stage {
-    /// Calls are made until then.
+    /// Calls are made until a time.
     Calls {
         phase: Phase,
         until: Instant,
     },
-    /// The server was asked for its figures, before and after the Calls that count.
+    /// The server was asked for its counters, before or after the Calls that count.
     Before,
     After,
 }
 
-/// One Call after another.
+/// A slot, which makes one Call after another.
 #[derive(Debug)]
 struct Slot<S> {
     connection: ConnectionId,
@@ -334,7 +333,7 @@ struct Slot<S> {
 }
 
 impl<W: Work> Running<W> {
-    /// Takes memory for the items; `None` if there is not enough.
+    /// Creates a job with its slots; `None` if there is not enough memory.
     fn new(cx: &Cx<'_>, pace: Pace, mut work: W, connections: &[ConnectionId]) -> Option<Self> {
         let count = pace.depth as usize * connections.len();
         let slot = |number: usize| {
@@ -359,7 +358,7 @@ impl<W: Work> Running<W> {
         })
     }
 
-    /// Begins to make Calls.
+    /// Begins a phase and makes its first Calls.
     fn start(&mut self, cx: &mut Cx<'_>, phase: Phase) {
         let time = match phase {
             Phase::WarmUp => self.pace.warm,
@@ -370,7 +369,7 @@ impl<W: Work> Running<W> {
         tally.samples.clear();
         self.work.begin();
         self.before[0] = Figures::of(cx);
-        // Nothing is late for what that took.
+        // Start after that, so that it makes no Call late.
         self.started = clock::now();
         self.stage = Stage::Calls { phase, until: self.started.saturating_add(time) };
         match &mut self.arrivals {
@@ -384,18 +383,18 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// The Calls that count have all ended.
+    /// Records the results, as all Calls that count have ended.
     fn finish(&mut self, cx: &Cx<'_>) {
         self.tally.took = cx.now().saturating_since(self.started);
         self.tally.client = Figures::of(cx).since(self.before[0]);
     }
 
-    /// Returns whether more Calls of an open loop become due.
+    /// Returns whether an open loop has more arrivals.
     fn is_due(&self) -> bool {
         self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
     }
 
-    /// Asks the server for its figures.
+    /// Asks the server for its counters, and enters `stage`.
     fn ask(&mut self, cx: &mut Cx<'_>, stage: Stage) {
         self.stage = stage;
         match cx.call(self.first, figures_of::<W>(), FIGURES, |_| Ok(())) {
@@ -412,7 +411,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// Makes the Calls of an open loop that are due, as far as there are slots.
+    /// Makes the Calls of an open loop that are due, while there are free slots.
     fn make_due(&mut self, cx: &mut Cx<'_>) {
         let Stage::Calls { until, .. } = self.stage else { return };
         let now = self.look();
@@ -420,7 +419,7 @@ impl<W: Work> Running<W> {
             let Some(arrivals) = &mut self.arrivals else { return };
             let Some(due) = arrivals.due() else { return };
             if now >= until || self.stopped.is_some() {
-                // It is over: what could not be made in time is not made.
+                // The time is over: late Calls are counted and not made.
                 self.tally.late = arrivals.end(until);
                 return;
             }
@@ -433,7 +432,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// A slot has no Call any more: makes the next one, or lets it rest.
+    /// Makes the next Call of a free slot, or adds the slot to the idle ones.
     #[inline]
     fn go_on(&mut self, cx: &mut Cx<'_>, number: usize) {
         match self.stage {
@@ -449,7 +448,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// Makes a Call. `due` is when it should have been made.
+    /// Makes a Call. `due` is the time from which its latency counts.
     #[inline]
     fn make(&mut self, cx: &mut Cx<'_>, number: usize, due: Option<Instant>) {
         let began = due.or_else(|| self.stamp());
@@ -461,7 +460,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// Returns when a Call of a closed loop begins, if it is one that is timed.
+    /// Returns the start of a Call of a closed loop, if the Call is timed.
     #[inline]
     fn stamp(&mut self) -> Option<Instant> {
         if self.slots.len() == 1 {
@@ -479,7 +478,7 @@ impl<W: Work> Running<W> {
         }
     }
 
-    /// A Call has ended: counts it.
+    /// Counts a Call that has ended.
     #[inline]
     fn ended(
         &mut self,
@@ -497,7 +496,7 @@ impl<W: Work> Running<W> {
         Ok(())
     }
 
-    /// Returns what the clock says; in an open loop it is read once a turn.
+    /// Returns the time. An open loop reads the clock once a turn.
     #[inline]
     fn look(&mut self) -> Instant {
         if self.arrivals.is_none() {
@@ -507,22 +506,22 @@ impl<W: Work> Running<W> {
     }
 }
 
-/// The Call that asks for the server's figures.
+/// Returns the Call that asks for the server's counters.
 const fn figures_of<W: Work>() -> Request {
     Request { procedure: W::FIGURES, argument: None, result: None, timeout: None }
 }
 
-/// Returns what it brought.
+/// Decodes the server's counters from a Reply.
 fn decode(finished: Finished<'_>) -> Result<Figures, Stopped> {
     let results = finished.results?;
     Figures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
 }
 
-/// Of how many Calls one is timed. A prime, so that it is not always the first of a batch.
+/// One in this many Calls is timed. A prime, so that the timed Call is not always the first of a batch.
 pub const SAMPLE: u32 = 17;
-/// Calls of an open loop made before the rest of the turn has its turn.
+/// Maximum number of Calls that an open loop makes in one turn.
 const DUE_PER_TURN: usize = 256;
-/// The same arrivals in every run.
+/// The seed of the arrivals, the same in every run.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The token of the Calls that ask for the server's figures.
+/// The token of the Calls that ask for the server's counters.
 const FIGURES: u64 = u64::MAX;

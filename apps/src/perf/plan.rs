@@ -1,4 +1,4 @@
-//! What is to be measured, checked, and what both ends need for it.
+//! The checked options of a benchmark, and the resources that both ends need for it.
 
 use std::time::Duration;
 
@@ -12,30 +12,30 @@ use crate::failure::Failure;
 use crate::limits::SMALL;
 use crate::open_files;
 
-/// A benchmark that makes sense.
+/// The checked options of a benchmark.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// What the Calls do.
+    /// The kind of Calls.
     pub subject: Subject,
-    /// Octets of payload in each.
+    /// Octets of payload in each Call.
     pub size: usize,
-    /// How many are made.
+    /// The number of Calls in flight, their rate, and the duration.
     pub pace: Pace,
-    /// Every octet is summed at the client.
+    /// Whether the client sums every octet.
     pub touch: bool,
-    /// Connections it makes.
+    /// Number of connections.
     pub connections: u32,
-    /// Those of them that it makes Calls on.
+    /// Number of connections on which Calls are made.
     pub active: u32,
-    /// What the two ends are.
+    /// The two ends: processes or threads.
     pub ends: Ends,
-    /// How often it is run.
+    /// Number of runs.
     pub runs: u32,
-    /// Octets that the machine's limits are measured with.
+    /// Size of items with which the machine's limits are measured, in octets.
     pub limits_size: usize,
 }
 
-/// What the two ends of a run are.
+/// The kind of the two ends of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
     /// Two processes, perhaps on two machines; this one is the client.
@@ -45,10 +45,10 @@ pub enum Ends {
 }
 
 impl Plan {
-    /// Checks options against each other, and against what this build holds.
+    /// Creates a plan from checked options.
     ///
     /// # Errors
-    /// What they ask for makes no sense, or is more than this process may have.
+    /// The options contradict each other, or exceed the limits of this build or process.
     pub fn new(options: &PerfOptions, ends: Ends) -> Result<Self, Failure> {
         let test = options.test;
         let default = if test == Test::Inline { INLINE_DEFAULT } else { SIZE_DEFAULT };
@@ -87,11 +87,11 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Checks it against what this build holds, and this process.
+    /// Checks the plan against the limits of this build and process.
     pub fn check(&self) -> Result<(), Failure> {
         let (connections, depth) = (self.connections, self.pace.depth);
         let in_flight = self.active.saturating_mul(depth);
-        // One more is the Call for the server's figures.
+        // One more Call asks for the server's counters.
         if in_flight >= CALLS_OUT_MAX {
             return Err(Failure::usage(format!(
                 "{in_flight} calls in flight are more than one core makes, which is {}; lower --depth, \
@@ -117,26 +117,26 @@ impl Plan {
         self.check_open_files()
     }
 
-    /// Returns how many Calls are in flight, at most.
+    /// Returns the maximum number of Calls in flight.
     pub const fn in_flight(&self) -> u32 {
         // Each factor is at most 2^14.
         self.active * self.pace.depth
     }
 
-    /// Returns the octets of items at one end.
+    /// Returns the memory for items at one end, in octets.
     pub fn memory(&self) -> usize {
         let items = if self.subject.moves() { self.in_flight() as usize } else { 0 };
-        // What is not the item is the rest of its slab.
+        // An item may leave half of its slab unused.
         items.saturating_mul(self.size).saturating_mul(2).saturating_add(SLABS)
     }
 
-    /// Returns what the server needs.
+    /// Returns the resources that the server needs.
     pub fn server_room(&self) -> Room {
         let (connections, in_flight) = (self.connections, self.in_flight());
         Room { connections, in_flight, memory: self.memory() }
     }
 
-    /// Returns the bounds of the client's core; `timeout` is for a connection, and for each answer.
+    /// Returns the limits of the client's core; `timeout` is for connecting, and for each Call.
     pub fn client_limits(&self, timeout: Duration) -> Limits {
         let room = self.server_room();
         let calls_out_max = room.in_flight + 1; // the Call for the server's figures
@@ -152,17 +152,17 @@ impl Plan {
     }
 }
 
-/// What Calls do.
+/// The kind of Calls of a benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// What a test of `haulage perf` does.
+    /// A test of `haulage perf`.
     Test(Test),
     /// GETs and PUTs of the key-value service.
     Kv,
 }
 
 impl Subject {
-    /// Returns its name in results.
+    /// Returns the name in results.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Test(test) => test.name(),
@@ -176,23 +176,23 @@ impl Subject {
     }
 }
 
-/// What a server has room for.
+/// The resources of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Connections.
+    /// Maximum number of connections.
     pub connections: u32,
-    /// Calls in flight, of all connections.
+    /// Maximum number of Calls in flight, of all connections.
     pub in_flight: u32,
     /// Octets for items.
     pub memory: usize,
 }
 
 impl Room {
-    /// Returns the bounds of a core that has it.
+    /// Returns the limits of a core with these resources.
     pub fn limits(&self) -> Limits {
         Limits {
             connections_max: self.connections,
-            // All are of one machine, and meant to be.
+            // All connections may come from one machine.
             connections_each_max: self.connections,
             credits_max: self.in_flight + CREDITS_BESIDE,
             receives_max: Self::receives(self.connections, self.in_flight),
@@ -202,19 +202,19 @@ impl Room {
         }
     }
 
-    /// Returns how many messages it sends at once.
+    /// Returns the number of send buffers: messages being sent at once.
     const fn send_buffers(&self) -> u32 {
         let mut buffers = 0;
         buffers += self.in_flight; // Calls, or their Replies
-        // A grant of each that is busy, or what a connection begins with: few do so at once.
+        // A grant of each busy connection, or the first message of each starting one: few start at once.
         let grants = if self.in_flight > STARTING_MAX { self.in_flight } else { STARTING_MAX };
         buffers += if self.connections < grants { self.connections } else { grants };
         buffers += CREDITS_BESIDE; // the Call for figures
         buffers
     }
 
-    /// Returns how many Receives that takes. More would be in the way: they are used in turn, and the
-    /// fewer there are the hotter they stay.
+    /// Returns the number of Receives. It is no larger than needed: Receives are used in turn, so that fewer of them
+    /// stay in the cache.
     const fn receives(connections: u32, in_flight: u32) -> u32 {
         let busy = if connections < in_flight { connections } else { in_flight };
         let mut receives = 0_u32;
@@ -228,17 +228,17 @@ impl Room {
 
 const SIZE_DEFAULT: u64 = 1 << 20;
 const INLINE_DEFAULT: u64 = 1 << 10;
-/// Calls in flight on a connection of an open loop, unless told otherwise.
+/// Default maximum of Calls in flight on a connection of an open loop.
 const OPEN_DEPTH: u32 = 128;
-/// How long Calls are made before they count: memory is touched, buffers are found, windows open.
+/// Duration of the warm-up, in which memory is touched and TCP windows open.
 pub const WARM: Duration = Duration::from_millis(300);
-/// Receives that the provider's queue holds.
+/// Maximum number of Receives in the provider's queue.
 const RECEIVES_MAX: u32 = 1 << 18;
-/// Connections whose first message is under way, at most.
+/// Maximum number of connections that start at once.
 const STARTING_MAX: u32 = 512;
-/// Credits of a connection beside those for Calls.
+/// Credits of a connection besides those for Calls.
 const CREDITS_BESIDE: u32 = 8;
-/// The most memory one end takes for items.
+/// Maximum memory of one end for items, in octets.
 const MEMORY_MAX: usize = 8 << 30;
-/// Slabs of other lengths than the items'.
+/// Octets for slabs of other sizes than the items'.
 const SLABS: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! A benchmark drawn as SVG: latency by percentile on the left, the rate of each run on the right.
+//! The SVG of a benchmark: latency by percentile on the left, the rate of each run on the right.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,7 +13,7 @@ mod scale;
 
 use scale::Scale;
 
-/// A file that is to hold a drawing.
+/// The SVG file.
 #[derive(Debug)]
 pub(super) struct Plot<'a> {
     name: &'a Path,
@@ -21,7 +21,7 @@ pub(super) struct Plot<'a> {
 }
 
 impl<'a> Plot<'a> {
-    /// Creates it, before anything is measured that could not be drawn then.
+    /// Creates the file, before the measurement, so that an error shows early.
     pub(super) fn create(name: &'a Path) -> Result<Self, Failure> {
         match File::create(name) {
             Ok(file) => Ok(Self { name, file }),
@@ -50,11 +50,11 @@ fn draw(plan: &Plan, runs: &[Run], wording: &str) -> String {
     svg.end()
 }
 
-/// Latency by percentile, both on scales of powers: a curve for each run, the median one bold.
+/// Draws latency by percentile on logarithmic scales, with a curve for each run and the median run bold.
 fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     let (x0, x1) = (LEFT, 520.0);
     let most = runs.iter().map(|run| run.tally.samples.count()).max().unwrap_or(1);
-    // The tail ends where there is less than one sample in so many.
+    // The tail ends where the samples do.
     let nines = (most.max(10) as f64).log10().min(6.0);
     let place = |power: f64| x0 + (x1 - x0) * power / nines;
     let marks = |run: &Run| [run.limits.tcp_rtt_us, run.limits.cacheline_rtt_us];
@@ -103,7 +103,7 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
             if power <= nines {
                 svg.dot((place(power), scale.place(us)));
                 let said = format!("p{} {}", quantile * 100.0, scale::label(us));
-                // To the left, where the curve is lower; the first has no room there.
+                // Labels are to the left, where the curve is lower, except the first, which has no room there.
                 let (beside, anchor) = if power < 1.0 { (4.0, "start") } else { (-4.0, "end") };
                 svg.text(place(power) + beside, scale.place(us) - 10.0, anchor, "value", &said);
             }
@@ -112,7 +112,7 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     svg.line((x0, BOTTOM), (x1, BOTTOM), "axis");
 }
 
-/// The rate of each run, next to what raw TCP made of the same right before it.
+/// Draws the rate of each run, next to the rate of raw TCP measured right before it.
 fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     let (x0, x1) = (620.0, RIGHT);
     let moves = plan.subject.moves();
@@ -129,7 +129,7 @@ fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     let median = report::median(plan, runs);
     let width = (x1 - x0) / runs.len().max(1) as f64;
     let bar = (width * 0.6).min(60.0);
-    // Names stand below as many bars as there is room for.
+    // Label only as many bars as there is room for.
     let every = (24.0 / width).ceil().max(1.0);
     for (number, run) in (0_u32..).zip(runs) {
         let middle = x0 + width * (f64::from(number) + 0.5);
@@ -221,7 +221,7 @@ const TOP: f64 = 100.0;
 const BOTTOM: f64 = 390.0;
 /// Points of a curve.
 const STEPS: u32 = 240;
-/// How many tenfold steps from the bottom a percentile is.
+/// The positions of percentiles on the axis, in factors of ten.
 const PERCENTILES: [(f64, &str); 7] = [
     (0.0, "0"),
     (1.0, "90"),

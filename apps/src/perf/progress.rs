@@ -1,14 +1,14 @@
-//! How far a benchmark has come, for whoever watches a terminal.
+//! The progress line of a benchmark.
 
 use std::time::Duration;
 
 use super::plan::Plan;
 use crate::output::progress;
 
-/// A line, and a bar while it is known how long it takes.
+/// A progress line, with a bar for stages of known duration.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    /// What is being done, unless it is measured.
+    /// The stage; `None` during the measurement.
     stage: Option<&'static str>,
     run: u32,
     runs: u32,
@@ -21,29 +21,29 @@ impl Progress {
         Self { stage: None, run: 0, runs: plan.runs, time }
     }
 
-    /// A run begins, with the limits of the machine.
+    /// Shows that a run begins, with the limits of the machine.
     pub(crate) fn begin_run(&mut self, number: u32) {
         self.run = number;
         self.begin("measuring the machine's limits");
     }
 
-    /// Something begins of which it is not known how long it takes.
+    /// Shows that a stage of unknown duration begins.
     pub(crate) fn begin(&mut self, what: &'static str) {
         self.stage = Some(what);
         self.draw(what);
     }
 
-    /// What was planned begins.
+    /// Shows that the measurement begins.
     pub(crate) const fn measure(&mut self) {
         self.stage = None;
     }
 
-    /// Returns how long to wait until the bar is drawn again: this thread may be on a CPU that is measured.
+    /// Returns the interval of drawing the bar; endless if no bar is shown, as this thread may be on a measured CPU.
     pub(crate) fn interval(&self) -> Duration {
         if progress::is_shown() { progress::TICK } else { Duration::MAX }
     }
 
-    /// Calls have been made for so long.
+    /// Draws the bar after Calls have been made for the time `since`.
     pub(crate) fn tick(&self, since: Duration) {
         match self.stage {
             Some(what) => self.draw(&format!("{what}: {:.1} s", since.as_secs_f64())),
@@ -65,7 +65,7 @@ impl Drop for Progress {
     }
 }
 
-/// Draws how much of `time` is over.
+/// Returns the bar that shows which part of `time` has passed.
 fn bar(since: Duration, time: Duration) -> String {
     let part = (since.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE)).clamp(0.0, 1.0);
     #[expect(clippy::cast_possible_truncation, reason = "the part is at most one")]

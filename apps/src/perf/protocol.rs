@@ -15,29 +15,29 @@ use haulage::service::{Binding, Eligible, Procedure as Bound};
 
 /// The program number, out of the range left to users (RFC 5531 section 8.2).
 pub const PROGRAM: u32 = 0x2048_5046;
-/// The only version there is.
+/// The program version.
 pub const VERSION: u32 = 1;
 
 const _: () = assert!(PROGRAM >= 0x2000_0000 && PROGRAM <= 0x3fff_ffff);
 
-/// What a client can ask.
+/// A procedure of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Procedure {
-    /// Nothing.
+    /// Does nothing.
     Null = 0,
-    /// An item of some length.
+    /// Returns an item of a given length.
     Read = 1,
-    /// Take an item.
+    /// Accepts an item.
     Write = 2,
-    /// The same octets back, inline.
+    /// Returns the same octets, inline.
     Echo = 3,
-    /// What the server spent so far.
+    /// Returns the server's resource counters.
     Figures = 4,
 }
 
 impl Procedure {
-    /// Returns the procedure of that number, if there is one.
+    /// Returns the procedure with this number, if there is one.
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Null,
@@ -50,11 +50,11 @@ impl Procedure {
     }
 }
 
-/// The longest payload that goes inline both ways, in octets: transport and RPC headers leave so much,
-/// with a verifier of any length.
+/// Maximum payload that is inline in both directions, in octets: the rest of a message after the transport and RPC
+/// headers, with the longest verifier.
 pub const ECHO_MAX: usize = INLINE_SIZE - 512;
 
-/// What may be reduced, and how long an echo is at most.
+/// Returns the binding: the DDP-eligible items, and the maximum length of an echo.
 pub fn binding() -> Binding {
     let item = Eligible::opaque(ITEM_MAX);
     let echo_max = u32::try_from(ECHO_MAX).unwrap_or(u32::MAX) + 4;
@@ -68,7 +68,7 @@ pub fn binding() -> Binding {
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
 
-/// It was done.
+/// The status of success.
 pub const OK: u32 = 0;
-/// The server has no memory for it.
+/// The status for an item that the server has no memory for.
 pub const NO_SPACE: u32 = 1;

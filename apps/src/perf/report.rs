@@ -1,4 +1,4 @@
-//! What a benchmark prints.
+//! The printed results of a benchmark.
 
 use super::client::Idle;
 use super::load::{SAMPLE, Tally};
@@ -11,22 +11,22 @@ use crate::limits::{Limits, Noise};
 use crate::output::table::{self, Align};
 use crate::output::{Output, json};
 
-/// One run, and the machine it ran on.
+/// The results of one run, with measurements of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) provider: &'static str,
-    /// Measured right before it.
+    /// The machine's limits, measured right before the run.
     pub(crate) limits: Limits,
     pub(crate) tally: Tally,
-    /// Likewise.
+    /// The machine's noise, measured right before the run.
     pub(crate) noise: Noise,
-    /// What an idle connection takes, if there were many.
+    /// The memory of an idle connection, if there were many.
     pub(crate) idle: Option<Idle>,
-    /// What a key-value service was found to hold.
+    /// The hits and misses of a key-value benchmark.
     pub(crate) found: Option<Found>,
 }
 
-/// GETs of keys that were there, and of others.
+/// The numbers of GETs that hit and that missed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) hits: u64,
@@ -46,19 +46,18 @@ impl Run {
         self.tally.samples.quantile_us(quantile)
     }
 
-    /// Returns how often each octet of payload was copied, at both ends together; `None` if there was
-    /// none.
+    /// Returns the number of copies of each octet of payload, at both ends together; `None` without payload.
     fn copies_per_byte(&self, plan: &Plan) -> Option<f64> {
         let Tally { client, server, operations, .. } = &self.tally;
         let payload = operations * plan.size as u64;
         let tagged = client.tagged_copied + server.tagged_copied;
-        // Items so short that they went inline, and what is meant to.
+        // Inline items, whether short or meant to be inline.
         let all = client.all_copied + server.all_copied;
         let copied = if !plan.subject.moves() || tagged == 0 { all } else { tagged };
         (payload > 0).then(|| copied as f64 / payload as f64)
     }
 
-    /// Returns how many instructions both ends executed; `None` if they are not counted at one of them.
+    /// Returns the instructions of both ends; `None` if one end does not count them.
     const fn instructions(&self) -> Option<u64> {
         let Tally { client, server, .. } = &self.tally;
         match (client.instructions, server.instructions) {
@@ -67,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Returns what the server's messages left in, and came in, on average.
+    /// Returns the mean number of messages in the server's send batches, and in its receive batches.
     fn mean_batch(&self) -> [Option<f64>; 2] {
         let server = &self.tally.server;
         [(server.sends, server.send_batches), (server.receives, server.receive_batches)]
@@ -113,12 +112,12 @@ impl Run {
     }
 }
 
-/// Writes one run as JSON.
+/// Returns one run as JSON.
 pub(crate) fn json(plan: &Plan, run: &Run) -> String {
     json::object(|o| run.write(plan, o))
 }
 
-/// Prints what all runs come to: for programs only if there are several, each has been printed.
+/// Prints the summary of all runs. With `--json` it is printed only for several runs, as each run has been printed.
 pub(crate) fn finish(
     plan: &Plan,
     runs: &[Run],
@@ -138,8 +137,7 @@ pub(crate) fn finish(
     }))
 }
 
-/// Orders runs from the worst to the best: by rate, or in an open loop, whose rate is given, by
-/// latency.
+/// Sorts runs from the worst to the best: by rate, or by latency in an open loop, whose rate is fixed.
 fn sorted<'a>(plan: &Plan, runs: &'a [Run]) -> Vec<&'a Run> {
     let mut sorted: Vec<_> = runs.iter().collect();
     let merit =
@@ -148,7 +146,7 @@ fn sorted<'a>(plan: &Plan, runs: &'a [Run]) -> Vec<&'a Run> {
     sorted
 }
 
-/// Returns the run in the middle.
+/// Returns the median run.
 pub(crate) fn median<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
     sorted(plan, runs).get(runs.len() / 2).copied()
 }
@@ -157,7 +155,7 @@ fn best<'a>(plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
     sorted(plan, runs).last().copied()
 }
 
-/// Says what each Call did, in a few words.
+/// Returns a short description of the Calls, for titles.
 pub(crate) fn title(plan: &Plan, provider: &str) -> String {
     let size = bytes::format(plan.size as u64);
     let what = match plan.subject {
@@ -181,7 +179,7 @@ pub(crate) fn title(plan: &Plan, provider: &str) -> String {
     format!("{what} over {provider}, {depth}{connections}{touch}")
 }
 
-/// Lays one run, or several and their median, out for people.
+/// Returns one run, or several with their median, as text.
 fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     let mut text = format!("{}; {wording}\n\n", title(plan, run.provider));
     if runs.len() > 1 {
@@ -198,14 +196,14 @@ fn text(plan: &Plan, runs: &[Run], run: &Run, wording: &str) -> String {
     let columns = [("", Align::Left), ("", Align::Left)];
     let rows: Vec<_> =
         details(plan, run).into_iter().map(|(what, said)| vec![what.to_owned(), said]).collect();
-    // The columns need no titles.
+    // The columns have no titles; drop the empty heading.
     text.push_str(table::layout(&columns, &rows).trim_start_matches('\n'));
     text
 }
 
-/// Returns a run's speed over the limit measured right before it: of what stays on this machine a copy in
-/// memory, of all else the raw TCP stream. Where nothing is moved and one Call is under way at a time, its
-/// median latency over the round trip of a cache line, or of raw TCP.
+/// Returns the ratio of a run's throughput to the limit measured right before it: a memory copy if both ends share
+/// memory, else the raw TCP stream. For Calls without bulk data, one at a time, returns the ratio of the median latency
+/// to the round trip of a cache line, or of raw TCP.
 fn of_limit(plan: &Plan, run: &Run) -> Option<f64> {
     let shared = shares_memory(run);
     let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } =
@@ -219,7 +217,7 @@ fn of_limit(plan: &Plan, run: &Run) -> Option<f64> {
     Some(run.quantile_us(0.5) / least.filter(|_| alone)?)
 }
 
-/// Returns what that limit is called.
+/// Returns the name of the limit that [`of_limit`] compares with.
 fn limit_name(plan: &Plan, run: &Run) -> &'static str {
     match (shares_memory(run), plan.subject.moves()) {
         (true, true) => "memcpy",
@@ -228,12 +226,12 @@ fn limit_name(plan: &Plan, run: &Run) -> &'static str {
     }
 }
 
-/// Returns whether both ends have the same memory.
+/// Returns whether both ends share memory.
 fn shares_memory(run: &Run) -> bool {
     run.provider == Provider::Shm.name()
 }
 
-/// One line a run.
+/// Returns one line for each run.
 fn each(plan: &Plan, runs: &[Run]) -> String {
     let right = Align::Right;
     let of = runs.first().map_or("", |run| limit_name(plan, run));
@@ -343,7 +341,7 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// What the machine did to both CPUs just before, with nothing of ours on them.
+/// Returns the line about the noise on both CPUs right before the run, when they were idle.
 fn noise(noise: &Noise) -> String {
     let Noise { time_stamp_ns, stalled, stalled_max_us, waits_us: [p99, p999] } = noise;
     let mut text = format!(
@@ -357,14 +355,14 @@ fn noise(noise: &Noise) -> String {
     text
 }
 
-/// The limits, and what part of them this is.
+/// Returns the rows of the limits, with the ratio of the run to each.
 fn limits(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
     let Limits { memcpy_gib_per_s, tcp_stream_gib_per_s, tcp_rtt_us, cacheline_rtt_us } =
         run.limits;
     let moves = plan.subject.moves();
     let alone = plan.in_flight() == 1 && plan.pace.rate.is_none();
     let size = bytes::format(plan.limits_size as u64);
-    // What it does not go through is no limit of it.
+    // Only limits of the path that the run takes count.
     let (shared, tcp) = (shares_memory(run), !shares_memory(run));
     let speed = |what: &str, limit: Option<f64>, limits: bool| {
         let limit = limit?;

@@ -1,5 +1,5 @@
-//! `haulage perf run` and `perf local`: both ends are made anew for each run, and the machine's own
-//! limits measured before, while neither end is there to be in the way.
+//! `haulage perf run` and `perf local`. Both ends that this process starts are new for each run. The machine's limits
+//! are measured before, while neither end runs.
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,14 +26,14 @@ use crate::output::Output;
 use crate::placement::{self, Cpus, Placement};
 use crate::serving::child::{Server, Start};
 
-/// Where the server is.
+/// The location of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Far {
-    /// It runs already.
+    /// A running server at this address.
     At(SocketAddr),
-    /// A process that we start, there.
+    /// A process that this command starts, on this CPU if given.
     Process(Option<usize>),
-    /// A thread that we start, there.
+    /// A thread that this command starts, on this CPU if given.
     Thread(Option<usize>),
 }
 
@@ -73,7 +73,7 @@ pub fn locally(options: &PerfOptions, ends: Ends, output: &Output) -> Result<(),
     bench.run_over_provider(output)
 }
 
-/// Everything a run needs to know.
+/// The parameters of all runs.
 struct Bench<'a> {
     plan: Plan,
     options: &'a PerfOptions,
@@ -95,7 +95,7 @@ impl Bench<'_> {
         }
         let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
         match self.far {
-            // One end before the other is no measurement.
+            // Raising the priority of one of two ends on one machine would distort the measurement.
             Far::At(to) if to.ip().is_loopback() => {}
             _ => placement::favour(output),
         }
@@ -136,7 +136,7 @@ impl Bench<'_> {
         let calls = Calls::new(options.test, plan);
         progress.measure();
         let (tally, _) = client.run(plan.pace, calls, progress)?;
-        // One process of both ends cannot tell what which of them takes.
+        // One process of both ends cannot attribute its memory to either.
         let idle = client.idle().filter(|_| plan.ends == Ends::Processes);
         client.stop()?;
         end.stop()?;
@@ -154,7 +154,7 @@ impl Bench<'_> {
         NodeConfig { room: plan.memory(), limits, crc: core.crc }
     }
 
-    /// Starts the server, unless it runs already. Returns where it listens.
+    /// Starts the server, unless it runs already. Returns its address.
     fn start_far<P: Carrier>(&self) -> Result<(SocketAddr, FarEnd), Failure> {
         let (room, core) = (self.plan.server_room(), &self.options.core);
         let (mode, crc) = (self.placement.polling, core.crc);
@@ -195,7 +195,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Measures what the machine can do at best.
+    /// Measures the limits of the machine.
     fn limits(&self) -> Result<Limits, Failure> {
         let (size, depth) = (self.plan.limits_size, self.plan.in_flight() as usize);
         let depth = depth.clamp(1, (LIMITS_MEMORY / size).max(1));
@@ -204,7 +204,7 @@ impl Bench<'_> {
             return Limits::measure(pair, size, depth, LIMIT_TIME)
                 .map_err(|error| measure_failed(&error));
         };
-        // A server without the port, or one that is busy with others, is no reason to stop.
+        // A server without that port, or one busy with other clients, is no reason to stop.
         let raw = to.port().checked_add(1).map(|port| SocketAddr::new(to.ip(), port));
         let rtt = raw.and_then(|raw| limits::tcp_rtt_us_to(raw, pair, SMALL, LIMIT_TIME).ok());
         let stream = raw.and_then(|raw| {
@@ -222,8 +222,8 @@ impl Bench<'_> {
         Ok(limits)
     }
 
-    /// Returns for how long the machine is watched. The tails of an open loop are to be compared with what there
-    /// is of noise, most of which comes seldom.
+    /// Returns the duration of measuring noise. It is longer for an open loop, whose tail latencies are compared with
+    /// noise that is rare.
     fn noise_time(&self) -> Duration {
         let Pace { rate, time, .. } = self.plan.pace;
         if rate.is_some() { time.clamp(LIMIT_TIME, NOISE_TIME) } else { LIMIT_TIME }
@@ -239,7 +239,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Says what was measured, for people.
+    /// Returns the description of the measurement, for titles.
     fn wording(&self) -> String {
         let place = |cpu: Option<usize>| match cpu {
             Some(cpu) => format!("on CPU {cpu}"),
@@ -254,7 +254,7 @@ impl Bench<'_> {
     }
 }
 
-/// A server, to be ended after its run.
+/// A server that ends after its run.
 enum FarEnd {
     NotOurs,
     Process(Server),
@@ -271,16 +271,16 @@ impl FarEnd {
     }
 }
 
-/// Says that the machine could not be measured.
+/// Returns the failure for an error of measuring the machine.
 pub(crate) fn measure_failed(error: &io::Error) -> Failure {
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 
-/// How long a local server may take to answer.
+/// Timeout of each Call to a local server.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long each limit is measured.
+/// Duration of measuring each limit.
 pub(crate) const LIMIT_TIME: Duration = Duration::from_millis(150);
-/// How long what happens seldom is looked for at most.
+/// Maximum duration of measuring noise.
 const NOISE_TIME: Duration = Duration::from_secs(1);
-/// Octets that measuring raw TCP takes at most.
+/// Maximum memory of measuring raw TCP, in octets.
 const LIMITS_MEMORY: usize = 256 << 20;

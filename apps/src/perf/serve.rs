@@ -1,4 +1,4 @@
-//! `haulage perf serve`, and servers on a thread.
+//! The command `haulage perf serve`, and servers on a thread.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -47,14 +47,14 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     termination.wait(core)
 }
 
-/// What a server's thread hands out.
+/// A server that has started.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Where it listens.
+    /// The address at which the server listens.
     pub(super) address: SocketAddr,
-    /// How it came out.
+    /// Notes about its core for the user.
     pub(super) notes: Notes,
-    /// The port after it, where raw TCP is to be answered.
+    /// The listener of raw TCP, at the next port up.
     raw: Option<TcpListener>,
 }
 
@@ -66,7 +66,7 @@ pub(super) fn start<P: Carrier>(
 ) -> Result<CoreThread<Server>, Failure> {
     cores::start(thread, move || {
         let (mut core, notes) = node.build::<P, _>(|_, _| Ok(PerfService::new()))?;
-        // Any port will do: one that has a free one after it.
+        // Port 0: choose a port whose successor is free, too.
         let free = addresses.iter().filter(|address| address.port() == 0);
         let free = free.flat_map(|address| std::iter::repeat_n(*address, TRIES));
         let chosen = free.filter_map(|address| {
@@ -87,7 +87,7 @@ pub(super) fn start<P: Carrier>(
     })
 }
 
-/// Says once that anybody who can reach the port can use it.
+/// Warns once that every host which can reach the port can use it.
 fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
     if addresses.iter().any(|address| !address.ip().is_loopback()) {
         output.note(
@@ -96,5 +96,5 @@ fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
     }
 }
 
-/// Ports tried for one that has a free one after it.
+/// Maximum number of attempts to find two adjacent free ports.
 const TRIES: usize = 16;

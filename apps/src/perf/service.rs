@@ -1,8 +1,8 @@
-//! The server's half: it does nothing but move data.
+//! The server of the benchmark, which only moves data.
 //!
 //! # Memory ownership
-//! What a READ returns is one lease per length, shared by all Replies under way: few and hot. What a
-//! WRITE brings goes back to the pool at once, which hands it out again first.
+//! All Replies to READs of one length share one lease, which stays in the cache. The lease of a WRITE returns to the
+//! pool at once, which leases it again first.
 
 use haulage::core::Cx;
 use haulage::limits::ITEM_MAX;
@@ -17,12 +17,12 @@ use super::protocol::{ECHO_MAX, NO_SPACE, OK, Procedure, binding};
 /// The benchmark's server.
 #[derive(Debug, Default)]
 pub struct PerfService {
-    /// What READs return, the length asked for last at the end.
+    /// The items that READs return, the most recently used last.
     items: Vec<Shared>,
 }
 
 impl PerfService {
-    /// Makes one that has nothing yet.
+    /// Creates a service without items.
     pub fn new() -> Self {
         Self { items: Vec::with_capacity(ITEMS_KEPT) }
     }
@@ -110,5 +110,5 @@ fn echo(
     reply.results(|w| w.opaque(data))
 }
 
-/// Lengths whose items are kept.
+/// Maximum number of lengths whose items are kept.
 const ITEMS_KEPT: usize = 8;

@@ -1,4 +1,4 @@
-//! A server of this command's own, in a process of its own.
+//! A server that this command starts as a child process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -9,35 +9,35 @@ use haulage::sys::process;
 use crate::cli::values::{Polling, Provider, Switch};
 use crate::failure::Failure;
 
-/// A server process, ended with this value.
+/// A server process, killed when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
-    /// Where it listens.
+    /// The address at which the server listens.
     pub address: SocketAddr,
     process: Child,
 }
 
-/// How to start one.
+/// The configuration of a server process.
 #[derive(Clone, Copy, Debug)]
 pub struct Start<'a> {
-    /// What to serve and how, as it is typed; the place to listen at is not among it.
+    /// The command line of the server, without `--listen`.
     pub arguments: &'a [&'a str],
-    /// What carries its messages.
+    /// The server's provider.
     pub provider: Provider,
-    /// The address of this machine it listens at.
+    /// The address of this machine at which the server listens.
     pub at: IpAddr,
-    /// The CPU it is pinned to, if any.
+    /// The CPU to which the server's core is pinned, if any.
     pub cpu: Option<usize>,
-    /// How its core waits.
+    /// How the server's core waits for work.
     pub polling: Polling,
-    /// Whether messages carry a CRC, if that is not left to the provider.
+    /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
-    /// What it says of itself is for those who read what we say.
+    /// Whether the server's notes appear on this command's standard error.
     pub speaks: bool,
 }
 
 impl Server {
-    /// Starts one and waits until it accepts connections, on a free port of this machine.
+    /// Starts a server on a free port of this machine, and waits until it accepts connections.
     pub fn start(how: &Start<'_>) -> Result<Self, Failure> {
         let failed = |what: &str| Failure::failed(format!("cannot start the server: {what}"));
         let program = std::env::current_exe().map_err(|error| failed(&error.to_string()))?;
@@ -58,15 +58,15 @@ impl Server {
         process::end_with_us(&mut command);
         let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
-        // From here on the process ends with this value, whatever happens.
+        // From here on, dropping this value ends the process.
         let mut server = Self { address: SocketAddr::new(how.at, 0), process };
         let mut line = String::new();
-        // No deadline: filling much memory takes long, and this very program either gets ready or ends.
+        // No deadline: filling much memory takes long, and the server either becomes ready or ends.
         let read = stdout.map(|stdout| BufReader::new(stdout).read_line(&mut line));
         match (read, line.trim_end().strip_prefix("ready: ").map(str::parse)) {
             (Some(Ok(_)), Some(Ok(address))) => server.address = address,
             _ => {
-                // It has ended, and said why in its last line.
+                // The server has ended; its last line is the reason.
                 let mut said = String::new();
                 stderr.map(|mut stderr| stderr.read_to_string(&mut said));
                 let said = said.lines().last().unwrap_or("it did not say that it is ready");
@@ -76,7 +76,7 @@ impl Server {
         Ok(server)
     }
 
-    /// Ends it in order and checks that it ended well.
+    /// Ends the server by SIGTERM and checks its exit status.
     pub fn stop(mut self) -> Result<(), Failure> {
         let ended = process::terminate(&mut self.process);
         match ended {
@@ -89,7 +89,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

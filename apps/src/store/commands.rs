@@ -17,7 +17,7 @@ use crate::cli::{MountOptions, bytes};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// `store ls PATH`: a table in the order of names, or an object a line in the server's order.
+/// Runs `store ls PATH`, which prints a table sorted by name, or one JSON object a line in the server's order.
 pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
     let mut session = Session::open(mount)?;
     let path = path.as_bytes();
@@ -58,7 +58,7 @@ pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
     output.text(&show::listing(&names))
 }
 
-/// `store stat PATH`.
+/// Runs `store stat PATH`.
 pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
     let mut session = Session::open(mount)?;
     let path = path.as_bytes();
@@ -70,7 +70,7 @@ pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), F
     if output.json { output.line(&named.to_json()) } else { output.text(&named.to_text()) }
 }
 
-/// `store df PATH`.
+/// Runs `store df PATH`.
 pub fn df(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
     let mut session = Session::open(mount)?;
     let path = path.as_bytes();
@@ -86,7 +86,7 @@ pub fn df(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
     }
 }
 
-/// `store get PATH [FILE|-]`.
+/// Runs `store get PATH [FILE|-]`.
 pub fn get(
     mount: &MountOptions,
     path: &OsStr,
@@ -97,7 +97,7 @@ pub fn get(
     let path = path.as_bytes();
     let found = session.client.find_file(path, Last::Follow).and_then(|found| regular(found, path));
     let found = found.map_err(|error| session.explain(&error))?;
-    // Not before it is known that there is something to get.
+    // Create the target only once the source is known to exist.
     let mut target = Target::create(file)?;
     let (mut fetched, size, watched) = (0, found.attributes.size, target.is_watched_apart());
     let Session { client, step, .. } = &mut session;
@@ -117,7 +117,7 @@ pub fn get(
     session.close(output)
 }
 
-/// `store put [FILE|-] PATH`.
+/// Runs `store put [FILE|-] PATH`.
 pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<(), Failure> {
     let (file, path) = match files {
         [file, path] => (Path::new(file), path.as_bytes()),
@@ -155,7 +155,7 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
     session.close(output)
 }
 
-/// Accepts what can be read and written.
+/// Checks that a file is a regular file.
 fn regular(found: Found, path: &[u8]) -> Result<Found, Error> {
     match found.attributes.kind {
         FileType::Regular => Ok(found),
@@ -164,18 +164,18 @@ fn regular(found: Found, path: &[u8]) -> Result<Found, Error> {
     }
 }
 
-/// Opens what is to be stored. Returns it, and the permissions of what is made of it.
+/// Opens the source of a put. Returns it, with the permission bits for the new file.
 fn open(file: &Path) -> io::Result<(Box<dyn Read>, u32)> {
     if file == Path::new(STANDARD) {
         return Ok((Box::new(io::stdin().lock()), 0o644));
     }
     let file = File::open(file)?;
-    // Whether others may write to it is not for us to pass on.
+    // Write permission of the group and of others is not copied.
     let mode = file.metadata()?.permissions().mode() & 0o755;
     Ok((Box::new(file), mode))
 }
 
-/// Where a file that is fetched goes.
+/// The destination of a fetched file.
 enum Target<'a> {
     Output(Option<Failure>),
     File(&'a Path, File),
@@ -202,12 +202,12 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Returns whether a line about it would stand by itself, not in the middle of what is fetched.
+    /// Returns whether a progress line would not mix with the fetched data.
     fn is_watched_apart(&self) -> bool {
         matches!(self, Self::File(..)) || !io::stdout().is_terminal()
     }
 
-    /// Says why it could not be written to.
+    /// Returns the failure for an error of writing to the destination.
     fn failure(self, error: &io::Error) -> Failure {
         match self {
             Self::Output(Some(failure)) => failure,
@@ -219,8 +219,8 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Standard input, or standard output.
+/// The name of standard input or standard output.
 const STANDARD: &str = "-";
 
-/// Names that are kept to be sorted.
+/// Maximum number of names that are sorted.
 const NAMES_MAX: usize = 1 << 20;

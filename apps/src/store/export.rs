@@ -1,4 +1,4 @@
-//! What is served: a backend, and what has to be known before its core starts.
+//! The exported backend, and the facts about it that are needed before its core starts.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -17,22 +17,22 @@ use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Makes a backend in the memory of its core, which the waker wakes.
+/// A function that creates a backend in the memory of its core, which the waker wakes.
 type Make<B> = Box<dyn FnOnce(&Pool, &Waker) -> Result<B, Failure> + Send>;
 
-/// What is served, until it is made on its core.
+/// An export whose backend is created later, on its core.
 pub(super) struct Export<B> {
-    /// Octets for it in the core's memory.
+    /// Octets for the backend in the core's memory.
     pub(super) room: usize,
-    /// Whose its files are, if they are all of one user.
+    /// The owner of all created files, if the server cannot give files away.
     pub(super) owner: Option<Owner>,
-    /// Its key and its numbers.
+    /// The key of file handles, and other random numbers.
     pub(super) secrets: Secrets,
-    /// Makes the backend.
+    /// The function that creates the backend.
     pub(super) make: Make<B>,
 }
 
-/// Serves so much memory.
+/// Returns an export of `octets` of memory.
 pub(super) fn memory(octets: u64) -> Result<Export<Memory>, Failure> {
     let room = usize::try_from(octets).unwrap_or(usize::MAX);
     if room < MEMORY_MIN {
@@ -49,16 +49,16 @@ pub(super) fn memory(octets: u64) -> Result<Export<Memory>, Failure> {
     Ok(Export { room, owner: None, secrets, make: Box::new(make) })
 }
 
-/// How the files of a directory are treated.
+/// Options of a directory export.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
-    /// Whether changes of names are stable before they are answered.
+    /// Whether changes of names are stable before the Reply.
     pub(super) stable: bool,
-    /// Whether data goes around the system's cache.
+    /// Whether data bypasses the page cache where possible.
     pub(super) direct: bool,
 }
 
-/// Serves the files of a directory.
+/// Returns an export of a directory.
 pub(super) fn directory(
     path: &Path,
     state: Option<&Path>,
@@ -91,7 +91,7 @@ pub(super) fn directory(
             stable,
             direct,
         };
-        // Without one, files are read and written at once.
+        // Without a ring, blocking calls read and write files.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
@@ -100,7 +100,7 @@ pub(super) fn directory(
     Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
 }
 
-/// Takes the server's own directory, and the key and the number that were kept there.
+/// Opens the state directory, and replaces the key and the file system ID in `secrets` by those stored there.
 fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Failure> {
     let failed = |error: io::Error| {
         let what = match error.kind() {
@@ -109,7 +109,7 @@ fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Fai
         };
         Failure::failed(format!("cannot keep state in {}: {what}", state.display()))
     };
-    // Who could read the key could make handles for every file.
+    // A client that reads the key could forge handles of every file.
     if is_within(state, export).map_err(failed)? {
         return Err(Failure::usage("--state is in what --export serves; keep it elsewhere"));
     }
@@ -119,29 +119,29 @@ fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Fai
     Ok(kept)
 }
 
-/// Returns whether a path, of which not all may exist yet, is in a directory.
+/// Returns whether a path, which need not exist, is in a directory.
 fn is_within(path: &Path, dir: &Path) -> io::Result<bool> {
     let path = std::path::absolute(path)?;
     let there = path.ancestors().find_map(|above| above.canonicalize().ok());
     Ok(there.is_some_and(|above| above.starts_with(dir)))
 }
 
-/// Of the memory, there may be one file for so many octets.
+/// Octets of the memory for each file of the maximum number of files.
 const OCTETS_PER_FILE: usize = 1024;
 
-/// Less would be hardly a file.
+/// Minimum memory of an export, in octets.
 const MEMORY_MIN: usize = 4 << 20;
 
-/// What READs and WRITEs of a directory's files have in flight at once.
+/// Octets for the READs and WRITEs in flight of a directory export.
 const DIRECTORY_ROOM: usize = 64 << 20;
 
-/// What may be known of where a directory's files are: as much as for data, for some 400,000 files. All
-/// that a directory's server takes besides the transport is twice this, a 64th of it for Replies that may
-/// be asked for again, and what waits for searches.
+/// Octets of the table of where files are: as much as for data, enough for some 400,000 files. Besides the transport, a
+/// directory server takes twice this, a 64th of it for the duplicate request cache, and the Calls that wait for
+/// searches.
 const NAMES_ROOM: usize = DIRECTORY_ROOM;
 
-/// Addresses that have this much room each in the duplicate request cache of a directory, at the least: for
-/// the Replies to twice the Calls that a connection may have under way. More addresses have less each.
+/// Number of client addresses for which the duplicate request cache of a directory holds the Replies to twice the Calls
+/// that a connection may have in flight. With more addresses, each has less.
 const ADDRESSES_MIN: usize = 6;
 
 const _: () = {
@@ -149,12 +149,12 @@ const _: () = {
     assert!(replies / ADDRESSES_MIN >= 2 * LIMITS_DEFAULT.credits_max as usize);
 };
 
-/// Files of a directory kept open.
+/// Maximum number of files of a directory kept open.
 const OPEN_MAX: usize = 1024;
 
-/// Names looked at to find files that were renamed behind our back: a fraction of a second in all, which
-/// is spread over turns.
+/// Maximum number of names examined in one search for files that were renamed outside the server: a fraction of a
+/// second in total, spread over turns.
 const SEARCH_MAX: usize = 100_000;
 
-/// Names looked at in one turn: others wait no longer than for a few of their own Calls.
+/// Maximum number of names examined in one turn, which delays other clients by no more than a few Calls would.
 const SEARCH_TURN_MAX: usize = 128;

@@ -1,22 +1,22 @@
-//! What tells the file handles of one run from those of all others.
+//! Random numbers that distinguish one run of a server from all others.
 
 use crate::failure::Failure;
 
 /// Random numbers of one run.
 #[derive(Clone, Copy)]
 pub(super) struct Secrets {
-    /// Seals file handles.
+    /// The key that seals file handles.
     pub(super) key: [u8; 32],
-    /// Names the file system.
+    /// The ID of the file system.
     pub(super) fsid: u64,
-    /// Names the run.
+    /// The number of the run.
     pub(super) run: u64,
-    /// Scatters what is remembered of Calls.
+    /// The seed of the duplicate request cache's hashes.
     pub(super) seed: u64,
 }
 
 impl Secrets {
-    /// Draws them.
+    /// Draws new random numbers from the system.
     pub(super) fn draw() -> Result<Self, Failure> {
         let failed = |error| Failure::failed(format!("the system gave no random numbers: {error}"));
         let mut key = [0; 32];

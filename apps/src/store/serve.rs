@@ -1,4 +1,4 @@
-//! `haulage store serve`.
+//! The command `haulage store serve`.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, SyncSender};
@@ -28,7 +28,7 @@ use crate::open_files;
 use crate::output::{Output, json};
 use crate::serving::{self, Termination};
 
-/// Where a server has come to listen, and whose what it serves is.
+/// The bound addresses of a server, and the owner of created files.
 #[derive(Debug)]
 struct Bound {
     rdma: SocketAddr,
@@ -75,7 +75,7 @@ fn serve<P: Carrier>(
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
-    // A client's kernel brings its own patience.
+    // The client's kernel has timeouts of its own.
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, output)?);
     let limits = options.core.rpc_version.within(limits);
@@ -112,7 +112,7 @@ fn serve<P: Carrier>(
     termination.wait(core)
 }
 
-/// Every address to listen at, looked up.
+/// The resolved addresses to listen at.
 #[derive(Debug)]
 struct Addresses {
     rdma: Vec<SocketAddr>,
@@ -126,7 +126,7 @@ impl Addresses {
         Ok(Self { rdma: options.listen.resolve()?, mount: options.mount_listen.resolve()?, tcp })
     }
 
-    /// Says once whose claims are believed without any proof, where that may matter.
+    /// Warns once of the claims that are believed without proof.
     fn warn_if_open(&self, options: &ServeStore, privilege: Privilege, output: &Output) {
         let tcp = self.tcp.iter().flatten();
         let mut all = self.rdma.iter().chain(&self.mount).chain(tcp);
@@ -157,7 +157,7 @@ impl Addresses {
     }
 }
 
-/// Says once that ports show less of local users, where the machine is set up so.
+/// Warns once if this machine lets all users open some ports below 1024.
 fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     if privilege == Privilege::Privileged
         && !options.insecure
@@ -170,7 +170,7 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     }
 }
 
-/// Refuses to serve every caller as root, as a server would that runs as root and may not act as others.
+/// Fails if the server runs as root but may not act as other users, since it would serve every caller as root.
 fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
     match (owner, claims) {
         (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
@@ -181,12 +181,12 @@ fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
     }
 }
 
-/// Whose claims are believed.
+/// Returns the claims that are believed.
 const fn claims(options: &ServeStore) -> Claims {
     if options.insecure { Claims::All } else { Claims::Vouched }
 }
 
-/// How far callers are believed.
+/// Returns the rules by which claims are believed.
 fn trust_in_callers(options: &ServeStore, privilege: Privilege) -> Trust {
     let claims = claims(options);
     let local_ports_reserved = trust::ports_for_all().unwrap_or(trust::RESERVED_PORTS);
@@ -202,8 +202,8 @@ fn tell_notices(output: Output) -> Result<SyncSender<Notice>, Failure> {
     Ok(sender)
 }
 
-/// What callers may do. Where all that they make is one user's, all act as that user: else nobody could
-/// write the files that they made.
+/// Returns the configuration of the service. If all created files belong to one owner, all callers act as that owner;
+/// otherwise no caller could write the files it created.
 fn config(options: &ServeStore, owner: Option<Owner>) -> Config {
     let squash = match options.squash {
         values::Squash::None => Squash::Nobody,
@@ -242,10 +242,10 @@ impl<B: Backend> Counted for Server<B> {
     }
 }
 
-/// Prints the one line that says that connections are accepted.
+/// Prints the `ready:` line.
 fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
     if !output.json {
-        // To the shell, what is said of the owner is a comment.
+        // The note about the owner is a comment to the shell.
         let owner = bound.owner.map_or_else(String::new, |Owner { uid, .. }| {
             format!(" # all files made here are those of user {uid}, who serves them")
         });
@@ -270,7 +270,7 @@ fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
     }))
 }
 
-/// Returns what to write before the colon of what is mounted.
+/// Returns the host part of the `mount` command.
 fn host(bound: SocketAddr) -> String {
     match bound {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => "HOST".to_owned(),
@@ -280,10 +280,10 @@ fn host(bound: SocketAddr) -> String {
     }
 }
 
-/// What a client may ask for at once.
+/// The maximum transfer sizes of one Call.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
-/// Notices that wait to be printed.
+/// Maximum number of notices queued for printing.
 const NOTICES_MAX: usize = 64;
 
 #[cfg(test)]

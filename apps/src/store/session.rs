@@ -1,4 +1,4 @@
-//! A client's connection to a storage server: mounted over TCP, worked on over RDMA.
+//! A client's connection to a storage server: MOUNT over TCP, NFS over RDMA.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -29,16 +29,16 @@ use crate::output::progress::Step;
 /// A mounted file system, on a core of its own.
 #[derive(Debug)]
 pub struct Session {
-    /// What is below the top of it.
+    /// The NFS client.
     pub client: Client<Remote>,
     callee: Callee,
     core: CoreThread<Option<RemoteClient>>,
-    /// What is being done for it.
+    /// The progress line of the session.
     pub step: Step,
 }
 
 impl Session {
-    /// Asks what to work on, and connects.
+    /// Mounts the export and connects.
     pub fn open(options: &MountOptions) -> Result<Self, Failure> {
         let timeout = options.timeout.0;
         let identity = process::identity()
@@ -58,7 +58,7 @@ impl Session {
         let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
         let root =
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
-        // Linux's software RNIC finds a CRC wrong that TCP has cut in two, so none is asked for.
+        // Do not ask for CRCs: Linux's software RNIC (siw) rejects a CRC that is split between TCP segments.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
         let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
         let mut core = over!(provider, start, (how, callee))?;
@@ -73,12 +73,12 @@ impl Session {
         Ok(Self { client, callee, core, step })
     }
 
-    /// Says what went wrong and what to do about it.
+    /// Converts an error to a one-line message that says what to do.
     pub fn explain(&self, error: &Error) -> Failure {
         explain(&self.callee, error)
     }
 
-    /// Ends the connection in order; tells those who asked for more how it was.
+    /// Closes the connection. With `-v`, prints details about it.
     pub fn close(self, output: &Output) -> Result<(), Failure> {
         let remote = self.client.into_requester();
         if let Some(version) = remote.version() {
@@ -90,7 +90,7 @@ impl Session {
     }
 }
 
-/// How to start a client's core.
+/// The configuration of a client's core.
 #[derive(Debug)]
 struct How {
     placement: cores::Placement,
@@ -99,7 +99,7 @@ struct How {
     rpc_version: RpcVersion,
 }
 
-/// Starts it, and connects.
+/// Starts a client's core, and connects.
 fn start<P: Carrier>(
     how: How,
     callee: Callee,
@@ -127,7 +127,7 @@ fn explain(callee: &Callee, error: &Error) -> Failure {
     }
 }
 
-/// Says why there is nothing to work on and what to do about it.
+/// Converts a failed mount to a one-line message that says what to do.
 fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration) -> Failure {
     let path = printable(export.as_bytes());
     let seconds = timeout.as_secs_f64();
@@ -138,8 +138,8 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
                  give the address with --mount-connect"
             ),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
-                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? look whether \
-                 it lives, or raise --timeout"
+                "{at} did not say within {seconds} s what to mount; is this a MOUNT server? check that \
+                 it runs, or raise --timeout"
             ),
             ErrorKind::UnexpectedEof
             | ErrorKind::ConnectionReset
@@ -158,7 +158,7 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
     })
 }
 
-/// Says that something answers which is not what was expected.
+/// Returns the message for a service that answers, but is no MOUNT server.
 fn no_mount_server(at: SocketAddr, why: &str) -> String {
     format!(
         "cannot ask {at} what to mount ({why}): is this a MOUNT server? give the address of one with \
@@ -166,7 +166,8 @@ fn no_mount_server(at: SocketAddr, why: &str) -> String {
     )
 }
 
-/// Says what Linux's refusal may mean: it does not tell who asks from a port above 1023 why.
+/// Returns the message for a refused mount. A Linux server refuses ports above 1023 without telling the reason, so the
+/// message names it as a possible one.
 fn not_from_here(at: SocketAddr, export: &OsStr) -> Failure {
     let path = printable(export.as_bytes());
     Failure::failed(format!(
@@ -175,11 +176,11 @@ fn not_from_here(at: SocketAddr, export: &OsStr) -> Failure {
     ))
 }
 
-/// What is asked for at once.
+/// The maximum transfer sizes of one Call.
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
-/// Where MOUNT is served.
+/// The default port of MOUNT.
 const MOUNT_PORT: u16 = 20048;
 
-/// Memory of a client beside its data: Calls, Replies, and the slabs they come from.
+/// Memory of a client besides its data, in octets: Calls, Replies, and their slabs.
 const OVERHEAD: usize = 2 << 20;

@@ -1,4 +1,4 @@
-//! How files and file systems of a server are printed.
+//! Printing of a server's files and file systems.
 
 use haulage_store::client::error::printable;
 use haulage_store::client::listing::Entry;
@@ -9,15 +9,15 @@ use haulage_store::nfs3::{Attributes, FileType, Time};
 use crate::output::json;
 use crate::output::table::{self, Align};
 
-/// A file, and what it is called.
+/// A file with its name.
 #[derive(Clone, Debug)]
 pub struct Named {
     /// A name, or a path.
     pub name: Vec<u8>,
     fileid: u64,
-    /// The file, unless the server does not say.
+    /// The file and its attributes, unless the server refuses them.
     file: Option<(File, Attributes)>,
-    /// Where a symbolic link leads.
+    /// The path in a symbolic link.
     target: Option<Vec<u8>>,
 }
 
@@ -28,18 +28,18 @@ impl From<Entry> for Named {
 }
 
 impl Named {
-    /// Calls a file by the path it was found at.
+    /// Names a file by the path at which it was found.
     pub fn of(path: &[u8], found: &Found) -> Self {
         let file = Some((found.file, found.attributes));
         Self { name: path.to_vec(), fileid: found.attributes.fileid, file, target: None }
     }
 
-    /// Asks where it leads, if it is a symbolic link.
+    /// Reads the path in the file, if it is a symbolic link.
     pub fn with_target<R: Requester>(self, client: &mut Client<R>) -> Result<Self, Error> {
         let target = match &self.file {
             Some((file, attributes)) if attributes.kind == FileType::Symlink => {
                 match client.read_link(file) {
-                    // It may be gone, or not ours to read.
+                    // The link may be gone, or may not be read.
                     Err(error) if error.status().is_some() => None,
                     other => Some(other?),
                 }
@@ -70,7 +70,7 @@ impl Named {
         ]
     }
 
-    /// Returns a table of all that is known.
+    /// Returns a table of all attributes.
     pub fn to_text(&self) -> String {
         let mut rows = vec![vec!["path".to_owned(), printable(&self.name)]];
         let mut row = |what: &str, is: String| rows.push(vec![what.to_owned(), is]);
@@ -95,7 +95,7 @@ impl Named {
         table::layout(&[("what", Align::Left), ("value", Align::Left)], &rows)
     }
 
-    /// Returns a JSON object of all that is known.
+    /// Returns a JSON object of all attributes.
     pub fn to_json(&self) -> String {
         json::object(|o| {
             text(o, "name", &self.name);
@@ -121,7 +121,7 @@ pub fn listing(names: &[Named]) -> String {
     table::layout(&COLUMNS, &rows)
 }
 
-/// Returns a table of how much room there is, and one of how many files.
+/// Returns a table of the total and free space, and of the number of files.
 pub fn room_text(room: &FsStat) -> String {
     let table = |of, total: u64, free, available: u64| {
         let used = total.saturating_sub(free);
@@ -137,7 +137,7 @@ pub fn room_text(room: &FsStat) -> String {
     bytes + &table("files", room.total_files, room.free_files, room.available_files)
 }
 
-/// Returns a JSON object of how much room there is.
+/// Returns a JSON object of the total and free space.
 pub fn room_json(room: &FsStat) -> String {
     json::object(|o| {
         o.count("total_bytes", room.total_bytes).count("free_bytes", room.free_bytes);
@@ -169,7 +169,7 @@ const fn kind(kind: FileType) -> &'static str {
     }
 }
 
-/// Writes kind and mode as `ls -l` does.
+/// Formats kind and mode like `ls -l`.
 fn permissions(it: &Attributes) -> String {
     let kind = match it.kind {
         FileType::Regular => '-',
@@ -195,7 +195,7 @@ fn permissions(it: &Attributes) -> String {
     text
 }
 
-/// Writes a moment in UTC.
+/// Formats a time in UTC.
 fn moment(time: Time) -> String {
     let (days, rest) = (time.seconds / DAY, time.seconds % DAY);
     let (year, month, day) = date(days);
@@ -203,7 +203,7 @@ fn moment(time: Time) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Returns year, month and day of the Gregorian calendar, so many days after the start of 1970.
+/// Returns the year, month and day that are `days` days after the start of 1970.
 const fn date(days: u32) -> (u32, u32, u32) {
     // Years begin in March here, so that a leap day comes last.
     let days = days + DAYS_TO_1970;
@@ -222,7 +222,7 @@ const DAYS_IN_ERA: u32 = 146_097;
 /// Days from the first of March of the year 0 to the start of 1970.
 const DAYS_TO_1970: u32 = 719_468;
 
-/// The bits of a mode that are no kind of file.
+/// The permission bits of a mode.
 const MODE: u32 = 0o7777;
 
 const COLUMNS: [(&str, Align); 7] = [

@@ -1,4 +1,4 @@
-//! Segments and the lists of them, as JSON and back.
+//! Conversion of segments and chunk lists to JSON and back.
 
 use haulage_proto::chunk::{ReadList, Segments, WriteChunk, WriteList};
 use haulage_proto::verbs::{Handle, Segment};
@@ -21,7 +21,7 @@ pub fn writes(list: WriteList<'_>) -> String {
     json::array(list.chunks().map(|chunk| segments(chunk.segments())))
 }
 
-/// Describes a chunk that need not be there, such as a Reply chunk.
+/// Describes an optional chunk, such as a Reply chunk.
 pub fn optional(chunk: Option<WriteChunk<'_>>) -> String {
     chunk.map_or_else(|| "null".to_owned(), |chunk| segments(chunk.segments()))
 }
@@ -36,7 +36,7 @@ fn members(entry: &mut json::Object, segment: Segment) {
     entry.count("offset", segment.offset);
 }
 
-/// Reads segments with their positions.
+/// Parses segments with their positions.
 pub fn parse_reads(field: Field) -> Result<Vec<(u32, Segment)>, Complaint> {
     let entries = field.elements()?.map(|element| {
         let mut entry = element.object()?;
@@ -45,17 +45,17 @@ pub fn parse_reads(field: Field) -> Result<Vec<(u32, Segment)>, Complaint> {
     entries.collect()
 }
 
-/// Reads the chunks of a Write list.
+/// Parses the chunks of a Write list.
 pub fn parse_writes(field: Field) -> Result<Vec<std::vec::IntoIter<Segment>>, Complaint> {
     field.elements()?.map(|chunk| Ok(parse_segments(chunk)?.into_iter())).collect()
 }
 
-/// Reads a chunk that need not be there.
+/// Parses an optional chunk.
 pub fn parse_optional(field: Field) -> Result<Option<std::vec::IntoIter<Segment>>, Complaint> {
     field.nullable().map(|chunk| Ok(parse_segments(chunk)?.into_iter())).transpose()
 }
 
-/// Reads segments.
+/// Parses segments.
 pub fn parse_segments(field: Field) -> Result<Vec<Segment>, Complaint> {
     field.elements()?.map(|element| parse_segment(element.object()?)).collect()
 }

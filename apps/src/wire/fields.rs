@@ -1,4 +1,4 @@
-//! Descriptions as they are read: JSON that must hold exactly the fields of its message.
+//! Parsing of JSON descriptions, which must hold exactly the fields of their message.
 
 use haulage_proto::xdr::Truncated;
 use serde_json::{Map, Value};
@@ -6,25 +6,25 @@ use thiserror::Error;
 
 use super::{MESSAGE_MAX, hex};
 
-/// Why a description cannot be encoded: the field, and what is wrong with it.
+/// The reason that a description cannot be encoded: the field, and its error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Complaint(String);
 
 impl Complaint {
-    /// Complains about the description as a whole.
+    /// Creates an error about the description as a whole.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// Complains about the length of the description, or of what it describes.
+    /// Creates an error about the length of the description or of its message.
     pub fn too_long() -> Self {
         Self::new(format!("longer than a message of {MESSAGE_MAX} bytes"))
     }
 }
 
 impl From<Truncated> for Complaint {
-    /// The room for a message is that of the longest.
+    /// Converts the error of a full buffer, which holds the longest message.
     fn from(_: Truncated) -> Self {
         Self::too_long()
     }
@@ -33,13 +33,13 @@ impl From<Truncated> for Complaint {
 /// An object whose members are taken one by one.
 #[derive(Debug)]
 pub struct Object {
-    /// Where it stands in the description; empty for the description itself.
+    /// The path of the object in the description; empty for the description itself.
     path: String,
     members: Map<String, Value>,
 }
 
 impl Object {
-    /// Reads a description.
+    /// Parses a description.
     pub fn parse(line: &[u8]) -> Result<Self, Complaint> {
         let value: Value = serde_json::from_slice(line)
             .map_err(|error| Complaint::new(format!("not JSON: {}", column_only(&error))))?;
@@ -65,10 +65,10 @@ impl Object {
         self.members.contains_key(key)
     }
 
-    /// Complains if anything was not taken.
+    /// Fails if a member was not taken.
     pub fn end(self) -> Result<(), Complaint> {
         let Some(key) = self.members.keys().next() else { return Ok(()) };
-        // Escaped, for a complaint is one line.
+        // Escaped, since an error is one line.
         Err(Complaint(format!("{}: unknown here", self.path_of(&key.escape_debug().to_string()))))
     }
 
@@ -77,7 +77,7 @@ impl Object {
     }
 }
 
-/// A value, and where it stands.
+/// A value with its path in the description.
 #[derive(Debug)]
 pub struct Field {
     path: String,
@@ -91,8 +91,7 @@ impl Field {
         word.ok_or_else(|| self.is_not("an integer from 0 to 4294967295"))
     }
 
-    /// Returns a double word, which may also be given as a string of digits: not every writer of JSON
-    /// keeps integers beyond 2^53.
+    /// Returns a 64-bit word, which may also be a string of digits: some writers of JSON lose integers beyond 2^53.
     pub fn u64(self) -> Result<u64, Complaint> {
         let value = match &self.value {
             Value::String(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
@@ -109,7 +108,7 @@ impl Field {
         octets.ok_or_else(|| self.is_not("a string of whole octets in hex"))
     }
 
-    /// Returns text; what is no text is nothing that anybody knows.
+    /// Returns the text, or an empty one for other types, which matches no known name.
     pub fn as_text(&self) -> &str {
         self.value.as_str().unwrap_or_default()
     }
@@ -144,14 +143,14 @@ impl Field {
         (!self.value.is_null()).then_some(self)
     }
 
-    /// Complains that it is not what it should be.
+    /// Creates the error that the value is not a `what`.
     pub fn is_not(&self, what: &str) -> Complaint {
         let separator = if self.path.is_empty() { "" } else { ": " };
         Complaint(format!("{}{separator}not {what}", self.path))
     }
 }
 
-/// Says what the parser found, on a line whose number only its reader knows.
+/// Returns the parser's error with the column alone, as the line number is that of the input.
 fn column_only(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default().to_owned();

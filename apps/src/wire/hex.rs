@@ -1,8 +1,8 @@
-//! Octets as digits.
+//! Hex encoding of octets.
 
 use super::refusal::Refusal;
 
-/// Reads an even number of hex digits of either case.
+/// Decodes an even number of hex digits of either case.
 pub fn decode(digits: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut octets = Vec::with_capacity(digits.len() / 2);
     let (pairs, half) = digits.as_chunks();
@@ -19,14 +19,14 @@ pub fn decode(digits: &[u8]) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// Writes octets in lower case.
+/// Encodes octets in lower case.
 pub fn encode(octets: &[u8]) -> String {
     let mut digits = String::with_capacity(2 * octets.len());
     push(octets, &mut digits);
     digits
 }
 
-/// Writes octets in lower case, as a string of JSON.
+/// Encodes octets in lower case, as a JSON string.
 pub fn quoted(octets: &[u8]) -> String {
     let mut digits = String::with_capacity(2 * octets.len() + 2);
     digits.push('"');

@@ -1,7 +1,7 @@
-//! The layers below RPC-over-RDMA on TCP: MPA frames and FPDUs, described.
+//! Decoding of the layers below RPC-over-RDMA on TCP: MPA frames and FPDUs.
 //!
-//! An FPDU is taken whole: ULPDU length, ULPDU, padding, CRC field; markers are not supported. A
-//! wrong CRC is told, and the FPDU still described.
+//! An FPDU is decoded whole: ULPDU length, ULPDU, padding, CRC field. Markers are not supported. A wrong CRC is
+//! reported, and the FPDU is decoded nevertheless.
 
 use haulage::sys::crc::crc32c;
 use haulage_proto::iwarp::mpa::frame::{
@@ -128,7 +128,7 @@ fn refuse_segment(fault: Fault) -> Refusal {
     let at = match fault {
         Fault::DdpVersionTagged | Fault::DdpVersionUntagged => LENGTH_LEN,
         Fault::RdmapVersion | Fault::UnexpectedOpcode => LENGTH_LEN + 1,
-        // Behind the two control octets and the word that is RDMAP's.
+        // After the two control octets and the word reserved for RDMAP.
         Fault::QueueNumber => LENGTH_LEN + 6,
         // The ULPDU length.
         _ => 0,
@@ -136,11 +136,10 @@ fn refuse_segment(fault: Fault) -> Refusal {
     Refusal::silent(fault.rule(), at)
 }
 
-/// How the keys of both frames start. As the start of an FPDU it would be a DDP segment of an RDMAP
-/// version that is not ours.
+/// The common start of the keys of both MPA frames. An FPDU that began so would have an unknown RDMAP version.
 const KEY_START: &[u8] = b"MPA ID Re";
 
-/// The depth in a word of Enhanced data.
+/// The mask of the depth in a word of Enhanced data.
 const DEPTH: u16 = 0x3fff;
 
 #[cfg(test)]

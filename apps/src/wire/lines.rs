@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-/// The lines of some input, one at a time.
+/// A reader of lines.
 #[derive(Debug)]
 pub struct Lines<R> {
     input: BufReader<R>,
@@ -14,14 +14,14 @@ pub struct Lines<R> {
 /// A line that is not blank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line<'a> {
-    /// Without its end and the blanks around it.
+    /// The line, without its end and the blanks around it.
     Whole(&'a [u8]),
-    /// Longer than the bound; nobody has it.
+    /// The line exceeds the bound, and was skipped.
     TooLong,
 }
 
 impl<R: Read> Lines<R> {
-    /// Reads lines of at most `length_max` octets.
+    /// Creates a reader of lines of at most `length_max` octets.
     pub fn new(input: R, length_max: usize) -> Self {
         Self { input: BufReader::new(input), held: Vec::new(), number: 0, length_max }
     }
@@ -41,12 +41,12 @@ impl<R: Read> Lines<R> {
         }
     }
 
-    /// Returns whether the next line takes more input than is at hand.
+    /// Returns whether the next line needs more input than is buffered.
     pub fn must_wait(&self) -> bool {
         !self.input.buffer().contains(&b'\n')
     }
 
-    /// Holds the next line; says whether it is within the bound, or `None` if there is none.
+    /// Reads the next line into the buffer. Returns whether it is within the bound, or `None` at the end.
     fn hold_one(&mut self) -> io::Result<Option<bool>> {
         let mut length = 0_usize;
         let mut any = false;

@@ -1,33 +1,33 @@
-//! What is said of a line that is no message.
+//! Errors of decoding a line.
 
 use crate::output::json;
 
-/// Why a line is no message.
+/// The reason that a line is no valid message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What is wrong, and at which octet.
+    /// The error, with the offset of the octet.
     error: String,
-    /// What a receiver answers, by its name in the specification; nothing where it stays silent.
+    /// The name in the specification of the error that a receiver reports; `None` if it stays silent.
     report: Option<&'static str>,
 }
 
 impl Refusal {
-    /// Refuses what a receiver answers with `report`.
+    /// Creates an error that a receiver answers with `report`.
     pub const fn new(error: String, report: Option<&'static str>) -> Self {
         Self { error, report }
     }
 
-    /// Refuses what no receiver answers.
+    /// Creates an error that no receiver answers.
     pub fn silent(what: &str, at: usize) -> Self {
         Self::new(format!("{what} at byte {at}"), None)
     }
 
-    /// Refuses a line of more than `max` octets.
+    /// Creates the error for a line of more than `max` octets.
     pub fn too_long(max: usize) -> Self {
         Self::silent("longer than any message", max)
     }
 
-    /// Returns the line that is printed for it.
+    /// Returns the JSON line of the error.
     pub fn to_json(&self) -> String {
         json::object(|line| {
             line.text("error", &self.error);

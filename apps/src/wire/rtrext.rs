@@ -1,7 +1,7 @@
-//! The header types of the round-trip extensions, by the names of their XDR, as JSON and back.
+//! Conversion of the round-trip extensions' header types to JSON and back, with the names of their XDR.
 //!
-//! The discriminant of a union is its first member, under the name the XDR gives it. `payload` is all
-//! that follows the header: Payload stream, padding, bulk data.
+//! The discriminant of a union is its first member, under its XDR name. `payload` holds everything after the header:
+//! Payload stream, padding, bulk data.
 
 use haulage_proto::chunk::WriteChunk;
 use haulage_proto::rtrext::direction::DirectionSet;
@@ -21,10 +21,10 @@ use super::refusal::Refusal;
 use super::{chunks, hex};
 use crate::output::json;
 
-/// Describes one message of version 2 whose header type is of the extensions.
+/// Describes one message of version 2 whose header type belongs to the extensions.
 pub fn describe(message: &[u8]) -> Result<String, Refusal> {
     let (prefix, header) = header::decode(message).map_err(|fault| {
-        // E13: a response is not answered. What is wrong with it still has a name, which is told here.
+        // E13: a response is not answered. Its error still has a name, which is shown here.
         let response = fault.prefix.is_some_and(|prefix| prefix.htype == XMTRESP);
         let report = fault.report.or(response.then_some(ErrorBody::BadXdr));
         Refusal::new(fault.to_string(), report.map(|report| report.name()))
@@ -36,12 +36,12 @@ pub fn describe(message: &[u8]) -> Result<String, Refusal> {
     }))
 }
 
-/// Returns the header type that a description names, if it is of the extensions.
+/// Returns the header type of this name, if it belongs to the extensions.
 pub fn header_type(name: &str) -> Option<u32> {
     [XMTREQ, XMTRESP, XMTCONT, REPTERR].into_iter().find(|htype| header_name(*htype) == Some(name))
 }
 
-/// Makes one message; its prefix has been taken from its description.
+/// Encodes one message, whose prefix was taken from its description.
 pub fn assemble(prefix: Prefix, mut message: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
     prefix.encode(w)?;
     let words: &[&str] = match prefix.htype {

@@ -1,4 +1,4 @@
-//! Both ways, over the vectors of the protocol library, random descriptions and damaged messages.
+//! Tests of both directions, with the vectors of the protocol library, random descriptions and damaged messages.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! Version 1 message types as JSON and back.
+//! Conversion of version 1 messages to JSON and back.
 
 use haulage_proto::chunk::{ReadList, WriteList};
 use haulage_proto::v1::VERSION;
@@ -38,7 +38,7 @@ pub fn describe(message: &[u8]) -> Result<String, Refusal> {
     }))
 }
 
-/// Makes one message; its first three words have been taken from its description.
+/// Encodes one message, whose first three words were taken from its description.
 pub fn assemble(
     xid: u32,
     credit: u32,

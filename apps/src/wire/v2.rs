@@ -1,4 +1,4 @@
-//! Version 2 header types as JSON and back.
+//! Conversion of version 2 messages to JSON and back.
 
 use haulage_proto::chunk::{ReadList, WriteList};
 use haulage_proto::v2::VERSION;
@@ -24,8 +24,7 @@ pub fn describe(message: &[u8]) -> Result<String, Refusal> {
     }))
 }
 
-/// Makes one message, also of the extensions; its first three words have been taken from its
-/// description.
+/// Encodes one message, of version 2 or of the extensions, whose first three words were taken from its description.
 pub fn assemble(
     xid: u32,
     credit: u32,
@@ -66,15 +65,15 @@ pub fn assemble(
             WriteList::encode(w, chunks::parse_writes(message.take("writes")?)?)?;
             w.put(&message.take("payload")?.octets()?)?;
         }
-        // RDMA2_GRANT is its prefix.
+        // RDMA2_GRANT is only a prefix.
         _ => {}
     }
     message.end()
 }
 
-/// Returns the error that `fault` is reported by, if it is reported to anybody.
+/// Returns the error with which a receiver reports `fault`, if it reports it.
 fn report(fault: &HeaderFault) -> Option<&'static str> {
-    // E13: a Reply is not answered. What is wrong with it still has a name, which is told here.
+    // E13: a Reply is not answered. Its error still has a name, which is shown here.
     let reply = |prefix: &Prefix| {
         prefix.vers == VERSION
             && (header::REPLY_EXTERNAL..=header::REPLY_INLINE).contains(&prefix.htype)
@@ -83,7 +82,7 @@ fn report(fault: &HeaderFault) -> Option<&'static str> {
     fault.report.or(unreported).map(|error| error.name())
 }
 
-/// Returns the constant the draft names the header type by.
+/// Returns the draft's name of the header type.
 fn name(message: &Message<'_>) -> &'static str {
     let htype = message.prefix().htype;
     HEADER_TYPES.iter().find(|(_, known)| *known == htype).map_or("", |(name, _)| name)
@@ -92,7 +91,7 @@ fn name(message: &Message<'_>) -> &'static str {
 fn members(line: &mut json::Object, message: &Message<'_>) {
     match message {
         Message::Error { error, .. } => error_members(line, error),
-        // What the extensions send is described by their module.
+        // The module of the extensions describes their messages.
         Message::Grant { .. } | Message::Extended(_) => {}
         Message::ConnProp(properties) => _ = line.json("props", &props(&properties.set)),
         Message::CallExternal(call) => {
@@ -193,7 +192,7 @@ fn properties(message: &mut Object, w: &mut Writer<'_>) -> Result<(), Complaint>
     Ok(())
 }
 
-/// Appends the lists that both kinds of Call header end with.
+/// Appends the chunk lists at the end of both kinds of Call header.
 fn call_lists(message: &mut Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
     ReadList::encode(w, chunks::parse_reads(message.take("reads")?)?)?;
     WriteList::encode(w, chunks::parse_writes(message.take("writes")?)?)?;

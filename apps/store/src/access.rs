@@ -1,13 +1,13 @@
-//! Who calls, as far as they are believed, and what they may do to a file.
+//! Callers after squashing, and the permission checks on files.
 //!
-//! AUTH_SYS is a claim: whoever can send to the server can claim to be anybody. Squashing bounds what
-//! a claim is worth; the permission bits of files do the rest, as POSIX reads them.
+//! AUTH_SYS is a claim: any client can claim to be any user. Squashing limits which claims are believed; the
+//! permission bits of files, as POSIX defines them, decide the rest.
 
 use haulage_proto::rpc::Credential;
 
 use crate::nfs3::{Attributes, FileType, rights};
 
-/// Who calls, after squashing.
+/// The user and groups of a caller, after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The user.
@@ -18,26 +18,26 @@ pub struct Caller {
     group_count: usize,
 }
 
-/// Which claims are not believed.
+/// The AUTH_SYS claims that are not believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// None: who claims to be the superuser is.
+    /// None: a caller that claims to be the superuser is one.
     Nobody,
-    /// That of being the superuser, or of its group.
+    /// The claim to be the superuser, or to be in its group.
     #[default]
     Root,
-    /// All.
+    /// All claims.
     All,
 }
 
-/// How claims are turned into callers.
+/// The rules that turn AUTH_SYS claims into callers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Which claims are not believed.
+    /// The claims that are not believed.
     pub squash: Squash,
-    /// The user of those who are not believed, or claim nothing.
+    /// The user of callers that are not believed, or claim nothing.
     pub anonymous_uid: u32,
-    /// Their group.
+    /// The group of callers that are not believed, or claim nothing.
     pub anonymous_gid: u32,
 }
 
@@ -48,7 +48,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Returns who calls with this credential. Flavors other than AUTH_SYS claim nothing.
+    /// Returns the caller that a credential names. Flavors other than AUTH_SYS claim nothing.
     pub fn caller(&self, credential: &Credential<'_>) -> Caller {
         let anonymous = Caller::new(self.anonymous_uid, self.anonymous_gid, []);
         let Credential::Sys(claim) = credential else { return anonymous };
@@ -63,7 +63,7 @@ impl Policy {
 }
 
 impl Caller {
-    /// Makes a caller of a user, a group and at most 16 further groups; more are left out.
+    /// Creates a caller from a user, a group and at most 16 further groups; more are left out.
     pub fn new(uid: u32, gid: u32, further: impl IntoIterator<Item = u32>) -> Self {
         let mut caller = Self { uid, gid, groups: [0; GROUPS_MAX], group_count: 0 };
         for (slot, group) in caller.groups.iter_mut().zip(further) {
@@ -83,16 +83,16 @@ impl Caller {
         self.is_root() || self.uid == file.uid
     }
 
-    /// Returns whether the caller is of a group.
+    /// Returns whether the caller is in a group.
     pub fn is_of(&self, gid: u32) -> bool {
         self.gid == gid || self.groups[..self.group_count].contains(&gid)
     }
 
-    /// Returns whether a file's permission bits allow the caller all that is wanted of [`READ`],
-    /// [`WRITE`] and [`EXECUTE`].
+    /// Returns whether a file's permission bits allow the caller all of `wanted`, a sum of [`READ`], [`WRITE`] and
+    /// [`EXECUTE`].
     pub fn may(&self, file: &Attributes, wanted: u32) -> bool {
         if self.is_root() {
-            // What nobody may execute the superuser may not either, a directory apart.
+            // The superuser may execute a file if anybody may, and search every directory.
             let executable = file.kind == FileType::Directory || file.mode & 0o111 != 0;
             return wanted & EXECUTE == 0 || executable;
         }
@@ -107,25 +107,25 @@ impl Caller {
         wanted & !granted == 0
     }
 
-    /// Returns whether the caller may read a file's data. A client that opened a file goes on reading
-    /// after its bits changed, and reads what it may only execute, so the owner and those who may
-    /// execute it are let in (RFC 1813 section 4.4).
+    /// Returns whether the caller may read a file's data. The owner always may, since a client keeps reading an open
+    /// file after its bits changed. A caller who may execute the file may read it, too (RFC 1813 section 4.4).
     pub fn may_read(&self, file: &Attributes) -> bool {
         self.owns(file) || self.may(file, READ) || self.may(file, EXECUTE)
     }
 
-    /// Returns whether the caller may write a file's data; its owner always, as for reading.
+    /// Returns whether the caller may write a file's data. The owner always may, since a client keeps writing an open
+    /// file after its bits changed.
     pub fn may_write(&self, file: &Attributes) -> bool {
         self.owns(file) || self.may(file, WRITE)
     }
 
-    /// Returns whether the caller may remove or rename a file in a directory it may change: in one
-    /// with the sticky bit only what it owns, or all if it owns the directory.
+    /// Returns whether the caller may remove or rename a file in a directory that it may change. If the directory has
+    /// the sticky bit, the caller must own the file or the directory.
     pub const fn may_unlink(&self, dir: &Attributes, file: &Attributes) -> bool {
         dir.mode & STICKY == 0 || self.owns(file) || self.owns(dir)
     }
 
-    /// Returns those of the [`rights`] asked about that the caller has.
+    /// Returns the subset of `asked`, which are [`rights`], that the caller has.
     pub fn rights(&self, file: &Attributes, asked: u32) -> u32 {
         let is_dir = file.kind == FileType::Directory;
         let has = |right| match (right, is_dir) {
@@ -139,20 +139,20 @@ impl Caller {
     }
 }
 
-/// To read a file, or list a directory.
+/// Permission to read a file, or list a directory.
 pub const READ: u32 = 4;
-/// To write a file, or change the names in a directory.
+/// Permission to write a file, or change the names in a directory.
 pub const WRITE: u32 = 2;
-/// To execute a file, or find names in a directory.
+/// Permission to execute a file, or look up names in a directory.
 pub const EXECUTE: u32 = 1;
 
-/// The bit of a directory from which only owners remove.
+/// The sticky bit: only owners remove names from a directory that has it.
 const STICKY: u32 = 0o1000;
-/// The superuser, and its group.
+/// The ID of the superuser, and of its group.
 const ROOT: u32 = 0;
-/// The user and group of nobody in particular.
+/// The default ID of the anonymous user, and of its group.
 const NOBODY: u32 = 65_534;
-/// Further groups of AUTH_SYS (RFC 5531 appendix A).
+/// Maximum number of further groups in an AUTH_SYS credential (RFC 5531 appendix A).
 const GROUPS_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a server needs from storage, and nothing more.
+//! The storage interface of the NFS server: [`Backend`] and its argument and result types.
 
 use haulage::service::ResultSource;
 use haulage_mr_pool::{Local, Pool};
@@ -12,19 +12,18 @@ use haulage_mr_pool::{Piece, Pieces};
 /// A file system that can be served.
 ///
 /// Contract:
-/// - Nothing blocks. What takes long is answered [`Progress::Later`], and its end comes out of
-///   [`poll`](Self::poll), once, with the ticket it was begun with.
-/// - What is not known is [`Status::Stale`]: a backend never acts on a [`FileId`] whose file is gone.
-/// - Who may do what was decided by the caller; a backend may refuse more.
-/// - Names come as clients sent them, but never empty, never `.` or `..` (but for
-///   [`lookup`](Self::lookup)), never with a slash or a NUL, and never longer than
-///   [`Capabilities::name_max`].
-/// - A file's `ctime` changes with every change of it, so that two looks tell whether it changed.
+/// - No method blocks. A slow operation returns [`Progress::Later`], and [`poll`](Self::poll) returns its result, once,
+///   with the ticket of the operation.
+/// - An unknown file is [`Status::Stale`]: a backend never acts on a [`FileId`] whose file is gone.
+/// - The server checks permissions before it calls; a backend may refuse more.
+/// - Names are as clients sent them, but never empty, never `.` or `..` (except in [`lookup`](Self::lookup)), never
+///   with a slash or a NUL, and never longer than [`Capabilities::name_max`].
+/// - A file's `ctime` changes with every change of the file, so that comparing it detects changes.
 pub trait Backend {
     /// Returns the directory at the top.
     fn root(&self) -> FileId;
 
-    /// Returns what does not change while it is served.
+    /// Returns the limits and abilities of the file system, which do not change while it is served.
     fn capabilities(&self) -> Capabilities;
 
     /// Returns where the data of a READ come from: memory that the backend holds, or memory that it leases to read
@@ -33,13 +32,13 @@ pub trait Backend {
         ResultSource::Resident
     }
 
-    /// Returns how much room there is.
+    /// Returns the total and free space.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;
 
-    /// Returns a file's attributes. Their `fsid` is the server's to fill in.
+    /// Returns a file's attributes. The server fills in their `fsid`.
     fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status>;
 
-    /// Changes a file's attributes; a size cuts it, or extends it with zeros.
+    /// Changes a file's attributes. A new size truncates the file, or extends it with zeros.
     fn set_attributes(
         &mut self,
         cx: &Context<'_>,
@@ -47,10 +46,10 @@ pub trait Backend {
         to: &SetAttributes,
     ) -> Result<(), Status>;
 
-    /// Finds a name; `.` is the directory itself, `..` the one it is in, the top being its own.
+    /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
-    /// Makes a file under a name that must be free.
+    /// Creates a file under a name that must be free.
     fn make(
         &mut self,
         cx: &Context<'_>,
@@ -68,14 +67,14 @@ pub trait Backend {
         name: Name<'_>,
     ) -> Result<(), Status>;
 
-    /// Removes a name that is not a directory's.
+    /// Removes the name of a file that is not a directory.
     fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status>;
 
     /// Removes an empty directory.
     fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status>;
 
-    /// Renames at once whatever has a name. What has the new name is removed, if it is of the same
-    /// kind and no directory with names in it; if both names are the same file's, nothing happens.
+    /// Renames a file or directory atomically. An existing target is replaced if both are directories or neither is,
+    /// and a replaced directory must be empty. If both names belong to one file, nothing happens.
     fn rename(
         &mut self,
         cx: &Context<'_>,
@@ -83,11 +82,11 @@ pub trait Backend {
         to: (FileId, Name<'_>),
     ) -> Result<(), Status>;
 
-    /// Shows the names in a directory behind a place, in an order that changes with no change of it,
-    /// until `show` returns false or there are none. Returns whether there are none.
+    /// Passes the names of a directory that follow a cookie to `show`, until `show` returns false or no name is left.
+    /// Returns whether no name is left. The order of the names does not change when the directory does.
     ///
-    /// The place before the first is zero. Cookies are [`COOKIE_MIN`] at least: those below are the
-    /// server's. `.` and `..` are not shown.
+    /// Cookie zero is the start. The cookies of names are at least [`COOKIE_MIN`]; the server uses those below. `.`
+    /// and `..` are not passed.
     fn list(
         &mut self,
         cx: &Context<'_>,
@@ -96,17 +95,16 @@ pub trait Backend {
         show: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> Result<bool, Status>;
 
-    /// Returns what changes when a directory's cookies lose their meaning.
+    /// Returns a verifier that changes when a directory's cookies become invalid.
     fn cookie_verifier(&mut self, cx: &Context<'_>, dir: FileId) -> Result<Verifier, Status> {
         let _ = (cx, dir);
         Ok(Verifier(0))
     }
 
-    /// Returns what a symbolic link holds.
+    /// Returns the path in a symbolic link.
     fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status>;
 
-    /// Reads at most `count` octets of a regular file, fewer only before its end or where the row of
-    /// pieces is full.
+    /// Reads at most `count` octets of a regular file; fewer only at its end, or if [`Pieces`] has no room for more.
     fn read(
         &mut self,
         cx: &Context<'_>,
@@ -116,7 +114,7 @@ pub trait Backend {
         count: usize,
     ) -> Progress<ReadDone>;
 
-    /// Writes to a regular file. Octets that were placed should stay where they are.
+    /// Writes to a regular file. A backend should keep placed octets where they are, and not copy them.
     fn write(
         &mut self,
         cx: &Context<'_>,
@@ -125,7 +123,7 @@ pub trait Backend {
         write: Incoming<'_>,
     ) -> Progress<WriteDone>;
 
-    /// Brings to stable storage what was written; `count` zero is all behind `offset`.
+    /// Brings written octets to stable storage. A `count` of zero means all from `offset` to the end of the file.
     fn commit(
         &mut self,
         cx: &Context<'_>,
@@ -135,114 +133,113 @@ pub trait Backend {
         count: u32,
     ) -> Progress<Verifier>;
 
-    /// Returns whether a file can be acted on at once. What is not at hand has to be
-    /// [located](Self::locate) first; until it is, everything asked of it is answered
-    /// [`Status::Jukebox`].
+    /// Returns whether a file can be acted on at once. Another file must be [located](Self::locate) first; until then,
+    /// every operation on it fails with [`Status::Jukebox`].
     fn is_at_hand(&self, file: FileId) -> bool {
         let _ = file;
         true
     }
 
-    /// Finds a file that is not at hand, or finds out that it is gone. If that takes long, its end comes
-    /// out of [`poll`](Self::poll).
+    /// Finds a file that is not at hand, or finds that it is gone. If this returns [`Located::Later`],
+    /// [`poll`](Self::poll) reports the end of the search.
     fn locate(&mut self, file: FileId) -> Located {
         let _ = file;
         Located::Now
     }
 
-    /// Begins a turn of the core: what the backend checked in the last one holds no more, and it does a
-    /// bounded part of the work that outlasts a Call. Returns whether there is more of that.
+    /// Begins a turn of the core. The backend drops the checks cached in the last turn and does a bounded part of its
+    /// background work. Returns whether more background work is left.
     fn turn(&mut self) -> bool {
         false
     }
 
-    /// Returns whether the backend has work that goes on in the next turn, such as a search.
+    /// Returns whether the backend has background work for the next turn, such as a search.
     fn has_work(&self) -> bool {
         false
     }
 
-    /// Returns the next of those that were to come later and have ended.
+    /// Returns the next operation that ended after it returned [`Progress::Later`] or [`Located::Later`].
     fn poll(&mut self) -> Option<Finished> {
         None
     }
 }
 
-/// What surrounds one Call.
+/// The context of one Call: memory, time and caller.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
-    /// The registered memory of the core that serves it.
+    /// The registered memory of the core that serves the Call.
     pub pool: &'a Pool,
     /// The time of day.
     pub now: Time,
-    /// Who calls, as far as they are believed.
+    /// The caller, after squashing.
     pub caller: &'a Caller,
 }
 
-/// Names an operation that ends later. The server's choice.
+/// Identifies an operation that ends later. The server chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
-/// Whether an operation has ended.
+/// The state of an operation: ended with a result, or still running.
 #[derive(Debug)]
 pub enum Progress<T> {
-    /// It has, like this.
+    /// The operation ended with this result.
     Ended(Result<T, Status>),
-    /// It has not; [`Backend::poll`] tells when.
+    /// The operation is still running; [`Backend::poll`] returns its result.
     Later,
 }
 
-/// Whether a file was located.
+/// The state of a search for a file, as [`Backend::locate`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
-    /// It was, or is known to be gone.
+    /// The file is at hand, or is known to be gone.
     Now,
-    /// It is being searched for; [`Finished::Located`] tells when that has ended.
+    /// The file is being searched for; [`Finished::Located`] reports the end of the search.
     Later,
-    /// Too many others are being searched for.
+    /// Too many other files are being searched for.
     Busy,
 }
 
-/// The end of an operation that came later.
+/// The result of an operation that ended later.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub enum Finished {
-    /// Of [`Backend::read`].
+    /// The result of [`Backend::read`].
     Read(Ticket, Result<ReadDone, Status>),
-    /// Of [`Backend::write`].
+    /// The result of [`Backend::write`].
     Write(Ticket, Result<WriteDone, Status>),
-    /// Of [`Backend::commit`].
+    /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
-    /// Of [`Backend::locate`]: the file is at hand, or is known to be gone, or has to be asked for again
-    /// in a while.
+    /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
+    /// later.
     Located(FileId),
 }
 
-/// What was read.
+/// The result of a read.
 #[derive(Debug)]
 pub struct ReadDone {
     /// The octets.
     pub data: Pieces,
-    /// Whether the file ends behind them.
+    /// Whether the file ends after the octets.
     pub eof: bool,
 }
 
-/// What is to be written.
+/// The data of a write, and where it goes.
 #[derive(Debug)]
 pub struct Incoming<'a> {
-    /// Where.
+    /// The offset in the file.
     pub offset: u64,
-    /// What.
+    /// The octets to write.
     pub data: Octets<'a>,
-    /// How stable it must be when it is answered.
+    /// How stable the octets must be before the Reply.
     pub stable: Stable,
 }
 
-/// Octets that came with a Call.
+/// The octets that a Call brought.
 #[derive(Debug)]
 pub enum Octets<'a> {
-    /// They are in a message, and have to be copied to be kept.
+    /// Octets in a message; keeping them takes a copy.
     Inline(&'a [u8]),
-    /// They came by direct data placement and can stay where they are.
+    /// Octets that came by direct data placement and can stay where they are.
     Placed(Local),
 }
 
@@ -256,31 +253,31 @@ impl Octets<'_> {
     }
 }
 
-/// What was written.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteDone {
-    /// How many octets: at least one, if there were any.
+    /// The number of octets written: at least one, unless the write was empty.
     pub count: u32,
-    /// How stable they are.
+    /// How stable the written octets are.
     pub stable: Stable,
-    /// Changes when what was not stable may have been lost.
+    /// The write verifier, which changes when unstable octets may have been lost.
     pub verifier: Verifier,
 }
 
-/// What is to be made.
+/// The kind, permissions and owner of a file to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'a> {
-    /// What kind of file.
+    /// The kind of file.
     pub kind: NewKind<'a>,
     /// The permission bits.
     pub mode: u32,
-    /// Who owns it.
+    /// The owner.
     pub uid: u32,
-    /// Which group it belongs to.
+    /// The group.
     pub gid: u32,
 }
 
-/// A kind of file, with what such a file is made of.
+/// The kind of a file to be created, with its content.
 #[derive(Clone, Copy, Debug)]
 pub enum NewKind<'a> {
     /// A regular file, empty.
@@ -294,7 +291,7 @@ pub enum NewKind<'a> {
 }
 
 impl NewKind<'_> {
-    /// Returns what kind of file it is.
+    /// Returns the file type of the attributes.
     pub const fn file_type(&self) -> FileType {
         match self {
             Self::Regular => FileType::Regular,
@@ -305,43 +302,43 @@ impl NewKind<'_> {
     }
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown<'a> {
     /// The name.
     pub name: Name<'a>,
     /// The file that has it.
     pub file: FileId,
-    /// The place behind it.
+    /// The cookie from which a listing continues after this name.
     pub cookie: u64,
 }
 
 /// The least cookie a backend may use: one and two are the server's `.` and `..`.
 pub const COOKIE_MIN: u64 = 3;
 
-/// How much room there is.
+/// The size and free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Octets in all.
+    /// Octets in total.
     pub total_bytes: u64,
     /// Octets not in use.
     pub free_bytes: u64,
-    /// Files there can be.
+    /// Files in total, existing and free.
     pub total_files: u64,
-    /// Files there can be yet.
+    /// Files that can still be created.
     pub free_files: u64,
 }
 
-/// What a backend can do.
+/// The limits and abilities of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Octets of the longest name.
     pub name_max: u32,
-    /// Names a file can have.
+    /// Maximum number of names of one file.
     pub links_max: u32,
-    /// Octets of the longest file.
+    /// Maximum size of a file, in octets.
     pub file_max: u64,
-    /// How exact times are.
+    /// The resolution of timestamps.
     pub time_delta: Time,
 }
 

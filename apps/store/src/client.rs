@@ -1,17 +1,18 @@
 //! A client of NFS version 3 over RDMA: finds files by path, lists, reads and writes them.
 //!
 //! # Normal operation
-//! [`mount`] asks the server over TCP for the directory at the top. A [`Client`] then makes Calls
-//! through a [`Requester`], one at a time but for READ and WRITE, of which several are under way. It
-//! keeps nothing of what it has seen: each question is asked anew, by one thread that waits.
+//! [`mount`] asks the server over TCP for the directory at the top. A [`Client`] then makes Calls through a
+//! [`Requester`]: several READs and WRITEs are in flight at once, all other Calls are made one at a time. The client
+//! caches nothing, and its methods block.
 //!
 //! # Recovery
-//! A server that is busy with a file is asked again after a while. What it says it may have lost, by
-//! another verifier, is written again. A lost connection is reported, and that is the end.
+//! If the server is busy with a file (JUKEBOX), the client repeats the Call after a pause. If the write verifier
+//! changes, the client writes again the data that the server may have lost. A lost connection is an error; the client
+//! does not reconnect.
 //!
 //! # Limits
-//! The server is trusted in nothing: a listing that does not end takes no more memory than one that
-//! does, and what contradicts itself is an error.
+//! The client does not trust the server: an endless listing takes bounded memory, and contradictory results are an
+//! error.
 
 pub mod error;
 pub mod listing;
@@ -44,7 +45,7 @@ pub struct Client<R> {
     limits: Limits,
 }
 
-/// A file of the server, by the handle it goes by there.
+/// A file of the server, named by its NFS file handle.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct File {
     octets: [u8; HANDLE_MAX],
@@ -52,10 +53,10 @@ pub struct File {
 }
 
 impl<R: Requester> Client<R> {
-    /// Works on what is below `root`, in pieces no larger than `most` and the server allow.
+    /// Creates a client for the files below `root`. Each Call moves no more than `most` and the server allow.
     ///
     /// # Errors
-    /// The server does not say what it can do, or can do nothing.
+    /// FSINFO fails, or its limits allow no transfer.
     pub fn new(mut requester: R, root: File, most: Limits) -> Result<Self, Error> {
         let arguments = Arguments::FsInfo(root.handle());
         let answer = ask(&mut requester, &arguments, Items::default)?;
@@ -66,16 +67,16 @@ impl<R: Requester> Client<R> {
         let limits = Limits {
             read_max: info.read_max.min(most.read_max),
             write_max: info.write_max.min(most.write_max),
-            // What a listing may take is the caller's to say; servers send less.
+            // The caller alone bounds a listing; servers send less.
             readdir_max: most.readdir_max,
         };
         if limits.read_max == 0 || limits.write_max == 0 {
-            return Err(Error::Nonsense("it reads or writes no octets at a time"));
+            return Err(Error::Nonsense("its maximum transfer size is zero"));
         }
         Ok(Self { requester, root, limits })
     }
 
-    /// Returns what is known of a file.
+    /// Returns a file's attributes.
     pub fn attributes(&mut self, file: &File) -> Result<Attributes, Error> {
         let answer = self.ask(&Arguments::GetAttr(file.handle()))?;
         match answer.results(Procedure::GetAttr)? {
@@ -84,7 +85,7 @@ impl<R: Requester> Client<R> {
         }
     }
 
-    /// Returns how much room there is on a file's file system.
+    /// Returns the total and free space of a file's file system.
     pub fn room(&mut self, file: &File) -> Result<FsStat, Error> {
         let answer = self.ask(&Arguments::FsStat(file.handle()))?;
         match answer.results(Procedure::FsStat)? {
@@ -93,7 +94,7 @@ impl<R: Requester> Client<R> {
         }
     }
 
-    /// Makes a regular file, unless there is one of this name already, which is as good.
+    /// Returns the regular file of this name; creates it if it does not exist.
     pub fn create(&mut self, dir: &File, name: &[u8], mode: u32) -> Result<Found, Error> {
         let at = DirName { dir: dir.handle(), name: Name(name) };
         let how = How::Unchecked(SetAttributes { mode: Some(mode), ..SetAttributes::default() });
@@ -109,7 +110,7 @@ impl<R: Requester> Client<R> {
         }
     }
 
-    /// Makes a regular file so long: what is behind is gone.
+    /// Sets the size of a regular file.
     pub fn truncate(&mut self, file: &File, size: u64) -> Result<(), Error> {
         let to = SetAttributes { size: Some(size), ..SetAttributes::default() };
         let arguments = Arguments::SetAttr(SetAttr { file: file.handle(), to, guard: None });
@@ -119,17 +120,17 @@ impl<R: Requester> Client<R> {
         }
     }
 
-    /// Returns the requester, which knows the connection.
+    /// Returns the requester.
     pub const fn requester(&self) -> &R {
         &self.requester
     }
 
-    /// Returns how much is moved by one Call.
+    /// Returns the limits of one Call.
     pub const fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Ends the client.
+    /// Ends the client and returns its requester.
     pub fn into_requester(self) -> R {
         self.requester
     }
@@ -150,7 +151,7 @@ impl<R: Requester> Client<R> {
     }
 }
 
-/// Returns the memory that is taken for items at most: that of the pieces of one file.
+/// Returns the maximum registered memory, in octets, that reading or writing one file takes.
 pub const fn memory_max(most: &Limits) -> usize {
     let mut bytes = 0;
     bytes += (write::PIECES + write::WRITES) * most.write_max as usize; // with what was cut in two
@@ -159,7 +160,7 @@ pub const fn memory_max(most: &Limits) -> usize {
     bytes
 }
 
-/// Makes one Call, again while the server is busy, and waits for its Reply.
+/// Makes one Call and waits for its Reply; repeats the Call while the server is busy.
 fn ask<R: Requester>(
     requester: &mut R,
     arguments: &Arguments<'_>,
@@ -180,7 +181,7 @@ fn ask<R: Requester>(
 }
 
 impl File {
-    /// Returns the handle, for arguments.
+    /// Returns the handle, to be used in arguments.
     pub fn handle(&self) -> FileHandle<'_> {
         let octets = self.octets.get(..self.length).unwrap_or_default();
         FileHandle::new(octets).unwrap_or_default()
@@ -196,14 +197,14 @@ impl From<FileHandle<'_>> for File {
     }
 }
 
-/// A handle opens a file to whoever holds it, so it is not printed.
+/// Hides the handle: any client that has it can use the file.
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("File(..)")
     }
 }
 
-/// How often a busy server is asked again, and after how long.
+/// Maximum number of times a Call is repeated while the server is busy.
 const BUSY_MAX: u32 = 20;
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 

@@ -1,7 +1,7 @@
-//! How the types of a program travel: one order of fields, read and written by the same declaration.
+//! XDR encoding of a program's types: one declaration gives the order of fields for decoding and encoding.
 //!
-//! Decoding borrows from the Payload stream and allocates nothing; every length is bounded before it
-//! is believed.
+//! Decoding borrows from the Payload stream and allocates nothing. Every length is checked against its bound before it
+//! is used.
 
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::{Truncated, Writer};
@@ -10,38 +10,38 @@ use thiserror::Error;
 mod list;
 pub use list::{List, ListWriter};
 
-/// A value that stands in a Call's arguments or a Reply's results.
+/// A value that can be decoded from, and encoded into, arguments or results.
 pub trait Wire<'a>: Sized {
-    /// Takes the value from `r`.
+    /// Decodes the value from `r`.
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed>;
 
     /// Appends the value to `w`.
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated>;
 }
 
-/// Why bytes are no such arguments, or no such results.
+/// The reason that arguments or results are malformed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// They end early, or an item is longer than it may be.
+    /// The bytes end early, or an item is longer than its bound.
     #[error(transparent)]
     Truncated(#[from] Truncated),
     /// A discriminator or an enum has a value that the protocol does not know.
     #[error("unknown value {value} before byte {at}")]
     Unknown {
-        /// Offset behind it.
+        /// The offset after the value.
         at: usize,
         /// The value.
         value: u32,
     },
-    /// Something follows that does not belong there.
+    /// Bytes are left over after the value.
     #[error("more than there should be at byte {at}")]
     Excess {
-        /// Offset at which it begins.
+        /// The offset of the first extra byte.
         at: usize,
     },
 }
 
-/// Takes a value that is all there is.
+/// Decodes a value that must take all bytes that are left.
 pub(crate) fn whole<'a, T>(
     r: &mut PayloadReader<'a>,
     decode: impl FnOnce(&mut PayloadReader<'a>) -> Result<T, Malformed>,
@@ -50,12 +50,13 @@ pub(crate) fn whole<'a, T>(
     if r.is_empty() { Ok(value) } else { Err(Malformed::Excess { at: r.position() }) }
 }
 
-/// Returns what to say of a value just taken that nothing is known by.
+/// Returns the error for an unknown value that was just read from `r`.
 pub(crate) const fn unknown(r: &PayloadReader<'_>, value: u32) -> Malformed {
     Malformed::Unknown { at: r.position(), value }
 }
 
-/// Appends a data item: whole if it is inline, else only its length, the octets being in a chunk.
+/// Appends a data item. An inline item is appended whole; of a reduced one only the length, as its octets are in a
+/// chunk.
 pub(crate) fn encode_item(item: &Item<'_>, w: &mut Writer<'_>) -> Result<(), Truncated> {
     match item {
         Item::Inline(bytes) => w.opaque(bytes),
@@ -110,7 +111,7 @@ impl<'a> Wire<'a> for bool {
     }
 }
 
-/// A value behind a boolean that says whether there is one.
+/// An optional value: a boolean, then the value if the boolean is true.
 impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         if bool::decode(r)? { T::decode(r).map(Some) } else { Ok(None) }
@@ -125,7 +126,7 @@ impl<'a, T: Wire<'a>> Wire<'a> for Option<T> {
     }
 }
 
-/// Declares a struct whose fields travel in the order in which they stand.
+/// Declares a struct whose fields are encoded in the order of their declaration.
 macro_rules! record {
     (@wire [$($life:lifetime)?] [$trait_life:lifetime] $name:ident { $($field:ident),+ }) => {
         impl<$trait_life> $crate::codec::Wire<$trait_life> for $name $(<$life>)? {
@@ -164,7 +165,7 @@ macro_rules! record {
     };
 }
 
-/// Declares an enum of numbers: those that travel are those that are listed.
+/// Declares an enum that is encoded as its number. Decoding rejects other numbers.
 macro_rules! numbers {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $value:literal,)+ }) => {
         $(#[$doc])*
@@ -175,10 +176,10 @@ macro_rules! numbers {
         }
 
         impl $name {
-            /// All of them.
+            /// All variants.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Returns the one with this number, if there is one.
+            /// Returns the variant with this number, if there is one.
             pub const fn from_number(number: u32) -> Option<Self> {
                 match number {
                     $($value => Some(Self::$variant),)+
@@ -186,7 +187,7 @@ macro_rules! numbers {
                 }
             }
 
-            /// Returns its number.
+            /// Returns the number of the variant.
             pub const fn number(self) -> u32 {
                 self as u32
             }

@@ -1,14 +1,14 @@
-//! The TCP connections of one listening port: how many there are, and which one gives way to a newcomer.
+//! Connection limits of one TCP port, and the choice of the connection that gives way to a new one.
 //!
 //! # Normal operation
-//! The thread that accepts connections owns the [`Crowd`]; each connection is served by a thread that holds its [`Seat`]
-//! and says there what it is doing. Leaving is dropping the seat.
+//! The thread that accepts connections owns the [`Crowd`]. Each connection is served by a thread that holds its
+//! [`Seat`] and records its phase there. Dropping the seat ends the connection.
 //!
 //! # Limits
-//! Connections are limited ([`CrowdLimits`]), and so are those of one address. Where a newcomer finds no room,
-//! one connection is closed for it: of the address with most connections, one that is idle, else the one whose
-//! transfer has lasted longest. So an address that fills the table loses its own connections first. A connection whose
-//! request is being served stays; if there are no others, the newcomer goes.
+//! [`CrowdLimits`] bounds all connections, and those of one address. If a new connection exceeds a bound, another is
+//! closed for it: of the address with most connections, an idle one, else the one whose transfer has lasted longest. So
+//! an address that fills the table loses its own connections first. A connection whose request is being served stays;
+//! if there are no others, the new connection is closed.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -27,31 +27,31 @@ pub struct Crowd {
     limits: CrowdLimits,
 }
 
-/// How many connections a [`Crowd`] has at most.
+/// The limits of a [`Crowd`].
 #[derive(Clone, Copy, Debug)]
 pub struct CrowdLimits {
-    /// In all.
+    /// Maximum connections in total.
     pub connections_max: usize,
-    /// From one IPv4 address, or from one IPv6 network of 64 bits.
+    /// Maximum connections from one IPv4 address, or from one IPv6 network of 64 bits.
     pub each_max: usize,
 }
 
-/// What a connection is doing.
+/// The phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It waits for a request.
+    /// The connection waits for a request.
     Idle,
-    /// The peer sends a request, or takes a response.
+    /// The peer is sending a request, or receiving a response.
     Transferring,
-    /// We work on its request.
+    /// The server works on the request.
     Serving,
 }
 
-/// A connection in the crowd, for the thread that serves it.
+/// The place of a connection in the crowd, held by the thread that serves it.
 #[derive(Debug)]
 pub struct Seat(Arc<Member>);
 
-/// Reads and writes of a connection that end, all of them, before a deadline.
+/// A connection whose reads and writes share one deadline.
 #[derive(Debug)]
 pub struct Timed<'a> {
     stream: &'a TcpStream,
@@ -62,11 +62,11 @@ pub struct Timed<'a> {
 struct Member {
     stream: TcpStream,
     network: u128,
-    /// The phase in the upper two bits, and when it began in the others; [`GONE`] when the seat was left.
+    /// The phase in the upper two bits, and its start in the others; [`GONE`] once the seat is dropped.
     state: AtomicU64,
 }
 
-/// A connection as the choice among them sees it.
+/// The facts about a connection by which one is chosen to be closed.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     network: u128,
@@ -74,25 +74,25 @@ struct Candidate {
     since: u64,
 }
 
-/// What becomes of a newcomer.
+/// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// There is room.
+    /// Admit: there is room.
     Welcome,
-    /// There is, once this connection is closed.
+    /// Admit, and close this connection to make room.
     Replace(usize),
-    /// There is none.
+    /// Refuse: there is no room.
     Refuse,
 }
 
 impl Crowd {
-    /// Makes an empty crowd.
+    /// Creates an empty crowd.
     pub const fn new(limits: CrowdLimits) -> Self {
         Self { members: Vec::new(), limits }
     }
 
-    /// Takes a connection in as [`Phase::Transferring`], if need be in place of another, which is closed. Returns
-    /// `None`, and closes the new one, if every other is being served.
+    /// Admits a connection, in [`Phase::Transferring`]. If a limit is reached, closes another one for it, or returns
+    /// `None` and closes the new one if every other is being served.
     pub fn admit(&mut self, stream: TcpStream, peer: IpAddr) -> Option<Seat> {
         self.members.retain(|member| member.state.load(Ordering::Acquire) != GONE);
         let network = network(peer);
@@ -101,14 +101,14 @@ impl Crowd {
             Choice::Welcome => {}
             Choice::Replace(at) => {
                 let replaced = self.members.swap_remove(at);
-                // The only failure is a connection that is gone already. Its thread reads the end.
+                // `shutdown` fails only if the connection is gone. Its thread reads the end.
                 let _ = replaced.stream.shutdown(Shutdown::Both);
             }
             Choice::Refuse => return None,
         }
         let member = Arc::new(Member { stream, network, state: AtomicU64::new(0) });
         let seat = Seat(Arc::clone(&member));
-        // It has come to say something, and is not to give way before it could.
+        // An idle connection gives way first; a new one gets time to send its request.
         seat.enter(Phase::Transferring);
         self.members.push(member);
         Some(seat)
@@ -116,14 +116,14 @@ impl Crowd {
 }
 
 impl Seat {
-    /// Says what the connection does from now on.
+    /// Records that the connection enters a phase.
     pub fn enter(&self, phase: Phase) {
         let now = clock::now().saturating_since(Instant::ZERO).as_nanos();
         let since = u64::try_from(now).unwrap_or(u64::MAX) & SINCE;
         self.0.state.store(phase.bits() | since, Ordering::Release);
     }
 
-    /// Returns the connection, to be read and written within `time` from now.
+    /// Returns the connection with a deadline of `time` from now for all reads and writes.
     pub fn within(&self, time: Duration) -> Timed<'_> {
         Timed { stream: &self.0.stream, deadline: clock::now().saturating_add(time) }
     }
@@ -136,14 +136,14 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // The crowd may hold the socket for longer, and the peer is to know now.
+        // The crowd may hold the socket for longer; shutdown tells the peer now.
         let _ = self.0.stream.shutdown(Shutdown::Both);
         self.0.state.store(GONE, Ordering::Release);
     }
 }
 
 impl Timed<'_> {
-    /// Returns the time that is left.
+    /// Returns the time left before the deadline.
     fn left(&self) -> io::Result<Option<Duration>> {
         let left = self.deadline.saturating_since(clock::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
@@ -184,7 +184,7 @@ impl Phase {
         }
     }
 
-    /// Reads the phase of a state. A seat that was left counts as idle: nothing is lost by closing it.
+    /// Decodes the phase of a state. A dropped seat counts as idle: closing it loses nothing.
     const fn of(state: u64) -> Self {
         match state >> PHASE_SHIFT {
             1 => Self::Transferring,
@@ -194,7 +194,7 @@ impl Phase {
     }
 }
 
-/// Chooses what becomes of a newcomer from `newcomer`.
+/// Decides about a new connection from the network `newcomer`.
 fn choose(candidates: &[Candidate], newcomer: u128, limits: CrowdLimits) -> Choice {
     let mut counts = BTreeMap::new();
     for candidate in candidates {
@@ -215,7 +215,8 @@ fn choose(candidates: &[Candidate], newcomer: u128, limits: CrowdLimits) -> Choi
     first.map_or(Choice::Refuse, |(at, _)| Choice::Replace(at))
 }
 
-/// Names what one host can choose addresses from: an IPv4 address, or the first 64 bits of an IPv6 one.
+/// Returns the network of an address: an IPv4 address, or the first 64 bits of an IPv6 one, from which one host can
+/// choose many addresses.
 pub(crate) fn network(address: IpAddr) -> u128 {
     match address.to_canonical() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -224,9 +225,9 @@ pub(crate) fn network(address: IpAddr) -> u128 {
 }
 
 const PHASE_SHIFT: u32 = 62;
-/// The bits of a state that say since when, in nanoseconds: for 146 years.
+/// The bits of a state that hold the start of its phase, in nanoseconds: they last for 146 years.
 const SINCE: u64 = (1 << PHASE_SHIFT) - 1;
-/// The state of a seat that was left.
+/// The state of a dropped seat.
 const GONE: u64 = u64::MAX;
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! The files of a directory tree of the system.
+//! A backend that exports a directory tree of the system.
 //!
 //! # Normal operation
-//! A file is known by its inode number and the time at which it was made. Every step into the tree is
-//! one name, taken from an open directory, never through a symbolic link and never onto another mount:
-//! no name and no link that a client or anybody else makes leads out of the tree.
+//! A file is identified by its inode number and its creation time. Every step into the tree opens one name relative to
+//! an open directory, never through a symbolic link and never onto another mount. So no name and no link, whoever
+//! creates it, leads out of the tree.
 //!
-//! Names and attributes are asked of the system and changed at once: for what is not in its memory, and
-//! for changes that are to be stable, the core waits for the disk. Data it never waits for, if there is
-//! a [`Ring`].
+//! Names and attributes are read and changed by blocking system calls: the core waits for the disk if they are not
+//! cached, and for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
-//! Where files are is kept under [`State`], so that handles outlive the server; what was renamed
-//! behind our back is searched for.
+//! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
+//! are searched for.
 //!
 //! # Limits
 //! Descriptors are bounded by [`Config::open_max`], four for each file.
@@ -57,23 +56,25 @@ use listing::Names;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
 
-/// How a directory is served.
+/// The configuration of a directory backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// A number that no earlier run had: it tells clients that what was not stable may be lost.
+    /// A number that no earlier run had. It is in the write verifier, which tells clients that unstable data may be
+    /// lost.
     pub run: u64,
-    /// Files kept open.
+    /// Maximum number of files kept open.
     pub open_max: usize,
-    /// Names looked at to find files that were renamed behind our back, in one pass through the tree.
+    /// Maximum number of names examined in one pass through the tree, which finds files that were renamed outside the
+    /// server.
     pub search_max: usize,
-    /// Names looked at in one turn of the core.
+    /// Maximum number of names examined in one turn of the core.
     pub search_turn_max: usize,
-    /// Octets that may be taken by where files were seen: some 150 for each.
+    /// Maximum octets of the table of where files were seen: some 150 for each file.
     pub known_octets_max: usize,
-    /// Whether a change of names or attributes is on stable storage before it is answered, as the
-    /// protocol wants it (RFC 1813 section 4.7). The core waits for the disk in that time.
+    /// Whether a change of names or attributes is on stable storage before the Reply, as the protocol demands
+    /// (RFC 1813 section 4.7). The core waits for the disk meanwhile.
     pub stable: bool,
-    /// Whether what allows it goes around the system's cache.
+    /// Whether transfers with suitable alignment bypass the page cache (`O_DIRECT`).
     pub direct: bool,
 }
 
@@ -81,25 +82,25 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Directory {
     tree: Tree,
-    /// Ours as long as we serve.
+    /// Holds the lock on the state directory while the backend exists.
     _state: Option<State>,
-    /// Whose all files are that are made here, if they cannot be given away.
+    /// The owner of all created files, if the process cannot give files away.
     owner: Option<Owner>,
     transfers: Transfers,
     direct: bool,
     stable: bool,
     run: u64,
-    /// How often something could not be made stable.
+    /// Number of failures to make something stable.
     failures: u64,
     name_max: u32,
 }
 
 impl Directory {
-    /// Serves the tree below `path`. What is known of it from earlier comes out of `state`. What files
-    /// hold is moved by `ring`, or at once if there is none.
+    /// Opens the tree below `path`. `state` holds where files were seen by earlier runs. Data is transferred by `ring`,
+    /// or by blocking calls if there is none.
     ///
     /// # Errors
-    /// The system's: `path` is no directory, or the system is too old, or `/proc` is missing.
+    /// `path` is no directory, the system is too old, or `/proc` is missing.
     pub fn open(
         path: &Path,
         state: Option<State>,
@@ -123,29 +124,27 @@ impl Directory {
 
 #[cfg(test)]
 impl Directory {
-    /// Opens files by their names alone from now on, as a server without privileges, and closes all.
+    /// Closes all files, and from now on opens files only by name, like a server without privileges.
     pub(crate) fn open_by_names_alone(&mut self) {
         self.tree.close_mount();
         self.tree.close_all();
     }
 }
 
-/// File I/O that a core does not wait for.
+/// Asynchronous file I/O, by io_uring.
 #[derive(Debug)]
 pub struct Ring(FileRing<UnderWay>);
 
 impl Ring {
-    /// Makes a ring over a core's memory, which ends the core's sleep when something has come to its
-    /// end.
+    /// Creates a ring over a core's memory. A completion wakes the core.
     ///
     /// # Errors
-    /// The system has no io_uring for us.
+    /// io_uring is not available.
     pub fn new(pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
         FileRing::new(TRANSFERS_MAX, pool, waker).map(Self)
     }
 
-    /// Returns whether the memory is registered with the system, which makes all of it a little
-    /// faster.
+    /// Returns whether the memory is registered with io_uring, which makes transfers a little faster.
     pub fn is_registered(&self) -> bool {
         self.0.is_registered()
     }
@@ -160,8 +159,8 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Returns whose all files are that this process makes, unless it may give files away and use those of
-/// others as if they were its own.
+/// Returns the owner of all files that this process creates, or `None` if the process may give files away and use
+/// files of other users as its own.
 pub fn sole_owner() -> Option<Owner> {
     let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
@@ -216,7 +215,7 @@ impl Backend for Directory {
         let uid = to.uid.filter(|uid| *uid != look.attributes.uid);
         let gid = to.gid.filter(|gid| *gid != look.attributes.gid);
         node.give(uid, gid)?;
-        // After the owner, whose change takes bits away.
+        // The mode is set after the owner, since changing the owner clears bits.
         if let Some(mode) = to.mode {
             self.tree.descriptors.set_mode(&node, mode)?;
         }
@@ -281,7 +280,7 @@ impl Backend for Directory {
         let mut names = Names::open(&dir, after)?;
         while let Some(named) = names.next() {
             let named = named?;
-            // What went meanwhile is not shown, nor where another file system is mounted.
+            // Names that are gone by now, and mount points, are left out.
             let Ok(Some(look)) = dir.peek(named.name) else { continue };
             let (name, cookie) = (Name(named.name), named.cookie);
             if !show(Shown { name, file: look.id, cookie }) {
@@ -356,11 +355,11 @@ impl Backend for Directory {
     }
 }
 
-/// What is under way between files and memory at once.
+/// Maximum number of transfers between files and memory in flight.
 const TRANSFERS_MAX: u16 = 256;
-/// Octets of the longest name there is on Linux.
+/// Maximum length of a name on Linux, in octets.
 const NAME_MAX: u32 = 255;
-/// Names a file can have: what ext4 takes, the least of the common ones.
+/// Maximum number of names of a file: the limit of ext4, the least of the common file systems.
 const LINKS_MAX: u32 = 65_000;
 
 #[cfg(test)]

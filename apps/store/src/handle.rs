@@ -1,11 +1,11 @@
-//! File handles that clients keep and cannot make up.
+//! File handles that clients cannot forge.
 //!
-//! A handle names a file by its file system, its number there and a generation that sets files apart
-//! that have had the same number one after the other. A MAC under the server's key covers all of it:
-//! what opens is what this server sealed. As long as the key is kept, handles survive its restart.
+//! A handle names a file by its file system, its inode number, and a generation that distinguishes files which had the
+//! same number one after the other. A MAC under the server's key covers all of it, so that the server accepts only the
+//! handles that it sealed. With the same key, handles stay valid over a restart.
 //!
-//! Wire: format u32, fsid u64, inode u64, generation u64, MAC; all big-endian. The MAC is HMAC-SHA-256
-//! (RFC 2104) of what stands before it, cut to 16 octets.
+//! Wire: format u32, fsid u64, inode u64, generation u64, MAC; all big-endian. The MAC is HMAC-SHA-256 (RFC 2104) of
+//! the fields before it, truncated to 16 octets.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::nfs3::{FileHandle, HANDLE_MAX, Status};
 pub struct FileId {
     /// The file's number, which no other file has while it exists.
     pub inode: u64,
-    /// Sets it apart from files that had the number before.
+    /// A number that distinguishes the file from files that had its inode number before.
     pub generation: u64,
 }
 
@@ -32,9 +32,9 @@ pub struct Sealer {
 }
 
 impl Sealer {
-    /// Takes the key of the server and the number of the file system.
+    /// Creates a sealer with the key of the server and the ID of the file system.
     pub fn new(key: &[u8; KEY_LEN], fsid: u64) -> Self {
-        // HMAC takes keys of all lengths.
+        // HMAC accepts keys of any length.
         let keyed = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!());
         Self { keyed, fsid }
     }
@@ -53,24 +53,24 @@ impl Sealer {
     /// Returns the file that a handle names.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] for what this server never sealed, or sealed for another file system.
+    /// [`Status::BadHandle`] if this server did not seal the handle, or sealed it for another file system.
     pub fn open(&self, handle: FileHandle<'_>) -> Result<FileId, Status> {
         let (body, mac) = handle.bytes().split_at_checked(BODY_LEN).ok_or(Status::BadHandle)?;
         if mac.len() != MAC_LEN {
             return Err(Status::BadHandle);
         }
-        // The time this takes does not depend on where the two differ.
+        // The comparison takes constant time.
         let matches = self.keyed.clone().chain_update(body).verify_truncated_left(mac);
         matches.map_err(|_| Status::BadHandle)?;
         self.read_body(body).ok_or(Status::BadHandle)
     }
 
-    /// Returns the file that a handle claims to name, whoever made it.
+    /// Returns the file that a handle claims to name, without checking the MAC.
     pub(crate) fn peek(&self, handle: FileHandle<'_>) -> Option<FileId> {
         self.read_body(handle.bytes().get(..BODY_LEN)?)
     }
 
-    /// Returns the number of the file system.
+    /// Returns the ID of the file system.
     pub const fn fsid(&self) -> u64 {
         self.fsid
     }
@@ -91,42 +91,42 @@ impl Sealer {
     }
 }
 
-/// The key is in it.
+/// Hides the key.
 impl fmt::Debug for Sealer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sealer").field("fsid", &self.fsid).finish_non_exhaustive()
     }
 }
 
-/// A file handle made by this server.
+/// A file handle sealed by this server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SealedHandle([u8; Self::WIRE_LEN]);
 
 impl SealedHandle {
-    /// Octets of every handle.
+    /// Length of every handle, in octets.
     pub const WIRE_LEN: usize = BODY_LEN + MAC_LEN;
 
-    /// Returns it as the protocol carries it.
+    /// Returns the handle as the protocol's type.
     pub fn as_file_handle(&self) -> FileHandle<'_> {
         FileHandle::new(&self.0).unwrap_or_else(|| unreachable!("WIRE_LEN is at most HANDLE_MAX"))
     }
 }
 
-/// A handle opens a file to whoever holds it, so it is not printed.
+/// Hides the handle: any client that has it can use the file.
 impl fmt::Debug for SealedHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SealedHandle(..)")
     }
 }
 
-/// Octets of the server's key.
+/// Length of the server's key, in octets.
 pub const KEY_LEN: usize = 32;
 
-/// What a handle of another making does not begin with.
+/// The version of the handle format, its first word.
 const FORMAT: u32 = 1;
-/// Octets the MAC covers: format, fsid, inode, generation.
+/// Length of the fields that the MAC covers, in octets: format, fsid, inode, generation.
 const BODY_LEN: usize = 4 + 8 + 8 + 8;
-/// Octets of the MAC: a guess is right once in 2^128.
+/// Length of the MAC, in octets: a guess succeeds with probability 2^-128.
 const MAC_LEN: usize = 16;
 
 const _: () = assert!(SealedHandle::WIRE_LEN <= HANDLE_MAX);

@@ -1,24 +1,24 @@
 //! A storage server framework, and a client.
 //!
-//! Its layers, of which only the last knows of a transport:
+//! Its layers, all but [`server`], [`crowd`] and [`client`] independent of a transport:
 //!
 //! - [`nfs3`] and [`mount3`]: the arguments and results of NFS version 3 and MOUNT version 3, for both
 //!   roles, with the Upper-Layer Binding of RFC 8267.
 //! - [`handle`]: file handles that name a file and cannot be forged.
-//! - [`backend`]: what a server needs from storage. READ data leaves from registered memory as
+//! - [`backend`]: the storage interface of the server. READ data is sent from registered memory as
 //!   [`Pieces`](haulage_mr_pool::Pieces), WRITE data stays in the lease it was placed in.
 //! - [`memory`]: a file system in registered memory.
 //! - [`directory`]: the files of a directory tree, whose data the kernel reads into leases and writes
 //!   from them.
-//! - [`access`]: who calls, as far as they are believed, and what they may do.
-//! - [`trust`]: whose claims are believed in the first place.
-//! - [`service`]: one Call in, one Reply out, for all procedures and any backend.
-//! - [`mounts`]: the same for MOUNT.
+//! - [`access`]: callers after squashing, and the permission checks.
+//! - [`trust`]: the AUTH_SYS claims that the server believes.
+//! - [`service`]: NFS version 3 over any backend: one Call in, one Reply out.
+//! - [`mounts`]: MOUNT version 3 for one export: one Call in, one Reply out.
 //! - [`replays`]: the duplicate request cache.
-//! - [`program`]: both joined, from octets to octets.
+//! - [`program`]: the service with the cache, from encoded Calls to encoded Replies.
 //! - [`server`]: the program over RDMA and over TCP, and MOUNT beside it.
-//! - [`crowd`]: the TCP connections of one port, and which one gives way to a newcomer.
-//! - [`client`]: the other role: files found, listed, read and written.
+//! - [`crowd`]: connection limits of one TCP port.
+//! - [`client`]: an NFS client that finds, lists, reads and writes files.
 //!
 //! ```
 //! use haulage_mr_pool::{PagePreference, Pool, PoolConfig};

@@ -1,8 +1,8 @@
-//! A file system in registered memory, gone when its server is.
+//! A backend in registered memory, lost when the server ends.
 //!
 //! # Memory ownership
-//! What files and symbolic links hold is in leases of the core's pool, and leaves from there. Names
-//! and attributes are on the heap.
+//! The data of files and symbolic links is in leases of the core's pool, and is sent from there. Names and attributes
+//! are on the heap.
 //!
 //! # Limits
 //! Files and names are bounded by [`Limits`], data by the pool.
@@ -27,12 +27,12 @@ use contents::Contents;
 use directory::Directory;
 use inodes::{Inode, Inodes, Kind, Times};
 
-/// How much a memory backend takes of the heap.
+/// The limits of a memory backend on files and names, which are on the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Files of all kinds.
+    /// Maximum number of files, of all kinds.
     pub files_max: u64,
-    /// Names, those of hard links included.
+    /// Maximum number of names, hard links included.
     pub names_max: u64,
 }
 
@@ -43,15 +43,15 @@ pub struct Memory {
     root: FileId,
     names: u64,
     names_max: u64,
-    /// What holes read as.
+    /// A block of zeros, sent for holes.
     zeros: Piece,
-    /// Tells this run from others.
+    /// The number of this run.
     run: u64,
 }
 
 impl Memory {
-    /// Makes a file system of one directory, owned by the superuser and open to all. `run` is a number
-    /// that no earlier run had: handles of that one are stale in this one.
+    /// Creates a file system of one empty directory, owned by the superuser and writable by all. `run` is a number that
+    /// no earlier run had, so that handles of earlier runs are stale.
     ///
     /// Returns `None` if the pool has no room for a block of zeros.
     pub fn new(pool: &Pool, limits: Limits, run: u64, now: Time) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Memory {
         Some(Self { inodes, root, names: 0, names_max: limits.names_max, zeros, run })
     }
 
-    /// Returns what a regular file holds, its times, and what holes read as.
+    /// Returns a regular file's contents and times, and the block of zeros for holes.
     fn regular_mut(&mut self, file: FileId) -> Result<(&mut Contents, &mut Times, &Piece), Status> {
         match self.inodes.get_mut(file)? {
             Inode { kind: Kind::Regular(contents), times, .. } => {
@@ -160,7 +160,7 @@ impl Backend for Memory {
             }
             NewKind::Special(kind, device) => Kind::Special(kind, device),
         };
-        // A directory names itself.
+        // A directory has a second link: its own `.`.
         let links = if matches!(kind, Kind::Directory(_)) { 2 } else { 0 };
         let made = self.inodes.add(Inode {
             kind,
@@ -293,7 +293,7 @@ impl Backend for Memory {
             if count > 0 {
                 times.modify(cx.now);
             }
-            // Nothing here outlives the server, and nothing is lost before it.
+            // The data lives exactly as long as the server, so that it counts as stable.
             Ok(WriteDone { count, stable: Stable::FileSync, verifier })
         }))
     }
@@ -311,7 +311,7 @@ impl Backend for Memory {
     }
 }
 
-/// Returns what a time becomes.
+/// Returns the new value of a time.
 const fn set(to: SetTime, old: Time, now: Time) -> Time {
     match to {
         SetTime::Keep => old,
@@ -320,9 +320,9 @@ const fn set(to: SetTime, old: Time, now: Time) -> Time {
     }
 }
 
-/// The number of the directory at the top.
+/// The inode number of the top directory.
 const TOP: u64 = 1;
-/// The permission bits there are.
+/// All permission bits.
 const MODE_MASK: u32 = 0o7777;
 
 #[cfg(test)]

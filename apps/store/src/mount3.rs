@@ -1,6 +1,6 @@
-//! MOUNT version 3 (RFC 1813 appendix I): how a client finds the root of what is exported.
+//! MOUNT version 3 (RFC 1813 appendix I), by which a client obtains the root handle of an export.
 //!
-//! It never travels over RDMA, so none of its items is DDP-eligible.
+//! MOUNT is not used over RDMA, so none of its items is DDP-eligible.
 
 use std::fmt;
 
@@ -14,49 +14,49 @@ use crate::nfs3::FileHandle;
 pub const PROGRAM: u32 = 100_005;
 /// The program version.
 pub const VERSION: u32 = 3;
-/// Octets of the longest path: `MNTPATHLEN`.
+/// Maximum length of a path, in octets: `MNTPATHLEN`.
 pub const PATH_MAX: usize = 1024;
-/// Octets of the longest name of a host or a group: `MNTNAMLEN`.
+/// Maximum length of the name of a host or a group, in octets: `MNTNAMLEN`.
 pub const NAME_MAX: usize = 255;
 
 numbers! {
-    /// What a client can ask.
+    /// A procedure of MOUNT.
     Procedure {
         /// Does nothing.
         Null = 0,
         /// Returns the file handle of a directory.
         Mnt = 1,
-        /// Lists who mounted what.
+        /// Lists the mounts: hosts with their paths.
         Dump = 2,
-        /// Forgets that the caller mounted a directory.
+        /// Removes one mount of the caller from the list.
         Umnt = 3,
-        /// Forgets that the caller mounted anything.
+        /// Removes all mounts of the caller from the list.
         UmntAll = 4,
-        /// Lists what may be mounted.
+        /// Lists the exports.
         Export = 5,
     }
 }
 
 numbers! {
-    /// How MNT ended: `mountstat3`.
+    /// The status of MNT: `mountstat3`.
     Status {
         /// The file handle follows.
         Ok = 0,
-        /// Only the superuser may.
+        /// Only the superuser may mount.
         Perm = 1,
         /// There is no such directory.
         NoEnt = 2,
         /// The storage failed.
         Io = 5,
-        /// The caller may not.
+        /// The caller may not mount.
         Acces = 13,
-        /// It is not a directory.
+        /// The path is not a directory.
         NotDir = 20,
-        /// The path makes no sense.
+        /// The path is invalid.
         Inval = 22,
         /// The path is too long.
         NameTooLong = 63,
-        /// The server does not do this.
+        /// The server does not support the procedure.
         NotSupp = 10004,
         /// The server failed.
         ServerFault = 10006,
@@ -66,22 +66,22 @@ numbers! {
 /// The arguments of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments<'a> {
-    /// Of NULL.
+    /// Arguments of NULL.
     Null,
-    /// Of MNT.
+    /// Arguments of MNT.
     Mnt(Path<'a>),
-    /// Of DUMP.
+    /// Arguments of DUMP.
     Dump,
-    /// Of UMNT.
+    /// Arguments of UMNT.
     Umnt(Path<'a>),
-    /// Of UMNTALL.
+    /// Arguments of UMNTALL.
     UmntAll,
-    /// Of EXPORT.
+    /// Arguments of EXPORT.
     Export,
 }
 
 impl<'a> Arguments<'a> {
-    /// Parses the arguments of a procedure, which are all that is left of the stream.
+    /// Decodes the arguments of a procedure, which must take the rest of the stream.
     pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         whole(r, |r| {
             Ok(match procedure {
@@ -103,7 +103,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns whose arguments they are.
+    /// Returns the procedure of the arguments.
     pub const fn procedure(&self) -> Procedure {
         match self {
             Self::Null => Procedure::Null,
@@ -119,18 +119,18 @@ impl<'a> Arguments<'a> {
 /// The results of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Results<'a> {
-    /// Of NULL, UMNT and UMNTALL.
+    /// Results of NULL, UMNT and UMNTALL.
     Nothing,
-    /// Of MNT.
+    /// Results of MNT.
     Mnt(Result<Mounted<'a>, Status>),
-    /// Of DUMP.
+    /// Results of DUMP.
     Dump(List<'a, Mount<'a>>),
-    /// Of EXPORT.
+    /// Results of EXPORT.
     Export(List<'a, Export<'a>>),
 }
 
 impl<'a> Results<'a> {
-    /// Parses the results of a procedure, which are all that is left of the stream.
+    /// Decodes the results of a procedure, which must take the rest of the stream.
     pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         whole(r, |r| {
             Ok(match procedure {
@@ -161,31 +161,31 @@ impl<'a> Results<'a> {
 }
 
 record! {
-    /// What MNT returns: `mountres3_ok`.
+    /// The results of a successful MNT: `mountres3_ok`.
     Mounted<'a> {
-        /// The directory.
+        /// The handle of the directory.
         root: FileHandle<'a>,
-        /// What callers may authenticate themselves with, the best first.
+        /// The accepted authentication flavors, the preferred one first.
         flavors: Flavors<'a>,
     }
 }
 
 record! {
-    /// Who mounted what: `mountbody`.
+    /// A host and the path it mounted: `mountbody`.
     Mount<'a> {
-        /// Who.
+        /// The host.
         host: Host<'a>,
-        /// What.
+        /// The path.
         path: Path<'a>,
     }
 }
 
 record! {
-    /// What may be mounted, and by whom: `exportnode`.
+    /// An export, and the hosts that may mount it: `exportnode`.
     Export<'a> {
-        /// What.
+        /// The path of the export.
         path: Path<'a>,
-        /// By whom; by all, if this is empty.
+        /// The hosts; all hosts, if the list is empty.
         hosts: List<'a, Host<'a>>,
     }
 }

@@ -1,9 +1,9 @@
-//! MOUNT version 3 for one export: which directories may be mounted, and who did.
+//! The MOUNT service for one export.
 //!
-//! The list of who did is for people only: clients that vanish never say so, and nothing depends on it.
+//! The list of mounts only informs operators: clients that crash stay in it, and nothing depends on it.
 //!
 //! # Limits
-//! So many mounts are remembered, the latest; lists are cut at the memory there is for them.
+//! The list keeps a bounded number of the latest mounts. Encoded lists are truncated to the memory for them.
 
 use std::collections::VecDeque;
 
@@ -20,36 +20,36 @@ use crate::service::{Service, Surroundings};
 /// The mounts of one export, whose path is `/`.
 #[derive(Debug)]
 pub struct Mounts {
-    /// Who may mount, as text. Empty if all may.
+    /// The hosts that may mount, as text; empty if all may.
     hosts: Vec<Box<[u8]>>,
     known: VecDeque<Known>,
     mounts_max: usize,
     /// The directory in the Reply being made.
     mounted: Option<SealedHandle>,
-    /// Where lists are written.
+    /// Memory for encoded lists.
     memory: [Box<[u8]>; 2],
 }
 
-/// A mount somebody made.
+/// An entry of the list of mounts.
 #[derive(Debug, PartialEq, Eq)]
 struct Known {
     host: Box<[u8]>,
     path: Box<[u8]>,
 }
 
-/// Who calls.
+/// The caller of a MOUNT procedure.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
     /// The host, as text.
     pub host: Host<'a>,
-    /// Who they say they are.
+    /// The credential of the Call.
     pub credential: Credential<'a>,
     /// Whether the host may mount.
     pub is_allowed: bool,
 }
 
 impl Mounts {
-    /// Remembers at most `mounts_max` mounts. `hosts` is what the list of exports says of who may mount.
+    /// Creates a service that remembers at most `mounts_max` mounts. `hosts` are listed with the export.
     pub fn new(hosts: Vec<Box<[u8]>>, mounts_max: usize) -> Self {
         let memory = [vec![0; LIST_MAX].into(), vec![0; LIST_MAX].into()];
         Self { hosts, known: VecDeque::new(), mounts_max, mounted: None, memory }
@@ -134,7 +134,7 @@ impl Mounts {
     }
 }
 
-/// Octets of a list.
+/// Maximum length of an encoded list, in octets.
 const LIST_MAX: usize = 32 << 10;
 
 const _: () = assert!(LIST_MAX > 2 * (PATH_MAX + NAME_MAX));

@@ -22,33 +22,33 @@ pub const PROGRAM: u32 = 100_003;
 /// The program version.
 pub const VERSION: u32 = 3;
 
-/// Octets of the longest file handle: `NFS3_FHSIZE`.
+/// Maximum length of a file handle, in octets: `NFS3_FHSIZE`.
 pub const HANDLE_MAX: usize = 64;
-/// Octets of the longest path in a symbolic link that is taken.
+/// Maximum length of the path in a symbolic link, in octets.
 pub const PATH_MAX: usize = 4096;
-/// Octets of the longest name that is read at all. The protocol has no bound of its own: a server
-/// answers [`Status::NameTooLong`] to what is longer than it stores.
+/// Maximum length of a name that is decoded, in octets. The protocol has no bound of its own: a server answers
+/// [`Status::NameTooLong`] to a name longer than it stores.
 pub const NAME_WIRE_MAX: usize = 4096;
 
-/// What a caller may do: `ACCESS3_*`.
+/// Access rights: `ACCESS3_*`.
 pub mod rights {
     /// Read the file, or list the directory.
     pub const READ: u32 = 0x01;
-    /// Find a name in the directory.
+    /// Look up a name in the directory.
     pub const LOOKUP: u32 = 0x02;
-    /// Change what is there.
+    /// Change existing data.
     pub const MODIFY: u32 = 0x04;
-    /// Add what is not there yet.
+    /// Add new data or names.
     pub const EXTEND: u32 = 0x08;
     /// Remove a name from the directory.
     pub const DELETE: u32 = 0x10;
     /// Execute the file.
     pub const EXECUTE: u32 = 0x20;
-    /// All of them.
+    /// All rights.
     pub const ALL: u32 = 0x3f;
 }
 
-/// What a file system can do: `FSF3_*`.
+/// Abilities of a file system: `FSF3_*`.
 pub mod abilities {
     /// Hard links.
     pub const LINK: u32 = 0x01;

@@ -1,16 +1,15 @@
-//! The program as a transport sees it: octets in, octets out, and each Call carried out once.
+//! The NFS program for a transport: encoded Calls in, encoded Replies out, each Call executed once.
 //!
 //! # Normal operation
-//! A transport hands over the octets of a Call's arguments, and the lease that a reduced one was placed
-//! in. The results are written behind its RPC header; what [`Ended::Done`] holds follows them, by
-//! direct data placement or inline. A Call answered with [`Ended::Later`] comes out of
-//! [`Program::poll`].
+//! A transport passes the octets of a Call's arguments, and the lease into which a reduced argument was placed. The
+//! program writes the results after the RPC header. The data in [`Ended::Done`] follows them, by direct data placement
+//! or inline. For [`Ended::Later`], [`Program::poll`] returns the Reply.
 //!
 //! # Recovery
-//! Results of procedures that are not idempotent are kept, under what names the Call on every
-//! connection of its client. A Call that comes again while it is being carried out gets the ticket of the
-//! first one, and both callers get the one Reply. To tell the second to come later would do harm: the
-//! client would make the Call again under another XID, and it would be carried out twice.
+//! The Replies of procedures that are not idempotent are cached under a key that identifies the Call on every
+//! connection of its client. A Call that is repeated while it is being executed gets the ticket of the first, and both
+//! callers get the same Reply. JUKEBOX would be wrong there: the client would repeat the Call under another XID, and it
+//! would be executed twice.
 
 use std::collections::BTreeMap;
 
@@ -32,41 +31,41 @@ use haulage_mr_pool::Pieces;
 pub struct Program<B> {
     service: Service<B>,
     replays: Replays,
-    /// Calls that wait for the backend and must not be carried out twice.
+    /// Calls that wait for the backend and must not be executed twice.
     waiting: BTreeMap<Ticket, CallKey>,
 }
 
-/// Where a Call comes from.
+/// The origin of a Call: client, XID and credential.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// The client's address, without the port.
     pub client: u128,
     /// The Call's XID.
     pub xid: u32,
-    /// Who says they call.
+    /// The credential of the Call.
     pub credential: Credential<'a>,
 }
 
-/// What became of a Call.
+/// The state of a Call after [`Program::call`].
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub enum Ended {
-    /// Its results are written; these octets follow them.
+    /// The results are written; these octets follow them.
     Done(Pieces),
-    /// There are no results; the RPC layer says why.
+    /// There are no results; the RPC layer reports this error.
     Failed(AcceptStat),
-    /// It ends in a later turn. A Call that came before may have the same ticket: the Reply is for both.
+    /// The Call ends in a later turn. An earlier Call may have the same ticket; the Reply is for both.
     Later(Ticket),
 }
 
 impl<B: Backend> Program<B> {
-    /// Joins a service to what remembers its Replies.
+    /// Creates a program from a service and a duplicate request cache.
     pub const fn new(service: Service<B>, replays: Replays) -> Self {
         Self { service, replays, waiting: BTreeMap::new() }
     }
 
-    /// Carries out a Call, or answers it as it was answered before. `arguments` is all that is left of
-    /// the stream, `placed` what a reduced argument was placed in. Results are appended to `w`.
+    /// Executes a Call, or repeats its cached Reply. `arguments` is the rest of the stream, `placed` the lease of a
+    /// reduced argument. Results are appended to `w`.
     pub fn call(
         &mut self,
         around: Surroundings<'_>,
@@ -110,21 +109,21 @@ impl<B: Backend> Program<B> {
         }
     }
 
-    /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
+    /// Begins a turn of the core. Returns whether the backend has background work left.
     pub fn turn(&mut self) -> bool {
         self.service.turn()
     }
 
-    /// Returns whether another turn is needed, whatever comes.
+    /// Returns whether another turn is needed even if no Call comes.
     pub fn has_work(&self) -> bool {
         self.service.has_work()
     }
 
-    /// Returns the next Reply that was to come later.
+    /// Returns the next Reply of a Call that returned [`Ended::Later`].
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         let (ticket, reply) = self.service.poll(around)?;
         if let Some(key) = self.waiting.remove(&ticket) {
-            // Whether its connection is still there or not, it was carried out.
+            // The Call was executed, even if its connection is gone.
             let mut memory = [0; RESULTS_KEPT];
             let mut w = Writer::new(&mut memory);
             let written = reply.encode(&mut w);
@@ -140,8 +139,7 @@ impl<B: Backend> Program<B> {
     }
 }
 
-/// Keeps the results of a Call that ended at `now`, if they are an answer. Whoever was told to come later
-/// was told nothing, and is answered when they come.
+/// Caches the results of a Call that ended at `now`. JUKEBOX is not cached, since a repeated Call must be executed.
 fn remember(replays: &mut Replays, key: &CallKey, now: Instant, results: Option<&[u8]>) {
     let Some((results, status)) = results.and_then(|all| Some((all, all.first_chunk()?))) else {
         return replays.forget(key);
@@ -160,8 +158,7 @@ fn ended<E>(written: Result<(), E>, data: Pieces) -> Ended {
     }
 }
 
-/// Octets of the longest results that are kept: those of CREATE are the longest there are of a
-/// procedure that is not idempotent.
+/// Maximum length of cached results, in octets: those of CREATE, the longest of all procedures that are not idempotent.
 pub const RESULTS_KEPT: usize = 4 + (4 + 4 + 64) + (4 + 84) + (4 + 24 + 4 + 84);
 
 #[cfg(test)]

@@ -1,20 +1,16 @@
-//! The duplicate request cache: a Call that comes twice is answered as it was the first time.
+//! The duplicate request cache: a repeated Call gets the Reply of the first.
 //!
-//! A client that hears nothing sends its Call again, over another connection and from another port if
-//! it lost the first. To remove a name twice is to find it gone, so the Replies of procedures that are
-//! not idempotent are kept for a while.
+//! A client without a Reply sends its Call again, from another port if it lost its connection. Executing a REMOVE twice
+//! would return NOENT the second time, so the Replies of procedures that are not idempotent are kept for a while.
 //!
 //! # Limits
-//! The memory is taken at the start. Three quarters of it keep Replies of Calls that succeeded, the rest
-//! those of Calls that failed: a failure never takes the place of a success. In either part the room
-//! goes to the addresses that ask for it. When it is used up, the address that has most of it loses its
-//! oldest Reply, so that with room for `n` Replies and `a` addresses each address keeps its latest
-//! `n / a`, whatever the others do. All addresses of an IPv6 network of 64 bits count as one, since one
-//! host has them all.
+//! The memory is allocated at the start. Three quarters of it hold the Replies of successful Calls, the rest those of
+//! failed Calls, so that a failure never evicts a success. In each part, clients share the room. When it is full, the
+//! address with most Replies loses its oldest, so that with room for `n` Replies and `a` addresses each address keeps
+//! its latest `n / a`. All addresses of an IPv6 network of 64 bits count as one, since one host may have them all.
 //!
-//! A Reply that is older than [`Limits::age_max`] is not used any more, and makes room. A Call that is
-//! being carried out is never forgotten; the Calls that one server works on at a time are bounded by
-//! its connections.
+//! A Reply older than [`Limits::age_max`] is not used, and is evicted. A Call that is being executed is never
+//! forgotten; the number of these is bounded by the server's connections.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +23,7 @@ mod kept;
 use crate::backend::Ticket;
 use kept::Kept;
 
-/// Names a Call, whatever connection it comes on.
+/// Identifies a Call on all connections of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallKey {
     /// The client's address, without the port. IPv4 addresses are mapped to IPv6.
@@ -36,44 +32,44 @@ pub struct CallKey {
     pub xid: u32,
     /// Its procedure number.
     pub procedure: u32,
-    /// A [`hash`] of its arguments: a client that starts again may use an XID again.
+    /// A [`hash`] of its arguments: a client that restarts may reuse an XID.
     pub digest: u64,
 }
 
-/// What is known of a Call that came.
+/// The state of a received Call in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen<'a> {
-    /// It is not known: carry it out, then tell [`Replays::keep`] or [`Replays::wait`].
+    /// The Call is unknown: execute it, then call [`Replays::keep`] or [`Replays::wait`].
     New,
-    /// It is being carried out, under this ticket.
+    /// The Call is being executed, under this ticket.
     Pending(Ticket),
-    /// It was answered with this.
+    /// The Call was answered with this Reply.
     Answered(&'a [u8]),
 }
 
-/// Whether a Call did what was asked.
+/// The outcome of a Call, which decides about the part of the cache that keeps its Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// It did.
+    /// The Call succeeded.
     Success,
-    /// It did not, and changed nothing.
+    /// The Call failed and changed nothing.
     Failure,
 }
 
-/// What is kept, and for how long.
+/// The limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Octets of memory for all Replies and what is noted of them.
+    /// Octets of memory for all Replies and their bookkeeping.
     pub octets_max: usize,
-    /// Octets of the longest Reply that is kept.
+    /// Maximum length of a Reply that is kept, in octets.
     pub reply_max: usize,
     /// How long a Reply is kept.
     pub age_max: Duration,
 }
 
 impl Limits {
-    /// Returns the limits of a server that has so much memory: a 64th of it, but no less than the Replies
-    /// to twice the Calls that a connection may have under way take.
+    /// Returns the limits for a server with `octets` of memory: a 64th of it, but at least enough Replies for twice the
+    /// Calls that a connection may have in flight.
     pub const fn of_memory(octets: usize, reply_max: usize) -> Self {
         let minimum = REPLIES_MIN * (reply_max + kept::NOTED);
         let share = octets / MEMORY_SHARE;
@@ -81,7 +77,7 @@ impl Limits {
         Self { octets_max, reply_max, age_max: AGE_MAX }
     }
 
-    /// Returns how many Replies of Calls that ended so there is room for.
+    /// Returns the number of Replies that the part for this outcome holds.
     pub const fn replies(&self, end: End) -> usize {
         let all = self.octets_max / (self.reply_max + kept::NOTED);
         let failures = all / FAILURES_SHARE;
@@ -92,19 +88,19 @@ impl Limits {
     }
 }
 
-/// The Replies that were sent lately.
+/// The duplicate request cache.
 #[derive(Debug)]
 pub struct Replays {
     successes: Kept,
     failures: Kept,
-    /// Calls that are being carried out in more than one turn.
+    /// Calls whose execution takes more than one turn.
     pending: BTreeMap<CallKey, Ticket>,
     age_max: Duration,
 }
 
 impl Replays {
-    /// Takes the memory for the Replies. `seed` is chance; it makes it unknown to clients which Calls
-    /// take long to be told from each other.
+    /// Creates a cache and allocates its memory. `seed` is random, so that clients cannot choose Calls whose hashes
+    /// collide.
     pub fn new(limits: &Limits, seed: u64) -> Self {
         let part = |end| Kept::new(limits.replies(end), limits.reply_max, seed);
         Self {
@@ -115,7 +111,7 @@ impl Replays {
         }
     }
 
-    /// Returns what is known of a Call that came at `now`.
+    /// Returns the state of a Call received at `now`.
     pub fn begin(&mut self, key: &CallKey, now: Instant) -> Seen<'_> {
         let age_max = self.age_max;
         let is_old = |kept: Instant| now.saturating_since(kept) > age_max;
@@ -131,7 +127,7 @@ impl Replays {
         }
     }
 
-    /// Notes that a Call goes on in later turns, under a ticket.
+    /// Records that a Call continues in later turns, under a ticket.
     pub fn wait(&mut self, key: CallKey, ticket: Ticket) {
         self.pending.insert(key, ticket);
     }
@@ -146,14 +142,14 @@ impl Replays {
         part.keep(key, now, reply);
     }
 
-    /// Notes that a Call which was waited for ended without a Reply that is worth keeping.
+    /// Records that a waiting Call ended without a Reply worth keeping.
     pub fn forget(&mut self, key: &CallKey) {
         self.pending.remove(key);
     }
 }
 
-/// Returns a hash of a Call's arguments. It only has to tell a Call from another that has its XID by
-/// chance, so it covers the first octets and the length.
+/// Returns a hash of a Call's arguments. It only has to distinguish Calls that have the same XID by chance, so it
+/// covers the first octets and the length.
 pub fn hash(arguments: &[u8]) -> u64 {
     let head = arguments.get(..HASHED_MAX).unwrap_or(arguments);
     let words = head.chunks(8).map(|chunk| {
@@ -172,18 +168,17 @@ const fn mix(hash: u64, number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Octets of arguments that are hashed.
+/// Maximum octets of arguments that are hashed.
 const HASHED_MAX: usize = 512;
-/// Replies that are kept at the least: so many that those of Calls that succeeded are twice as many as the
-/// Calls that a connection may have under way.
+/// Minimum number of Replies: the part of successful Calls holds twice the Calls that a connection may have in flight.
 const REPLIES_MIN: usize =
     (2 * LIMITS_DEFAULT.credits_max as usize * FAILURES_SHARE).div_ceil(FAILURES_SHARE - 1);
-/// The part of a server's memory that keeps Replies.
+/// The cache takes one part in this many of a server's memory.
 const MEMORY_SHARE: usize = 64;
-/// The part of the Replies that are of Calls that failed.
+/// Failed Calls take one part in this many of the cache.
 const FAILURES_SHARE: usize = 4;
-/// How long a Reply is kept: a client that has not heard for so long has given up its connection, and
-/// sent its Calls on another, several times.
+/// How long a Reply is kept. A client without a Reply for this long has reconnected and repeated its Calls several
+/// times.
 const AGE_MAX: Duration = Duration::from_secs(120);
 
 #[cfg(test)]

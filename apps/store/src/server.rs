@@ -1,10 +1,9 @@
 //! A server of NFS version 3 over RDMA and over TCP, and of MOUNT version 3 over TCP.
 //!
 //! # Normal operation
-//! The server is a service of one core: Calls that come over RDMA are handed to it by the runtime.
-//! Those that come over TCP are collected by threads ([`tcp`]) that wake the core; it answers them in
-//! its [`turn`](haulage::service::Service::turn). Both are carried out by the same [`Program`], one at a
-//! time.
+//! The server is a service of one core. The runtime passes it the Calls received over RDMA. Threads ([`tcp`]) receive
+//! Calls over TCP and wake the core, which answers them in its [`turn`](haulage::service::Service::turn). One
+//! [`Program`] executes both, one Call at a time.
 
 pub mod gate;
 mod over_tcp;
@@ -39,7 +38,7 @@ use crate::trust::{GIDS_MAX, Peer};
 use gate::{Figures, Gate};
 use tcp::{TcpCall, Waiting};
 
-/// The server, as a service of one core.
+/// The storage server, a service of one core.
 #[derive(Debug)]
 pub struct Server<B> {
     nfs: Program<B>,
@@ -47,45 +46,45 @@ pub struct Server<B> {
     binding: Binding,
     read_source: ResultSource,
     gate: Gate,
-    /// Callers whose Replies come later.
+    /// Callers that wait for a later Reply.
     later: BTreeMap<Ticket, Caller>,
-    /// Callers who made one of those Calls again before it had ended.
+    /// Callers that repeated a Call before it ended.
     again: BTreeMap<Ticket, Vec<Caller>>,
-    /// Replies that came later, until the runtime asks for them.
+    /// Later Replies that the runtime has not fetched yet.
     replies: Vec<(CallToken, LateReply)>,
-    /// Calls that came over TCP.
+    /// Calls received over TCP.
     calls: Receiver<TcpCall>,
     time: TimeOfDay,
-    /// Room for the Replies of Calls that came over TCP.
+    /// Memory for encoding Replies over TCP.
     room: Vec<u8>,
 }
 
-/// Who may connect.
+/// The networks whose addresses may connect.
 #[derive(Clone, Debug, Default)]
 pub struct Admission {
-    /// Networks: an address, and how many of its bits count. None means everybody.
+    /// Networks, each an address and a prefix length. An empty list admits all addresses.
     pub networks: Vec<(IpAddr, u8)>,
 }
 
-/// Who waits for a Reply.
+/// A caller that waits for a Reply.
 #[derive(Debug)]
 enum Caller {
     Rdma(CallToken),
     Tcp(Waiting),
 }
 
-/// What the time of day is, by the clock that cores go by.
+/// The time of day, derived from the clock of the cores.
 #[derive(Clone, Copy, Debug)]
 struct TimeOfDay {
     /// The time of day when the clock began.
     origin: Duration,
-    /// When the system was asked for it last, unless it is never asked.
+    /// When the system's time was last read; `None` if it is never read.
     looked: Option<Instant>,
 }
 
 impl<B: Backend> Server<B> {
-    /// Makes a server of `service`, within these limits, for those that `gate` lets in, that also answers what
-    /// comes out of `calls`. `replays` is what it answers Calls from that come twice.
+    /// Creates a server for `service` within these limits. `gate` admits clients and checks claims, `calls` brings
+    /// Calls over TCP, and `replays` answers repeated Calls.
     pub fn new(
         service: Service<B>,
         limits: &Limits,
@@ -111,15 +110,14 @@ impl<B: Backend> Server<B> {
         }
     }
 
-    /// Has `origin` be the time of day when the core's clock began, whatever the system says: for a core whose
-    /// clock is not the system's.
+    /// Sets `origin` as the time of day at which the core's clock began, for a core whose clock is not the system's.
     #[must_use]
     pub const fn with_clock_since(mut self, origin: Duration) -> Self {
         self.time = TimeOfDay { origin, looked: None };
         self
     }
 
-    /// Returns what callers did not get, in figures.
+    /// Returns the counters of refused and disbelieved callers.
     pub const fn figures(&self) -> Figures {
         self.gate.figures()
     }
@@ -128,7 +126,7 @@ impl<B: Backend> Server<B> {
         Surroundings { pool: cx.pool(), now: self.time.at(cx.now()), clock: cx.now() }
     }
 
-    /// Hands out Replies that came later. Returns whether there were any.
+    /// Delivers later Replies to their callers. Returns whether there were any.
     fn deliver(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut worked = false;
         loop {
@@ -145,7 +143,7 @@ impl<B: Backend> Server<B> {
             }
         }
         if !self.replies.is_empty() {
-            // A Reply to a connection that is gone is wanted by nobody.
+            // Drop Replies to connections that are gone.
             self.replies.retain(|(token, _)| cx.awaits(*token));
         }
         worked
@@ -164,13 +162,13 @@ impl<B: Backend> Server<B> {
     /// Keeps a caller until the Reply of a ticket comes.
     ///
     /// # Errors
-    /// The caller comes back if too many wait for that Reply.
+    /// Returns the caller if too many wait for that Reply.
     fn keep_waiting(&mut self, cx: &Cx<'_>, ticket: Ticket, caller: Caller) -> Result<(), Caller> {
         match self.later.entry(ticket) {
             Entry::Vacant(place) => _ = place.insert(caller),
             Entry::Occupied(_) => {
                 let again = self.again.entry(ticket).or_default();
-                // Who makes a Call again has often lost the connection that it was made on.
+                // A caller that repeats a Call has often lost its connection; drop such callers.
                 again.retain(|caller| match caller {
                     Caller::Rdma(token) => cx.awaits(*token),
                     Caller::Tcp(_) => true,
@@ -218,7 +216,7 @@ impl<B: Backend> runtime::Service for Server<B> {
         let (arguments, placed) = match call.arguments.into_parts() {
             (arguments, Ok(placed)) => (arguments, placed),
             (arguments, Err(Refusal::NoMemory)) => (arguments, None),
-            // Longer than we said that we take.
+            // Longer than the binding allows.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
         let user = cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown);
@@ -274,20 +272,20 @@ impl<B: Backend> runtime::Service for Server<B> {
             worked = true;
         }
         worked |= self.deliver(cx);
-        // A Call that was resumed just now may have begun a search, or wait for another turn.
+        // A Call resumed in this turn may have begun a search, or wait for another turn.
         worked | self.nfs.has_work()
     }
 }
 
-/// The authentication flavors of the Calls that are served, over RDMA and over TCP.
+/// The accepted authentication flavors, over RDMA and over TCP.
 const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
 
-/// Returns what follows the results, as the runtime sends it.
+/// Converts the data that follows the results to the runtime's type.
 fn follows(data: Pieces) -> Data {
     if data.is_empty() { Data::Empty } else { Data::Pieces(Box::new(data)) }
 }
 
-/// Names a client, whatever port it calls from.
+/// Returns the number of a client's address, without the port.
 fn client(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
@@ -296,15 +294,15 @@ fn client(address: IpAddr) -> u128 {
 }
 
 impl Admission {
-    /// Returns whether somebody at this address may connect.
+    /// Returns whether a client at this address may connect.
     pub fn admits(&self, address: IpAddr) -> bool {
-        // A socket for both families gives IPv4 addresses in IPv6 clothes.
+        // A dual-stack socket gives IPv4 addresses as IPv4-mapped IPv6 ones.
         let address = address.to_canonical();
         self.networks.is_empty() || self.networks.iter().any(|net| contains(net, address))
     }
 }
 
-/// Returns whether the first bits of a network's address are those of `address`.
+/// Returns whether a network contains `address`.
 fn contains((network, bits): &(IpAddr, u8), address: IpAddr) -> bool {
     let (ours, theirs, width) = match (network, address) {
         (IpAddr::V4(ours), IpAddr::V4(theirs)) => {
@@ -323,7 +321,7 @@ impl TimeOfDay {
         Self { origin: haulage::sys::clock::time_of_day().saturating_sub(since), looked: Some(now) }
     }
 
-    /// Follows the system where it sets its clock.
+    /// Reads the system's time again, if it is time to, so that changes of its clock take effect.
     fn keep(&mut self, now: Instant) {
         if self.looked.is_some_and(|looked| now.saturating_since(looked) >= LOOK_AGAIN) {
             *self = Self::look(now);
@@ -333,23 +331,23 @@ impl TimeOfDay {
     fn at(&self, now: Instant) -> Time {
         let time = self.origin.saturating_add(now.saturating_since(Instant::ZERO));
         Time {
-            // Until 2106, as the protocol has it.
+            // The protocol's times end in 2106.
             seconds: u32::try_from(time.as_secs()).unwrap_or(u32::MAX),
             nanoseconds: time.subsec_nanos(),
         }
     }
 }
 
-/// How often the time of day is looked at.
+/// How often the system's time is read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Calls over TCP answered in one turn.
+/// Maximum number of Calls over TCP answered in one turn.
 const TCP_CALLS_PER_TURN: usize = 64;
 
-/// Callers who make the same Call again and wait for the Reply to the first, for each such Call.
+/// Maximum number of callers that repeat one Call and wait for the Reply to the first.
 const AGAIN_MAX: usize = 4;
 
-/// Mounts that are remembered, for people.
+/// Maximum number of mounts in the list for operators.
 const MOUNTS_KEPT: usize = 256;
 
 #[cfg(test)]

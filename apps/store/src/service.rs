@@ -1,13 +1,13 @@
 //! NFS version 3 over any backend and any transport: one Call in, one Reply out.
 //!
 //! # Normal operation
-//! A transport decodes a Call's [`Arguments`] and hands them to [`Service::call`] with the lease that a
-//! reduced argument was placed in. What it gets is an [`Answer`]: results to encode and the data that
-//! follows them, which is still where the backend keeps it. A backend that needs long answers
-//! [`Answer::Later`]; then [`Service::poll`] returns the Reply in a later turn.
+//! A transport decodes a Call's [`Arguments`] and passes them to [`Service::call`], with the lease into which a reduced
+//! argument was placed. It gets an [`Answer`]: results to encode, and the data that follows them, still in the
+//! backend's memory. If the backend needs more time, the answer is [`Answer::Later`], and [`Service::poll`] returns the
+//! Reply in a later turn.
 //!
 //! # Recovery
-//! A Call that comes twice is for [`Replays`](crate::replays::Replays) to notice, before it gets here.
+//! [`Replays`](crate::replays::Replays) filters repeated Calls before they get here.
 
 use std::collections::BTreeMap;
 
@@ -36,18 +36,18 @@ mod parked;
 use data::Pending;
 use parked::Parking;
 
-/// What may be done to what is served, and by whom.
+/// The configuration of a service.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// How far callers are believed.
+    /// The rules of squashing.
     pub policy: Policy,
-    /// Whether nothing may change.
+    /// Whether the file system is read-only.
     pub read_only: bool,
-    /// What is taken and given at most in one Call.
+    /// The maximum transfer sizes of one Call.
     pub limits: Limits,
 }
 
-/// The program, over one backend.
+/// NFS version 3 over one backend.
 #[derive(Debug)]
 pub struct Service<B> {
     backend: B,
@@ -55,32 +55,32 @@ pub struct Service<B> {
     config: Config,
     /// Calls that wait for the backend.
     pending: BTreeMap<Ticket, Pending>,
-    /// Calls that wait until a file of theirs is found.
+    /// Calls that wait until one of their files is found.
     parking: Parking,
     next_ticket: u64,
-    /// The ticket of the Call that is carried out now after it had to wait.
+    /// The ticket of the resumed Call that is being executed.
     resumed: Option<Ticket>,
     /// The file handle in the Reply being made.
     sealed: SealedHandle,
-    /// Where listings are written, twice: names, then names and what they name.
+    /// Memory for encoded listings: of READDIR, and of READDIRPLUS.
     listings: [Box<[u8]>; 2],
 }
 
-/// A Call.
+/// A decoded Call.
 #[derive(Debug)]
 pub struct Call<'a> {
-    /// Who says they call.
+    /// The credential of the caller.
     pub credential: Credential<'a>,
-    /// What they ask.
+    /// The procedure and its arguments.
     pub arguments: Arguments<'a>,
-    /// What a reduced argument was placed in; `None` also if there was no memory to place it in.
+    /// The lease of a reduced argument; `None` also if there was no memory to place the argument in.
     pub placed: Option<Local>,
 }
 
-/// What surrounds a Call.
+/// The surroundings of a Call: memory and clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
-    /// The registered memory of the core that serves it.
+    /// The registered memory of the core that serves the Call.
     pub pool: &'a Pool,
     /// The time of day.
     pub now: Time,
@@ -88,32 +88,32 @@ pub struct Surroundings<'a> {
     pub clock: Instant,
 }
 
-/// What comes of a Call.
+/// The answer to a Call: its Reply, or a ticket.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub enum Answer<'a> {
-    /// Its Reply.
+    /// The Reply.
     Now(Reply<'a>),
-    /// Its Reply comes out of [`Service::poll`] under this name.
+    /// [`Service::poll`] will return the Reply, under this ticket.
     Later(Ticket),
 }
 
-/// A Reply.
+/// A Reply whose results are to be encoded.
 #[derive(Debug)]
 pub struct Reply<'a> {
-    /// The results. Of READ and READLINK they end in the length of the data.
+    /// The results. Those of READ and READLINK end in the length of the data.
     pub results: Results<'a>,
-    /// What follows them: by direct data placement, or inline and padded.
+    /// The data that follows the results, by direct data placement, or inline and padded.
     pub data: Pieces,
 }
 
 impl<B: Backend> Service<B> {
-    /// Returns where the data of a READ come from.
+    /// Returns the source of the data of a READ.
     pub fn read_source(&self) -> ResultSource {
         self.backend.read_source()
     }
 
-    /// Serves `backend` as the file system of `sealer`.
+    /// Creates a service for `backend`, whose file handles `sealer` seals.
     pub fn new(backend: B, sealer: Sealer, config: Config) -> Self {
         let sealed = sealer.seal(backend.root());
         let room = config.limits.readdir_max as usize;
@@ -131,13 +131,13 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Carries out a Call.
+    /// Executes a Call.
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
-            // A Call whose data found no memory is refused however its file is.
+            // A Call whose data found no memory is refused without looking for its file.
             let begun =
                 located == Located::Later && !parked::lacks_data(&arguments, placed.as_ref());
             let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
@@ -147,7 +147,7 @@ impl<B: Backend> Service<B> {
         self.carry_out(cx, arguments, placed)
     }
 
-    /// Carries out a Call whose files are at hand.
+    /// Executes a Call whose files are at hand.
     fn carry_out(
         &mut self,
         cx: &Context<'_>,
@@ -180,17 +180,17 @@ impl<B: Backend> Service<B> {
         })
     }
 
-    /// Begins a turn of the core. Returns whether the backend has work that outlasts it.
+    /// Begins a turn of the core. Returns whether the backend has background work left.
     pub fn turn(&mut self) -> bool {
         self.parking.turn() | self.backend.turn()
     }
 
-    /// Returns whether another turn is needed: there are Calls to resume, or searches to go on with.
+    /// Returns whether another turn is needed: Calls wait to be resumed, or searches to continue.
     pub fn has_work(&self) -> bool {
         self.parking.has_ready() || self.backend.has_work()
     }
 
-    /// Returns the next Reply that was to come later.
+    /// Returns the next Reply of a Call that was answered with [`Answer::Later`].
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         while let Some(finished) = self.backend.poll() {
             if let Some((ticket, reply)) = self.finish(around, finished) {
@@ -205,11 +205,11 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Returns the handle of a directory by its path from the top, for MOUNT; the empty path is the top, as
-    /// Linux has it. Symbolic links are not followed, and the top has nothing above it, so no path leads out.
+    /// Returns the handle of a directory by its path from the top, for MOUNT. The empty path is the top, as in Linux.
+    /// Symbolic links are not followed, and `..` of the top is the top, so that no path leads out.
     ///
     /// # Errors
-    /// What MOUNT says of a path that leads to no directory, or to one that the caller cannot find.
+    /// The status of MNT if the path leads to no directory, or the caller may not look up one of its names.
     pub fn directory(
         &mut self,
         around: Surroundings<'_>,
@@ -239,7 +239,7 @@ impl<B: Backend> Service<B> {
         &mut self.backend
     }
 
-    /// Finds a directory by its path from the top.
+    /// Resolves the path of a directory from the top.
     fn walk(&mut self, cx: &Context<'_>, path: &[u8]) -> Result<FileId, Status> {
         let relative = match path {
             [] => path,
@@ -262,7 +262,7 @@ impl<B: Backend> Service<B> {
         Ok(Attributes { fsid: self.sealer.fsid(), ..attributes })
     }
 
-    /// Acts on a file that is not changed: whatever comes of it, its attributes are told.
+    /// Runs an operation that does not change a file. Success and failure both return the file's attributes.
     fn on_file<T>(
         &mut self,
         cx: &Context<'_>,
@@ -276,7 +276,7 @@ impl<B: Backend> Service<B> {
         done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
     }
 
-    /// Acts on a file that may be changed: it is told what it was before and is after.
+    /// Runs an operation that may change a file. Success and failure both return the attributes before and after.
     #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
     fn changing<T>(
         &mut self,
@@ -293,7 +293,7 @@ impl<B: Backend> Service<B> {
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
     }
 
-    /// Checks that a name is one.
+    /// Checks that a name is valid: not empty, not too long, without slash or NUL.
     fn check_name(&self, name: Name<'_>) -> Result<(), Status> {
         let bytes = name.0;
         if bytes.len() > self.backend.capabilities().name_max as usize {
@@ -312,11 +312,11 @@ impl<'a> From<Results<'a>> for Reply<'a> {
     }
 }
 
-/// A Reply that comes in a later turn than its Call.
+/// The Reply of a Call that ended in a later turn.
 #[derive(Debug)]
 pub struct LateReply {
     results: LateResults,
-    /// What follows the results: by direct data placement, or inline and padded.
+    /// The data that follows the results, by direct data placement, or inline and padded.
     pub data: Pieces,
 }
 
@@ -324,9 +324,9 @@ pub struct LateReply {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 enum LateResults {
-    /// They borrow nothing.
+    /// Results that borrow nothing.
     Owned(Results<'static>),
-    /// They are written already.
+    /// Results that are already encoded.
     Encoded(Box<[u8]>),
 }
 
@@ -335,8 +335,8 @@ impl LateReply {
         Self { results: LateResults::Encoded(octets), data }
     }
 
-    /// Returns a copy of a Reply without data, for a caller that asked for it again. `None` if it cannot
-    /// be copied: it has data, or its results are too long.
+    /// Returns a copy of a Reply, for a caller that repeated its Call. Returns `None` if the Reply has data, or its
+    /// results are too long to be copied.
     pub fn copy(&self) -> Option<Self> {
         if !self.data.is_empty() {
             return None;
@@ -363,7 +363,7 @@ impl LateReply {
         put_inline(&self.data, w)
     }
 
-    /// Returns octets that all of the Reply fits in.
+    /// Returns an upper bound on the length of the whole Reply, in octets.
     pub fn length_max(&self) -> usize {
         let results = match &self.results {
             LateResults::Owned(_) => RESULTS_OWNED_MAX,
@@ -401,10 +401,10 @@ fn put_inline(data: &Pieces, w: &mut Writer<'_>) -> Result<(), Truncated> {
     w.pad(data.len())
 }
 
-/// Octets of the longest results that borrow nothing: of READ, WRITE, COMMIT, and of what is refused.
+/// Maximum length of results that borrow nothing, in octets: those of READ, WRITE and COMMIT, and of failures.
 const RESULTS_OWNED_MAX: usize = 512;
 
-/// Returns a row of one piece.
+/// Returns [`Pieces`] with one piece.
 fn row(piece: Piece) -> Pieces {
     let mut row = Pieces::default();
     let fits = row.push(piece);
@@ -412,12 +412,12 @@ fn row(piece: Piece) -> Pieces {
     row
 }
 
-/// Checks that the caller may do something, which else is refused with `status`.
+/// Returns `status` as the error unless `may` is true.
 const fn allow(may: bool, status: Status) -> Result<(), Status> {
     if may { Ok(()) } else { Err(status) }
 }
 
-/// Checks that a directory is one, and that the caller may do this in it.
+/// Checks that `dir` is a directory, and that its permission bits allow the caller what is `wanted`.
 fn allow_in(caller: &Caller, dir: &Attributes, wanted: u32) -> Result<(), Status> {
     allow(dir.kind == FileType::Directory, Status::NotDir)?;
     allow(caller.may(dir, wanted), Status::Acces)

@@ -1,5 +1,4 @@
-//! What tests share: annotated vectors, a seeded generator, and streams built without the code under
-//! test.
+//! Shared helpers of tests: a seeded generator, encoded streams, temporary directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +7,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 pub(crate) use haulage_test_support::Rng;
 pub(crate) use haulage_test_support::hex::vectors;
 
-/// Returns what `encode` writes.
+/// Returns the octets that `encode` writes.
 pub(crate) fn written(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec<u8> {
     let mut memory = vec![0xee; 1 << 16];
     let mut w = Writer::new(&mut memory);
@@ -21,7 +20,7 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// An empty directory of a test's own, gone with it.
+/// An empty temporary directory, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Place(PathBuf);
 
@@ -31,7 +30,7 @@ impl Place {
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         let name = format!("haulage-store-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // One of the same name is what a killed run left.
+        // A killed run may have left a directory of this name.
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir(&path).unwrap();
         Self(path)

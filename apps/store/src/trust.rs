@@ -1,21 +1,21 @@
-//! Whose AUTH_SYS claims the server believes.
+//! The AUTH_SYS claims that the server believes.
 //!
-//! AUTH_SYS is a claim that anybody can write. A server that can act as other users would lend its rights to
-//! every local process if it believed all of them, so it asks the system first:
+//! Any process can write an AUTH_SYS claim. A server that can act as other users would lend its rights to every local
+//! process if it believed all claims, so it checks them:
 //!
-//! - Over TCP, a source port below 1024 shows that the peer's root opened it, unless the peer's machine lets all
-//!   users open such ports. Of this machine that is known ([`ports_for_all`]): of its own addresses, only ports
-//!   below those for all count. Claims from other ports count for nothing: the caller is the anonymous user.
-//! - Over RDMA ports show nothing, as Linux's client uses ephemeral ones. A peer on this machine is known by the
-//!   user who owns its socket: root may claim to be anybody, other users only to be themselves, in groups that
-//!   `/etc/passwd` and `/etc/group` list for them. A socket of the kernel, such as one of its NFS client, belongs
-//!   to root; one of a virtual machine in user mode networking, to the user who runs it. Where the system names
-//!   no owner, as of a peer over an RDMA device, the caller is the anonymous user.
-//! - Peers on other machines are believed over RDMA; which ones connect is for `--allow` to say. So are containers
-//!   and virtual machines with addresses of their own.
+//! - Over TCP, a source port below 1024 shows that root opened it, unless the peer's machine lets all users open such
+//!   ports. The server knows the limit of its own machine ([`ports_for_all`]) and applies it to local addresses. A
+//!   caller from another port is the anonymous user.
+//! - Over RDMA, ports show nothing, as the Linux client uses ephemeral ones. A peer on this machine is identified by
+//!   the user who owns its socket: root may claim to be any user, other users only to be themselves, in groups that
+//!   `/etc/passwd` and `/etc/group` list for them. A socket of the kernel, such as one of its NFS client, belongs to
+//!   root; one of a virtual machine in user mode networking, to the user who runs it. If the system names no owner, as
+//!   for a peer over an RDMA device, the caller is the anonymous user.
+//! - Peers on other machines are believed over RDMA; `--allow` limits which may connect. Containers and virtual
+//!   machines with addresses of their own count as other machines.
 //!
-//! A server without privilege checks no claims. It acts on a directory's files as its own user, whatever is claimed.
-//! In memory, claims decide about files that exist nowhere else.
+//! A server without privilege checks no claims: it accesses a directory's files as its own user in any case. In memory,
+//! claims only decide about files that exist nowhere else.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -28,34 +28,34 @@ use haulage_proto::rpc::{AuthSys, Credential};
 
 use crate::directory;
 
-/// How far the server trusts what callers claim.
+/// The rules by which the server believes claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// Whether the server can act as other users.
     pub privilege: Privilege,
-    /// Which peers are believed.
+    /// The claims that are believed.
     pub claims: Claims,
-    /// The group in place of one that a local user claims and is not in.
+    /// The group that replaces a claimed one which a local user is not in.
     pub anonymous_gid: u32,
-    /// Ports below this one are opened on this machine by root alone.
+    /// On this machine, only root can open ports below this one.
     pub local_ports_reserved: u16,
 }
 
-/// What the server's process may do.
+/// The privilege of the server's process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Privilege {
-    /// It runs as root, or can make and open files as any user.
+    /// The process runs as root, or can create and open files as any user.
     Privileged,
-    /// It acts as its own user alone.
+    /// The process acts as its own user alone.
     Unprivileged,
 }
 
-/// Which claims a privileged server believes.
+/// The claims that a privileged server believes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claims {
-    /// Those that the system vouches for, and those of other machines over RDMA.
+    /// Claims that the system confirms, and those of other machines over RDMA.
     Vouched,
-    /// All: the operator trusts whoever can connect.
+    /// All claims: the operator trusts every client that can connect.
     All,
 }
 
@@ -66,26 +66,26 @@ pub enum Peer {
     Tcp {
         /// The source port.
         port: u16,
-        /// Where the peer is.
+        /// The machine of the peer.
         host: Host,
     },
     /// NFS over RDMA.
     Rdma(PeerUser),
 }
 
-/// Where a peer is.
+/// The machine of a peer: this one or another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// Its address is one of this machine's.
+    /// The peer's address is one of this machine's.
     Here,
-    /// It has another address.
+    /// The peer has another address.
     Elsewhere,
 }
 
-/// What the claims of one peer are worth.
+/// The users that a peer may claim to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The peer may claim to be anybody.
+    /// The peer may claim to be any user.
     Anybody,
     /// The peer may claim to be this user.
     Only(u32),
@@ -94,7 +94,7 @@ pub enum Standing {
 }
 
 impl Trust {
-    /// Believes all claims: the trust of a server without privilege.
+    /// Rules that believe all claims, for a server without privilege.
     pub const ALL: Self = Self {
         privilege: Privilege::Unprivileged,
         claims: Claims::All,
@@ -102,7 +102,7 @@ impl Trust {
         local_ports_reserved: RESERVED_PORTS,
     };
 
-    /// Returns what the claims of a peer are worth.
+    /// Returns the users that a peer may claim to be.
     pub const fn standing(&self, peer: Peer) -> Standing {
         match (self.privilege, self.claims, peer) {
             (Privilege::Unprivileged, ..) | (_, Claims::All, _) => Standing::Anybody,
@@ -114,7 +114,7 @@ impl Trust {
         }
     }
 
-    /// Returns the first port that shows nothing of who opened it.
+    /// Returns the first port that users other than root may open.
     const fn ports_reserved(&self, host: Host) -> u16 {
         match host {
             Host::Here if self.local_ports_reserved < RESERVED_PORTS => self.local_ports_reserved,
@@ -122,8 +122,8 @@ impl Trust {
         }
     }
 
-    /// Returns as whom a caller is served who makes this claim: `None` if it is not believed. A believed local
-    /// user keeps the groups that `is_member` confirms, which are written to `gids`.
+    /// Returns the believed part of a claim, or `None` if it is not believed. A believed local user keeps the groups
+    /// that `is_member` confirms, which are written to `gids`.
     pub fn judge<'a>(
         &self,
         standing: Standing,
@@ -150,8 +150,8 @@ impl Trust {
 }
 
 impl Host {
-    /// Returns where a peer with this address is. If the system does not list its own addresses, every peer
-    /// is taken to be here.
+    /// Returns the machine of a peer with this address. If the system does not list its own addresses, every peer
+    /// counts as local.
     pub fn of(address: IpAddr) -> Self {
         let address = address.to_canonical();
         let is_other = || interfaces::addresses().is_ok_and(|own| !own.contains(&address));
@@ -160,7 +160,7 @@ impl Host {
 }
 
 impl Privilege {
-    /// Returns that of this process.
+    /// Returns the privilege of this process.
     pub fn here() -> Self {
         if unix::user() == ROOT || directory::sole_owner().is_none() {
             Self::Privileged
@@ -170,21 +170,21 @@ impl Privilege {
     }
 }
 
-/// Returns the first port below 1024 that every user of this machine may open, if there is one: from there on,
-/// ports show nothing of local callers. Containers are often set up so.
+/// Returns the first port below 1024 that every user of this machine may open, if there is one. From there on, ports do
+/// not identify local callers. Containers are often configured so.
 pub fn ports_for_all() -> Option<u16> {
     let first = read(Path::new("/proc/sys/net/ipv4/ip_unprivileged_port_start"));
     let first = str::from_utf8(&first).ok()?.trim().parse().ok()?;
     Some(first).filter(|first| *first < RESERVED_PORTS)
 }
 
-/// Reads the groups of a user from this machine's own account files. A user that they do not list, such as one
-/// of a directory service, is in no group here.
+/// Reads the groups of a user from this machine's own account files. A user whom they do not list, such as one of a
+/// directory service, is in no group.
 pub fn groups_of(uid: u32) -> Vec<u32> {
     memberships(uid, &read(Path::new("/etc/passwd")), &read(Path::new("/etc/group")))
 }
 
-/// Returns the groups of a user, as the text of the account files has them.
+/// Returns the groups of a user, from the text of the account files.
 fn memberships(uid: u32, passwd: &[u8], group: &[u8]) -> Vec<u32> {
     let mut groups = Vec::new();
     let mut names: Vec<&[u8]> = Vec::new();
@@ -211,7 +211,8 @@ fn number(field: Option<&&[u8]>) -> Option<u32> {
     str::from_utf8(field?).ok()?.parse().ok()
 }
 
-/// Returns the text of an account file, or nothing if it cannot be read whole: then it confirms no group.
+/// Returns the text of an account file. Returns an empty text, which confirms no group, if the file cannot be read
+/// whole.
 fn read(path: &Path) -> Vec<u8> {
     let mut text = Vec::new();
     let file = File::open(path).ok();
@@ -222,15 +223,15 @@ fn read(path: &Path) -> Vec<u8> {
     text
 }
 
-/// Further groups of AUTH_SYS (RFC 5531 appendix A).
+/// Maximum number of further groups in an AUTH_SYS credential (RFC 5531 appendix A).
 pub const GIDS_MAX: usize = 16;
-/// Ports below this one are opened by root alone, unless a machine is set up otherwise.
+/// By default, only root can open ports below this one.
 pub const RESERVED_PORTS: u16 = 1024;
 /// The superuser.
 const ROOT: u32 = 0;
-/// Octets of the longest account file that is read.
+/// Maximum length of an account file that is read, in octets.
 const ACCOUNTS_MAX: u64 = 1 << 20;
-/// Groups of one user that are kept.
+/// Maximum number of groups of one user.
 const MEMBERSHIPS_MAX: usize = 1024;
 
 #[cfg(test)]

@@ -229,7 +229,7 @@ struct World {
     connections: Vec<ConnectionId>,
 }
 
-/// How Calls ended, by token.
+/// The outcomes of Calls, by token.
 #[derive(Debug, Default)]
 struct Caller {
     asked: Vec<Procedure>,
@@ -293,7 +293,7 @@ impl World {
         self.client.cx(self.now).1
     }
 
-    /// Takes client memory filled with the pattern of `seed`.
+    /// Leases client memory and fills it with the pattern of `seed`.
     fn value(&mut self, length: usize, seed: usize) -> Local {
         let (cx, _) = self.client.cx(self.now);
         let mut lease = cx.pool().lease(length).expect("the client has room");
@@ -331,7 +331,7 @@ impl World {
         cx.call(connection, request, n as u64, encode).expect("the Call is queued");
     }
 
-    /// Turns both cores once; if nothing moved, time goes on to the next event.
+    /// Turns both cores once; if no core worked, moves time to the next event.
     fn step(&mut self) {
         if self.server.turn(self.now) | self.client.turn(self.now) {
             return;
@@ -342,7 +342,7 @@ impl World {
         self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
     }
 
-    /// Lets what is on its way arrive: completions of what the peer has long answered.
+    /// Turns until everything in flight has arrived, such as completions after their Replies.
     fn settle(&mut self) {
         let until = self.now.saturating_add(Duration::from_millis(1));
         while self.now < until {
@@ -395,13 +395,13 @@ impl World {
         }
     }
 
-    /// Returns the octets of values that the server copied because they came inline.
+    /// Returns the octets of inline values that the server copied.
     fn inline(&mut self) -> u64 {
         self.server.cx(self.now).0.counters().bytes_inline
     }
 }
 
-/// How a PUT or DEL ends that was carried out.
+/// The outcome of a successful PUT or DEL.
 const DONE: Result<Answer<'static>, CallError> = Ok(Answer::Done);
 
 fn refused(refusal: Refusal) -> Result<Answer<'static>, CallError> {

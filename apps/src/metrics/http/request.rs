@@ -1,19 +1,19 @@
-//! What a client asks for, as its octets come.
+//! An incremental parser of HTTP requests.
 
-/// A request, as far as it has come.
+/// A request that is being received.
 #[derive(Debug, Default)]
 pub struct Request {
     octets: Vec<u8>,
 }
 
-/// What a client asks for.
+/// A complete request, as far as this server distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// The page of figures.
+    /// `GET /metrics`.
     Metrics,
-    /// Another page.
+    /// `GET` of another page.
     Other,
-    /// Anything but a page.
+    /// Another method than GET.
     NotGet,
 }
 
@@ -22,12 +22,12 @@ pub enum Asked {
 pub struct TooLong;
 
 impl Request {
-    /// Takes octets. Returns what is asked for once the empty line behind the headers has come.
+    /// Appends received octets. Returns the request once the empty line after its headers has arrived.
     ///
     /// # Errors
     /// The request has no end within [`REQUEST_MAX`] octets.
     pub fn take(&mut self, octets: &[u8]) -> Result<Option<Asked>, TooLong> {
-        // The end may have begun with what came before.
+        // The end may begin in the octets received before.
         let from = self.octets.len().saturating_sub(END.len() - 1);
         let room = REQUEST_MAX - self.octets.len();
         self.octets.extend_from_slice(octets.get(..room).unwrap_or(octets));
@@ -49,9 +49,9 @@ impl Request {
     }
 }
 
-/// Octets of the longest request that is read.
+/// Maximum length of a request, in octets.
 pub const REQUEST_MAX: usize = 8192;
-/// What ends the last header and the headers.
+/// The end of the headers.
 const END: &[u8] = b"\r\n\r\n";
 
 #[cfg(test)]

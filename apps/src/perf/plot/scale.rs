@@ -1,17 +1,17 @@
-//! Where a value stands on an axis.
+//! Axes of a plot, linear and logarithmic.
 
 /// An axis.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,
     high: f64,
-    /// Where they stand, in the drawing.
+    /// The positions of both ends in the drawing.
     ends: (f64, f64),
     powers: bool,
 }
 
 impl Scale {
-    /// Makes one on which equal steps are equal ratios, for values from `low` to `high`.
+    /// Creates a logarithmic axis for values from `low` to `high`.
     pub(super) fn powers(low: f64, high: f64, ends: (f64, f64)) -> Self {
         let low = if low.is_finite() { low.max(1e-3) } else { 1e-3 };
         let high = high.max(low);
@@ -19,13 +19,13 @@ impl Scale {
         Self { low, high: high.max(low * 10.0), ends, powers: true }
     }
 
-    /// Makes one on which equal steps are equal differences, for values from none to `high`.
+    /// Creates a linear axis for values from zero to `high`.
     pub(super) fn straight(high: f64, ends: (f64, f64)) -> Self {
         let high = if high > 0.0 { high * 1.05 } else { 1.0 };
         Self { low: 0.0, high, ends, powers: false }
     }
 
-    /// Returns where `value` stands; at the nearer end if that is beyond.
+    /// Returns the position of `value`; values beyond the axis are clamped to its ends.
     pub(super) fn place(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let part = if self.powers {
@@ -36,12 +36,12 @@ impl Scale {
         self.ends.0 + (self.ends.1 - self.ends.0) * part
     }
 
-    /// Returns where `value` stands, if it is on the axis.
+    /// Returns the position of `value`, if it is on the axis.
     pub(super) fn place_within(&self, value: f64) -> Option<f64> {
         (self.low..=self.high).contains(&value).then(|| self.place(value))
     }
 
-    /// Returns round values, few enough to be read, and where they stand.
+    /// Returns the ticks: round values with their positions, few enough to be legible.
     pub(super) fn ticks(&self) -> Vec<(f64, f64)> {
         let mut ticks = Vec::new();
         if self.powers {
@@ -67,7 +67,7 @@ impl Scale {
     }
 }
 
-/// Writes a value with as many digits as matter.
+/// Formats a value with its significant digits.
 pub(super) fn label(value: f64) -> String {
     let (value, unit) = match value {
         value if value >= 1e6 => (value / 1e6, " M"),

@@ -1,4 +1,4 @@
-//! The drawing is well-formed, whatever there is to draw.
+//! Tests that the SVG is well-formed for all inputs.
 
 use std::time::Duration;
 
@@ -31,8 +31,7 @@ fn run(calls: u64, limits: Limits) -> Run {
     Run { provider: "iwarp", limits, tally, noise, idle: None, found: None }
 }
 
-/// Checks that tags match, attributes are quoted, and no number is none. Returns how many elements of
-/// this name there are.
+/// Checks that tags match, attributes are quoted, and no number is NaN. Returns the number of elements of this name.
 fn well_formed(svg: &str, name: &str) -> usize {
     let mut open = Vec::new();
     let mut found = 0;

@@ -1,4 +1,4 @@
-//! A backend to be tested, and what surrounds Calls to it.
+//! A test bed: a backend under test, with the context of its Calls.
 
 use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
 
@@ -12,20 +12,20 @@ use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
 use crate::testing::Place;
 
-/// A file system, and what surrounds Calls to it. The clock stands still unless it is moved.
+/// A backend under test with the context of its Calls. The clock stands still unless a test moves it.
 pub(crate) struct Bed<B> {
     pub(crate) backend: B,
     pub(crate) now: Time,
     pub(crate) caller: Caller,
-    /// Whose files are that are made.
+    /// The user and group of created files.
     pub(crate) owner: (u32, u32),
     pub(crate) pool: Pool,
-    /// Where its files are, if they are anywhere.
+    /// The directory of the files, for a backend that has one.
     pub(crate) place: Option<Place>,
 }
 
 impl<B: Backend> Bed<B> {
-    /// Makes a bed of what is made in its pool.
+    /// Creates a bed around the backend that `make` returns.
     pub(crate) fn new(make: impl FnOnce(&Pool, Time) -> B) -> Self {
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();
@@ -38,7 +38,7 @@ impl<B: Backend> Bed<B> {
         self.backend.root()
     }
 
-    /// Does something in a turn of its own.
+    /// Runs `act` in a turn of its own.
     pub(crate) fn with<T>(&mut self, act: impl FnOnce(&mut B, &Context<'_>) -> T) -> T {
         self.backend.turn();
         let cx = Context { pool: &self.pool, now: self.now, caller: &self.caller };
@@ -107,7 +107,7 @@ impl<B: Backend> Bed<B> {
         self.with(|backend, cx| backend.rename(cx, from, to))
     }
 
-    /// At most `count` names behind a place, and their cookies, and whether these are the last.
+    /// Returns at most `count` names after a cookie, each with its cookie, and whether they are the last.
     pub(crate) fn list(
         &mut self,
         dir: FileId,
@@ -200,7 +200,7 @@ impl<B: Backend> Bed<B> {
         }
     }
 
-    /// Checks that links are what a walk from the top counts. Returns how many names there are.
+    /// Checks the link counts against a walk from the top. Returns the number of names.
     pub(crate) fn check(&mut self) -> u64 {
         let (mut names, mut pending) = (0_u64, vec![self.backend.root()]);
         let mut counted = std::collections::BTreeMap::new();
@@ -227,5 +227,5 @@ impl<B: Backend> Bed<B> {
     }
 }
 
-/// What operations are begun with.
+/// The ticket of every operation of the bed.
 const TICKET: Ticket = Ticket(7);

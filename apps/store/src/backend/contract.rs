@@ -1,4 +1,4 @@
-//! What every backend does, tried on each of them.
+//! The contract tests of [`Backend`](super::Backend), run on every backend.
 
 use haulage::provider::Waker;
 
@@ -11,7 +11,7 @@ use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Device, FileType, SetAttributes, SetTime, Status, Time};
 use crate::testing::{Place, Rng};
 
-/// Behaviours, each a test of every backend named.
+/// Declares contract tests, each run on every named backend.
 macro_rules! behaviours {
     ([$(($module:ident, $bed:expr)),*], $behaviours:tt) => {
         $(behaviours!($module, $bed, $behaviours);)*
@@ -60,7 +60,7 @@ fn in_memory() -> Bed<Memory> {
     Bed::new(|pool, now| Memory::new(pool, limits, 77, now).unwrap())
 }
 
-/// Without a ring too where the system has none.
+/// Returns a bed on a directory; `ring` has no effect where the system lacks io_uring.
 fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     let place = Place::new();
     let config = directory::Config {
@@ -95,7 +95,7 @@ fn each_kind_of_file_is_made_as_asked(mut bed: Bed<impl Backend>) {
     ] {
         let made = bed.make(root, name, kind).unwrap();
         let attributes = bed.look(made);
-        // How long a directory is, is its file system's to say.
+        // The size of a directory depends on its file system.
         let size = if name == "dir" { attributes.size } else { size };
         assert_eq!((attributes.kind, attributes.size), (kind.file_type(), size), "{name}");
         assert_eq!((attributes.links, attributes.fileid), (links, made.inode), "{name}");

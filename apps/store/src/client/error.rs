@@ -1,4 +1,4 @@
-//! Why something could not be done, in words.
+//! Errors of the storage client, with their texts.
 
 use std::io;
 
@@ -7,39 +7,39 @@ use haulage::service::CallError;
 use crate::codec::Malformed;
 use crate::nfs3::{Procedure, Results, Status};
 
-/// Why something could not be done.
+/// An error of the storage client.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A Call did not bring results.
+    /// A Call failed without results.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// The server refused, and it is clear of which file.
+    /// The server answered with this status; the context tells which file it is about.
     #[error("{}", words(*.0))]
     Refused(Status),
-    /// The server refused to do something with the file of this path.
+    /// The server answered with this status for the file of this path.
     #[error("{}: {}", words(*.1), printable(.0))]
     File(Vec<u8>, Status),
     /// A path leads from symbolic link to symbolic link without end.
     #[error("too many symbolic links: {}", printable(.0))]
     Links(Vec<u8>),
     /// Results cannot be parsed.
-    #[error("the results of {0:?} make no sense: {1}")]
+    #[error("malformed results of {0:?}: {1}")]
     Malformed(Procedure, Malformed),
     /// The server contradicts itself.
-    #[error("the server makes no sense: {0}")]
+    #[error("the server breaks the protocol: {0}")]
     Nonsense(&'static str),
-    /// What was to be written could not be read, or what was read not be written.
+    /// Reading the data to write, or writing the data that was read, failed on this machine.
     #[error(transparent)]
     Local(io::Error),
 }
 
 impl Error {
-    /// Returns why a procedure was not carried out.
+    /// Creates the error from the status of failed results.
     pub(super) fn of(results: &Results<'_>) -> Self {
         Self::Refused(results.status())
     }
 
-    /// Says of which file it is, where that is not said.
+    /// Adds the path of the file, if the error has none.
     #[must_use]
     pub fn at(self, path: &[u8]) -> Self {
         match self {
@@ -48,7 +48,7 @@ impl Error {
         }
     }
 
-    /// Returns what the server said, if it refused.
+    /// Returns the status, if the server answered with one.
     pub const fn status(&self) -> Option<Status> {
         match self {
             Self::Refused(status) | Self::File(_, status) => Some(*status),
@@ -57,7 +57,7 @@ impl Error {
     }
 }
 
-/// Returns octets as text that does nothing to a terminal: what is neither printable nor UTF-8 is
+/// Returns octets as text that is safe to print on a terminal: control characters and octets that are not UTF-8 are
 /// escaped.
 pub fn printable(octets: &[u8]) -> String {
     let mut text = String::new();
@@ -74,7 +74,7 @@ pub fn printable(octets: &[u8]) -> String {
     text
 }
 
-/// Says what a status means to who asked.
+/// Returns the text of a status, in the user's words.
 const fn words(status: Status) -> &'static str {
     match status {
         Status::Ok => "no error",
@@ -83,27 +83,27 @@ const fn words(status: Status) -> &'static str {
         Status::Io => "the server's storage failed",
         Status::NxIo | Status::NoDev => "no such device",
         Status::Acces => "permission denied",
-        Status::Exist => "there is something of this name already",
+        Status::Exist => "file exists",
         Status::XDev => "on another file system",
         Status::NotDir => "not a directory",
-        Status::IsDir => "a directory",
-        Status::Inval => "not possible with such a file",
-        Status::FBig => "too large a file",
+        Status::IsDir => "is a directory",
+        Status::Inval => "invalid for this kind of file",
+        Status::FBig => "file too large",
         Status::NoSpc => "no space left",
-        Status::RoFs => "the file system is only for reading",
+        Status::RoFs => "read-only file system",
         Status::MLink => "too many links",
-        Status::NameTooLong => "too long a name",
-        Status::NotEmpty => "not empty",
-        Status::DQuot => "the quota is used up",
+        Status::NameTooLong => "file name too long",
+        Status::NotEmpty => "directory not empty",
+        Status::DQuot => "quota exceeded",
         Status::Stale => "the file is gone",
         Status::Remote => "on another server",
         Status::BadHandle => "the server does not know its own file handle",
         Status::NotSync => "the file was changed meanwhile",
         Status::BadCookie => "the directory was changed while it was listed; ask again",
-        Status::NotSupp => "the server cannot do this",
+        Status::NotSupp => "operation not supported by the server",
         Status::TooSmall => "the request is too small for the server",
         Status::ServerFault => "the server failed",
-        Status::BadType => "no file of such a type",
+        Status::BadType => "file type not supported by the server",
         Status::Jukebox => "the server is busy with the file; ask again later",
     }
 }

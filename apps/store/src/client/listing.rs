@@ -1,4 +1,4 @@
-//! Listing directories, a Reply at a time.
+//! Directory listings, one READDIRPLUS or READDIR at a time.
 
 use std::collections::VecDeque;
 
@@ -6,42 +6,42 @@ use super::{Client, Error, File, Requester};
 use crate::nfs3::arguments::{ReadDir, ReadDirPlus};
 use crate::nfs3::{Arguments, Attributes, Procedure, Results, Status, Verifier};
 
-/// A directory that is being listed.
+/// An iterator over the names of a directory.
 #[derive(Debug)]
 pub struct Listing {
     dir: File,
     cookie: u64,
     verifier: Verifier,
-    /// Whether the server gives attributes along with names, as far as is known.
+    /// Whether the server may support READDIRPLUS; false once it refused.
     plus: bool,
     /// Whether the server has no more names.
     eof: bool,
-    /// Names of the last Reply.
+    /// Names of the last Reply that were not returned yet.
     entries: VecDeque<Entry>,
 }
 
-/// A name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The name.
     pub name: Vec<u8>,
     /// The number of the file that has it.
     pub fileid: u64,
-    /// The file, and what is known of it; the server may refuse to say.
+    /// The file and its attributes, unless the server refuses them.
     pub file: Option<(File, Attributes)>,
 }
 
 impl Listing {
-    /// Begins to list a directory.
+    /// Creates a listing that starts before the first name.
     pub const fn new(dir: File) -> Self {
         let entries = VecDeque::new();
         Self { dir, cookie: 0, verifier: Verifier(0), plus: true, eof: false, entries }
     }
 
-    /// Returns the next name but `.` and `..`, or `None` after the last.
+    /// Returns the next name, or `None` after the last. `.` and `..` are left out.
     ///
     /// # Errors
-    /// The server refuses, or its listing does not get on.
+    /// The server refuses, or its listing makes no progress.
     pub fn next<R: Requester>(&mut self, client: &mut Client<R>) -> Result<Option<Entry>, Error> {
         loop {
             while let Some(entry) = self.entries.pop_front() {
@@ -56,7 +56,7 @@ impl Listing {
                         let file = Some((found.file, found.attributes));
                         return Ok(Some(Entry { file, ..entry }));
                     }
-                    // Gone since.
+                    // The file was removed after it was listed.
                     Err(Error::Refused(Status::NoEnt | Status::Stale)) => {}
                     Err(Error::Refused(_)) => return Ok(Some(entry)),
                     Err(error) => return Err(error),
@@ -82,7 +82,7 @@ impl Listing {
             self.without(client)?;
         }
         if !self.eof && (self.entries.is_empty() || self.cookie == before) {
-            return Err(Error::Nonsense("its listing of a directory does not get on"));
+            return Err(Error::Nonsense("its directory listing makes no progress"));
         }
         Ok(())
     }

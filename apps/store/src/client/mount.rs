@@ -1,7 +1,7 @@
-//! Asking what to work on: MOUNT version 3, over TCP.
+//! A client of MOUNT version 3 over TCP, which returns the root handle of an export.
 //!
-//! A server is told at once that the directory is not mounted any more: what it notes is for people to
-//! look at, and nothing of it outlives a client that ends without a word.
+//! The client unmounts at once: the server's list of mounts only informs operators, and a client that crashed would
+//! stay in it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,35 +18,35 @@ use super::File;
 use super::error::printable;
 use crate::mount3::{Arguments, PROGRAM, Path, Procedure, Results, Status, VERSION};
 
-/// Why there is nothing to work on.
+/// The reason that an export could not be mounted.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
-    /// The server was not reached, or did not answer.
+    /// The MOUNT service could not be reached, or did not answer.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Its RPC layer does not let us ask.
+    /// The RPC layer of the service denied the Call.
     #[error("it denied the call")]
     Denied,
-    /// It does not serve MOUNT version 3.
+    /// The service does not offer MOUNT version 3.
     #[error("it does not serve MOUNT version 3")]
     NotServed,
-    /// It refuses this path.
+    /// The service refuses this path.
     #[error("{}", of_path(*status, exports))]
     Path {
-        /// Why.
+        /// The status in the Reply.
         status: Status,
-        /// What it says it exports.
+        /// The paths that the service exports.
         exports: Vec<Vec<u8>>,
     },
-    /// It wants callers to prove who they are, which AUTH_SYS does not.
+    /// The service accepts no AUTH_SYS, only flavors that authenticate callers.
     #[error("it wants Kerberos or the like, which is not spoken here")]
     Flavor,
-    /// What answers makes no sense.
+    /// The Reply is malformed.
     #[error("what answers is no MOUNT service")]
     Malformed,
 }
 
-/// Returns the directory at the top of what a server exports as `path`. All this takes at most `timeout`.
+/// Mounts the export `path` and returns its root directory, within `timeout`.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -67,7 +67,7 @@ pub fn mount(
             if flavors.peek().is_some() && !flavors.any(|flavor| flavor <= AUTH_SYS) {
                 return Err(Refusal::Flavor);
             }
-            // Whether it hears it or not.
+            // A failed UMNT leaves an entry in the server's list, no more.
             let _ = session.call(&Arguments::Umnt(Path(path)));
             Ok(root)
         }
@@ -79,7 +79,7 @@ pub fn mount(
     }
 }
 
-/// One connection, and who calls over it.
+/// A TCP connection to the MOUNT service, with the credential of its Calls.
 struct Session<'a> {
     stream: Stream,
     identity: &'a Identity,
@@ -87,7 +87,7 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Calls, and returns the Reply, which has results.
+    /// Makes a Call and returns the Reply message, whose results are still encoded.
     fn call(&mut self, arguments: &Arguments<'_>) -> Result<Vec<u8>, Refusal> {
         self.xid += 1;
         let procedure = arguments.procedure().number();
@@ -113,7 +113,7 @@ impl Session<'_> {
         }
     }
 
-    /// Returns what may be mounted instead.
+    /// Returns the exported paths, by EXPORT.
     fn exports(&mut self) -> Result<Vec<Vec<u8>>, Refusal> {
         let reply = self.call(&Arguments::Export)?;
         match results(Procedure::Export, &reply)? {
@@ -132,7 +132,7 @@ fn results(procedure: Procedure, reply: &[u8]) -> Result<Results<'_>, Refusal> {
     Results::decode(procedure, &mut reader).map_err(|_| Refusal::Malformed)
 }
 
-/// Says why a path is refused, and what may be mounted instead.
+/// Returns the text for a refused path: the reason, and the paths that are exported.
 fn of_path(status: Status, exports: &[Vec<u8>]) -> String {
     let why = match status {
         Status::NoEnt => "there is no such export",
@@ -149,11 +149,11 @@ fn of_path(status: Status, exports: &[Vec<u8>]) -> String {
     }
 }
 
-/// A flavor's number; below it is only that of nobody in particular.
+/// The number of the flavor AUTH_SYS; the only lower number is AUTH_NONE.
 const AUTH_SYS: u32 = 1;
 
-/// Octets of the longest Call: a path, and a credential.
+/// Maximum length of a Call, in octets: a path and a credential.
 const CALL_MAX: usize = 2048;
 
-/// Exports that are told of.
+/// Maximum number of exports that an error lists.
 const EXPORTS_MAX: usize = 8;

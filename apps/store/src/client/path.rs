@@ -1,8 +1,7 @@
-//! Finding files by path, one component after the other.
+//! Path resolution, one component after the other.
 //!
-//! A path begins at the top of what is mounted, and never leaves it: `..` leads back the way that was
-//! come, at the top nowhere, and is not the server's to look up; the path in a symbolic link that
-//! begins with a slash begins at the top, too.
+//! A path begins at the top of the export and never leaves it. The client resolves `..` itself, from the components it
+//! passed; at the top, `..` is the top. An absolute path in a symbolic link begins at the top, too.
 
 use std::collections::VecDeque;
 
@@ -12,12 +11,12 @@ use super::{Client, Error, File, Items, Requester, ask};
 use crate::nfs3::results::Target;
 use crate::nfs3::{Arguments, Attributes, FileType, PATH_MAX, Procedure, Results, Status};
 
-/// Where a path leads.
+/// The result of resolving a path.
 #[derive(Debug)]
 pub enum Place {
-    /// To a file.
+    /// An existing file.
     There(Found),
-    /// To a name that is free, in a directory.
+    /// A free name in an existing directory.
     Free {
         /// The directory.
         dir: File,
@@ -26,29 +25,29 @@ pub enum Place {
     },
 }
 
-/// A file, and what was known of it when it was found.
+/// A file, with its attributes when it was found.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// The file.
     pub file: File,
-    /// What was known.
+    /// The attributes when the file was found.
     pub attributes: Attributes,
 }
 
-/// What to do with a path that ends at a symbolic link.
+/// The handling of a symbolic link at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// Go where it leads.
+    /// Follow the link.
     Follow,
-    /// It is what was looked for.
+    /// Return the link itself.
     Keep,
 }
 
 impl<R: Requester> Client<R> {
-    /// Finds where a path leads.
+    /// Resolves a path to a file, or to a free name in a directory.
     ///
     /// # Errors
-    /// It leads nowhere: the error names the component at which it ends.
+    /// A component cannot be looked up; the error names it.
     pub fn find(&mut self, path: &[u8], last: Last) -> Result<Place, Error> {
         let file = self.root;
         let attributes = self.attributes(&file).map_err(|error| error.at(b"/"))?;
@@ -97,10 +96,10 @@ impl<R: Requester> Client<R> {
         Ok(Place::There(way.passed.pop().map_or(top, |(_, found)| found)))
     }
 
-    /// Finds the file to which a path leads.
+    /// Resolves a path to an existing file.
     ///
     /// # Errors
-    /// There is none.
+    /// The file does not exist, or a component cannot be looked up.
     pub fn find_file(&mut self, path: &[u8], last: Last) -> Result<Found, Error> {
         match self.find(path, last)? {
             Place::There(found) => Ok(found),
@@ -108,10 +107,10 @@ impl<R: Requester> Client<R> {
         }
     }
 
-    /// Returns what a symbolic link holds.
+    /// Returns the path in a symbolic link.
     ///
     /// # Errors
-    /// It is none, among others.
+    /// The server refuses, for example since `link` is no symbolic link.
     pub fn read_link(&mut self, link: &File) -> Result<Vec<u8>, Error> {
         let room = self.requester.lease(PATH_MAX)?;
         let mut room = Some(room);
@@ -133,22 +132,22 @@ impl<R: Requester> Client<R> {
     }
 }
 
-/// How far a path has been followed.
+/// A path that is being resolved.
 #[derive(Debug)]
 struct Way {
-    /// The components passed, below the top, none of which is a symbolic link but perhaps the last.
+    /// The components passed, from below the top. Only the last may be a symbolic link.
     passed: Vec<(Vec<u8>, Found)>,
-    /// Those ahead.
+    /// The components still to be looked up.
     ahead: VecDeque<Vec<u8>>,
 }
 
 impl Way {
-    /// Goes along `path` before all else; from the top, if it begins with a slash.
+    /// Inserts the components of `path` before those ahead; returns to the top if `path` begins with a slash.
     fn prepend(&mut self, path: &[u8]) {
         if path.starts_with(b"/") {
             self.passed.clear();
         }
-        // What ends with a slash is a directory, which is what a dot says.
+        // A trailing slash asks for a directory, as a dot does.
         let end = path.ends_with(b"/").then_some(&b"."[..]);
         let components = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
         let components: Vec<_> = components.chain(end).map(<[u8]>::to_vec).collect();
@@ -157,15 +156,15 @@ impl Way {
         }
     }
 
-    /// Returns the path of a name at the place come to, or of that place itself.
+    /// Returns the path of the current place, with `name` appended if there is one.
     fn path(&self, name: Option<&[u8]>) -> Vec<u8> {
         let passed = self.passed.iter().map(|(name, _)| name.as_slice());
         passed.chain(name).flat_map(|name| [b"/", name].concat()).collect()
     }
 }
 
-/// Symbolic links on one path: as many as Linux follows.
+/// Maximum number of symbolic links in one path: as many as Linux follows.
 const LINKS_MAX: u32 = 40;
 
-/// Octets of the longest name that there can be: Linux's server does not even parse a longer one.
+/// Maximum length of a name, in octets: the Linux server does not parse a longer one.
 const NAME_MAX: usize = 255;

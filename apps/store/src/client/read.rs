@@ -1,4 +1,4 @@
-//! Reading a file: several READs are under way, their data is handed on in order.
+//! Reading a file: several READs are in flight, and their data is delivered in order.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,8 +11,8 @@ use crate::nfs3::arguments::Read;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 
 impl<R: Requester> Client<R> {
-    /// Reads a file from its start to its end, which is expected at `size`, and hands its octets to
-    /// `sink` in order, from the memory they were placed in. Returns how many there were.
+    /// Reads a whole file, whose end is expected at `size`, and passes its octets to `sink` in order, without a copy.
+    /// Returns the number of octets.
     ///
     /// # Errors
     /// The server refuses, or `sink` does.
@@ -40,15 +40,15 @@ impl<R: Requester> Client<R> {
 struct Transfer<'c, R> {
     client: &'c mut Client<R>,
     file: File,
-    /// Where the file is expected to end.
+    /// The expected end of the file.
     size: u64,
-    /// Where the next piece starts.
+    /// The offset of the next piece.
     next: u64,
-    /// What was asked for and not handed on, in order.
+    /// The pieces requested and not yet passed to the sink, in order.
     pieces: VecDeque<Piece>,
-    /// Memory for pieces.
+    /// Free leases for pieces.
     spare: Vec<Local>,
-    /// How often on end the server was found busy.
+    /// Number of consecutive busy Replies.
     busy: u32,
 }
 
@@ -59,14 +59,14 @@ struct Piece {
 }
 
 impl Piece {
-    /// Returns whether it is under way, by this name.
+    /// Returns whether this piece's Call is in flight and has this token.
     fn is(&self, token: u64) -> bool {
         matches!(self.state, State::Asked(asked) if asked == token)
     }
 }
 
 enum State {
-    /// Under way, by this name.
+    /// The READ is in flight, with this token.
     Asked(u64),
     Arrived(Answer),
 }
@@ -87,7 +87,7 @@ impl<R: Requester> Transfer<'_, R> {
                     return Ok(total);
                 }
                 if length < count {
-                    // The server gives less at a time: the rest, before what comes behind.
+                    // The server returned less than asked for: request the rest before later pieces.
                     let rest = self.ask(offset + u64::from(length), count - length)?;
                     self.pieces.push_front(rest);
                 }
@@ -98,8 +98,8 @@ impl<R: Requester> Transfer<'_, R> {
         }
     }
 
-    /// Asks for pieces up to the end that is expected, and for one beyond it once all others are
-    /// there: only the server knows where the file ends.
+    /// Requests pieces up to the expected end. Once all have arrived, requests one beyond it: only the server knows
+    /// where the file ends.
     fn fill(&mut self) -> Result<(), Error> {
         while self.pieces.is_empty() || (self.pieces.len() < READS && self.next < self.size) {
             let left = self.size.saturating_sub(self.next).max(u64::from(PIECE_MIN));
@@ -124,7 +124,7 @@ impl<R: Requester> Transfer<'_, R> {
         Ok(Piece { offset, count, state: State::Asked(token) })
     }
 
-    /// Waits for one of the Calls.
+    /// Waits until one of the READs ends.
     fn wait(&mut self) -> Result<(), Error> {
         let (token, outcome) = self.client.requester.ended()?;
         let at = self.pieces.iter().position(|piece| piece.is(token));
@@ -142,7 +142,7 @@ impl<R: Requester> Transfer<'_, R> {
         Ok(())
     }
 
-    /// Waits for what was asked for and is not wanted any more: its memory is open to the server.
+    /// Waits for READs that are no longer wanted, since their memory is exposed to the server.
     fn settle(&mut self) {
         self.pieces.retain(|piece| matches!(piece.state, State::Asked(_)));
         while !self.pieces.is_empty()
@@ -153,8 +153,8 @@ impl<R: Requester> Transfer<'_, R> {
     }
 }
 
-/// Hands on what one READ of at most `count` octets has brought. Returns how many there are, and
-/// whether the file ends behind them.
+/// Passes the data of one READ of at most `count` octets to the sink. Returns its length, and whether the file ends
+/// after it.
 fn taken(
     answer: &Answer,
     count: u32,
@@ -173,16 +173,16 @@ fn taken(
     };
     let octets = octets.filter(|octets| octets.len() == contents.count as usize);
     let octets = octets.filter(|octets| octets.len() <= count as usize);
-    let octets = octets.ok_or(Error::Nonsense("a READ brings another length than it says"))?;
+    let octets = octets.ok_or(Error::Nonsense("a READ returned another length than announced"))?;
     if octets.is_empty() && !contents.eof {
-        return Err(Error::Nonsense("a READ brings nothing, and not the end of the file"));
+        return Err(Error::Nonsense("a READ returned no data before the end of the file"));
     }
     sink(octets).map_err(Error::Local)?;
     Ok((contents.count, contents.eof))
 }
 
-/// READs under way at once.
+/// Maximum number of READs in flight.
 pub(super) const READS: usize = 8;
 
-/// Octets asked for where the file is expected to have ended.
+/// Octets requested beyond the expected end of the file.
 const PIECE_MIN: u32 = 1024;

@@ -1,4 +1,4 @@
-//! What a client needs from its connection, and the connection of a core of this process.
+//! The connection interface of the client, and its implementation by a core of this process.
 
 use std::time::Duration;
 
@@ -14,50 +14,50 @@ use crate::nfs3::{Arguments, Procedure, Results, Status};
 
 /// Makes Calls of NFS version 3, and waits for their Replies.
 pub trait Requester {
-    /// Takes registered memory for an item.
+    /// Leases registered memory for a data item.
     ///
     /// # Errors
-    /// There is none, or no connection.
+    /// The pool has no room, or the connection is lost.
     fn lease(&mut self, length: usize) -> Result<Local, CallError>;
 
-    /// Begins a Call. Returns what it is called by [`Self::ended`]. The octets of an argument in
-    /// `items` need not be in `arguments`, where they are the last ones.
+    /// Begins a Call. Returns the token by which [`Self::ended`] names it. `arguments` may lack the octets of the
+    /// argument in `items`, which come last.
     ///
     /// # Errors
-    /// It cannot be made at all.
+    /// The Call cannot be sent.
     fn begin(&mut self, arguments: &Arguments<'_>, items: Items) -> Result<u64, CallError>;
 
-    /// Waits until one of the Calls that were begun has ended.
+    /// Waits until one of the Calls in flight ends. Returns its token and its result.
     ///
     /// # Errors
-    /// There is no connection any more.
+    /// The connection is lost.
     fn ended(&mut self) -> Result<(u64, Result<Answer, CallError>), CallError>;
 
-    /// Lets time pass.
+    /// Sleeps.
     fn pause(&mut self, time: Duration);
 }
 
 /// The DDP-eligible items of a Call.
 #[derive(Debug, Default)]
 pub struct Items {
-    /// What it brings.
+    /// The argument, sent from this lease.
     pub argument: Option<Local>,
-    /// Where its result goes.
+    /// The lease into which the result is placed.
     pub result: Option<Local>,
 }
 
-/// What a Call came to.
+/// The Reply to a Call.
 #[derive(Debug)]
 pub struct Answer {
     results: Vec<u8>,
     reduced: Option<u32>,
     version: Version,
-    /// The memory of its items, ours again; a result's as long as what was written.
+    /// The leases of the Call's items. The result's lease has the length of the result.
     pub items: Items,
 }
 
 impl Answer {
-    /// Keeps what `reader` would read.
+    /// Copies the Payload stream of `reader`.
     pub fn new(reader: &PayloadReader<'_>, items: Items) -> Self {
         let reduced = reader.reduced().filter(|written| *written > 0);
         Self { results: reader.rest().to_vec(), reduced, version: reader.version(), items }
@@ -66,20 +66,20 @@ impl Answer {
     /// Parses the results.
     ///
     /// # Errors
-    /// They make no sense.
+    /// The results are malformed.
     pub fn results(&self, procedure: Procedure) -> Result<Results<'_>, Error> {
         let reader = PayloadReader::reply(&self.results, 0, self.reduced);
         Results::decode(procedure, &mut reader.of_version(self.version))
             .map_err(|fault| Error::Malformed(procedure, fault))
     }
 
-    /// Returns how the procedure ended, which comes first in all results.
+    /// Returns the status, which is the first word of all results.
     pub(super) fn status(&self) -> Option<Status> {
         Reader::new(&self.results).u32().ok().and_then(Status::from_number)
     }
 }
 
-/// The connection of a core of this process.
+/// A [`Requester`] over a core of this process.
 #[derive(Debug)]
 pub struct Remote {
     client: RemoteClient,
@@ -88,12 +88,12 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Calls through `client`, and waits for each Reply so long.
+    /// Creates a requester that waits at most `timeout` for each Reply.
     pub const fn new(client: RemoteClient, timeout: Duration) -> Self {
         Self { client, timeout, version: None }
     }
 
-    /// Returns in which version of RPC-over-RDMA the last Reply came.
+    /// Returns the RPC-over-RDMA version of the last Reply.
     pub const fn version(&self) -> Option<Version> {
         self.version
     }
@@ -132,7 +132,7 @@ impl Requester for Remote {
     }
 }
 
-/// Appends arguments of which the last has memory of its own: even its length is left to the runtime.
+/// Encodes arguments without the last one, whose octets are in a lease: the runtime adds its length, too.
 pub(super) fn encode_reduced(
     arguments: &Arguments<'_>,
     w: &mut Writer<'_>,

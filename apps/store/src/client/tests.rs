@@ -1,5 +1,5 @@
-//! The client against the service itself, without a network: Replies in any order, and servers that do
-//! what ours does not.
+//! Tests of the client against the service, without a network: with Replies in any order, and with servers that behave
+//! unlike ours.
 
 use std::time::Duration;
 
@@ -27,27 +27,27 @@ mod mount;
 mod path;
 mod transfers;
 
-/// What a server says in place of ours: the results of a Call, which is not carried out.
+/// A function that replaces the server's results; the Call is not executed.
 type Instead = Box<dyn FnMut(&Arguments<'_>) -> Option<Vec<u8>>>;
-/// What it says after ours has carried the Call out.
+/// A function that changes the results after the server has executed the Call.
 type Edit = Box<dyn FnMut(&Arguments<'_>, &Results<'_>) -> Option<Vec<u8>>>;
 
-/// A server in memory, behind no network.
+/// A memory server without a network.
 struct Near {
     service: Service<Memory>,
     pool: Pool,
     next: u64,
-    /// Calls that have ended, and whose turn it is to be told so is chance.
+    /// Calls that have ended, reported in random order.
     ended: Vec<(u64, Answer)>,
     rng: Rng,
     instead: Instead,
     edit: Edit,
-    /// What was asked.
+    /// The Calls received.
     asked: Vec<Procedure>,
-    /// The most Calls that were under way at once.
+    /// Maximum number of Calls that were in flight at once.
     under_way_max: usize,
     pauses: u32,
-    /// How often memory was taken.
+    /// Number of leases taken.
     leases: usize,
 }
 
@@ -82,7 +82,7 @@ impl Near {
         self.asked.iter().filter(|asked| **asked == procedure).count()
     }
 
-    /// Carries a Call out as our server does, having fetched what was to be fetched.
+    /// Executes a Call like our server, after fetching its reduced argument.
     fn serve(&mut self, arguments: &Arguments<'_>, mut items: Items) -> Answer {
         let copied = |lease: &Local| {
             let mut copy = self.pool.lease(lease.len()).unwrap();
@@ -178,7 +178,7 @@ impl Client<Near> {
         assert_eq!(answer.status(), Some(Status::Ok));
     }
 
-    /// Makes a file of these octets.
+    /// Creates a file with these octets.
     fn make_file(&mut self, dir: &File, name: &str, octets: &[u8]) -> Found {
         let made = self.create(dir, name.as_bytes(), 0o644).unwrap();
         let mut rest = octets;
@@ -202,7 +202,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| u8::try_from((at * 7 + at / 251) % 256).unwrap()).collect()
 }
 
-/// Results of a procedure that is refused.
+/// Returns the results of a refused procedure.
 fn refusal(results: &Results<'_>) -> Option<Vec<u8>> {
     Some(written(|w| results.encode(w)))
 }

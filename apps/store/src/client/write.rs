@@ -1,5 +1,4 @@
-//! Writing a file: several WRITEs are under way; what the server may still lose is kept until it is
-//! committed.
+//! Writing a file: several WRITEs are in flight, and unstable data is kept until it is committed.
 
 use std::io;
 
@@ -12,8 +11,8 @@ use crate::nfs3::results::Written;
 use crate::nfs3::{Arguments, Data, Procedure, Results, Status, Verifier};
 
 impl<R: Requester> Client<R> {
-    /// Writes what `source` gives to a file, from its start: `source` fills memory as far as it can,
-    /// with nothing at its end. Returns how many octets there were, all of them on stable storage.
+    /// Writes the octets of `source` to a file, from its start. `source` fills memory and returns the number of octets,
+    /// zero at its end. Returns the total, all of it on stable storage.
     ///
     /// # Errors
     /// The server refuses, or `source` does.
@@ -39,13 +38,13 @@ impl<R: Requester> Client<R> {
 struct Transfer<'c, R> {
     client: &'c mut Client<R>,
     file: File,
-    /// Where the next piece starts.
+    /// The offset of the next piece.
     end: u64,
-    /// What is not known to be on stable storage.
+    /// The pieces that are not known to be on stable storage.
     pieces: Vec<Piece>,
-    /// Memory for pieces.
+    /// Free leases for pieces.
     spare: Vec<Local>,
-    /// How often on end the server was found busy.
+    /// Number of consecutive busy Replies.
     busy: u32,
 }
 
@@ -55,16 +54,16 @@ struct Piece {
 }
 
 impl Piece {
-    /// Returns whether it is under way, by this name.
+    /// Returns whether this piece's Call is in flight and has this token.
     fn is(&self, token: u64) -> bool {
         matches!(self.state, State::Sent(sent) if sent == token)
     }
 }
 
 enum State {
-    /// Under way, by this name; the memory is with the Call.
+    /// The WRITE is in flight, with this token; the Call holds the lease.
     Sent(u64),
-    /// Written, but the server loses it if it loses this verifier.
+    /// Written, but lost if the server's verifier changes from this one.
     Written(Local, Verifier),
 }
 
@@ -117,13 +116,13 @@ impl<R: Requester> Transfer<'_, R> {
             for piece in std::mem::take(&mut self.pieces) {
                 match piece.state {
                     State::Written(lease, verifier) if verifier == now => self.keep(lease),
-                    // The server was restarted in between.
+                    // The verifier changed: the server was restarted and may have lost the piece.
                     State::Written(lease, _) => self.send(piece.offset, lease)?,
                     State::Sent(_) => self.pieces.push(piece),
                 }
             }
         }
-        Err(Error::Nonsense("it loses what is written to it, again and again"))
+        Err(Error::Nonsense("it keeps losing written data"))
     }
 
     fn send(&mut self, offset: u64, lease: Local) -> Result<(), Error> {
@@ -141,7 +140,7 @@ impl<R: Requester> Transfer<'_, R> {
         Ok(())
     }
 
-    /// Waits for one of the Calls.
+    /// Waits until one of the WRITEs ends.
     fn wait(&mut self) -> Result<(), Error> {
         let (token, outcome) = self.client.requester.ended()?;
         let at = self.pieces.iter().position(|piece| piece.is(token));
@@ -162,10 +161,10 @@ impl<R: Requester> Transfer<'_, R> {
         };
         let length = count as usize;
         if length == 0 || length > lease.len() {
-            return Err(Error::Nonsense("a WRITE takes nothing, or more than there is"));
+            return Err(Error::Nonsense("a WRITE wrote nothing, or more than was sent"));
         }
         if length < lease.len() {
-            // The server takes less at a time: the rest is a piece of its own.
+            // The server wrote less than was sent: the rest becomes a piece of its own.
             let mut rest = self.client.requester.lease(lease.len() - length)?;
             rest.bytes_mut().copy_from_slice(lease.bytes().get(length..).unwrap_or_default());
             self.send(offset + u64::from(count), rest)?;
@@ -179,7 +178,7 @@ impl<R: Requester> Transfer<'_, R> {
         Ok(())
     }
 
-    /// Keeps memory for another piece, if it is large enough.
+    /// Keeps a lease for another piece, if it is large enough.
     fn keep(&mut self, lease: Local) {
         let size = self.client.limits.write_max as usize;
         self.spare.extend(Some(lease).filter(|lease| lease.capacity() >= size));
@@ -189,7 +188,7 @@ impl<R: Requester> Transfer<'_, R> {
         self.pieces.iter().filter(|piece| matches!(piece.state, State::Sent(_))).count()
     }
 
-    /// Waits for what was begun and has become pointless: its memory is open to the server.
+    /// Waits for WRITEs that are no longer wanted, since their memory is exposed to the server.
     fn settle(&mut self) {
         self.pieces.retain(|piece| matches!(piece.state, State::Sent(_)));
         while !self.pieces.is_empty()
@@ -200,7 +199,7 @@ impl<R: Requester> Transfer<'_, R> {
     }
 }
 
-/// Fills memory as far as the source goes.
+/// Fills memory from the source, up to the source's end. Returns the number of octets filled.
 fn fill(
     memory: &mut [u8],
     source: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
@@ -217,11 +216,11 @@ fn fill(
     Ok(filled)
 }
 
-/// WRITEs under way at once.
+/// Maximum number of WRITEs in flight.
 pub(super) const WRITES: usize = 8;
 
-/// Pieces that may await being committed.
+/// Maximum number of pieces that are not committed.
 pub(super) const PIECES: usize = 32;
 
-/// How often the server may lose what was written.
+/// Maximum number of COMMITs; more mean that the server keeps losing data.
 pub(super) const COMMITS_MAX: u32 = 8;

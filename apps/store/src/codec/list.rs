@@ -1,6 +1,6 @@
-//! Linked lists as XDR writes them: each entry behind a boolean that says that there is one more.
+//! XDR linked lists: a true boolean before each entry, and a false one at the end.
 //!
-//! A decoded list is the bytes it came in, known to be good: iterating over it cannot fail.
+//! A decoded list borrows its bytes, which decoding has validated, so that iteration cannot fail.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use super::{Malformed, Wire};
 
-/// A list of good entries.
+/// An encoded list whose entries are validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct List<'a, E> {
     /// The entries, and the boolean that ends them.
@@ -21,12 +21,12 @@ impl<'a, E> List<'a, E> {
     /// The list without entries.
     pub const EMPTY: Self = Self { bytes: &[0; END_LEN], entries: PhantomData };
 
-    /// Takes the octets of a list of the same entries that was finished before.
+    /// Wraps the octets of a list that was finished before, with the same type of entries.
     pub(crate) const fn rewrap(bytes: &'a [u8]) -> Self {
         Self { bytes, entries: PhantomData }
     }
 
-    /// Returns the octets on the wire.
+    /// Returns the length on the wire, in octets.
     pub const fn wire_len(&self) -> usize {
         self.bytes.len()
     }
@@ -53,7 +53,7 @@ impl<'a, E: Wire<'a>> Wire<'a> for List<'a, E> {
     }
 }
 
-/// Writes a list into memory of bounded size.
+/// A writer of a list into memory of bounded size.
 #[derive(Debug)]
 pub struct ListWriter<'m> {
     memory: &'m mut [u8],
@@ -61,12 +61,12 @@ pub struct ListWriter<'m> {
 }
 
 impl<'m> ListWriter<'m> {
-    /// Starts a list that takes at most all of `memory`, its end included.
+    /// Starts a list that must fit `memory`, its end included.
     pub const fn new(memory: &'m mut [u8]) -> Self {
         Self { memory, at: 0 }
     }
 
-    /// Appends an entry. Returns whether it fit; if not, nothing changed that counts.
+    /// Appends an entry. Returns whether it fit; if it did not, the list is unchanged.
     pub fn push<'e>(&mut self, entry: &impl Wire<'e>) -> bool {
         let end = self.memory.len().saturating_sub(END_LEN);
         let room = self.memory.get_mut(self.at..end).unwrap_or_default();
@@ -78,12 +78,12 @@ impl<'m> ListWriter<'m> {
         fits
     }
 
-    /// Ends the list. Its entries are those that were pushed, which must all be of type `E`.
+    /// Ends the list. All pushed entries must be of type `E`.
     pub fn finish<E>(self) -> List<'m, E> {
         let Self { memory, at } = self;
         match memory.get_mut(at..at + END_LEN) {
             Some(end) => end.fill(0),
-            // Memory for not even the end has no entries either.
+            // Memory too small for the end holds no entries either.
             None => return List::EMPTY,
         }
         let memory: &'m [u8] = memory;
@@ -91,5 +91,5 @@ impl<'m> ListWriter<'m> {
     }
 }
 
-/// Octets of the boolean that ends a list.
+/// Length of the boolean that ends a list, in octets.
 pub(crate) const END_LEN: usize = 4;

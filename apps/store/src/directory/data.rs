@@ -1,4 +1,4 @@
-//! What files hold: READ, WRITE and COMMIT.
+//! READ, WRITE and COMMIT of the files of a directory tree.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -111,20 +111,19 @@ impl Directory {
         Ok(self.verifier())
     }
 
-    /// Returns what changes when what was not stable may be lost: with each start, and with each
-    /// failure to make something stable, after which the system may have dropped what it could not
-    /// write.
+    /// Returns the write verifier. It changes with each start, and with each failure to make something stable, after
+    /// which the system may have dropped the unwritten data.
     const fn verifier(&self) -> Verifier {
         Verifier(self.run.wrapping_add(self.failures))
     }
 
-    /// Notes that something could not be made stable.
+    /// Counts a failure to make something stable, which changes the verifier.
     fn lost(&mut self, errno: Errno) -> Status {
         self.failures += 1;
         errno.into()
     }
 
-    /// Returns a descriptor that goes around the system's cache, if `lease` lies as that needs.
+    /// Returns a descriptor that bypasses the page cache, if `lease` has the alignment that this takes.
     fn direct(&self, node: &Node, lease: &Local) -> Result<Option<Rc<OwnedFd>>, Status> {
         if !lease.bytes().as_ptr().addr().is_multiple_of(BLOCK) {
             return Ok(None);
@@ -133,8 +132,8 @@ impl Directory {
     }
 }
 
-/// Returns the lease that octets are in: what came in a message is gone with it, and is copied to one.
-/// If there is none for it, the octets come back.
+/// Returns a lease that holds the octets. Placed octets are in one; inline octets are copied to a new one, since they
+/// are gone with the message. Without room for a new lease, returns the octets as the error.
 fn kept<'a>(cx: &Context<'_>, data: Octets<'a>) -> Result<Local, &'a [u8]> {
     match data {
         Octets::Placed(lease) => Ok(lease),
@@ -146,13 +145,13 @@ fn kept<'a>(cx: &Context<'_>, data: Octets<'a>) -> Result<Local, &'a [u8]> {
     }
 }
 
-/// Checks that a WRITE ends where a file can.
+/// Checks that a WRITE ends within [`FILE_MAX`].
 pub(super) fn check_end(offset: u64, length: usize) -> Result<(), Status> {
     let end = offset.checked_add(length as u64);
     end.filter(|end| *end <= FILE_MAX).map(drop).ok_or(Status::FBig)
 }
 
-/// Turns what may have ended into how far it is.
+/// Converts an optional result to a [`Progress`].
 pub(super) fn progress<T>(ended: Result<Option<T>, Status>) -> Progress<T> {
     match ended {
         Ok(None) => Progress::Later,
@@ -165,5 +164,5 @@ const fn is_aligned(offset: u64) -> bool {
     offset.is_multiple_of(BLOCK as u64)
 }
 
-/// Octets of the longest file.
+/// Maximum size of a file, in octets.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;

@@ -1,11 +1,11 @@
-//! Files that were searched for and not found, the latest of them.
+//! A bounded cache of files that were searched for and not found.
 
 use std::collections::BTreeMap;
 
 use crate::handle::FileId;
 use crate::nfs3::Time;
 
-/// What is known to be gone.
+/// The files known to be gone.
 #[derive(Debug)]
 pub(super) struct Gone {
     files: BTreeMap<FileId, (u64, Option<Searched>)>,
@@ -14,21 +14,21 @@ pub(super) struct Gone {
     files_max: usize,
 }
 
-/// The directory that a file was seen in last, as it was when the file was not in it.
+/// The directory in which a file was seen last, with its state when the file was not found in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Searched {
     pub(super) dir: FileId,
-    /// When the directory had changed last.
+    /// The last change of the directory at that time.
     pub(super) changed: Time,
 }
 
 impl Gone {
-    /// Makes an empty memory of at most `files_max` files.
+    /// Creates an empty cache of at most `files_max` files.
     pub(super) const fn new(files_max: usize) -> Self {
         Self { files: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, files_max }
     }
 
-    /// Returns whether a file is gone, and if so where it was searched for first, if anywhere.
+    /// Returns `Some` if a file is gone, with the directory that was searched first, if any.
     pub(super) fn get(&mut self, file: FileId) -> Option<Option<Searched>> {
         let (used, searched) = self.files.get_mut(&file)?;
         self.by_use.remove(used);
@@ -38,7 +38,7 @@ impl Gone {
         Some(*searched)
     }
 
-    /// Remembers a file, instead of the one that was not asked for longest if there are too many.
+    /// Adds a file; evicts the least recently used one if the cache is full.
     pub(super) fn insert(&mut self, file: FileId, searched: Option<Searched>) {
         self.remove(file);
         if self.files.len() >= self.files_max
@@ -51,7 +51,7 @@ impl Gone {
         self.files.insert(file, (self.uses, searched));
     }
 
-    /// Forgets that a file is gone: it was seen.
+    /// Removes a file, since it was seen.
     pub(super) fn remove(&mut self, file: FileId) {
         if let Some((used, _)) = self.files.remove(&file) {
             self.by_use.remove(&used);

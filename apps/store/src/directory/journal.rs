@@ -1,13 +1,12 @@
-//! A file of records, each added behind the last.
+//! An append-only file of records of where files were seen.
 //!
 //! # Recovery
-//! A record ends in a check sum. What a crash left half written at the end is cut off; the names in it
-//! are found by a search instead. The file is made short by writing a new one and putting it in the
-//! old one's place.
+//! A record ends in a checksum. A record that a crash left half written at the end is cut off, and its file is found by
+//! a search instead. The journal is compacted by writing a new file and renaming it over the old one.
 //!
-//! Wire: after [`MAGIC`], records of: octets of the name u16, octets of what the file system calls the
-//! file u8, kind u8, inode u64, generation u64, the directory's inode u64 and generation u64, the name,
-//! what it is called, FNV-1a of all before u32; all big-endian.
+//! Wire: [`MAGIC`], then records of: length of the name u16, length of the file system's handle u8, kind u8, inode u64,
+//! generation u64, the directory's inode u64 and generation u64, the name, the handle, FNV-1a of all before u32; all
+//! big-endian.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -18,17 +17,17 @@ use haulage_proto::xdr::Reader;
 
 use crate::handle::FileId;
 
-/// The file.
+/// The journal file, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
     path: PathBuf,
     file: File,
-    /// Octets of it that are whole records.
+    /// Length of the file up to the end of its last whole record.
     length: u64,
     records: u64,
 }
 
-/// What is noted.
+/// A record of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Record<'a> {
     /// A file was seen under a name.
@@ -39,7 +38,7 @@ pub(super) enum Record<'a> {
         dir: FileId,
         /// The name.
         name: &'a [u8],
-        /// What its file system calls it, if that is of use.
+        /// The file system's handle of the file; empty if there is none.
         called: &'a [u8],
     },
     /// A file is gone.
@@ -50,13 +49,13 @@ pub(super) enum Record<'a> {
 }
 
 impl Journal {
-    /// Opens the file at `path`, or makes it.
+    /// Opens the journal at `path`; creates it if it does not exist.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).append(true).create(true).mode(0o600).open(path)?;
         Ok(Self { path: path.to_owned(), file, length: 0, records: 0 })
     }
 
-    /// Reads all records from the start, a bounded number of octets at once. Only for a file just opened.
+    /// Reads all records from the start, in bounded steps. Must be called only once, after [`Self::open`].
     pub(super) fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> io::Result<()> {
         let mut read = Vec::new();
         let mut is_first = true;
@@ -74,7 +73,7 @@ impl Journal {
                 each(record);
                 rest = rest.get(length..).unwrap_or_default();
             }
-            // What is left is the beginning of a record, or is damaged: nothing behind it is read.
+            // The rest is an incomplete or damaged record; nothing after it is read.
             if more == 0 || rest.len() > RECORD_MAX {
                 return Ok(());
             }
@@ -84,11 +83,11 @@ impl Journal {
         }
     }
 
-    /// Adds a record. It survives the end of the server, though not that of the system.
+    /// Appends a record. It survives a crash of the server, but not of the system.
     pub(super) fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
         let record = record.encode();
         if let Err(error) = self.file.write_all(&record) {
-            // Nothing behind half a record would be read again.
+            // Records after an incomplete one would not be read again.
             self.file.set_len(self.length)?;
             return Err(error);
         }
@@ -121,15 +120,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Returns how many records there are.
+    /// Returns the number of records.
     pub(super) const fn records(&self) -> u64 {
         self.records
     }
 }
 
 impl<'a> Record<'a> {
-    /// Reads the record that `bytes` begin with. Returns it and its length, or `None` if they do not
-    /// begin with a whole one.
+    /// Decodes the record at the start of `bytes`. Returns it with its length, or `None` if it is incomplete or
+    /// damaged.
     fn decode(bytes: &'a [u8]) -> Option<(Self, usize)> {
         let ([high, low, called, kind], _) = bytes.split_first_chunk()?;
         let names = usize::from(u16::from_be_bytes([*high, *low]));
@@ -157,7 +156,7 @@ impl<'a> Record<'a> {
             Self::Seen { file, dir, name, called } => (1, file, dir, *name, *called),
         };
         let mut bytes = Vec::with_capacity(HEAD_LEN + name.len() + called.len() + CHECK_LEN);
-        // Neither is longer than the system has them: 255 octets, and `FileName::BYTES_MAX`.
+        // Linux bounds both: names at 255 octets, handles at `FileName::BYTES_MAX`.
         bytes.extend(u16::try_from(name.len()).unwrap_or(0).to_be_bytes());
         bytes.push(u8::try_from(called.len()).unwrap_or(0));
         bytes.push(kind);
@@ -171,22 +170,22 @@ impl<'a> Record<'a> {
     }
 }
 
-/// FNV-1a: tells what was written whole from what was not.
+/// Returns the FNV-1a hash, which detects half-written records.
 fn check_sum(bytes: &[u8]) -> u32 {
     bytes
         .iter()
         .fold(0x811c_9dc5, |hash, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193))
 }
 
-/// What the file begins with.
+/// The first octets of the file.
 const MAGIC: &[u8] = b"haulage names 1\n";
-/// Octets of a record before the name.
+/// Length of a record before the name, in octets.
 const HEAD_LEN: usize = 2 + 1 + 1 + 4 * 8;
-/// Octets of the check sum.
+/// Length of the checksum, in octets.
 const CHECK_LEN: usize = 4;
-/// Octets of the longest record there can be.
+/// Maximum length of a record, in octets.
 const RECORD_MAX: usize = HEAD_LEN + u16::MAX as usize + u8::MAX as usize + CHECK_LEN;
-/// Octets of the file that are read at once.
+/// Octets read from the file at once.
 const READ_AT_ONCE: u64 = 1 << 20;
 
 const _: () = assert!(READ_AT_ONCE > MAGIC.len() as u64);

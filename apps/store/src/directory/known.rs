@@ -1,13 +1,12 @@
-//! Where files were seen last: from a file's number to a directory and a name in it.
+//! The table of where files were last seen: it maps an inode number to a directory and a name in it.
 //!
 //! # Recovery
-//! With a [`Journal`] the table outlives the server, so that a client's handles still lead somewhere
-//! when it is started again. What is in the table is a hint: whoever follows it checks where it led.
+//! With a [`Journal`] the table outlives the server, so that clients' handles can be resolved after a restart. An entry
+//! is a hint: its user checks that the name still leads to the file.
 //!
 //! # Limits
-//! The table takes a bounded number of octets. When it is full, files are forgotten that are neither open
-//! nor were looked for since the table was last gone round; if a client comes back to one of those, a
-//! search has to find it. Making the journal short again, once for several changes of every file in it,
+//! The table takes a bounded number of octets. When it is full, it evicts, clock-wise, files that are neither open nor
+//! recently used; if a client uses one of those again, a search has to find it. Compacting the journal, which is rare,
 //! takes the core as long as the disk needs to write it.
 
 use std::cell::Cell;
@@ -17,27 +16,27 @@ use std::ops::Bound;
 use super::journal::{Journal, Record};
 use crate::handle::FileId;
 
-/// Where files were seen.
+/// The table of where files were last seen.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// By the file's number.
+    /// Places by inode number.
     places: BTreeMap<u64, Place>,
-    /// Octets that the table takes, by our own count.
+    /// Estimated size of the table, in octets.
     octets: usize,
     octets_max: usize,
-    /// The number of the file that was looked at last to find one to forget.
+    /// The clock hand: the inode number last examined for eviction.
     hand: u64,
     journal: Option<Journal>,
 }
 
-/// Where one file was seen.
+/// The directory and the name where a file was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen<'a> {
     /// The directory.
     pub(super) dir: FileId,
     /// The name in it.
     pub(super) name: &'a [u8],
-    /// What its file system calls the file; empty if that is of no use.
+    /// The file system's handle of the file; empty if there is none.
     pub(super) called: &'a [u8],
 }
 
@@ -45,19 +44,19 @@ pub(super) struct Seen<'a> {
 #[derive(Debug)]
 struct Place {
     generation: u64,
-    /// Whether the file was noted or looked for since the hand came by.
+    /// Whether the file was noted or looked up since the clock hand last passed it.
     is_recent: Cell<bool>,
-    /// The directory's numbers, the length of what the file is called, that, and the name.
+    /// The directory's inode number and generation, the length of the file system's handle, the handle, and the name.
     packed: Box<[u8]>,
 }
 
 impl Known {
-    /// Makes an empty table of at most `octets_max` octets.
+    /// Creates an empty table of at most `octets_max` octets.
     pub(super) const fn new(octets_max: usize) -> Self {
         Self { places: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
     }
 
-    /// Takes what a journal says, and goes on with it.
+    /// Creates a table from the records of a journal, to which it appends from then on.
     pub(super) fn from_journal(mut journal: Journal, octets_max: usize) -> std::io::Result<Self> {
         let mut known = Self::new(octets_max);
         journal.read(|record| match record {
@@ -79,8 +78,8 @@ impl Known {
         seen
     }
 
-    /// Notes where a file is, in place of others that `is_open` says nothing of if there is no room.
-    /// `called` tells what its file system calls it, if that is not known.
+    /// Records where a file is. If the table is full, evicts files for which `is_open` is false. `called` returns the
+    /// file system's handle of the file, and is called only if the handle is not known.
     pub(super) fn note(
         &mut self,
         file: FileId,
@@ -97,7 +96,7 @@ impl Known {
         self.insert(file, Seen { dir, name, called: &called }, is_open);
     }
 
-    /// Forgets a file that is gone.
+    /// Removes a file that is gone.
     pub(super) fn forget(&mut self, file: FileId) {
         if self.find(file).is_some() {
             self.remove(file.inode);
@@ -122,8 +121,7 @@ impl Known {
         }
     }
 
-    /// Returns the number of a file that may be forgotten. Those that are in use are passed by, as far as
-    /// one step goes.
+    /// Returns the inode number of a file to evict. Skips files in use, at most [`PASSED_MAX`] of them.
     fn forgettable(&mut self, is_open: impl Fn(FileId) -> bool) -> Option<u64> {
         for _ in 0..PASSED_MAX {
             let (inode, place) = self.next_behind(self.hand)?;
@@ -137,17 +135,17 @@ impl Known {
         Some(self.hand)
     }
 
-    /// Returns the file of the next number, beginning again behind the last.
+    /// Returns the entry with the next higher inode number, or the first entry after the last.
     fn next_behind(&self, inode: u64) -> Option<(u64, &Place)> {
         let mut behind = self.places.range((Bound::Excluded(inode), Bound::Unbounded));
         let next = behind.next().or_else(|| self.places.first_key_value());
         next.map(|(inode, place)| (*inode, place))
     }
 
-    /// Adds to the journal, and makes it short again if most of it says nothing any more.
+    /// Appends to the journal, and compacts it if most of its records are obsolete.
     fn write(&mut self, record: &Record<'_>) {
         let Some(mut journal) = self.journal.take() else { return };
-        // A disk that fails costs handles that outlive the server, not the service.
+        // If the disk fails, handles may not outlive the server, but service continues.
         let written = journal.append(record);
         let wasted = journal.records() > 4 * self.places.len() as u64 + SHORT;
         if written.is_ok() && wasted {
@@ -164,7 +162,7 @@ impl Known {
         }))
     }
 
-    /// Returns how many files are known, and how many octets the table takes.
+    /// Returns the number of files in the table, and its size in octets.
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
         let octets = self.places.values().map(Place::octets).sum();
@@ -175,7 +173,7 @@ impl Known {
 
 impl Place {
     fn new(generation: u64, seen: &Seen<'_>) -> Self {
-        // What a file system calls a file is at most 132 octets long.
+        // A file system's handle is at most 132 octets long.
         let length = u8::try_from(seen.called.len()).unwrap_or(0);
         let called = seen.called.get(..usize::from(length)).unwrap_or_default();
         let numbers = [seen.dir.inode, seen.dir.generation].map(u64::to_be_bytes);
@@ -197,16 +195,16 @@ impl Place {
     }
 }
 
-/// Octets that a place takes but for its own block: some 150 in all with a name of 16.
+/// Octets of an entry besides its own block: some 150 in all for a name of 16.
 const AROUND: usize = {
     let mut octets = 0;
     octets += 2 * (size_of::<u64>() + size_of::<Place>()); // in a node that may be half full
     octets += 24; // what the heap adds to a block, at most
     octets
 };
-/// Files in use that are passed by to find one to forget; the next is forgotten whatever it is.
+/// Maximum number of files in use that eviction skips; it then takes the next one, in use or not.
 const PASSED_MAX: usize = 64;
-/// Records not worth making fewer.
+/// Number of records below which the journal is not compacted.
 const SHORT: u64 = 1 << 16;
 
 #[cfg(test)]

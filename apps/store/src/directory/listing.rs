@@ -1,10 +1,9 @@
-//! Names in a directory, as the system lists them.
+//! Listing of a directory by `getdents`.
 //!
-//! A cookie is the place that the system's own listing has behind a name, moved up by what the server
-//! keeps for itself. File systems that serve NFS keep such places for as long as a name exists,
-//! whatever comes and goes around it, and over a restart: ext4 and XFS make them of the name's hash or
-//! position, btrfs and tmpfs of a number that is never used again. So a listing goes on where it
-//! stopped at no cost, however long it is and whoever changes the directory.
+//! A cookie is the system's directory offset after a name, plus the number of cookies reserved for the server. File
+//! systems that support NFS keep these offsets valid while a name exists, whatever is added or removed around it, and
+//! over a restart: ext4 and XFS derive them from the name's hash or position, btrfs and tmpfs from a number that is
+//! never reused. So a listing continues where it stopped at no cost, even in a directory that is long or changing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -15,10 +14,10 @@ use rustix::io::Errno;
 use super::node::Node;
 use crate::backend::COOKIE_MIN;
 
-/// Names behind a place, one after the other. `.` and `..` are left out.
+/// An iterator over the names of a directory, from a cookie on. `.` and `..` are left out.
 pub(super) struct Names {
     dir: OwnedFd,
-    /// What the system listed and was not taken yet.
+    /// Entries that the system returned and that were not taken yet.
     listed: Vec<Listed>,
     at: usize,
     /// The names' octets.
@@ -26,18 +25,18 @@ pub(super) struct Names {
     buffer: Box<[MaybeUninit<u8>]>,
 }
 
-/// A name, as the system listed it.
+/// A name with its cookie and what the system tells of its kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named<'a> {
     pub(super) name: &'a [u8],
     pub(super) inode: u64,
-    /// The place behind it.
+    /// The cookie from which a listing continues after this name.
     pub(super) cookie: u64,
-    /// Whether it is a directory's, as far as the system says without looking.
+    /// Whether the name may be a directory's: the system says so, or does not tell.
     pub(super) may_be_directory: bool,
 }
 
-/// A name whose octets are elsewhere.
+/// A name whose octets are a range of [`Names::octets`].
 #[derive(Clone, Copy, Debug)]
 struct Listed {
     name: (usize, usize),
@@ -47,11 +46,11 @@ struct Listed {
 }
 
 impl Names {
-    /// Begins behind a place; zero is that before the first.
+    /// Starts a listing after a cookie; zero is the start.
     pub(super) fn open(dir: &Node, after: u64) -> Result<Self, Errno> {
         let dir = dir.listing()?;
         if let Some(place) = after.checked_sub(SHIFT).filter(|place| *place > 0) {
-            // Where there never was a name the system finds the next, or says that there is none.
+            // For an offset without a name the system continues at the next name, or ends.
             seek(&dir, SeekFrom::Start(place.min(i64::MAX.cast_unsigned())))?;
         }
         let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
@@ -74,7 +73,7 @@ impl Names {
         Some(Ok(Named { name, inode, cookie, may_be_directory }))
     }
 
-    /// Asks the system for more. Returns whether there is more.
+    /// Reads more names from the system. Returns whether there were any.
     fn refill(&mut self) -> Result<bool, Errno> {
         self.listed.clear();
         self.octets.clear();
@@ -104,7 +103,7 @@ impl Names {
     }
 }
 
-/// What places are moved up by: the least behind a name is one.
+/// The difference between a cookie and the system's offset, which is at least one after a name.
 const SHIFT: u64 = COOKIE_MIN - 1;
-/// Octets of names asked for at once.
+/// Octets of entries read at once.
 const BUFFER_LEN: usize = 32 << 10;

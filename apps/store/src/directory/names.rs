@@ -1,4 +1,4 @@
-//! Names: what is made, linked, removed and renamed.
+//! Changes of names: creating, linking, removing and renaming files.
 
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
@@ -11,7 +11,7 @@ use crate::handle::FileId;
 use crate::nfs3::{FileType, Name, Status};
 
 impl Directory {
-    /// Makes a file, and gives it the owner and the permission bits it is to have.
+    /// Creates a file, and sets its owner and permission bits.
     pub(super) fn make_in(
         &mut self,
         dir: FileId,
@@ -19,7 +19,7 @@ impl Directory {
         new: &New<'_>,
     ) -> Result<FileId, Status> {
         let dir = self.tree.directory(dir)?;
-        // What is made is its owner's alone until it is somebody's.
+        // Until its owner is set, only this process's user may use the file.
         let (alone, name) = (Mode::RWXU, name.0);
         let (node, look) = match new.kind {
             NewKind::Regular => dir.create(name, &self.tree.descriptors)?,
@@ -39,16 +39,16 @@ impl Directory {
             }
         };
         if look.attributes.kind != new.kind.file_type() {
-            // Somebody else put another in its place.
+            // Another process replaced the file.
             return Err(Status::Jukebox);
         }
-        // What is not ours now we did not make, or its file system keeps no owners: it stays as it is.
+        // A file of another owner was not created here, or its file system keeps no owners: leave it as it is.
         let ours = look.attributes.uid == geteuid().as_raw();
         let given = if ours { self.give(&node, new) } else { Ok(()) };
         if let Err(errno) = given {
             let directory = matches!(new.kind, NewKind::Directory);
             let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            // It is not what was asked for, and this Call's alone.
+            // The file lacks its owner or mode, and only this Call knows it: remove it.
             let _ = fs::unlinkat(&dir.place, name, flags);
             return Err(errno.into());
         }
@@ -58,7 +58,7 @@ impl Directory {
         Ok(node.id)
     }
 
-    /// Gives a file that was just made its owner and its permission bits.
+    /// Sets the owner and the permission bits of a new file.
     fn give(&self, node: &Node, new: &New<'_>) -> Result<(), Errno> {
         if self.owner.is_none() {
             node.give(Some(new.uid), Some(new.gid))?;
@@ -86,7 +86,7 @@ impl Directory {
         self.settle(&node, look)
     }
 
-    /// Removes a name; of a directory if `flags` say so.
+    /// Removes a name, of a directory if `flags` say so.
     pub(super) fn unlink_in(
         &mut self,
         dir: FileId,
@@ -102,7 +102,7 @@ impl Directory {
             _ => {}
         }
         fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
-            // Some file systems say so of a directory with names in it.
+            // Some file systems return EEXIST for a directory that is not empty.
             Errno::EXIST => Status::NotEmpty,
             errno => errno.into(),
         })?;
@@ -121,13 +121,13 @@ impl Directory {
         let target = self.tree.child(&to_dir, to.0).ok();
         fs::renameat(&from_dir.place, from.0, &to_dir.place, to.0).map_err(
             |errno| match errno {
-                // All of these are about what has the new name.
+                // These errors are about the target.
                 Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => Status::Exist,
                 errno => errno.into(),
             },
         )?;
         match target {
-            // Two names of one file stay as they are.
+            // Renaming one name of a file to another of its names changes nothing.
             Some((target, _)) if target.id == moved.id => {}
             target => {
                 if let Some((target, _)) = target {
@@ -140,7 +140,7 @@ impl Directory {
         self.settle_names(&to_dir)
     }
 
-    /// Brings the names in a directory to stable storage.
+    /// Brings the names of a directory to stable storage.
     fn settle_names(&self, dir: &Node) -> Result<(), Status> {
         if self.stable {
             dir.sync(FileType::Directory, &self.tree.descriptors)?;
@@ -148,7 +148,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Brings what there is to know about a file to stable storage.
+    /// Brings a file's attributes to stable storage.
     pub(super) fn settle(&self, node: &Node, look: Look) -> Result<(), Status> {
         if self.stable {
             node.sync(look.attributes.kind, &self.tree.descriptors)?;
@@ -156,7 +156,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Forgets a file if it has no name any more.
+    /// Forgets a file that has no name left.
     fn reap(&mut self, node: &Node) {
         if node.look().is_ok_and(|look| look.attributes.links == 0) {
             self.tree.forget(node.id);

@@ -1,8 +1,8 @@
-//! One file: a descriptor that stands for it, and what can be done by that alone.
+//! One file, held by an `O_PATH` descriptor, and the operations on it.
 //!
-//! A place (`O_PATH`) stands for a file whatever it is, takes no rights to open, and follows neither
-//! symbolic links nor later renames. What needs more is opened from it, through the process's own
-//! list of descriptors: the file that comes is the one that the place stands for.
+//! An `O_PATH` descriptor, here called a place, refers to a file of any kind, takes no permission to open, follows no
+//! symbolic link, and stays with the file when it is renamed. Descriptors for data are opened from it through
+//! `/proc/self/fd`, so that they refer to the same file.
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -19,33 +19,33 @@ use super::status::status;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
 
-/// A file that was found.
+/// An open file: its place, and descriptors opened from it.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) place: OwnedFd,
     pub(super) id: FileId,
     reading: OnceCell<Rc<OwnedFd>>,
     writing: OnceCell<Rc<OwnedFd>>,
-    /// `None` in it: its file system has only the way through the cache.
+    /// The descriptor that bypasses the page cache; `None` inside if the file system has no direct I/O.
     direct: OnceCell<Option<Rc<OwnedFd>>>,
-    /// Whether its permission bits keep its owner from opening it, as far as was seen.
+    /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
 }
 
-/// What was looked up about a file.
+/// The identity and attributes of a file, from `statx`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Look {
     pub(super) id: FileId,
-    /// Its number, its device and the rest as the protocol has it.
+    /// The attributes, as the protocol has them.
     pub(super) attributes: Attributes,
 }
 
-/// The process's descriptors, as a directory.
+/// The directory `/proc/self/fd`.
 #[derive(Debug)]
 pub(super) struct Descriptors(OwnedFd);
 
 impl Node {
-    /// Takes a descriptor that stands for a file, and looks at the file.
+    /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
     pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
         let (reading, writing, direct) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
@@ -53,14 +53,14 @@ impl Node {
         Ok((Self { place, id: look.id, reading, writing, direct, is_shut }, look))
     }
 
-    /// Finds what has a name in this directory: one component, never followed if it is a link, and
-    /// never on another mount.
+    /// Opens the file with a name in this directory. The name is one component; a symbolic link is not followed, and a
+    /// file on another mount is refused.
     pub(super) fn child(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         Self::new(fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)?)
     }
 
-    /// Looks at what has a name in this directory. `None` if another file system is mounted there.
+    /// Reads the attributes of the file with a name in this directory. Returns `None` for a mount point.
     pub(super) fn peek(&self, name: &[u8]) -> Result<Option<Look>, Errno> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
         let found = fs::statx(&self.place, name, flags, WANTED)?;
@@ -68,20 +68,20 @@ impl Node {
         Ok((!mounted).then(|| Look::of(&found)))
     }
 
-    /// Returns the directory that this one is in, wherever that is.
+    /// Returns the parent directory, in the tree or not.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?)
     }
 
-    /// Opens this directory to be listed.
+    /// Opens this directory for listing.
     pub(super) fn listing(&self) -> Result<OwnedFd, Errno> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         fs::openat2(&self.place, ".", flags, Mode::empty(), WITHIN)
     }
 
-    /// Makes a regular file under a name that must be free. It stays open for writing, which its
-    /// permission bits may not allow.
+    /// Creates a regular file under a name that must be free. It stays open for writing, which its permission bits may
+    /// not allow later.
     pub(super) fn create(&self, name: &[u8], open: &Descriptors) -> Result<(Self, Look), Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
@@ -91,18 +91,17 @@ impl Node {
         Ok((node, look))
     }
 
-    /// Returns whether the file is open and could not be opened again without more rights than its
-    /// permission bits give.
+    /// Returns whether the file has an open descriptor that its permission bits would not allow to open again.
     pub(super) fn is_irreplaceable(&self) -> bool {
         self.is_shut.get() && (self.writing.get().is_some() || self.reading.get().is_some())
     }
 
-    /// Looks at the file as it is now.
+    /// Reads the file's current attributes.
     pub(super) fn look(&self) -> Result<Look, Errno> {
         look(&self.place)
     }
 
-    /// Returns a descriptor to read from.
+    /// Returns a descriptor for reading.
     pub(super) fn reader(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
         if let Some(open) = self.writing.get().or_else(|| self.reading.get()) {
             return Ok(Rc::clone(open));
@@ -111,7 +110,7 @@ impl Node {
         Ok(Rc::clone(self.reading.get_or_init(|| opened)))
     }
 
-    /// Returns a descriptor to write to.
+    /// Returns a descriptor for writing.
     pub(super) fn writer(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
         if let Some(open) = self.writing.get() {
             return Ok(Rc::clone(open));
@@ -120,7 +119,7 @@ impl Node {
         Ok(Rc::clone(self.writing.get_or_init(|| opened)))
     }
 
-    /// Returns a descriptor to read from and write to around the system's cache, if there is such.
+    /// Returns a descriptor that bypasses the page cache, if the file system has direct I/O.
     pub(super) fn direct(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
         if let Some(opened) = self.direct.get() {
             return Ok(opened.clone());
@@ -133,8 +132,8 @@ impl Node {
         Ok(self.direct.get_or_init(|| opened).clone())
     }
 
-    /// Brings what there is to know about the file to stable storage. Of what can not be opened without
-    /// more happening (a link, a device) the directory it is in has to do.
+    /// Brings the file's data and attributes to stable storage. A symbolic link, a device or a pipe cannot be opened
+    /// without side effects and is skipped; syncing its directory has to do.
     pub(super) fn sync(&self, kind: FileType, open: &Descriptors) -> Result<(), Errno> {
         match kind {
             FileType::Directory => fs::fsync(self.listing()?),
@@ -143,9 +142,9 @@ impl Node {
         }
     }
 
-    /// Gives the file to a user and a group, each if it is not the one it has.
+    /// Changes the file's user and group, where they differ.
     pub(super) fn give(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
-        // All ones is no user: it would mean that nothing is to change.
+        // `chown` takes all ones as "do not change".
         if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
             return Err(Errno::INVAL);
         }
@@ -156,7 +155,7 @@ impl Node {
         fs::chownat(&self.place, "", uid, gid, AtFlags::EMPTY_PATH)
     }
 
-    /// Sets the times that are to be set.
+    /// Sets the access and modification times that `to` has.
     pub(super) fn set_times(&self, to: &SetAttributes) -> Result<(), Errno> {
         if (to.atime, to.mtime) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
@@ -168,36 +167,34 @@ impl Node {
 }
 
 impl Descriptors {
-    /// Finds them.
+    /// Opens the directory.
     pub(super) fn find() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let list = fs::open("/proc/self/fd", flags, Mode::empty())?;
-        // Whatever else were mounted there could lead anywhere.
+        // Another file system mounted there could lead anywhere.
         if fs::fstatfs(&list)?.f_type != PROC_MAGIC {
             return Err(Errno::NOSYS);
         }
         Ok(Self(list))
     }
 
-    /// Returns the path of an open directory, as the system tells it now.
+    /// Returns the current path of an open directory.
     pub(super) fn path(&self, open: &OwnedFd) -> Result<Vec<u8>, Errno> {
         fs::readlinkat(&self.0, &*number(open), Vec::new()).map(std::ffi::CString::into_bytes)
     }
 
-    /// Returns what stands for an open file.
+    /// Returns a place of an open file.
     fn place(&self, open: &OwnedFd) -> Result<OwnedFd, Errno> {
         fs::openat(&self.0, &*number(open), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
     }
 
     /// Opens the file that a place stands for.
     ///
-    /// A file whose owner we are opens whatever its permission bits say: who may is decided by the
-    /// caller's rights, and an owner goes on writing what they made read-only (RFC 1813 section 4.4).
-    /// The system knows no such right, nor a way to open a file for who only has a place: without
-    /// privileges the owner's bits have to be there while it is opened. A server that is killed between
-    /// these calls leaves them so. They are no more than what is needed, and nobody gains by them but
-    /// our own user, who may set them anyway. It is done as rarely as may be: a file stays open from
-    /// when it is made, and goes last of those that are kept open (`is_irreplaceable`).
+    /// A file of our own user opens whatever its permission bits are: the server has checked the caller's rights, and
+    /// an owner may keep writing a file after making it read-only (RFC 1813 section 4.4). Linux has no such exception.
+    /// So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
+    /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
+    /// this rare, a file stays open after its creation, and is evicted last (`is_irreplaceable`).
     fn open(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opened = self.open_as_is(node, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
@@ -208,12 +205,12 @@ impl Descriptors {
         let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
         let (mode, widened) = (look.attributes.mode, look.attributes.mode | needed);
         if mode == widened {
-            // Something else keeps us out.
+            // The permission bits are not the reason.
             return Err(Errno::ACCESS);
         }
         self.set_mode(node, widened)?;
         let opened = self.open_as_is(node, flags);
-        // A mode that somebody else has set meanwhile stays.
+        // Keep a mode that another process has set meanwhile.
         if node.look().is_ok_and(|look| look.attributes.mode == widened) {
             self.set_mode(node, mode)?;
         }
@@ -225,7 +222,7 @@ impl Descriptors {
         fs::openat(&self.0, &*number(&node.place), flags, Mode::empty())
     }
 
-    /// Sets a file's permission bits; those of a symbolic link are not kept.
+    /// Sets a file's permission bits; does nothing for a symbolic link, which has none.
     pub(super) fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode & MODE_MASK);
         match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
@@ -270,12 +267,12 @@ impl Look {
         matches!(self.attributes.kind, FileType::Directory)
     }
 
-    /// Returns it if it is a directory.
+    /// Returns this look if the file is a directory.
     pub(super) const fn directory(self) -> Result<Self, Status> {
         if self.is_directory() { Ok(self) } else { Err(Status::NotDir) }
     }
 
-    /// Returns it if it holds data.
+    /// Returns this look if the file is a regular file.
     pub(super) const fn regular(self) -> Result<Self, Status> {
         match self.attributes.kind {
             FileType::Regular => Ok(self),
@@ -284,19 +281,19 @@ impl Look {
     }
 }
 
-/// Opens a directory by a path of the operator's.
+/// Opens the top directory by a path that the operator gave.
 pub(super) fn open_top(path: &std::path::Path) -> Result<(Node, Look), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Node::new(fs::open(path, flags, Mode::empty())?)
 }
 
-/// Asks the system what there is to know about a file.
+/// Reads a file's identity and attributes by `statx`.
 fn look(place: impl AsFd) -> Result<Look, Errno> {
     Ok(Look::of(&fs::statx(place, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
-/// Returns when a file was made, which sets it apart from those that had its number before. Zero where
-/// the file system does not keep that.
+/// Returns the generation of a file: its creation time, which distinguishes it from files that had its inode number
+/// before. Zero if the file system does not keep that time.
 fn generation(found: &Statx) -> u64 {
     if found.stx_mask & StatxFlags::BTIME.bits() == 0 {
         return 0;
@@ -318,7 +315,7 @@ const fn file_type(kind: fs::FileType) -> FileType {
     }
 }
 
-/// Returns a time as the protocol has it: from 1970 to 2106.
+/// Converts a time to the protocol's, which reaches from 1970 to 2106.
 fn time(at: StatxTimestamp) -> Time {
     match u32::try_from(at.tv_sec) {
         Ok(seconds) => Time { seconds, nanoseconds: at.tv_nsec },
@@ -337,29 +334,29 @@ const fn timespec(to: SetTime) -> Timespec {
     }
 }
 
-/// Returns the name of a descriptor among the process's.
+/// Returns the name of a descriptor in `/proc/self/fd`.
 fn number(open: &OwnedFd) -> String {
     open.as_raw_fd().to_string()
 }
 
-/// Tells a client that the system failed.
+/// Converts an error of the system to the status that a client receives.
 impl From<Errno> for Status {
     fn from(errno: Errno) -> Self {
         status(errno)
     }
 }
 
-/// No name leads up, through a link, or to another mount.
+/// Resolution flags by which no name leads up, through a link, or to another mount.
 const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
-/// What is asked about every file.
+/// The `statx` fields read of every file.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
-/// What the file system of `/proc` says it is.
+/// The file system type of `/proc`, in `statfs`.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
-/// The permission bits there are.
+/// All permission bits.
 const MODE_MASK: u32 = 0o7777;
-/// What the system counts storage in.
+/// The unit of `stx_blocks`, in octets.
 const SECTOR: u64 = 512;
 const NANOS: u64 = 1_000_000_000;

@@ -1,4 +1,4 @@
-//! The files whose descriptors are kept, a bounded number of them.
+//! A bounded cache of open files.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::node::Node;
 use crate::handle::FileId;
 
-/// The files looked for last.
+/// A cache of the most recently used files.
 #[derive(Debug)]
 pub(super) struct Open {
     nodes: BTreeMap<FileId, (u64, Rc<Node>)>,
@@ -21,10 +21,10 @@ impl Open {
         Self { nodes: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, nodes_max }
     }
 
-    /// Returns a file that is kept.
+    /// Returns a cached file, and marks it as used.
     pub(super) fn get(&mut self, id: FileId) -> Option<Rc<Node>> {
         let (used, node) = self.nodes.get_mut(&id)?;
-        // One file looked for over and over moves nothing.
+        // A file used twice in a row keeps its place.
         if *used == self.uses {
             return Some(Rc::clone(node));
         }
@@ -35,14 +35,14 @@ impl Open {
         Some(Rc::clone(node))
     }
 
-    /// Returns whether a file is kept.
+    /// Returns whether a file is cached.
     pub(super) fn contains(&self, id: FileId) -> bool {
         self.nodes.contains_key(&id)
     }
 
-    /// Keeps a file, instead of the one not looked for longest if there are too many. One that is kept
-    /// already stays: it may be open for more than its permission bits allow by now. For the same reason
-    /// a few of those are passed by.
+    /// Caches a file; evicts the least recently used one if the cache is full. A file that is cached already stays,
+    /// since its descriptors may allow more than its permission bits do now. For the same reason eviction skips a few
+    /// irreplaceable files.
     pub(super) fn keep(&mut self, node: Node) -> Rc<Node> {
         if let Some(kept) = self.get(node.id) {
             return kept;
@@ -59,8 +59,8 @@ impl Open {
         node
     }
 
-    /// Returns the file not looked for longest that could be opened again, or the oldest of all if there is
-    /// none among those that are looked at.
+    /// Returns the least recently used file that could be opened again. If there is none among the first
+    /// [`PASSED_MAX`], returns the least recently used of all.
     fn dispensable(&self) -> Option<FileId> {
         let is_dispensable =
             |id: &&FileId| self.nodes.get(id).is_none_or(|(_, node)| !node.is_irreplaceable());
@@ -68,21 +68,21 @@ impl Open {
         found.or_else(|| self.by_use.values().next()).copied()
     }
 
-    /// Forgets a file, which is closed once nobody uses it.
+    /// Removes a file, which closes when its last user drops it.
     pub(super) fn forget(&mut self, id: FileId) {
         if let Some((used, _)) = self.nodes.remove(&id) {
             self.by_use.remove(&used);
         }
     }
 
-    /// Forgets all.
+    /// Removes all files.
     #[cfg(test)]
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.by_use.clear();
     }
 
-    /// Returns how many are kept.
+    /// Returns the number of cached files.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         debug_assert_eq!(self.nodes.len(), self.by_use.len());
@@ -90,5 +90,5 @@ impl Open {
     }
 }
 
-/// Files that are passed by to find one to close.
+/// Maximum number of files that eviction examines.
 const PASSED_MAX: usize = 64;

@@ -1,8 +1,8 @@
-//! What a server keeps beside what it serves: the key of its file handles, and where files are.
+//! The state directory of a server: the key of its file handles, and the journal of where files are.
 //!
 //! # Recovery
-//! The key and the number of the file system are written once, whole, before they are used; with
-//! another key no handle of an earlier run opens.
+//! The key and the file system ID are written once, atomically, before they are used. With another key, all handles of
+//! earlier runs are invalid.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
@@ -20,20 +20,20 @@ pub struct State {
     _lock: File,
 }
 
-/// What tells the handles of one server from those of all others.
+/// The key and the file system ID that make one server's handles distinct from all others.
 #[derive(Clone, Copy)]
 pub struct Kept {
-    /// Seals file handles.
+    /// The key that seals file handles.
     pub key: [u8; KEY_LEN],
-    /// Names the file system.
+    /// The file system ID.
     pub fsid: u64,
 }
 
 impl State {
-    /// Takes the directory at `path`, making it if there is none.
+    /// Locks the directory at `path`; creates it if it does not exist.
     ///
     /// # Errors
-    /// The system's; [`ErrorKind::WouldBlock`] if another server has it.
+    /// The system's error; [`ErrorKind::WouldBlock`] if another server has locked the directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(path)?;
         let lock = private().truncate(false).open(path.join("lock"))?;
@@ -44,7 +44,7 @@ impl State {
         Ok(Self { path: path.to_owned(), _lock: lock })
     }
 
-    /// Returns what was kept before, or keeps `fresh` and returns that.
+    /// Returns the stored key and ID. If there are none, stores `fresh` and returns it.
     pub fn keep(&self, fresh: Kept) -> io::Result<Kept> {
         let path = self.path.join("key");
         match File::open(&path) {
@@ -62,7 +62,7 @@ impl State {
         Ok(fresh)
     }
 
-    /// Opens the record of where files are.
+    /// Opens the journal of where files are.
     pub(super) fn journal(&self) -> io::Result<Journal> {
         Journal::open(&self.path.join("names"))
     }
@@ -71,7 +71,7 @@ impl State {
 impl Kept {
     fn read(file: File) -> io::Result<Self> {
         let mut bytes = Vec::new();
-        // One more than there should be, to tell a longer file.
+        // One octet more than expected detects a longer file.
         file.take(KEPT_LEN as u64 + 1).read_to_end(&mut bytes)?;
         let whole = (bytes.len() == KEPT_LEN).then_some(bytes);
         let parts = whole.as_ref().and_then(|bytes| {
@@ -82,19 +82,19 @@ impl Kept {
     }
 }
 
-/// The key is in it.
+/// Hides the key.
 impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kept").field("fsid", &self.fsid).finish_non_exhaustive()
     }
 }
 
-/// How files are made that nobody else may read.
+/// Returns the options that create files which other users cannot read.
 fn private() -> std::fs::OpenOptions {
     let mut options = File::options();
     options.write(true).create(true).mode(0o600);
     options
 }
 
-/// Octets of the file `key`.
+/// Length of the file `key`, in octets.
 const KEPT_LEN: usize = KEY_LEN + 8;

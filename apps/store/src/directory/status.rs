@@ -1,10 +1,10 @@
-//! What the system says, in the words of the protocol.
+//! Conversion of the system's errors to NFS statuses.
 
 use rustix::io::Errno;
 
 use crate::nfs3::Status;
 
-/// Returns what a client is told when the system failed like this.
+/// Returns the NFS status for an error of the system.
 pub(super) const fn status(errno: Errno) -> Status {
     match errno {
         Errno::PERM => Status::Perm,
@@ -14,7 +14,7 @@ pub(super) const fn status(errno: Errno) -> Status {
         Errno::EXIST => Status::Exist,
         Errno::XDEV => Status::XDev,
         Errno::NODEV => Status::NoDev,
-        // A symbolic link where a directory was asked for is not one.
+        // ELOOP: a symbolic link where a directory is needed.
         Errno::NOTDIR | Errno::LOOP => Status::NotDir,
         Errno::ISDIR => Status::IsDir,
         Errno::INVAL => Status::Inval,
@@ -27,7 +27,7 @@ pub(super) const fn status(errno: Errno) -> Status {
         Errno::DQUOT => Status::DQuot,
         Errno::STALE => Status::Stale,
         Errno::OPNOTSUPP => Status::NotSupp,
-        // The machine is short of something, and may not be for long.
+        // The machine lacks a resource, perhaps for a short time.
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR | Errno::BUSY => {
             Status::Jukebox
         }

@@ -11,7 +11,7 @@ use crate::backend::bed::Bed;
 use crate::nfs3::arguments::Stable;
 use crate::testing::Place;
 
-/// A directory with what a server keeps beside it.
+/// A directory to export, with the state directory of its server.
 struct World {
     place: Place,
     run: u64,
@@ -54,7 +54,7 @@ const CONFIG: Config = Config {
     direct: false,
 };
 
-/// Does to files what no client asked for.
+/// Changes to files outside the server.
 fn behind(world: &World, from: &str, to: &str) {
     std::fs::rename(world.path("served").join(from), world.path("served").join(to)).unwrap();
 }
@@ -285,15 +285,14 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
     assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
 }
 
-/// Makes `count` files in a directory of the export, without asking the server.
+/// Creates `count` files in a directory of the export, outside the server.
 fn crowd(world: &World, dir: &str, count: usize) {
     for number in 0..count {
         std::fs::write(world.path("served").join(dir).join(format!("{number}")), b"").unwrap();
     }
 }
 
-/// Turns until nothing is searched for. Returns how many names were looked at in each turn, and what was
-/// told to be located.
+/// Turns until no search is left. Returns the number of names examined in each turn, and the files reported as located.
 fn search(bed: &mut Bed<Directory>) -> (Vec<usize>, Vec<FileId>) {
     let (mut looked_at, mut located) = (Vec::new(), Vec::new());
     let mut goes_on = true;
@@ -595,7 +594,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
         node.writer(&directory.tree.descriptors).unwrap()
     });
     assert!(std::rc::Rc::ptr_eq(&kept, &now), "it was not opened again");
-    // Where all that are open are such, the oldest goes.
+    // If all open files are irreplaceable, the oldest is closed.
     for number in 0..5 {
         let file = bed.file(root, &format!("shut-{number}"));
         bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();

@@ -1,9 +1,9 @@
-//! What is under way between files and leases.
+//! Transfers between files and leases.
 //!
 //! # Normal operation
-//! With a ring a READ, a WRITE or a COMMIT is queued and ends in a later turn. The kernel reads a READ
-//! from the disk into the lease that the Reply leaves from, and writes a WRITE from the lease that it
-//! was placed in. Without a ring, or when it is full, the same is done at once.
+//! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
+//! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is
+//! full, a blocking system call transfers the data at once.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use rustix::{fs, io};
 use crate::backend::{ReadDone, Ticket};
 use crate::nfs3::arguments::Stable;
 
-/// What moves octets.
+/// The queue of transfers, with or without a ring.
 #[derive(Debug)]
 pub(super) struct Transfers {
     ring: Option<FileRing<UnderWay>>,
 }
 
-/// What is to be done, and how much of it is.
+/// A transfer, with its progress.
 #[derive(Debug)]
 pub(super) enum UnderWay {
     Read(Read),
@@ -37,11 +37,11 @@ pub(super) struct Read {
     pub(super) ticket: Ticket,
     pub(super) file: Rc<OwnedFd>,
     pub(super) offset: u64,
-    /// Octets wanted.
+    /// Octets to be read.
     pub(super) wanted: usize,
-    /// Whether the file is read in whole blocks of [`BLOCK`], as many as it takes.
+    /// Whether the file is read in whole blocks of [`BLOCK`] octets.
     pub(super) in_blocks: bool,
-    /// Octets that the file had when this began.
+    /// Size of the file when the READ began.
     pub(super) size: u64,
     pub(super) done: usize,
 }
@@ -56,12 +56,12 @@ pub(super) struct Write {
     pub(super) done: usize,
 }
 
-/// What came to its end.
+/// A transfer that has ended.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub(super) enum Ended {
     Read(Ticket, Result<ReadDone, Errno>),
-    /// With how stable it was to be, and how many octets are written.
+    /// A WRITE, with the stability asked for and the number of octets written.
     Write(Ticket, Stable, Result<usize, Errno>),
     Commit(Ticket, Result<(), Errno>),
 }
@@ -71,7 +71,7 @@ impl Transfers {
         Self { ring }
     }
 
-    /// Reads into a lease. Returns the end if it is there already.
+    /// Starts reading into a lease. Returns the result if the READ ended at once.
     pub(super) fn read(&mut self, read: Read, lease: Local) -> Option<Result<ReadDone, Errno>> {
         match self.queue_read(read, lease) {
             Ok(()) => None,
@@ -79,7 +79,7 @@ impl Transfers {
         }
     }
 
-    /// Writes from a lease. Returns the end if it is there already.
+    /// Starts writing from a lease. Returns the result if the WRITE ended at once.
     pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
         match self.queue_write(write, lease) {
             Ok(()) => None,
@@ -87,7 +87,7 @@ impl Transfers {
         }
     }
 
-    /// Brings a file to stable storage. Returns the end if it is there already.
+    /// Starts bringing a file to stable storage. Returns the result if the COMMIT ended at once.
     pub(super) fn commit(
         &mut self,
         ticket: Ticket,
@@ -100,11 +100,11 @@ impl Transfers {
         (queued != Some(true)).then(|| fs::fdatasync(file))
     }
 
-    /// Returns the next that has ended.
+    /// Returns the next transfer that has ended.
     pub(super) fn poll(&mut self) -> Option<Ended> {
         loop {
             let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
-            // The system's errors all have numbers.
+            // Every error of the ring has an errno.
             let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
             let ended = match (what, lease) {
                 (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
@@ -129,7 +129,7 @@ impl Transfers {
         let ticket = read.ticket;
         let ended = match result {
             Err(errno) if !is_passing(errno) => Err(errno),
-            // The file became shorter than it was.
+            // The file was truncated meanwhile.
             Ok(0) => Ok(read.end(lease)),
             result => {
                 read.done += result.unwrap_or(0);
@@ -193,13 +193,13 @@ impl Read {
         self.offset + self.done as u64
     }
 
-    /// Returns how many octets are asked for.
+    /// Returns the number of octets to request from the system.
     const fn asked(&self) -> usize {
         if self.in_blocks { self.wanted.next_multiple_of(BLOCK) } else { self.wanted }
     }
 
-    /// Returns whether there is nothing left to read. A file that is read in whole blocks and ends
-    /// within one ends there.
+    /// Returns whether the READ is complete. A READ in whole blocks is also complete at the end of the file within a
+    /// block.
     const fn is_done(&self) -> bool {
         self.done >= self.wanted || self.in_blocks && !self.done.is_multiple_of(BLOCK)
     }
@@ -219,7 +219,7 @@ impl Write {
         self.offset + self.done as u64
     }
 
-    /// Returns how much was written: that some of it was counts more than that the rest was not.
+    /// Returns the number of octets written, if there are any; the error counts only if nothing was written.
     const fn end(&self, result: Result<(), Errno>) -> Result<usize, Errno> {
         match result {
             Err(errno) if self.done == 0 => Err(errno),
@@ -228,7 +228,7 @@ impl Write {
     }
 }
 
-/// Reads until all is read or the file ends.
+/// Reads by blocking calls until the READ is complete or the file ends.
 fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
     while read.done < read.asked() {
         let into = read.done..read.asked();
@@ -247,8 +247,8 @@ fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
     Ok(read.end(lease))
 }
 
-/// Writes all of `octets` from what is done on, or as much as there is room for. Returns how many of
-/// all are written: at least one, if there are any.
+/// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns the
+/// total number written, which is at least one unless `octets` is empty.
 pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
     let mut done = write.done;
     while done < octets.len() {
@@ -268,13 +268,12 @@ pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
     Ok(done)
 }
 
-/// Returns whether the same, tried again, may work at once.
+/// Returns whether an error is transient, so that an immediate retry may work.
 const fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR)
 }
 
-/// What goes around the system's cache goes in whole blocks: a page, which is a multiple of what any
-/// common disk asks for.
+/// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;
 
 #[cfg(test)]

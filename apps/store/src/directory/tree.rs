@@ -1,16 +1,15 @@
-//! Files of a directory tree, found by number.
+//! Finding the files of a directory tree by their IDs.
 //!
 //! # Normal operation
-//! A file that was looked for lately is still open. Another is found where it was seen last: from a
-//! directory that is open, or the top, down name by name, each checked to lead to the file that it
-//! led to when it was seen.
+//! A recently used file is still open. Another is found where it was last seen: from an open directory, or the top,
+//! down name by name. Each step checks that the name still leads to the same file as when it was seen.
 //!
 //! # Recovery
-//! What is not where it was seen was renamed behind our back or removed. With the privilege to open files
-//! by what their file system calls them, a directory is found wherever it went, and what is gone is
-//! known to be. The rest a bounded [search](search) tells, in later turns; if that ends before the tree
-//! does, a file that is known to exist is taken to be in it. What was not found is remembered as long
-//! as the directory where it was seen last does not change; then that one is looked through again.
+//! A file that is not where it was seen was renamed outside the server, or removed. With the privilege to open files by
+//! their file system's handles, a directory is found wherever it was moved, and a removed file is known to be gone.
+//! Other files are found by a bounded [search](search), in later turns. If that ends before the end of the tree, a file
+//! that is known to exist is assumed to be in the tree. A file that was not found is remembered as gone until the
+//! directory in which it was last seen changes; then that directory is searched again.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -36,44 +35,44 @@ mod search;
 use descent::{Descent, Reached};
 use search::{Scope, Searches};
 
-/// The files below a directory, on its mount.
+/// The files below a directory, on the same mount.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) descriptors: Descriptors,
     root: Rc<Node>,
     within: Within,
-    /// Open on the mount, if files can be opened by what their file system calls them.
+    /// A descriptor on the mount, if files can be opened by their file system's handles.
     mount: Option<OwnedFd>,
     open: Open,
     known: Known,
     /// Files that were searched for and not found.
     gone: Gone,
     searches: Searches,
-    /// Names looked at in one search.
+    /// Maximum number of names examined in one search.
     search_max: usize,
-    /// Names looked at in one turn.
+    /// Maximum number of names examined in one turn.
     search_turn_max: usize,
 }
 
-/// What came of looking for a file where it was seen last.
+/// The result of looking for a file where it was last seen.
 enum Seek {
     Found(Rc<Node>),
-    /// It is not in the tree.
+    /// The file is not in the tree.
     Gone,
-    /// It is further down than is gone in one turn.
+    /// The file is deeper than one turn descends.
     Further(Descent),
-    /// It is not there.
+    /// The file is not where it was seen.
     Unknown,
 }
 
 impl Tree {
-    /// Takes the tree below the directory at `path`, and what is known of it.
+    /// Opens the tree below the directory at `path`. `known` holds where its files were seen.
     pub(super) fn new(path: &Path, known: Known, config: &Config) -> io::Result<Self> {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
         let (root, _) = open_top(path)?;
-        // Says now whether the system can do what every look-up will ask of it.
+        // Fail now if the system lacks a feature that every look-up needs.
         let listing = root.listing()?;
         let called = FileName::of(root.place.as_fd());
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
@@ -96,7 +95,7 @@ impl Tree {
         &self.root
     }
 
-    /// Finds a file, and looks at it.
+    /// Finds a file, and reads its attributes.
     pub(super) fn find(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if id == self.root.id {
             return Ok((Rc::clone(&self.root), self.root.look()?));
@@ -112,14 +111,14 @@ impl Tree {
         self.find_closed(id)
     }
 
-    /// Begins a turn: where directories were in the last one says nothing of this one. Goes on with
-    /// searches. Returns whether there is more of them.
+    /// Begins a turn: drops the cached places of directories, and continues searches. Returns whether searches are
+    /// left.
     pub(super) fn turn(&mut self) -> bool {
         self.within.turn();
         self.search()
     }
 
-    /// Finds a directory whose names are to be looked at or changed. It must still be in the tree.
+    /// Finds a directory whose names are to be read or changed, and checks that it is still in the tree.
     pub(super) fn directory(&mut self, id: FileId) -> Result<Rc<Node>, Status> {
         let (node, look) = self.find(id)?;
         look.directory()?;
@@ -127,23 +126,23 @@ impl Tree {
         Ok(node)
     }
 
-    /// Finds what has a name in a directory.
+    /// Finds the file with a name in a directory.
     pub(super) fn child(&mut self, dir: &Node, name: &[u8]) -> Result<(Rc<Node>, Look), Status> {
         let (node, look) = match dir.child(name) {
-            // Another file system is mounted there, which is not served.
+            // The name is a mount point; other file systems are not served.
             Err(Errno::XDEV) => return Err(Status::NoEnt),
             found => found?,
         };
         Ok((self.keep(node, dir.id, name), look))
     }
 
-    /// Takes in a file that is where it is said to be.
+    /// Records where a file is, and keeps it open.
     pub(super) fn keep(&mut self, node: Node, dir: FileId, name: &[u8]) -> Rc<Node> {
         self.saw(&node, dir, name);
         self.open.keep(node)
     }
 
-    /// Notes where a file is.
+    /// Records where a file is.
     pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
         self.gone.remove(node.id);
         let by_name = self.mount.is_some();
@@ -154,36 +153,35 @@ impl Tree {
         self.known.note(node.id, (dir, name), called, |file| self.open.contains(file));
     }
 
-    /// Notes that a file is gone: no search has to tell.
+    /// Records that a file is gone, so that it is not searched for.
     pub(super) fn forget(&mut self, id: FileId) {
         self.open.forget(id);
         self.known.forget(id);
         self.gone.insert(id, None);
     }
 
-    /// Returns the directory that a directory is in; the top is in itself.
+    /// Returns the parent of a directory; the top is its own parent.
     pub(super) fn parent(&mut self, dir: &Node) -> Result<FileId, Status> {
         if dir.id == self.root.id {
             return Ok(dir.id);
         }
         let (parent, _) = dir.above()?;
-        // The directory may have been moved out of the tree just now: what is above it there is not
-        // served.
+        // The directory may just have been moved out of the tree; a parent outside it is not served.
         self.check_within(&parent)?;
         Ok(parent.id)
     }
 
-    /// Checks that a directory is the top or below it.
+    /// Checks that a directory is the top, or below it.
     fn check_within(&mut self, dir: &Node) -> Result<(), Status> {
         self.within.check(dir, &self.root, &self.descriptors)
     }
 
-    /// Returns whether a file can be acted on without looking for it.
+    /// Returns whether a file can be acted on without a search.
     pub(super) fn is_at_hand(&self, id: FileId) -> bool {
         id == self.root.id || self.open.contains(id)
     }
 
-    /// Looks for a file where it was seen last. What that does not tell a search does, in later turns.
+    /// Looks for a file where it was last seen. If it is not there, begins a search, which runs in later turns.
     pub(super) fn locate(&mut self, id: FileId) -> Located {
         if self.is_at_hand(id) {
             return Located::Now;
@@ -207,8 +205,8 @@ impl Tree {
         if begun { Located::Later } else { Located::Busy }
     }
 
-    /// Returns whether a directory that a file was searched for in has changed since. A directory that
-    /// is not open any more is not looked at.
+    /// Returns whether a directory has changed since a file was searched for in it. A directory that is no longer open
+    /// is not examined.
     fn since(&mut self, searched: Searched) -> Since {
         let is_top = searched.dir == self.root.id;
         let dir = if is_top { Some(Rc::clone(&self.root)) } else { self.open.get(searched.dir) };
@@ -222,7 +220,7 @@ impl Tree {
     /// Finds a file that is not open.
     ///
     /// # Errors
-    /// [`Status::Stale`] if it is gone; [`Status::Jukebox`] if a search has to tell, which
+    /// [`Status::Stale`] if the file is gone; [`Status::Jukebox`] if it has to be searched for, which
     /// [`locate`](Self::locate) begins.
     fn find_closed(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if self.gone.get(id).is_some() {
@@ -238,7 +236,7 @@ impl Tree {
         }
     }
 
-    /// Finds a file by what its file system calls it, or where it was seen last.
+    /// Finds a file by its file system's handle, or where it was last seen.
     fn find_where_seen(&mut self, id: FileId) -> Seek {
         match self.by_name(id) {
             ByName::Gone => {
@@ -259,8 +257,8 @@ impl Tree {
         }
     }
 
-    /// Opens a file by what its file system calls it. A directory that was moved out of the tree is
-    /// gone; of another file nothing tells where it is.
+    /// Opens a file by its file system's handle. A directory that was moved out of the tree counts as gone. For another
+    /// file, the handle does not tell whether it is in the tree.
     fn by_name(&mut self, id: FileId) -> ByName {
         let called = self.known.find(id).and_then(|seen| FileName::from_bytes(seen.called));
         let (Some(mount), Some(name)) = (&self.mount, called) else { return ByName::Unknown };
@@ -286,60 +284,60 @@ impl Tree {
         ByName::Found(node, look)
     }
 
-    /// Returns how many times the system was asked where directories are, since this was asked last.
+    /// Returns the number of paths that were read from the system since the last call.
     #[cfg(test)]
     pub(super) const fn take_asked(&mut self) -> usize {
         self.within.take_asked()
     }
 
-    /// Returns how many files are known, and how many octets that takes.
+    /// Returns the number of files in the table of places, and its size in octets.
     #[cfg(test)]
     pub(super) fn known_len(&self) -> (usize, usize) {
         self.known.len()
     }
 
-    /// Returns how many files are kept open.
+    /// Returns the number of open files.
     #[cfg(test)]
     pub(super) fn open_len(&self) -> usize {
         self.open.len()
     }
 
-    /// Returns whether files can be opened by what their file system calls them.
+    /// Returns whether files can be opened by their file system's handles.
     #[cfg(test)]
     pub(super) const fn opens_by_name(&self) -> bool {
         self.mount.is_some()
     }
 
-    /// Opens no files any more by what their file system calls them, as a server without the privilege.
+    /// Stops opening files by their file system's handles, like a server without the privilege.
     #[cfg(test)]
     pub(super) fn close_mount(&mut self) {
         self.mount = None;
     }
 
-    /// Closes all files, as if they had not been looked for lately.
+    /// Closes all files, as if they had not been used recently.
     #[cfg(test)]
     pub(super) fn close_all(&mut self) {
         self.open.clear();
     }
 }
 
-/// What came of opening a file by what its file system calls it.
+/// The result of opening a file by its file system's handle.
 enum ByName {
     Found(Node, Look),
-    /// There is no such file in the tree any more.
+    /// The file is no longer in the tree.
     Gone,
-    /// It is not called anything, or may not be opened so.
+    /// The file has no handle, or may not be opened by it.
     Unknown,
 }
 
-/// What a directory is now, beside what it was when a file was searched for in it.
+/// The state of a directory, compared with when a file was searched for in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
     Unchanged,
     Changed,
-    /// It is not open, or cannot be looked at.
+    /// The directory is not open, or its attributes cannot be read.
     Unknown,
 }
 
-/// Files remembered to be gone.
+/// Maximum number of files remembered as gone.
 const GONE_MAX: usize = 4096;

@@ -1,14 +1,13 @@
-//! Whether a directory is still below the top: the operator may have moved it out.
+//! The check that a directory is still below the top: the operator may have moved it out.
 //!
 //! # Normal operation
-//! The system tells the path of an open directory, in one call. A directory is in the tree if its path
-//! begins with the path of the top, since both are open on one mount. A path that is too long to be told
-//! is shortened first: some levels above the directory, never above the top, the same question has the
-//! same answer.
+//! One system call returns the path of an open directory. A directory is in the tree if its path begins with the path
+//! of the top, since both are on one mount. If the path is too long for the call, the check uses a directory some
+//! levels above, never above the top, for which the answer is the same.
 //!
 //! # Limits
-//! The answer is looked up once for each directory and turn, by at most [`CLIMBS_MAX`] steps up. A
-//! directory that is deeper than those reach is not served.
+//! The check runs once for each directory and turn, with at most [`CLIMBS_MAX`] steps up. A directory deeper than that
+//! is not served.
 
 use std::collections::BTreeMap;
 
@@ -19,18 +18,18 @@ use super::node::{Descriptors, Node};
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
-/// The directories that were looked up in this turn.
+/// The directories that were checked in this turn.
 #[derive(Debug, Default)]
 pub(super) struct Within {
     verdicts: BTreeMap<FileId, Verdict>,
     /// The path of the top.
     top: Option<Vec<u8>>,
-    /// How many times the system was asked for a path.
+    /// Number of paths read from the system.
     #[cfg(test)]
     asked: usize,
 }
 
-/// Where a directory is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Inside,
@@ -38,7 +37,7 @@ enum Verdict {
 }
 
 impl Within {
-    /// Forgets what was looked up in the last turn.
+    /// Drops the results of the last turn.
     pub(super) fn turn(&mut self) {
         self.verdicts.clear();
         self.top = None;
@@ -47,7 +46,7 @@ impl Within {
     /// Checks that a directory is in the tree below `top`.
     ///
     /// # Errors
-    /// [`Status::Stale`] if it is not, or the system's error.
+    /// [`Status::Stale`] if the directory is not in the tree, or the status of the system's error.
     pub(super) fn check(
         &mut self,
         dir: &Node,
@@ -115,14 +114,14 @@ impl Within {
         open.path(place)
     }
 
-    /// Returns how many times the system was asked for a path, and counts from zero again.
+    /// Returns the number of paths read from the system, and resets it.
     #[cfg(test)]
     pub(super) const fn take_asked(&mut self) -> usize {
         std::mem::replace(&mut self.asked, 0)
     }
 }
 
-/// Tells whether `path`, of a directory, is `top` or lies below it.
+/// Compares the path of a directory with the path of the top.
 fn compare(path: &[u8], top: &[u8]) -> Verdict {
     let below = path.strip_prefix(top.strip_suffix(b"/").unwrap_or(top));
     match below {
@@ -131,14 +130,14 @@ fn compare(path: &[u8], top: &[u8]) -> Verdict {
     }
 }
 
-/// Octets of the longest path that the system tells, at the least: a page without the NUL.
+/// Maximum length of a path that the system returns in any case, in octets: a page without the NUL.
 const PATH_TOLD_MAX: usize = 4095;
-/// Octets of the longest name in a path, and of the slash before it.
+/// Maximum length of a name in a path, in octets, with the slash before it.
 const COMPONENT_MAX: usize = 256;
-/// Steps up from a directory whose path is too long, each of up to fifteen levels: some 900 levels above
-/// those that the system tells a path of.
+/// Maximum number of steps up from a directory whose path is too long, each of up to fifteen levels: some 900 levels
+/// more than the system's longest path has.
 const CLIMBS_MAX: usize = 64;
-/// Directories whose answer is kept, more than there are Calls in a turn.
+/// Maximum number of cached results: more than there are Calls in a turn.
 const VERDICTS_MAX: usize = 1024;
 
 #[cfg(test)]

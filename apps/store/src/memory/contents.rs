@@ -1,14 +1,14 @@
-//! What a regular file holds: blocks of registered memory.
+//! The data of a regular file, in blocks of registered memory.
 //!
 //! # Memory ownership
-//! A block is open while it is written: the file has its lease to itself and writes in place. The
-//! first READ of it freezes it, so that Replies may send from it; writing it again begins a new
-//! lease. Data that was placed is kept where it is: each block that it covers is a frozen part of it,
-//! and only the ragged ends of a WRITE are copied.
+//! A block is open while it is written: the file alone owns its lease and writes in place. The first READ of a block
+//! freezes it, so that Replies can be sent from it; the next write copies it to a new lease. Placed data stays where it
+//! is: each block that it covers is a frozen part of its lease. Only the partial blocks at the ends of a WRITE are
+//! copied.
 //!
 //! # Limits
-//! A block that a client fills with one octet of a placed lease keeps all of that lease out, at most
-//! one lease a block. Blocks nothing was written to take no memory.
+//! A block that refers to one octet of a placed lease keeps the whole lease in use; a block refers to at most one
+//! lease. Blocks that were never written take no memory.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use crate::backend::{Octets, ReadDone};
 use crate::nfs3::Status;
 use haulage_mr_pool::{Piece, Pieces};
 
-/// The octets of a file.
+/// The data of a regular file.
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     blocks: BTreeMap<u64, Block>,
@@ -27,7 +27,7 @@ pub(super) struct Contents {
     stored: u64,
 }
 
-/// A stretch of [`BLOCK`] octets; those behind its end are zeros.
+/// A block of up to [`BLOCK`] octets; the octets after its end are zeros.
 #[derive(Debug)]
 enum Block {
     Open(Local),
@@ -35,7 +35,7 @@ enum Block {
 }
 
 impl Contents {
-    /// Reads at most `count` octets. `zeros` are what holes read as, a block of them.
+    /// Reads at most `count` octets. `zeros` is a block of zeros, sent for holes.
     pub(super) fn read(&mut self, offset: u64, count: usize, zeros: &Piece) -> ReadDone {
         let end = offset.saturating_add(count as u64).min(self.length);
         let mut data = Pieces::default();
@@ -56,7 +56,7 @@ impl Contents {
         ReadDone { data, eof: at >= self.length }
     }
 
-    /// Writes all of `octets`, or as many as there is memory for. Returns how many.
+    /// Writes `octets`, or as many of them as there is memory for. Returns the number written.
     pub(super) fn write(
         &mut self,
         pool: &Pool,
@@ -83,12 +83,12 @@ impl Contents {
         if at > offset {
             self.length = self.length.max(at);
         }
-        // A lease, as a message, is far shorter than 4 GiB.
+        // A lease and a message are both far shorter than 4 GiB.
         let written = u32::try_from(at - offset).unwrap_or(u32::MAX);
         if written == 0 && length > 0 { Err(Status::NoSpc) } else { Ok(written) }
     }
 
-    /// Cuts the file, or extends it by a hole.
+    /// Truncates the file, or extends it by a hole.
     pub(super) fn set_length(&mut self, length: u64) -> Result<(), Status> {
         if length > FILE_MAX {
             return Err(Status::FBig);
@@ -112,13 +112,13 @@ impl Contents {
         self.length
     }
 
-    /// Returns how many octets are stored: those of holes are not.
+    /// Returns the number of octets stored; holes do not count.
     pub(super) const fn stored(&self) -> u64 {
         self.stored
     }
 
-    /// Writes `count` octets, those from `from` of the source, at `start` of a block. Does nothing if
-    /// there is no memory.
+    /// Writes `count` octets of the source, from offset `from`, to a block at offset `start`. Fails if there is no
+    /// memory.
     fn write_block(
         &mut self,
         pool: &Pool,
@@ -144,7 +144,7 @@ impl Contents {
         Some(())
     }
 
-    /// Makes a block one that can be written to a length of `wanted`, and returns its lease.
+    /// Opens a block for writing up to a length of `wanted`, and returns its lease.
     fn open(&mut self, pool: &Pool, index: u64, wanted: usize) -> Option<&mut Local> {
         let usable = match self.blocks.get(&index) {
             Some(Block::Open(lease)) => lease.capacity() >= wanted,
@@ -152,7 +152,7 @@ impl Contents {
         };
         if !usable {
             let old = self.blocks.get(&index).map(Block::bytes).unwrap_or_default();
-            // One that grows is given twice the room, so that appending copies each octet a few times.
+            // A growing block doubles its lease, so that appending copies each octet only a few times.
             let room = wanted.max(old.len() * 2).min(BLOCK);
             let mut lease = pool.lease(room).or_else(|| pool.lease(wanted.max(old.len())))?;
             lease.set_len(old.len());
@@ -167,7 +167,7 @@ impl Contents {
 }
 
 impl Block {
-    /// Returns the octets of a block that nobody writes from now on.
+    /// Freezes a block, so that it is not written in place again, and returns its octets.
     fn freeze(&mut self, zeros: &Piece) -> &Piece {
         if matches!(self, Self::Open(_)) {
             let held = std::mem::replace(self, Self::Frozen(zeros.part(0, 0)));
@@ -200,11 +200,11 @@ impl Block {
     }
 }
 
-/// Where the octets of a WRITE are.
+/// The octets of a WRITE, by where they are.
 enum Source<'a> {
-    /// In a message: they have to be copied.
+    /// Octets in a message, to be copied.
     Passing(&'a [u8]),
-    /// In a lease: they can stay.
+    /// Octets in a lease, where they can stay.
     Staying(Piece),
 }
 
@@ -217,20 +217,20 @@ impl Source<'_> {
     }
 }
 
-/// Returns in which block an octet is, and where in it.
+/// Returns the block of an octet, and the octet's offset in it.
 #[expect(clippy::cast_possible_truncation, reason = "what a division by BLOCK leaves is less")]
 const fn place(offset: u64) -> (u64, usize) {
     (offset / BLOCK as u64, (offset % BLOCK as u64) as usize)
 }
 
-/// Returns the lesser of the two.
+/// Returns the lesser of `a` and `b`.
 fn least(a: usize, b: u64) -> usize {
     usize::try_from(b).map_or(a, |b| a.min(b))
 }
 
-/// Octets of a block: as many as a page run of sixteen.
+/// Length of a block, in octets: sixteen pages.
 pub(super) const BLOCK: usize = 64 << 10;
-/// Octets of the longest file.
+/// Maximum size of a file, in octets.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;
 
 #[cfg(test)]

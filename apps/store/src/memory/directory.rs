@@ -1,25 +1,24 @@
-//! Names in a directory, found by name and listed in the order in which they came.
+//! The names of a directory, looked up by name and listed in the order in which they were added.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::backend::COOKIE_MIN;
 
-/// The names in a directory, and which file has each.
+/// The names of a directory, each with the inode number of its file.
 ///
-/// A name's cookie is its number in the order of arrival, never used again. So a listing that goes on
-/// behind a cookie misses nothing that was there all the time and shows nothing twice, whatever
-/// changed meanwhile.
+/// A name's cookie is a sequence number that is never reused. So a listing that continues after a cookie neither misses
+/// a name that existed throughout nor shows one twice, even if the directory changed meanwhile.
 #[derive(Debug)]
 pub(super) struct Directory {
     by_name: BTreeMap<Rc<[u8]>, Named>,
     by_cookie: BTreeMap<u64, Rc<[u8]>>,
     next_cookie: u64,
-    /// The number of the directory it is in; its own if it is the top.
+    /// The inode number of the parent directory; the top is its own parent.
     pub(super) parent: u64,
 }
 
-/// What has a name.
+/// An entry of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Named {
     inode: u64,
@@ -46,19 +45,19 @@ impl Directory {
         assert!(taken.is_none(), "the caller found the name to be free");
     }
 
-    /// Removes a name. Returns the number of the file that had it.
+    /// Removes a name. Returns the inode number of its file.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
         let named = self.by_name.remove(name)?;
         self.by_cookie.remove(&named.cookie);
         Some(named.inode)
     }
 
-    /// Returns the number of the file that has a name.
+    /// Returns the inode number of the file with a name.
     pub(super) fn find(&self, name: &[u8]) -> Option<u64> {
         self.by_name.get(name).map(|named| named.inode)
     }
 
-    /// Returns names behind a place: cookie, name, the number of the file.
+    /// Returns the names after a cookie, each as its cookie, name and inode number.
     pub(super) fn behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], u64)> {
         let behind = cookie.checked_add(1).map(|first| self.by_cookie.range(first..));
         behind.into_iter().flatten().filter_map(|(cookie, name)| {
@@ -66,12 +65,12 @@ impl Directory {
         })
     }
 
-    /// Returns how many names there are.
+    /// Returns the number of names.
     pub(super) fn len(&self) -> usize {
         self.by_name.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the directory has no names.
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
     }

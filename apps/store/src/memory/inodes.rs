@@ -1,4 +1,4 @@
-//! The files there are, by number.
+//! The table of files, by inode number.
 
 use super::contents::Contents;
 use super::directory::Directory;
@@ -17,7 +17,7 @@ pub(super) struct Inode {
     pub(super) times: Times,
 }
 
-/// When what happened to a file.
+/// The times of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) atime: Time,
@@ -25,7 +25,7 @@ pub(super) struct Times {
     pub(super) ctime: Time,
 }
 
-/// What kind of file it is, and what such a file is made of.
+/// The kind of a file, with its content.
 #[derive(Debug)]
 pub(super) enum Kind {
     Regular(Contents),
@@ -39,13 +39,13 @@ impl Times {
         Self { atime: now, mtime: now, ctime: now }
     }
 
-    /// Notes that the attributes changed. No two changes have the same time, even if the clock has not
-    /// moved between them: two looks tell whether there was one.
+    /// Records a change of the attributes. Each change gets a later `ctime` than the one before, even if the clock
+    /// stood still, so that clients detect it.
     pub(super) fn touch(&mut self, now: Time) {
         self.ctime = now.max(successor(self.ctime));
     }
 
-    /// Notes that what the file holds changed.
+    /// Records a change of the content.
     pub(super) fn modify(&mut self, now: Time) {
         self.touch(now);
         self.mtime = self.ctime;
@@ -86,13 +86,13 @@ impl Inode {
     }
 }
 
-/// A table of files of bounded size. A number that was given up is used again with another generation.
+/// A bounded table of files. A freed inode number is reused with another generation.
 #[derive(Debug)]
 pub(super) struct Inodes {
     slots: Vec<Slot>,
     free: Vec<u64>,
     files_max: u64,
-    /// Where generations start, so that those of another run differ.
+    /// The first generation of this run; generations of other runs differ.
     first_generation: u64,
 }
 
@@ -107,7 +107,7 @@ impl Inodes {
         Self { slots: Vec::new(), free: Vec::new(), files_max, first_generation }
     }
 
-    /// Takes in a file. Returns its number.
+    /// Adds a file. Returns its ID.
     pub(super) fn add(&mut self, inode: Inode) -> Result<FileId, Status> {
         if let Some(number) = self.free.pop() {
             let slot = &mut self.slots[index(number)];
@@ -122,7 +122,7 @@ impl Inodes {
         Ok(FileId { inode: self.slots.len() as u64, generation })
     }
 
-    /// Gives up the file that has a number, and what it holds.
+    /// Removes a file with its content.
     pub(super) fn remove(&mut self, number: u64) {
         let slot = &mut self.slots[index(number)];
         slot.inode = None;
@@ -130,7 +130,7 @@ impl Inodes {
         self.free.push(number);
     }
 
-    /// Returns the file that a client names.
+    /// Returns the file with this ID, unless it is gone.
     pub(super) fn get(&self, file: FileId) -> Result<&Inode, Status> {
         let slot =
             file.inode.checked_sub(1).and_then(|at| self.slots.get(usize::try_from(at).ok()?));
@@ -138,44 +138,44 @@ impl Inodes {
         slot.and_then(|slot| slot.inode.as_ref()).ok_or(Status::Stale)
     }
 
-    /// Returns the file that a client names, to change it.
+    /// Returns the file with this ID, unless it is gone, for changing it.
     pub(super) fn get_mut(&mut self, file: FileId) -> Result<&mut Inode, Status> {
         self.get(file)?;
         Ok(self.at_mut(file.inode))
     }
 
-    /// Returns the file that a name of ours leads to.
+    /// Returns the file with this inode number, which must exist.
     pub(super) fn at(&self, number: u64) -> &Inode {
         self.slots[index(number)].inode.as_ref().unwrap_or_else(|| unreachable!("{NAMED}"))
     }
 
-    /// Returns the file that a name of ours leads to, to change it.
+    /// Returns the file with this inode number, which must exist, for changing it.
     pub(super) fn at_mut(&mut self, number: u64) -> &mut Inode {
         self.slots[index(number)].inode.as_mut().unwrap_or_else(|| unreachable!("{NAMED}"))
     }
 
-    /// Returns the identity of the file that a name of ours leads to.
+    /// Returns the ID of the file with this inode number, which must exist.
     pub(super) fn id(&self, number: u64) -> FileId {
         FileId { inode: number, generation: self.slots[index(number)].generation }
     }
 
-    /// Returns how many files there can be.
+    /// Returns the maximum number of files.
     pub(super) const fn max(&self) -> u64 {
         self.files_max
     }
 
-    /// Returns how many files there can be yet.
+    /// Returns the number of files that can still be added.
     pub(super) const fn room(&self) -> u64 {
         self.files_max - (self.slots.len() - self.free.len()) as u64
     }
 }
 
-/// Returns where in the table the file with a number of ours is.
+/// Returns the index in the table of an inode number.
 fn index(number: u64) -> usize {
     usize::try_from(number - 1).unwrap_or_else(|_| unreachable!("{NAMED}"))
 }
 
-/// Returns the next moment.
+/// Returns the time one nanosecond later.
 pub(super) const fn successor(time: Time) -> Time {
     match time.nanoseconds {
         0..999_999_999 => Time { nanoseconds: time.nanoseconds + 1, ..time },
@@ -184,5 +184,5 @@ pub(super) const fn successor(time: Time) -> Time {
 }
 
 const NAMED: &str = "every name is of a file in the table";
-/// What a name adds to the size of its directory, for those who look at it.
+/// The octets that each name adds to the reported size of its directory.
 const NAME_SIZE: u64 = 32;

@@ -1,4 +1,4 @@
-//! The tree of names: where each leads, and how the links of files count them.
+//! The tree of names, with the link counts of files.
 
 use super::Memory;
 use super::directory::Directory;
@@ -15,7 +15,7 @@ impl Memory {
         }
     }
 
-    /// Returns the directory that a number of ours leads to.
+    /// Returns the directory with this inode number, which must be one.
     fn directory_mut(&mut self, number: u64) -> &mut Directory {
         match &mut self.inodes.at_mut(number).kind {
             Kind::Directory(names) => names,
@@ -23,12 +23,12 @@ impl Memory {
         }
     }
 
-    /// Returns whether a number of ours leads to a directory.
+    /// Returns whether this inode number is a directory's.
     pub(super) fn is_directory(&self, number: u64) -> bool {
         matches!(self.inodes.at(number).kind, Kind::Directory(_))
     }
 
-    /// Returns the number of the file that has a name.
+    /// Returns the inode number of the file with a name.
     pub(super) fn find(&self, dir: FileId, name: Name<'_>) -> Result<u64, Status> {
         self.directory(dir)?.find(name.0).ok_or(Status::NoEnt)
     }
@@ -38,11 +38,11 @@ impl Memory {
         if self.directory(dir)?.find(name.0).is_some() {
             return Err(Status::Exist);
         }
-        // A directory that was removed has no handle that opens it, so every `dir` here has a place.
+        // Handles of removed directories are stale, so `dir` is in the tree.
         if self.names >= self.names_max { Err(Status::NoSpc) } else { Ok(()) }
     }
 
-    /// Adds a name that is free, and counts it where it leads.
+    /// Adds a free name, and increments the link count of its file.
     pub(super) fn attach(&mut self, dir: FileId, name: Name<'_>, number: u64, now: Time) {
         self.names += 1;
         self.directory_mut(dir.inode).add(name.0, number);
@@ -56,7 +56,7 @@ impl Memory {
         self.inodes.at_mut(number).times.touch(now);
     }
 
-    /// Removes a name, and counts it off where it led. Returns where.
+    /// Removes a name, and decrements the link count of its file. Returns the file's inode number.
     pub(super) fn detach(&mut self, dir: FileId, name: Name<'_>, now: Time) -> Option<u64> {
         let number = self.directory_mut(dir.inode).remove(name.0)?;
         self.names -= 1;
@@ -70,14 +70,14 @@ impl Memory {
         Some(number)
     }
 
-    /// Gives up a file that has no name any more.
+    /// Removes a file that has no name left.
     pub(super) fn reap(&mut self, number: u64) {
         if self.is_directory(number) || self.inodes.at(number).links == 0 {
             self.inodes.remove(number);
         }
     }
 
-    /// Returns whether a directory is another, or in it at whatever depth.
+    /// Returns whether directory `number` is `outer`, or below it at any depth.
     pub(super) fn is_within(&self, mut number: u64, outer: u64) -> bool {
         while number != outer {
             match &self.inodes.at(number).kind {

@@ -67,7 +67,7 @@ impl Bed {
         }
     }
 
-    /// Who mounted what, as the list says.
+    /// Returns the hosts and paths in the list of mounts.
     fn dump(&mut self) -> Vec<(String, String)> {
         let Results::Dump(list) = self.call("anyone", Arguments::Dump) else { panic!("no list") };
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();

@@ -11,54 +11,54 @@ use crate::codec::{Malformed, Wire, numbers, record, unknown, whole};
 /// The arguments of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments<'a> {
-    /// Of NULL.
+    /// Arguments of NULL.
     Null,
-    /// Of GETATTR.
+    /// Arguments of GETATTR.
     GetAttr(FileHandle<'a>),
-    /// Of SETATTR.
+    /// Arguments of SETATTR.
     SetAttr(SetAttr<'a>),
-    /// Of LOOKUP.
+    /// Arguments of LOOKUP.
     Lookup(DirName<'a>),
-    /// Of ACCESS.
+    /// Arguments of ACCESS.
     Access(Access<'a>),
-    /// Of READLINK.
+    /// Arguments of READLINK.
     ReadLink(FileHandle<'a>),
-    /// Of READ.
+    /// Arguments of READ.
     Read(Read<'a>),
-    /// Of WRITE.
+    /// Arguments of WRITE.
     Write(Write<'a>),
-    /// Of CREATE.
+    /// Arguments of CREATE.
     Create(Create<'a>),
-    /// Of MKDIR.
+    /// Arguments of MKDIR.
     MkDir(MkDir<'a>),
-    /// Of SYMLINK.
+    /// Arguments of SYMLINK.
     Symlink(Symlink<'a>),
-    /// Of MKNOD.
+    /// Arguments of MKNOD.
     MkNod(MkNod<'a>),
-    /// Of REMOVE.
+    /// Arguments of REMOVE.
     Remove(DirName<'a>),
-    /// Of RMDIR.
+    /// Arguments of RMDIR.
     RmDir(DirName<'a>),
-    /// Of RENAME.
+    /// Arguments of RENAME.
     Rename(Rename<'a>),
-    /// Of LINK.
+    /// Arguments of LINK.
     Link(Link<'a>),
-    /// Of READDIR.
+    /// Arguments of READDIR.
     ReadDir(ReadDir<'a>),
-    /// Of READDIRPLUS.
+    /// Arguments of READDIRPLUS.
     ReadDirPlus(ReadDirPlus<'a>),
-    /// Of FSSTAT.
+    /// Arguments of FSSTAT.
     FsStat(FileHandle<'a>),
-    /// Of FSINFO.
+    /// Arguments of FSINFO.
     FsInfo(FileHandle<'a>),
-    /// Of PATHCONF.
+    /// Arguments of PATHCONF.
     PathConf(FileHandle<'a>),
-    /// Of COMMIT.
+    /// Arguments of COMMIT.
     Commit(Commit<'a>),
 }
 
 impl<'a> Arguments<'a> {
-    /// Parses the arguments of a procedure, which are all that is left of the stream.
+    /// Decodes the arguments of a procedure, which must take the rest of the stream.
     pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         whole(r, |r| {
             Ok(match procedure {
@@ -114,7 +114,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns the files that they name.
+    /// Returns the file handles in the arguments.
     pub const fn files(&self) -> [Option<FileHandle<'a>>; 2] {
         match self {
             Self::Null => [None, None],
@@ -141,7 +141,7 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Returns whose arguments they are.
+    /// Returns the procedure of the arguments.
     pub const fn procedure(&self) -> Procedure {
         match self {
             Self::Null => Procedure::Null,
@@ -171,19 +171,19 @@ impl<'a> Arguments<'a> {
 }
 
 record! {
-    /// Of SETATTR.
+    /// Arguments of SETATTR.
     SetAttr<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// What to make of it.
+        /// The attributes to set.
         to: SetAttributes,
-        /// The `ctime` it must have, or nothing is done.
+        /// If present, the `ctime` that the file must have; otherwise nothing changes.
         guard: Option<Time>,
     }
 }
 
 record! {
-    /// Of ACCESS.
+    /// Arguments of ACCESS.
     Access<'a> {
         /// The file.
         file: FileHandle<'a>,
@@ -193,27 +193,27 @@ record! {
 }
 
 record! {
-    /// Of READ.
+    /// Arguments of READ.
     Read<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
-        /// How many octets are wanted.
+        /// The number of octets wanted.
         count: u32,
     }
 }
 
 record! {
-    /// Of WRITE.
+    /// Arguments of WRITE.
     Write<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
-        /// How many octets are to be written.
+        /// The number of octets to write.
         count: u32,
-        /// How stable they must be.
+        /// How stable the octets must be before the Reply.
         stable: Stable,
         /// The octets.
         data: Data<'a>,
@@ -221,36 +221,36 @@ record! {
 }
 
 numbers! {
-    /// How stable what is written must be, or is: `stable_how`.
+    /// The stability of written octets: `stable_how`.
     #[derive(PartialOrd, Ord)]
     Stable {
-        /// It may be lost until it is committed.
+        /// The octets may be lost until they are committed.
         Unstable = 0,
-        /// The data is on stable storage, and what is needed to find it.
+        /// The octets, and the metadata needed to read them, are on stable storage.
         DataSync = 1,
-        /// So is everything else about the file.
+        /// The octets and all attributes of the file are on stable storage.
         FileSync = 2,
     }
 }
 
 record! {
-    /// Of CREATE.
+    /// Arguments of CREATE.
     Create<'a> {
         /// The name.
         at: DirName<'a>,
-        /// What to do if it is taken, and what to make of the file.
+        /// The handling of an existing file, and the attributes of the new one.
         how: How,
     }
 }
 
-/// What to do if the name is taken, and what to make of the file: `createhow3`.
+/// The handling of an existing file, and the attributes of the new one: `createhow3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The regular file that has the name is good too.
+    /// An existing regular file is used.
     Unchecked(SetAttributes),
-    /// It must not be taken.
+    /// The name must be free.
     Guarded(SetAttributes),
-    /// It must not be taken but by the file that was made with this verifier.
+    /// The name must be free, or belong to a file that was created with this verifier.
     Exclusive(Verifier),
 }
 
@@ -283,30 +283,30 @@ impl<'a> Wire<'a> for How {
 }
 
 record! {
-    /// Of MKDIR.
+    /// Arguments of MKDIR.
     MkDir<'a> {
         /// The name.
         at: DirName<'a>,
-        /// What to make of the directory.
+        /// The attributes of the new directory.
         attributes: SetAttributes,
     }
 }
 
-/// Of SYMLINK.
+/// Arguments of SYMLINK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symlink<'a> {
     /// The name.
     pub at: DirName<'a>,
-    /// What to make of the link.
+    /// The attributes of the new link.
     pub attributes: SetAttributes,
-    /// What it holds. It may be longer than any path a server takes, so that the server can say so.
+    /// The path in the link. It may be longer than a server accepts, so that the server can answer with a status.
     pub path: Path<'a>,
 }
 
 impl<'a> Wire<'a> for Symlink<'a> {
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         let (at, attributes) = (Wire::decode(r)?, Wire::decode(r)?);
-        // Bounded as data are, not as a path is.
+        // The bound is that of data, not of a path.
         let Data(item) = Wire::decode(r)?;
         Ok(Self { at, attributes, path: Path(item) })
     }
@@ -319,16 +319,16 @@ impl<'a> Wire<'a> for Symlink<'a> {
 }
 
 record! {
-    /// Of MKNOD.
+    /// Arguments of MKNOD.
     MkNod<'a> {
         /// The name.
         at: DirName<'a>,
-        /// What to make.
+        /// The kind of file to create.
         what: Special,
     }
 }
 
-/// What MKNOD is to make: `mknoddata3`.
+/// The kind of file that MKNOD creates: `mknoddata3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
     /// A character device.
@@ -339,7 +339,7 @@ pub enum Special {
     Socket(SetAttributes),
     /// A named pipe.
     Fifo(SetAttributes),
-    /// What other procedures make: a regular file, a directory or a symbolic link.
+    /// A kind that other procedures create: a regular file, a directory or a symbolic link.
     Ordinary(FileType),
 }
 
@@ -368,7 +368,7 @@ impl<'a> Wire<'a> for Special {
 }
 
 impl Special {
-    /// Returns the kind of file it is.
+    /// Returns the file type.
     pub const fn kind(&self) -> FileType {
         match self {
             Self::Character(..) => FileType::Character,
@@ -381,7 +381,7 @@ impl Special {
 }
 
 record! {
-    /// Of RENAME.
+    /// Arguments of RENAME.
     Rename<'a> {
         /// The name it has.
         from: DirName<'a>,
@@ -391,7 +391,7 @@ record! {
 }
 
 record! {
-    /// Of LINK.
+    /// Arguments of LINK.
     Link<'a> {
         /// The file.
         file: FileHandle<'a>,
@@ -401,43 +401,43 @@ record! {
 }
 
 record! {
-    /// Of READDIR.
+    /// Arguments of READDIR.
     ReadDir<'a> {
         /// The directory.
         dir: FileHandle<'a>,
-        /// The last entry that is known; zero before the first.
+        /// The cookie of the last known entry; zero before the first.
         cookie: u64,
-        /// What came with that entry; zero before the first.
+        /// The verifier that came with that entry; zero before the first.
         verifier: Verifier,
-        /// Octets of results the caller takes.
+        /// Maximum octets of results.
         count: u32,
     }
 }
 
 record! {
-    /// Of READDIRPLUS.
+    /// Arguments of READDIRPLUS.
     ReadDirPlus<'a> {
         /// The directory.
         dir: FileHandle<'a>,
-        /// The last entry that is known; zero before the first.
+        /// The cookie of the last known entry; zero before the first.
         cookie: u64,
-        /// What came with that entry; zero before the first.
+        /// The verifier that came with that entry; zero before the first.
         verifier: Verifier,
-        /// Octets of names, numbers and cookies the caller takes.
+        /// Maximum octets of names, file numbers and cookies.
         count: u32,
-        /// Octets of results the caller takes.
+        /// Maximum octets of results.
         count_max: u32,
     }
 }
 
 record! {
-    /// Of COMMIT.
+    /// Arguments of COMMIT.
     Commit<'a> {
         /// The file.
         file: FileHandle<'a>,
-        /// Where to start.
+        /// The offset in the file.
         offset: u64,
-        /// How many octets; zero is all that follow.
+        /// The number of octets; zero means up to the end of the file.
         count: u32,
     }
 }

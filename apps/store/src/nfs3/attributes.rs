@@ -1,4 +1,4 @@
-//! What is known of a file, and what is asked to be changed of it (RFC 1813 section 2.5).
+//! File attributes, and changes of them (RFC 1813 section 2.5).
 
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -9,25 +9,25 @@ use crate::codec::{Malformed, Wire, record, unknown};
 record! {
     /// A file's attributes: `fattr3`.
     Attributes {
-        /// What kind of file it is.
+        /// The file type.
         kind: FileType,
         /// The permission bits.
         mode: u32,
-        /// How many names it has.
+        /// The link count.
         links: u32,
-        /// Who owns it.
+        /// The owner.
         uid: u32,
-        /// Which group it belongs to.
+        /// The group.
         gid: u32,
         /// Its length in octets.
         size: u64,
         /// Octets of storage it takes.
         used: u64,
-        /// If it is a device, which.
+        /// The device numbers, if the file is a device.
         device: Device,
         /// Its file system.
         fsid: u64,
-        /// Its number there.
+        /// The file's number in its file system.
         fileid: u64,
         /// When it was last read.
         atime: Time,
@@ -39,17 +39,17 @@ record! {
 }
 
 impl Attributes {
-    /// Octets on the wire.
+    /// Length on the wire, in octets.
     pub const WIRE_LEN: usize = 84;
 
-    /// Returns what of them tells a change apart.
+    /// Returns the attributes by which clients detect a change.
     pub const fn wcc(&self) -> WccAttributes {
         WccAttributes { size: self.size, mtime: self.mtime, ctime: self.ctime }
     }
 }
 
 record! {
-    /// What tells whether a file changed between two looks: `wcc_attr`.
+    /// The attributes by which clients detect that a file changed: `wcc_attr`.
     WccAttributes {
         /// Its length.
         size: u64,
@@ -61,30 +61,30 @@ record! {
 }
 
 record! {
-    /// A file before and after a procedure that may have changed it: `wcc_data`.
+    /// The attributes of a file before and after a procedure that may change it: `wcc_data`.
     #[derive(Default)]
     Wcc {
-        /// Before, if that was looked at.
+        /// The attributes before, if known.
         before: Option<WccAttributes>,
-        /// After, if that was looked at.
+        /// The attributes after, if known.
         after: Option<Attributes>,
     }
 }
 
 impl Wcc {
-    /// Octets of the longest.
+    /// Maximum length on the wire, in octets.
     pub const WIRE_MAX: usize = 4 + 24 + 4 + Attributes::WIRE_LEN;
 }
 
 record! {
-    /// What to make of a file: `sattr3`. What is absent stays as it is.
+    /// Changes of a file's attributes: `sattr3`. Absent attributes stay as they are.
     #[derive(Default)]
     SetAttributes {
         /// The permission bits.
         mode: Option<u32>,
-        /// Who owns it.
+        /// The owner.
         uid: Option<u32>,
-        /// Which group it belongs to.
+        /// The group.
         gid: Option<u32>,
         /// Its length.
         size: Option<u64>,
@@ -96,22 +96,22 @@ record! {
 }
 
 impl SetAttributes {
-    /// Returns whether each time that is to be set is one: its nanoseconds are less than a second.
+    /// Returns whether the nanoseconds of all times to be set are less than a second.
     pub fn has_valid_times(&self) -> bool {
         let is_valid = |to| !matches!(to, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
         is_valid(self.atime) && is_valid(self.mtime)
     }
 }
 
-/// What to make of a time: `set_atime` and `set_mtime`.
+/// A change of a time: `set_atime` and `set_mtime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
-    /// It stays.
+    /// The time stays as it is.
     #[default]
     Keep,
-    /// The moment at which the server does it.
+    /// The time becomes the server's current time.
     ToServer,
-    /// This moment.
+    /// The time becomes this one.
     To(Time),
 }
 

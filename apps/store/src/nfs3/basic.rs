@@ -8,15 +8,15 @@ use haulage_proto::xdr::{Truncated, Writer};
 use super::{HANDLE_MAX, NAME_WIRE_MAX, PATH_MAX};
 use crate::codec::{Malformed, Wire, encode_item, numbers, record};
 
-/// What names a file to its server: `nfs_fh3`. Opaque to clients.
+/// A file handle: `nfs_fh3`. It is opaque to clients.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct FileHandle<'a>(&'a [u8]);
 
 impl<'a> FileHandle<'a> {
-    /// Octets of the longest, and of its length.
+    /// Maximum length on the wire, in octets, including the length word.
     pub const WIRE_MAX: usize = 4 + HANDLE_MAX;
 
-    /// Accepts at most 64 octets.
+    /// Creates a handle from at most 64 octets; returns `None` for more.
     pub const fn new(bytes: &'a [u8]) -> Option<Self> {
         if bytes.len() > HANDLE_MAX { None } else { Some(Self(bytes)) }
     }
@@ -27,7 +27,7 @@ impl<'a> FileHandle<'a> {
     }
 }
 
-/// A handle opens a file to whoever holds it, so it is not printed.
+/// Hides the handle: any client that has it can use the file.
 impl fmt::Debug for FileHandle<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("FileHandle(..)")
@@ -46,7 +46,7 @@ impl<'a> Wire<'a> for FileHandle<'a> {
 
 /// One component of a path: `filename3`. The protocol calls it a string; no encoding is assumed.
 ///
-/// It may be longer than any name a server takes, so that the server can say so.
+/// A name may be longer than a server accepts, so that the server can answer with a status.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name<'a>(pub &'a [u8]);
 
@@ -66,7 +66,7 @@ impl<'a> Wire<'a> for Name<'a> {
     }
 }
 
-/// What a symbolic link holds: `nfspath3`. DDP-eligible wherever it stands.
+/// The path in a symbolic link: `nfspath3`. It is DDP-eligible in arguments and results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path<'a>(pub Item<'a>);
 
@@ -90,11 +90,11 @@ impl<'a> Wire<'a> for Path<'a> {
     }
 }
 
-/// What a file holds, in a READ or a WRITE. DDP-eligible.
+/// The data of a READ or a WRITE. It is DDP-eligible.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Data<'a>(pub Item<'a>);
 
-/// What files hold is nobody's business but their owners'.
+/// Hides the data, which is private to its owner.
 impl fmt::Debug for Data<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Data({} octets)", self.length())
@@ -113,7 +113,7 @@ impl Data<'_> {
 
 impl<'a> Wire<'a> for Data<'a> {
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
-        // The stream bounds what is inline; what was reduced, the binding.
+        // The stream bounds inline data, the binding reduced data.
         Ok(Self(r.eligible_opaque(usize::MAX)?))
     }
 
@@ -122,7 +122,7 @@ impl<'a> Wire<'a> for Data<'a> {
     }
 }
 
-/// Eight octets that only whoever made them understands: a verifier.
+/// A verifier: eight octets that are opaque to all but their creator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verifier(pub u64);
 
@@ -137,7 +137,7 @@ impl<'a> Wire<'a> for Verifier {
 }
 
 record! {
-    /// A moment: `nfstime3`.
+    /// A point in time: `nfstime3`.
     #[derive(Default, PartialOrd, Ord)]
     Time {
         /// Seconds since the start of 1970, UTC.
@@ -169,7 +169,7 @@ record! {
 }
 
 numbers! {
-    /// What kind of file it is: `ftype3`.
+    /// The type of a file: `ftype3`.
     FileType {
         /// A regular file.
         Regular = 1,

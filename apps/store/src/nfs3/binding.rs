@@ -1,5 +1,4 @@
-//! Which arguments and results may be moved by direct data placement (RFC 8267), and how long
-//! results get.
+//! The Upper-Layer Binding of NFS version 3 (RFC 8267): DDP-eligible items, and the maximum length of results.
 
 use haulage_proto::rpc::{Binding, Eligible, Procedure as Bound};
 
@@ -8,7 +7,7 @@ use super::basic::FileHandle;
 use super::procedure::Procedure;
 use super::{PATH_MAX, PROGRAM, VERSION};
 
-/// What a server takes and gives at most in one Call.
+/// The maximum transfer sizes of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Octets of data in a READ.
@@ -21,8 +20,8 @@ pub struct Limits {
 
 /// Returns the program's Upper-Layer Binding.
 ///
-/// Exactly four items are DDP-eligible: what a READ returns and a WRITE brings, what a READLINK
-/// returns and a SYMLINK brings. Names and lists of names never are.
+/// Exactly four items are DDP-eligible: the data of READ and WRITE, and the path of READLINK and SYMLINK. Names and
+/// lists of names are not.
 pub fn binding(limits: &Limits) -> Binding {
     let procedures = Procedure::ALL.iter().map(|procedure| bound(*procedure, limits)).collect();
     Binding { program: PROGRAM, version: VERSION, procedures }
@@ -47,30 +46,30 @@ fn bound(procedure: Procedure, limits: &Limits) -> Bound {
     if is_idempotent { bound.idempotent() } else { bound }
 }
 
-/// Returns whether a procedure carried out twice does no harm.
+/// Returns whether a procedure is idempotent: executing it twice does no harm.
 ///
-/// A WRITE that is repeated late undoes a later one, so it is none of these.
+/// WRITE is not: a late repetition would overwrite a later WRITE.
 pub const fn is_idempotent(procedure: Procedure) -> bool {
     row(procedure).is_idempotent
 }
 
-/// What is known of a procedure whatever the limits.
+/// The facts about a procedure that do not depend on the limits.
 #[derive(Clone, Copy, Debug)]
 struct Row {
     procedure: Procedure,
     name: &'static str,
-    /// Octets of its longest results. Neither DDP-eligible octets nor lists of names count.
+    /// Maximum length of the results, in octets, without DDP-eligible octets and lists of names.
     results_max: usize,
     is_idempotent: bool,
 }
 
 impl Row {
-    /// Makes the row of a procedure that can be carried out twice.
+    /// Creates the row of an idempotent procedure.
     const fn repeatable(procedure: Procedure, name: &'static str, results_max: usize) -> Self {
         Self { procedure, name, results_max, is_idempotent: true }
     }
 
-    /// Makes the row of a procedure that must be carried out once.
+    /// Creates the row of a procedure that is not idempotent.
     const fn once(procedure: Procedure, name: &'static str, results_max: usize) -> Self {
         Self { procedure, name, results_max, is_idempotent: false }
     }
@@ -124,5 +123,5 @@ const _: () = {
 const STATUS: usize = 4;
 /// Octets of attributes that may be absent.
 const POST_OP: usize = 4 + Attributes::WIRE_LEN;
-/// Octets of the results of a procedure that makes a file.
+/// Octets of the results of a procedure that creates a file.
 const MADE: usize = STATUS + 4 + FileHandle::WIRE_MAX + POST_OP + Wcc::WIRE_MAX;

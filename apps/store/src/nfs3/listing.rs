@@ -12,19 +12,19 @@ pub type Names<'a> = List<'a, Entry<'a>>;
 pub type NamesPlus<'a> = List<'a, EntryPlus<'a>>;
 
 record! {
-    /// A name in a directory: `entry3`.
+    /// An entry of a READDIR: `entry3`.
     Entry<'a> {
         /// The number of the file that has it.
         fileid: u64,
         /// The name.
         name: Name<'a>,
-        /// What names the place behind it.
+        /// The cookie from which a listing continues after this name.
         cookie: u64,
     }
 }
 
 impl Entry<'_> {
-    /// Returns the octets it takes on the wire.
+    /// Returns the length of the entry on the wire, in octets.
     pub const fn wire_len(&self) -> usize {
         let name = self.name.0.len();
         8 + 4 + name + pad(name) + 8
@@ -32,7 +32,7 @@ impl Entry<'_> {
 }
 
 record! {
-    /// A name in a directory and what it names: `entryplus3`.
+    /// An entry of a READDIRPLUS, with attributes and handle: `entryplus3`.
     EntryPlus<'a> {
         /// The name.
         entry: Entry<'a>,
@@ -43,17 +43,17 @@ record! {
     }
 }
 
-/// Writes the list of a READDIRPLUS, which has two bounds.
+/// A writer of the list of a READDIRPLUS, which has two bounds.
 #[derive(Debug)]
 pub struct NamesPlusWriter<'m> {
     list: ListWriter<'m>,
-    /// Octets that names, numbers and cookies may yet take.
+    /// Octets left for names, file numbers and cookies.
     names_left: usize,
 }
 
 impl<'m> NamesPlusWriter<'m> {
-    /// Starts a list that takes at most all of `memory`, its end included, and whose names, numbers
-    /// and cookies take at most `names_max` octets.
+    /// Starts a list that must fit `memory`, its end included. Its names, file numbers and cookies take at most
+    /// `names_max` octets.
     pub const fn new(memory: &'m mut [u8], names_max: usize) -> Self {
         Self { list: ListWriter::new(memory), names_left: names_max }
     }

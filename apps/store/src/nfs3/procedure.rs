@@ -1,4 +1,4 @@
-//! What a client can ask, and what the server can say to it in a word.
+//! The procedures and the statuses of NFS version 3.
 
 use crate::codec::numbers;
 
@@ -11,9 +11,9 @@ numbers! {
         GetAttr = 1,
         /// Changes a file's attributes.
         SetAttr = 2,
-        /// Finds a name in a directory.
+        /// Looks up a name in a directory.
         Lookup = 3,
-        /// Tells what the caller may do.
+        /// Returns the caller's access rights.
         Access = 4,
         /// Reads a symbolic link.
         ReadLink = 5,
@@ -21,19 +21,19 @@ numbers! {
         Read = 6,
         /// Writes to a file.
         Write = 7,
-        /// Makes a regular file.
+        /// Creates a regular file.
         Create = 8,
-        /// Makes a directory.
+        /// Creates a directory.
         MkDir = 9,
-        /// Makes a symbolic link.
+        /// Creates a symbolic link.
         Symlink = 10,
-        /// Makes a device, a socket or a pipe.
+        /// Creates a device, a socket or a pipe.
         MkNod = 11,
-        /// Removes a name that is not a directory's.
+        /// Removes the name of a file that is not a directory.
         Remove = 12,
         /// Removes a directory.
         RmDir = 13,
-        /// Renames whatever has a name.
+        /// Renames a file or a directory.
         Rename = 14,
         /// Gives a file one more name.
         Link = 15,
@@ -41,23 +41,23 @@ numbers! {
         ReadDir = 16,
         /// Lists names with attributes and file handles.
         ReadDirPlus = 17,
-        /// Tells how much room there is.
+        /// Returns the total and free space.
         FsStat = 18,
         /// Tells what the server can do.
         FsInfo = 19,
         /// Tells what names and links may be like.
         PathConf = 20,
-        /// Brings what was written to stable storage.
+        /// Brings written data to stable storage.
         Commit = 21,
     }
 }
 
 numbers! {
-    /// How a procedure ended: `nfsstat3` (RFC 1813 section 2.6).
+    /// The status of a procedure: `nfsstat3` (RFC 1813 section 2.6).
     Status {
-        /// It did what was asked.
+        /// The procedure succeeded.
         Ok = 0,
-        /// Only the owner may, or only the superuser.
+        /// Only the owner, or only the superuser, may do this.
         Perm = 1,
         /// There is no such name.
         NoEnt = 2,
@@ -65,25 +65,25 @@ numbers! {
         Io = 5,
         /// There is no such device.
         NxIo = 6,
-        /// The caller may not.
+        /// The caller may not do this.
         Acces = 13,
         /// The name is taken.
         Exist = 17,
-        /// The two are on different file systems.
+        /// The two files are on different file systems.
         XDev = 18,
         /// There is no such device.
         NoDev = 19,
-        /// It is not a directory.
+        /// The file is not a directory.
         NotDir = 20,
-        /// It is a directory.
+        /// The file is a directory.
         IsDir = 21,
-        /// An argument makes no sense to the procedure.
+        /// An argument is invalid for the procedure.
         Inval = 22,
         /// The file would be too large.
         FBig = 27,
         /// There is no room left.
         NoSpc = 28,
-        /// The file system is only for reading.
+        /// The file system is read-only.
         RoFs = 30,
         /// The file has as many links as it can have.
         MLink = 31,
@@ -97,21 +97,21 @@ numbers! {
         Stale = 70,
         /// The file is on another server.
         Remote = 71,
-        /// The file handle is none of this server's.
+        /// The file handle is invalid: not one of this server.
         BadHandle = 10001,
-        /// The file is not what the caller believed.
+        /// The file is not in the state that the caller expected (the `guard` of SETATTR).
         NotSync = 10002,
-        /// The directory changed so that the cookie has no place in it.
+        /// The cookie is no longer valid in the directory.
         BadCookie = 10003,
-        /// The server does not do this.
+        /// The server does not support the procedure.
         NotSupp = 10004,
         /// The caller's buffer or request is too small.
         TooSmall = 10005,
-        /// The server failed in a way that no other status says.
+        /// The server failed for a reason that has no status of its own.
         ServerFault = 10006,
-        /// The server makes no files of this type.
+        /// The server creates no files of this type.
         BadType = 10007,
-        /// The server needs long for this; ask again.
+        /// The operation takes long; the client must repeat the Call later.
         Jukebox = 10008,
     }
 }

@@ -13,61 +13,61 @@ use crate::codec::{Malformed, Wire, record, whole};
 /// The results of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Results<'a> {
-    /// Of NULL.
+    /// Results of NULL.
     Null,
-    /// Of GETATTR.
+    /// Results of GETATTR.
     GetAttr(Outcome<Attributes, ()>),
-    /// Of SETATTR.
+    /// Results of SETATTR.
     SetAttr(Outcome<Wcc, Wcc>),
-    /// Of LOOKUP.
+    /// Results of LOOKUP.
     Lookup(Outcome<Found<'a>, Option<Attributes>>),
-    /// Of ACCESS.
+    /// Results of ACCESS.
     Access(Outcome<Granted, Option<Attributes>>),
-    /// Of READLINK.
+    /// Results of READLINK.
     ReadLink(Outcome<Target<'a>, Option<Attributes>>),
-    /// Of READ.
+    /// Results of READ.
     Read(Outcome<Contents<'a>, Option<Attributes>>),
-    /// Of WRITE.
+    /// Results of WRITE.
     Write(Outcome<Written, Wcc>),
-    /// Of CREATE.
+    /// Results of CREATE.
     Create(Outcome<Made<'a>, Wcc>),
-    /// Of MKDIR.
+    /// Results of MKDIR.
     MkDir(Outcome<Made<'a>, Wcc>),
-    /// Of SYMLINK.
+    /// Results of SYMLINK.
     Symlink(Outcome<Made<'a>, Wcc>),
-    /// Of MKNOD.
+    /// Results of MKNOD.
     MkNod(Outcome<Made<'a>, Wcc>),
-    /// Of REMOVE.
+    /// Results of REMOVE.
     Remove(Outcome<Wcc, Wcc>),
-    /// Of RMDIR.
+    /// Results of RMDIR.
     RmDir(Outcome<Wcc, Wcc>),
-    /// Of RENAME.
+    /// Results of RENAME.
     Rename(Outcome<Renamed, Renamed>),
-    /// Of LINK.
+    /// Results of LINK.
     Link(Outcome<Linked, Linked>),
-    /// Of READDIR.
+    /// Results of READDIR.
     ReadDir(Outcome<Listing<'a>, Option<Attributes>>),
-    /// Of READDIRPLUS.
+    /// Results of READDIRPLUS.
     ReadDirPlus(Outcome<ListingPlus<'a>, Option<Attributes>>),
-    /// Of FSSTAT.
+    /// Results of FSSTAT.
     FsStat(Outcome<FsStat, Option<Attributes>>),
-    /// Of FSINFO.
+    /// Results of FSINFO.
     FsInfo(Outcome<FsInfo, Option<Attributes>>),
-    /// Of PATHCONF.
+    /// Results of PATHCONF.
     PathConf(Outcome<PathConf, Option<Attributes>>),
-    /// Of COMMIT.
+    /// Results of COMMIT.
     Commit(Outcome<Committed, Wcc>),
 }
 
-/// What a procedure that was carried out returns, or what comes with the status of one that was not.
+/// The outcome of a procedure: its results, or a failure with its status.
 pub type Outcome<T, F> = Result<T, Failure<F>>;
 
-/// Why a procedure was not carried out, and what is told nevertheless.
+/// A failed procedure: the status, and the results that a failure has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure<F> {
-    /// Why not. Never [`Status::Ok`].
+    /// The status, never [`Status::Ok`].
     pub status: Status,
-    /// What is told nevertheless.
+    /// The results that come with the failure, such as attributes.
     pub rest: F,
 }
 
@@ -94,7 +94,7 @@ impl<'a, T: Wire<'a>, F: Wire<'a>> Wire<'a> for Outcome<T, F> {
 }
 
 impl<'a> Results<'a> {
-    /// Parses the results of a procedure, which are all that is left of the stream.
+    /// Decodes the results of a procedure, which must take the rest of the stream.
     pub fn decode(procedure: Procedure, r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
         whole(r, |r| {
             Ok(match procedure {
@@ -152,8 +152,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Returns the results of a procedure that was not carried out, with nothing told but why not.
-    /// NULL is always carried out.
+    /// Returns the results of a failed procedure with this status and no attributes. NULL never fails.
     pub fn refusal(procedure: Procedure, status: Status) -> Self {
         fn failure<T, F: Default>(status: Status) -> Outcome<T, F> {
             Err(Failure { status, rest: F::default() })
@@ -184,7 +183,7 @@ impl<'a> Results<'a> {
         }
     }
 
-    /// Returns how the procedure ended.
+    /// Returns the status of the procedure.
     pub fn status(&self) -> Status {
         fn of<T, F>(outcome: &Outcome<T, F>) -> Status {
             outcome.as_ref().err().map_or(Status::Ok, |failure| failure.status)
@@ -214,7 +213,7 @@ impl<'a> Results<'a> {
     }
 }
 
-/// Takes the results of a procedure with a DDP-eligible one, which a failure leaves out.
+/// Decodes the results of a procedure with a DDP-eligible item, which is absent on failure.
 fn with_item<'a, T: Wire<'a>, F: Wire<'a>>(
     r: &mut PayloadReader<'a>,
 ) -> Result<Outcome<T, F>, Malformed> {
@@ -226,45 +225,45 @@ fn with_item<'a, T: Wire<'a>, F: Wire<'a>>(
 }
 
 record! {
-    /// Of LOOKUP.
+    /// Results of LOOKUP.
     Found<'a> {
         /// The file that has the name.
         file: FileHandle<'a>,
         /// Its attributes.
         attributes: Option<Attributes>,
-        /// Those of the directory.
+        /// The directory's attributes.
         dir: Option<Attributes>,
     }
 }
 
 record! {
-    /// Of ACCESS.
+    /// Results of ACCESS.
     Granted {
         /// The file's attributes.
         attributes: Option<Attributes>,
-        /// Those of the rights asked about that the caller has.
+        /// The rights asked about that the caller has.
         rights: u32,
     }
 }
 
 record! {
-    /// Of READLINK.
+    /// Results of READLINK.
     Target<'a> {
         /// The link's attributes.
         attributes: Option<Attributes>,
-        /// What it holds.
+        /// The path in the link.
         path: Path<'a>,
     }
 }
 
 record! {
-    /// Of READ.
+    /// Results of READ.
     Contents<'a> {
         /// The file's attributes.
         attributes: Option<Attributes>,
-        /// How many octets were read.
+        /// The number of octets read.
         count: u32,
-        /// Whether the file ends behind them.
+        /// Whether the file ends after the octets.
         eof: bool,
         /// The octets.
         data: Data<'a>,
@@ -272,23 +271,23 @@ record! {
 }
 
 record! {
-    /// Of WRITE.
+    /// Results of WRITE.
     Written {
         /// The file before and after.
         file: Wcc,
-        /// How many octets were written.
+        /// The number of octets written.
         count: u32,
-        /// How stable they are.
+        /// How stable the written octets are.
         committed: Stable,
-        /// Changes when what was not stable may have been lost.
+        /// The write verifier, which changes when unstable octets may have been lost.
         verifier: Verifier,
     }
 }
 
 record! {
-    /// Of CREATE, MKDIR, SYMLINK and MKNOD.
+    /// Results of CREATE, MKDIR, SYMLINK and MKNOD.
     Made<'a> {
-        /// What was made.
+        /// The handle of the new file.
         file: Option<FileHandle<'a>>,
         /// Its attributes.
         attributes: Option<Attributes>,
@@ -298,7 +297,7 @@ record! {
 }
 
 record! {
-    /// Of RENAME.
+    /// Results of RENAME.
     #[derive(Default)]
     Renamed {
         /// The directory the name was in, before and after.
@@ -309,7 +308,7 @@ record! {
 }
 
 record! {
-    /// Of LINK.
+    /// Results of LINK.
     #[derive(Default)]
     Linked {
         /// The file's attributes.
@@ -320,11 +319,11 @@ record! {
 }
 
 record! {
-    /// Of READDIR.
+    /// Results of READDIR.
     Listing<'a> {
         /// The directory's attributes.
         dir: Option<Attributes>,
-        /// What has to come with a cookie out of the list.
+        /// The verifier for the cookies of the list.
         verifier: Verifier,
         /// The names.
         names: Names<'a>,
@@ -334,13 +333,13 @@ record! {
 }
 
 record! {
-    /// Of READDIRPLUS.
+    /// Results of READDIRPLUS.
     ListingPlus<'a> {
         /// The directory's attributes.
         dir: Option<Attributes>,
-        /// What has to come with a cookie out of the list.
+        /// The verifier for the cookies of the list.
         verifier: Verifier,
-        /// The names, and what they name.
+        /// The names, with attributes and handles.
         names: NamesPlus<'a>,
         /// Whether these are the last.
         eof: bool,
@@ -348,21 +347,21 @@ record! {
 }
 
 record! {
-    /// Of FSSTAT.
+    /// Results of FSSTAT.
     FsStat {
         /// The attributes of the file that was named.
         attributes: Option<Attributes>,
-        /// Octets of the file system.
+        /// Size of the file system, in octets.
         total_bytes: u64,
         /// Octets not in use.
         free_bytes: u64,
-        /// Octets not in use that the caller may have.
+        /// Free octets available to the caller.
         available_bytes: u64,
-        /// How many files there can be.
+        /// Total number of files, existing and free.
         total_files: u64,
-        /// How many more there can be.
+        /// Number of files that can still be created.
         free_files: u64,
-        /// How many of these the caller may make.
+        /// Number of files that the caller may still create.
         available_files: u64,
         /// Seconds for which the file system is not expected to change.
         invariant_seconds: u32,
@@ -370,43 +369,43 @@ record! {
 }
 
 record! {
-    /// Of FSINFO.
+    /// Results of FSINFO.
     FsInfo {
         /// The attributes of the file that was named.
         attributes: Option<Attributes>,
-        /// The largest READ.
+        /// Maximum size of a READ, in octets.
         read_max: u32,
-        /// The READ that is best.
+        /// Preferred size of a READ, in octets.
         read_preferred: u32,
-        /// What a READ is best a multiple of.
+        /// The size of a READ should be a multiple of this.
         read_multiple: u32,
-        /// The largest WRITE.
+        /// Maximum size of a WRITE, in octets.
         write_max: u32,
-        /// The WRITE that is best.
+        /// Preferred size of a WRITE, in octets.
         write_preferred: u32,
-        /// What a WRITE is best a multiple of.
+        /// The size of a WRITE should be a multiple of this.
         write_multiple: u32,
-        /// The READDIR that is best.
+        /// Preferred size of a READDIR, in octets.
         readdir_preferred: u32,
-        /// The length of the longest file.
+        /// Maximum size of a file, in octets.
         file_max: u64,
-        /// How exact times are.
+        /// The resolution of timestamps.
         time_delta: Time,
-        /// What the file system can do: bits of [`abilities`](super::abilities).
+        /// The abilities of the file system: bits of [`abilities`](super::abilities).
         abilities: u32,
     }
 }
 
 record! {
-    /// Of PATHCONF.
+    /// Results of PATHCONF.
     PathConf {
         /// The attributes of the file that was named.
         attributes: Option<Attributes>,
-        /// How many names a file can have.
+        /// Maximum number of names of a file.
         links_max: u32,
-        /// Octets of the longest name.
+        /// Maximum length of a name, in octets.
         name_max: u32,
-        /// Whether longer names are refused rather than cut.
+        /// Whether longer names are refused rather than truncated.
         no_trunc: bool,
         /// Whether only the superuser may give files away.
         chown_restricted: bool,
@@ -418,11 +417,11 @@ record! {
 }
 
 record! {
-    /// Of COMMIT.
+    /// Results of COMMIT.
     Committed {
         /// The file before and after.
         file: Wcc,
-        /// Changes when what was not stable may have been lost.
+        /// The write verifier, which changes when unstable octets may have been lost.
         verifier: Verifier,
     }
 }

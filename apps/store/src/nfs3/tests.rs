@@ -10,12 +10,12 @@ mod captured;
 mod layout;
 mod random;
 
-/// Reads arguments from which nothing was reduced.
+/// Decodes arguments without reduced items.
 fn arguments(procedure: Procedure, bytes: &[u8]) -> Result<Arguments<'_>, Malformed> {
     Arguments::decode(procedure, &mut PayloadReader::call(bytes, 0, None))
 }
 
-/// Reads results from which nothing was reduced.
+/// Decodes results without reduced items.
 fn results(procedure: Procedure, bytes: &[u8]) -> Result<Results<'_>, Malformed> {
     Results::decode(procedure, &mut PayloadReader::reply(bytes, 0, None))
 }

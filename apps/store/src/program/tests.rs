@@ -33,7 +33,7 @@ fn bed<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
     Bed { program, pool, client: 1 }
 }
 
-/// What a transport got.
+/// The answer that a transport got.
 #[derive(Debug, PartialEq, Eq)]
 enum Got {
     Results(Vec<u8>),
@@ -106,7 +106,7 @@ fn write<'a>(file: FileHandle<'a>, data: &'a [u8]) -> Arguments<'a> {
     Arguments::Write(Write { file, offset: 0, count, stable, data: Data(Item::Inline(data)) })
 }
 
-/// Makes a file. Returns its handle.
+/// Creates a file. Returns its handle.
 fn file<B: Backend>(bed: &mut Bed<B>) -> Vec<u8> {
     let root = bed.root();
     let Got::Results(octets) = bed.call(1, create(&root, "f")) else { panic!("it is made") };

@@ -1,4 +1,4 @@
-//! Replies in a bounded number of places, shared fairly between addresses.
+//! A bounded table of Replies, shared fairly between addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,34 +6,34 @@ use haulage_proto::time::Instant;
 
 use super::{CallKey, mix};
 
-/// Replies, by the Calls they answer.
+/// A table of Replies by Call.
 #[derive(Debug)]
 pub(super) struct Kept {
     slots: Box<[Slot]>,
-    /// A stretch of `reply_max` octets for each slot.
+    /// `reply_max` octets for each slot.
     replies: Box<[u8]>,
     reply_max: usize,
-    /// The first slot of each list of Calls whose hashes are alike.
+    /// The first slot of each hash bucket's list.
     buckets: Box<[Index]>,
     seed: u64,
-    /// The slots that are free, in a list by [`Slot::newer`].
+    /// The first free slot; free slots are linked by [`Slot::newer`].
     free: Index,
-    /// The ends of the list of all slots in use, by age.
+    /// The ends of the list of used slots, ordered by age.
     oldest: Index,
     newest: Index,
-    /// Who has slots, by address.
+    /// The addresses that have slots.
     sharers: BTreeMap<u128, Sharer>,
-    /// Who has how many, the least first.
+    /// The number of slots with the address that has them, in rising order.
     by_count: BTreeSet<(usize, u128)>,
 }
 
-/// Room for one Reply.
+/// A slot for one Reply.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     key: CallKey,
     kept: Instant,
     length: usize,
-    /// The next of those whose hash is alike.
+    /// The next slot of the same hash bucket.
     alike: Index,
     older: Index,
     newer: Index,
@@ -41,7 +41,7 @@ struct Slot {
     newer_own: Index,
 }
 
-/// The slots of one address, in a list by age.
+/// The slots of one address, in a list ordered by age.
 #[derive(Clone, Copy, Debug)]
 struct Sharer {
     oldest: Index,
@@ -53,7 +53,7 @@ struct Sharer {
 type Index = u32;
 
 impl Kept {
-    /// Takes memory for so many Replies.
+    /// Creates a table and allocates memory for `replies_max` Replies.
     pub(super) fn new(replies_max: usize, reply_max: usize, seed: u64) -> Self {
         let count = replies_max.min(NONE as usize - 1);
         let mut slots: Box<[Slot]> = vec![Slot::FREE; count].into();
@@ -74,7 +74,7 @@ impl Kept {
         }
     }
 
-    /// Returns the Reply to a Call, and since when it is kept.
+    /// Returns the Reply to a Call, with the time at which it was added.
     pub(super) fn find(&self, key: &CallKey) -> Option<(Instant, &[u8])> {
         let mut at = self.buckets[self.bucket(key)];
         while at != NONE {
@@ -88,8 +88,8 @@ impl Kept {
         None
     }
 
-    /// Keeps a Reply, if it is not too long. Where there is no room, the oldest Reply goes of the
-    /// address that has most; of several that have as many, of the one that this Call came from.
+    /// Adds a Reply, unless it is too long. If the table is full, evicts the oldest Reply of the address with most
+    /// Replies; this Call's own address if it is among several with most.
     pub(super) fn keep(&mut self, key: &CallKey, now: Instant, reply: &[u8]) {
         if reply.len() > self.reply_max || self.slots.is_empty() {
             return;
@@ -124,8 +124,8 @@ impl Kept {
         self.count_in(sharer, at);
     }
 
-    /// Frees the oldest slots that `is_old` says so of, a few of them: more than can be filled until it
-    /// is called again.
+    /// Frees at most [`EXPIRED_MAX`] of the oldest slots for which `is_old` is true. That exceeds the number filled
+    /// between two calls.
     pub(super) fn expire(&mut self, is_old: impl Fn(Instant) -> bool) {
         for _ in 0..EXPIRED_MAX {
             if self.oldest == NONE || !is_old(self.slots[self.oldest as usize].kept) {
@@ -170,12 +170,12 @@ impl Kept {
         }
         own.newest = at;
         own.count += 1;
-        // In this order the set is never empty in between, and keeps its memory.
+        // Inserting first keeps the set from becoming empty, which would free its memory.
         self.by_count.insert((own.count, address));
         self.by_count.remove(&(own.count - 1, address));
     }
 
-    /// Takes the oldest slot of an address from those it has.
+    /// Removes the oldest slot of an address from its list.
     fn count_out(&mut self, address: u128, at: Index) {
         let Some(own) = self.sharers.get_mut(&address) else { return };
         debug_assert_eq!(own.oldest, at, "whatever goes is the oldest of its address");
@@ -198,7 +198,7 @@ impl Kept {
         usize::try_from(mixed % self.buckets.len() as u64).unwrap_or_default()
     }
 
-    /// Returns how many Replies are kept for the address of `client`.
+    /// Returns the number of Replies kept for the address of `client`.
     #[cfg(test)]
     pub(super) fn count(&self, client: u128) -> usize {
         self.sharers.get(&sharer(client)).map_or(0, |own| own.count)
@@ -217,8 +217,8 @@ impl Slot {
     };
 }
 
-/// Returns the address that an address shares its room with: of IPv6 the network, which is the upper
-/// half, of IPv4 the address itself.
+/// Returns the address under which a client's Replies count: the network, which is the upper half, of an IPv6 address,
+/// or an IPv4 address itself.
 const fn sharer(client: u128) -> u128 {
     const IPV4: u128 = 0xffff;
     if client >> 32 == IPV4 { client } else { client >> 64 << 64 }
@@ -227,10 +227,10 @@ const fn sharer(client: u128) -> u128 {
 /// No slot.
 const NONE: Index = Index::MAX;
 
-/// Slots that are freed at once: one is filled for each Call, so this catches up.
+/// Maximum number of slots freed at once: more than one, as each Call fills one.
 const EXPIRED_MAX: usize = 4;
 
-/// Octets that are noted of a Reply, its own octets apart.
+/// Octets of bookkeeping for each Reply.
 pub(super) const NOTED: usize = {
     let mut octets = 0;
     octets += size_of::<Slot>();

@@ -14,7 +14,7 @@ const fn v4(host: usize) -> u128 {
     0xffff << 32 | host as u128
 }
 
-/// Makes room for so many Replies of Calls that succeeded, and a third as many of Calls that failed.
+/// Creates a cache for this many Replies of successful Calls, and a third as many of failed Calls.
 fn replays(successes: usize) -> Replays {
     let all = successes / 3 * 4;
     let (reply_max, age_max) = (8, 120 * SECOND);

@@ -1,4 +1,5 @@
-//! Who may connect to a server, whose claims it believes, and what it tells its operator about the others.
+//! The server's checks of its clients: addresses that may connect, claims that are believed, and notices to the
+//! operator about the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -14,31 +15,31 @@ use super::Admission;
 use crate::crowd::network;
 use crate::trust::{GIDS_MAX, Peer, Standing, Trust, groups_of};
 
-/// The checks a server makes of its callers.
+/// The checks that a server makes of its clients.
 #[derive(Debug)]
 pub struct Gate {
     pub(super) admission: Admission,
     trust: Trust,
-    /// Takes what is to be told, if anybody listens.
+    /// The channel for notices, if there is one.
     notices: Option<SyncSender<Notice>>,
-    /// Whom notices were about.
+    /// The addresses and users that notices were about.
     told: BTreeSet<Topic>,
     groups: BTreeMap<u32, Groups>,
     figures: Figures,
 }
 
-/// Figures of callers who did not get what they asked for.
+/// Counters of callers that were refused or not believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Calls over TCP, served as the anonymous user's, whose claims were not believed.
+    /// Calls over TCP whose claims were not believed; they were served as the anonymous user's.
     pub disbelieved_tcp: u64,
-    /// Calls over RDMA, likewise.
+    /// Calls over RDMA whose claims were not believed; they were served as the anonymous user's.
     pub disbelieved_rdma: u64,
     /// MOUNT requests from addresses that may not mount.
     pub mounts_refused: u64,
 }
 
-/// Something for the operator to know, told once for each address or user.
+/// A notice to the operator, sent once for each address or user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A caller over TCP claimed to be a user, from an unreserved port.
@@ -50,11 +51,11 @@ pub enum Notice {
     UnknownUser(IpAddr),
     /// An address that may not mount asked for it.
     MountRefused(IpAddr),
-    /// There were so many that others are not told.
+    /// The maximum number of notices was reached; others are not sent.
     Silence,
 }
 
-/// What a notice was about, so that it is told once.
+/// The subject of a notice, by which it is sent only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Topic {
     Claims(u128),
@@ -71,7 +72,7 @@ struct Groups {
 }
 
 impl Gate {
-    /// Admits who is to be admitted, and trusts as far as `trust` says.
+    /// Creates a gate with these rules.
     pub const fn new(admission: Admission, trust: Trust) -> Self {
         Self {
             admission,
@@ -83,24 +84,24 @@ impl Gate {
         }
     }
 
-    /// Sends notices to `notices`. A notice that finds no room there is lost.
+    /// Sends notices to `notices`. A notice is dropped if the channel is full.
     #[must_use]
     pub fn telling(self, notices: SyncSender<Notice>) -> Self {
         Self { notices: Some(notices), ..self }
     }
 
-    /// Returns the figures so far.
+    /// Returns the counters.
     pub const fn figures(&self) -> Figures {
         self.figures
     }
 
-    /// Returns whether users of accepted connections make a difference.
+    /// Returns whether the checks need the user of each accepted connection.
     pub(super) fn identifies_peers(&self) -> bool {
         self.trust.standing(Peer::Rdma(PeerUser::Unknown)) != Standing::Anybody
     }
 
-    /// Returns as whom a caller is served: with the claim, with as much of it as is believed, or as one who
-    /// claims nothing. `gids` is room for groups.
+    /// Returns the credential with which a caller is served: all of the claim, the believed part of it, or none. `gids`
+    /// is memory for groups.
     pub(super) fn believed<'a>(
         &mut self,
         now: Instant,
@@ -140,7 +141,7 @@ impl Gate {
         Credential::None
     }
 
-    /// Takes note of a MOUNT request from an address that may not mount.
+    /// Counts a MOUNT request from an address that may not mount, and notifies the operator.
     pub(super) fn refuse_mount(&mut self, address: IpAddr) {
         self.figures.mounts_refused += 1;
         self.tell(Topic::Mount(network(address)), Notice::MountRefused(address));
@@ -154,12 +155,12 @@ impl Gate {
             (Topic::Silence, Notice::Silence)
         };
         if self.told.insert(topic) {
-            // Nobody waits for an operator.
+            // The core does not wait for room; the notice is dropped.
             let _ = notices.try_send(notice);
         }
     }
 
-    /// Returns the groups of a local user. The account files are read again when what is known is old.
+    /// Returns the groups of a local user, from a cache that expires after [`GROUPS_AGE_MAX`].
     fn groups_of(&mut self, now: Instant, uid: u32) -> &[u32] {
         let is_old = |known: &Groups| now.saturating_since(known.read) >= GROUPS_AGE_MAX;
         if self.groups.get(&uid).is_none_or(is_old) {
@@ -204,13 +205,13 @@ impl fmt::Display for Notice {
     }
 }
 
-/// Addresses and users that notices are told about; the next one is told that there are others.
+/// Maximum number of notices about addresses and users; [`Notice::Silence`] follows the last.
 const TOLD_MAX: usize = 1024;
 
-/// Local users whose groups are known at a time.
+/// Maximum number of local users whose groups are cached.
 const USERS_MAX: usize = 64;
 
-/// How long what was read of a user's groups holds.
+/// How long a user's groups are cached.
 const GROUPS_AGE_MAX: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

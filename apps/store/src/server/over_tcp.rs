@@ -1,4 +1,4 @@
-//! Answering the Calls that came over TCP: NFS and MOUNT, whichever they ask for.
+//! Answering Calls over TCP, of NFS and of MOUNT.
 
 use std::net::IpAddr;
 
@@ -18,12 +18,12 @@ use crate::trust::{GIDS_MAX, Peer};
 use crate::{mount3, nfs3};
 
 impl<B: Backend> Server<B> {
-    /// Answers one Call, or keeps its caller waiting.
+    /// Answers a Call, or keeps its caller until a later Reply.
     pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
         let TcpCall { record, peer, host, caller } = call;
         let (header, at) = match CallHeader::decode(&record) {
             Ok(decoded) => decoded,
-            // What is no Call is answered by closing.
+            // A record that is no Call closes the connection.
             Err(fault) => match xid(&record).and_then(|xid| fault.reply(xid)) {
                 Some(verdict) => return caller.refuse(&verdict),
                 None => return caller.hang_up(),
@@ -75,7 +75,7 @@ impl<B: Backend> Server<B> {
             _ if is_allowed => {}
             mount3::Arguments::Null => {}
             mount3::Arguments::Mnt(_) => self.gate.refuse_mount(client),
-            // Who mounted what is not for strangers.
+            // An address that may not mount does not get the list of mounts.
             _ => return waiting.caller.hang_up(),
         }
         let (around, host) = (self.surroundings(cx), client.to_canonical().to_string());
@@ -127,7 +127,7 @@ impl<B: Backend> Server<B> {
 }
 
 impl Waiting {
-    /// Sends a Reply that came later.
+    /// Sends a later Reply.
     pub(super) fn reply(self, memory: &mut Vec<u8>, reply: &LateReply) {
         let room = room(memory, REPLY_MIN + reply.length_max());
         self.answer(room, |w| reply.encode_inline(w));
@@ -147,13 +147,13 @@ impl Waiting {
         }
     }
 
-    /// Says why there are no results.
+    /// Sends a Reply with an error of the RPC layer.
     fn refuse(self, stat: AcceptStat) {
         self.caller.refuse(&ReplyHeader::accepted(self.xid, stat));
     }
 }
 
-/// Returns room for so many octets, as they were left.
+/// Returns `length` octets of `memory`, with their old content.
 fn room(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if memory.len() < length {
         memory.resize(length, 0);
@@ -161,7 +161,7 @@ fn room(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
     memory
 }
 
-/// Returns the octets of the longest Reply of a procedure.
+/// Returns the maximum length of a procedure's Reply, in octets.
 fn reply_max(binding: &Binding, procedure: u32) -> usize {
     let Some(procedure) = binding.procedure(procedure) else { return REPLY_MIN };
     let data = procedure.results.iter().map(|result| result.length_max as u64).sum::<u64>();
@@ -169,13 +169,13 @@ fn reply_max(binding: &Binding, procedure: u32) -> usize {
     usize::try_from(longest).unwrap_or(usize::MAX).max(REPLY_MIN)
 }
 
-/// Reads the XID of what may not be a Call.
+/// Returns the XID of a record, which may be no Call.
 fn xid(record: &[u8]) -> Option<u32> {
     record.first_chunk().map(|octets| u32::from_be_bytes(*octets))
 }
 
-/// Octets of the longest Reply of MOUNT.
+/// Maximum length of a Reply of MOUNT, in octets.
 const MOUNT_MAX: usize = 64 << 10;
 
-/// No less room is given to any Reply; those that come later take no more, but for the data of a READ.
+/// Minimum memory for a Reply, in octets. Later Replies need no more, except for the data of a READ.
 const REPLY_MIN: usize = 1024;

@@ -1,15 +1,14 @@
-//! Collecting Calls from TCP connections (RFC 5531 section 11).
+//! RPC over TCP connections (RFC 5531 section 11).
 //!
 //! # Normal operation
-//! One thread accepts, and one more for each connection reads its Calls one after the other, wakes the
-//! core that answers them, and writes the Reply. This is how clients find what to mount, and a way in
-//! for those without RDMA; it is not made for speed.
+//! One thread accepts connections. A thread for each connection reads its Calls one after the other, wakes the core
+//! that answers them, and writes the Replies. TCP serves MOUNT, and NFS for clients without RDMA; it is not optimized.
 //!
 //! # Limits
-//! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has
-//! a bounded length and, once it has begun, a bounded time, however its octets come; so has a Reply. Addresses
-//! that may not connect have a few places apart, for a few Calls: MOUNT tells them that they may not mount,
-//! where a client whose connection is only closed would try for ever.
+//! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has a
+//! bounded length and, from its first octet, a bounded time; a Reply has a bounded time, too. Addresses that may not
+//! connect have a few places of their own, for a few Calls: MOUNT tells them that they may not mount, whereas a client
+//! whose connection is only closed would retry for ever.
 
 use std::io::{self, Read, Write as _};
 use std::net::{SocketAddr, TcpListener};
@@ -27,7 +26,7 @@ use super::Admission;
 use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
 use crate::trust::Host;
 
-/// A Call that came over TCP.
+/// A Call received over TCP.
 #[derive(Debug)]
 pub struct TcpCall {
     pub(super) record: Vec<u8>,
@@ -36,23 +35,23 @@ pub struct TcpCall {
     pub(super) caller: TcpCaller,
 }
 
-/// The connection a Call came on. Dropping it hangs up.
+/// The connection of a Call. Dropping it closes the connection.
 #[derive(Debug)]
 pub(super) struct TcpCaller(Sender<Vec<u8>>);
 
-/// Somebody who waits for a Reply.
+/// A caller that waits for a Reply over TCP.
 #[derive(Debug)]
 pub(super) struct Waiting {
     pub(super) xid: u32,
     pub(super) caller: TcpCaller,
 }
 
-/// Bounds of what clients over TCP may take.
+/// The limits of clients over TCP.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections of one listening port.
+    /// Maximum connections of one listening port.
     pub connections_max: usize,
-    /// Octets of a record.
+    /// Maximum length of a record, in octets.
     pub record_max: usize,
     /// How long a connection may be silent between two records.
     pub idle_time: Duration,
@@ -62,7 +61,7 @@ pub struct Limits {
     pub reply_time: Duration,
 }
 
-/// Where collected Calls go.
+/// The front end of RPC over TCP, which passes Calls to a core.
 #[derive(Clone, Debug)]
 pub struct Front {
     calls: SyncSender<TcpCall>,
@@ -71,16 +70,16 @@ pub struct Front {
     limits: Limits,
 }
 
-/// Makes the way from TCP connections to a [`Server`](super::Server).
+/// Creates the channel from TCP connections to a [`Server`](super::Server).
 pub fn way() -> (SyncSender<TcpCall>, Receiver<TcpCall>) {
     mpsc::sync_channel(CALLS_MAX)
 }
 
 impl Limits {
-    /// Bounds for a server of clients that are set up by people.
+    /// The default limits.
     pub const DEFAULT: Self = Self {
         connections_max: 256,
-        // A WRITE of 1 MiB and what surrounds it.
+        // A WRITE of 1 MiB with its headers.
         record_max: (1 << 20) + 4096,
         idle_time: Duration::from_secs(360),
         record_time: Duration::from_secs(30),
@@ -89,7 +88,7 @@ impl Limits {
 }
 
 impl Front {
-    /// Collects Calls into `calls`, whose core `waker` wakes.
+    /// Creates a front end that sends Calls to `calls` and wakes their core by `waker`.
     pub fn new(
         calls: SyncSender<TcpCall>,
         waker: Waker,
@@ -99,10 +98,10 @@ impl Front {
         Self { calls, waker, admission: Arc::new(admission), limits }
     }
 
-    /// Accepts connections at `at` for as long as the process lives. Returns the address really bound.
+    /// Accepts connections at `at` until the process ends. Returns the bound address, with the real port.
     ///
     /// # Errors
-    /// The system's, such as an address in use.
+    /// The system's error, such as an address in use.
     pub fn listen(&self, at: SocketAddr) -> io::Result<SocketAddr> {
         let listener = TcpListener::bind(at)?;
         let bound = listener.local_addr()?;
@@ -122,7 +121,7 @@ impl Front {
         let mut strangers = Crowd::new(CrowdLimits { connections_max, each_max });
         loop {
             let Ok((stream, peer)) = listener.accept() else {
-                // Out of descriptors, perhaps: others will be closed.
+                // Perhaps the process is out of descriptors: wait until others are closed.
                 thread::park_timeout(ACCEPT_AGAIN);
                 continue;
             };
@@ -132,10 +131,10 @@ impl Front {
             let front = self.clone();
             let calls_max = if is_stranger { STRANGER_CALLS_MAX } else { u64::MAX };
             let serve = move || {
-                // However it ends, it is over; the client says what it wants on another one.
+                // An error ends only this connection; the client may open another.
                 let _ = front.serve(&seat, peer, calls_max);
             };
-            // Without a thread the seat is left at once.
+            // If no thread starts, the seat is dropped, which closes the connection.
             let _ = thread::Builder::new().name("tcp-call".to_owned()).spawn(serve);
         }
     }
@@ -182,7 +181,7 @@ impl Front {
             if length > left || (length == 0 && !mark.is_last()) {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            // As it comes, so that a length that is only claimed takes no memory.
+            // Memory grows with the octets received, not with the claimed length.
             let read = stream.by_ref().take(u64::from(mark.length())).read_to_end(&mut record)?;
             if read < length {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -202,7 +201,7 @@ impl TcpCaller {
         let mut record = Vec::with_capacity(Mark::WIRE_LEN + reply.len());
         record.extend(mark.encode());
         record.extend(reply);
-        // Its connection may be gone.
+        // The connection may be gone.
         let _ = self.0.send(record);
     }
 
@@ -221,17 +220,17 @@ impl TcpCaller {
     }
 }
 
-/// Connections of addresses that may not connect, at a time.
+/// Maximum connections of addresses that may not connect.
 const STRANGERS_MAX: usize = 16;
 
-/// Calls on one connection of such an address: a client asks whether MOUNT is there, and then to mount.
+/// Maximum Calls on a connection of an address that may not connect: a client makes a NULL Call, then MNT.
 const STRANGER_CALLS_MAX: u64 = 4;
 
-/// Calls on their way to the core.
+/// Maximum number of Calls queued for the core.
 const CALLS_MAX: usize = 64;
 
 /// How long to wait before accepting again after it failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
-/// Octets of the longest Reply without results.
+/// Maximum length of a Reply without results, in octets.
 const REPLY_HEADER_MAX: usize = 64;

@@ -38,7 +38,7 @@ mod twice;
 const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
-/// A server's core and a client's, and the way from TCP.
+/// A server's core and a client's core, with the channel of Calls over TCP.
 struct World<B = Memory> {
     fabric: Fabric,
     now: Instant,
@@ -48,13 +48,13 @@ struct World<B = Memory> {
     front: tcp::Front,
 }
 
-/// Remembers how Calls ended, in that order, by their numbers.
+/// A service that records the ends of Calls in order, by number.
 #[derive(Debug, Default)]
 struct Asker {
     ended: VecDeque<(u64, Ended)>,
 }
 
-/// The results of a Call, and what a reduced one was placed in.
+/// The results of a Call, and the lease of a reduced one.
 type Ended = (Result<Vec<u8>, CallError>, Option<Local>);
 
 impl runtime::Service for Asker {
@@ -132,7 +132,7 @@ impl<B: Backend> World<B> {
         Self { fabric, now: Instant::ZERO, server, client, connection, front }
     }
 
-    /// Makes another connection, which Calls go on from now on.
+    /// Opens another connection, on which later Calls are made.
     fn connect(&mut self, binding: Binding) {
         let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20049);
         self.connection = self.client.connect(self.now, at, binding).unwrap();
@@ -172,7 +172,7 @@ impl<B: Backend> World<B> {
         cx.call(self.connection, request, number, |w| w.put(&stream)).unwrap();
     }
 
-    /// Returns the number of the next Call that ends, and how it does.
+    /// Returns the number and the outcome of the next Call that ends.
     fn end(&mut self) -> (u64, Ended) {
         for _ in 0..100_000 {
             let (_, asker) = self.client.cx(self.now);
@@ -192,7 +192,7 @@ impl<B: Backend> World<B> {
         panic!("no answer");
     }
 
-    /// Turns the server until `client`, which talks TCP to it, is done.
+    /// Turns the server until `client`, which calls it over TCP, is done.
     fn serve<T: Send + 'static>(
         &mut self,
         client: impl FnOnce(SocketAddr) -> T + Send + 'static,
@@ -242,7 +242,7 @@ fn framed(octets: &[u8]) -> Vec<u8> {
     [&mark.encode(), octets].concat()
 }
 
-/// Returns the next Reply: what its header says, and its results. `None` if the server hung up.
+/// Returns the next Reply, as its header and its results; `None` if the server closed the connection.
 fn reply(stream: &mut TcpStream) -> Option<(u32, ReplyBody, Vec<u8>)> {
     let mut mark = [0; 4];
     stream.read_exact(&mut mark).ok()?;
@@ -576,7 +576,7 @@ fn a_privileged_server_believes_no_claim_from_an_unreserved_port() {
     }
 }
 
-/// Sends the beginning of a record, of which more is to come.
+/// Sends the beginning of a record.
 fn begun(at: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.write_all(&null_call()[..10]).unwrap();

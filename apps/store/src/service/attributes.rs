@@ -1,4 +1,4 @@
-//! What is known of files and of the file system: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
+//! The procedures on attributes and file systems: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
 
 use super::{Service, allow};
 use crate::access::{Caller, WRITE};
@@ -84,14 +84,14 @@ impl<B: Backend> Service<B> {
     }
 }
 
-/// Returns what is to become of a file's attributes, if the caller may have it.
+/// Returns the changes of a file's attributes to make, if the caller may make them.
 fn permitted(
     caller: &Caller,
     file: &Attributes,
     mut to: SetAttributes,
 ) -> Result<SetAttributes, Status> {
     let owns = caller.owns(file);
-    // To what it is already, the owner may change it.
+    // The owner may "change" a user or group to its present value.
     let (uid, gid) =
         (to.uid.is_some_and(|uid| uid != file.uid), to.gid.is_some_and(|g| g != file.gid));
     allow(!uid || caller.is_root(), Status::Perm)?;
@@ -118,7 +118,7 @@ fn permitted(
     if to.mode.is_none() && (given_away || to.size.is_some()) {
         to.mode = without_set_id(caller, file, change);
     } else if let Some(mode) = to.mode.filter(|_| !caller.is_root()) {
-        // Nobody makes a program act as a group that they are not of.
+        // A caller may not set SGID for a group that it is not in.
         let group = to.gid.unwrap_or(file.gid);
         let keep = file.kind == FileType::Directory || caller.is_of(group);
         to.mode = Some(if keep { mode } else { mode & !SET_GID });
@@ -126,17 +126,17 @@ fn permitted(
     Ok(to)
 }
 
-/// What changes of a file.
+/// The kind of a change to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// What it holds.
+    /// The data.
     Octets,
-    /// Its owner or its group.
+    /// The owner or the group.
     Owner,
 }
 
-/// Returns the permission bits of a file that was changed or given away, if they have to change: a
-/// program that others could have changed does not go on acting as its owner.
+/// Returns the new permission bits of a file that was changed or given away, if they must change: a program loses SUID
+/// and SGID once another user may have changed it.
 pub(super) fn without_set_id(caller: &Caller, file: &Attributes, change: Change) -> Option<u32> {
     let changes = file.kind == FileType::Regular
         && file.mode & (SET_UID | SET_GID) != 0
@@ -144,9 +144,9 @@ pub(super) fn without_set_id(caller: &Caller, file: &Attributes, change: Change)
     changes.then_some(file.mode & !(SET_UID | SET_GID))
 }
 
-/// Programs act as their owner.
+/// The SUID bit: a program runs as its owner.
 const SET_UID: u32 = 0o4000;
-/// Programs act as their group; in a directory, files get its group.
+/// The SGID bit: a program runs as its group; new files in a directory get its group.
 pub(super) const SET_GID: u32 = 0o2000;
-/// What READs and WRITEs are best a multiple of: a page.
+/// The recommended multiple of READ and WRITE sizes: a page.
 const MULTIPLE: u32 = 4096;

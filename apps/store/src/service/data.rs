@@ -1,4 +1,4 @@
-//! What files hold: READ, WRITE, COMMIT, READLINK. All but the last may end in a later turn.
+//! The procedures on data: READ, WRITE, COMMIT, READLINK. All but READLINK may end in a later turn.
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Item;
@@ -21,7 +21,7 @@ use crate::nfs3::{
 #[derive(Debug)]
 pub(super) struct Pending {
     file: FileId,
-    /// What the file was when it was begun.
+    /// The file's attributes when the Call began.
     before: WccAttributes,
     caller: Caller,
 }
@@ -110,7 +110,7 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Makes the Reply of a Call that has ended. `None` if there is no such Call.
+    /// Creates the Reply of a Call that has ended. Returns `None` if the Call is unknown.
     pub(super) fn finish(
         &mut self,
         around: Surroundings<'_>,
@@ -144,7 +144,7 @@ impl<B: Backend> Service<B> {
         Some((ticket, reply))
     }
 
-    /// Returns what the backend is to name a Call by.
+    /// Returns the ticket for the backend's operation: a resumed Call's own, or a new one.
     pub(super) const fn ticket(&mut self) -> Ticket {
         if let Some(ticket) = self.resumed.take() {
             return ticket;
@@ -153,7 +153,7 @@ impl<B: Backend> Service<B> {
         Ticket(self.next_ticket)
     }
 
-    /// Remembers a Call until the backend is done with it.
+    /// Keeps a Call until the backend's operation ends.
     fn wait<T>(&mut self, ticket: Ticket, pending: Pending) -> Option<T> {
         self.pending.insert(ticket, pending);
         None
@@ -178,7 +178,7 @@ const fn commit_results(verifier: Verifier, file: Wcc) -> Results<'static> {
     Results::Commit(Ok(Committed { file, verifier }))
 }
 
-/// Returns the octets that came with a Call, at most so many.
+/// Returns the data of a Call, at most `max` octets.
 pub(super) fn octets(
     item: Item<'_>,
     placed: Option<Local>,
@@ -187,14 +187,14 @@ pub(super) fn octets(
     match (item, placed) {
         (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
         (Item::Reduced { length }, Some(mut lease)) => {
-            // On version 1 padding may have come with it.
+            // On version 1, padding may follow the data.
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             lease.set_len(lease.len().min(length).min(max));
             Ok(Octets::Placed(lease))
         }
-        // What is too long was left where it is, and always will be.
+        // The item is too long, so that it was not placed; a repetition would not help.
         (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
-        // There was no memory for it. There may be when it is sent again.
+        // There was no memory to place the item in; there may be when the Call is repeated.
         (Item::Reduced { .. }, None) => Err(Status::Jukebox),
     }
 }

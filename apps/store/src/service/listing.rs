@@ -1,4 +1,4 @@
-//! Lists of names: READDIR and READDIRPLUS.
+//! The procedures that list names: READDIR and READDIRPLUS.
 
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, READ};
@@ -10,10 +10,10 @@ use crate::nfs3::listing::{Entry, EntryPlus, NamesPlusWriter};
 use crate::nfs3::results::{Listing, ListingPlus};
 use crate::nfs3::{Attributes, Name, Results, Status, Verifier};
 
-/// A list of names in memory.
+/// An encoded list of names.
 struct Listed {
     verifier: Verifier,
-    /// Octets it takes there.
+    /// Length of the list, in octets.
     length: usize,
     /// Whether its names are the last.
     eof: bool,
@@ -52,12 +52,12 @@ impl<B: Backend> Service<B> {
             let mut fit = 0;
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
             let complete = entries.all(|entry: Entry<'_>| {
-                // What the names are of is for those to know who could look them up one by one.
+                // Only a caller that could look up the names gets their attributes and handles.
                 let file = service.backend.lookup(cx, dir, entry.name).ok().filter(|_| visible);
                 service.show(cx, &mut w, entry, file)
             });
             drop(entries);
-            // The first was counted even if it did not fit.
+            // The first name was counted even if it did not fit.
             allow(complete || fit > 1, Status::TooSmall)?;
             listed.eof &= complete;
             listed.length = w.finish().wire_len();
@@ -70,7 +70,7 @@ impl<B: Backend> Service<B> {
         }))
     }
 
-    /// Writes the names behind a place, as many as fit.
+    /// Encodes the names after a cookie, as many as fit.
     fn list(
         &mut self,
         cx: &Context<'_>,
@@ -97,7 +97,7 @@ impl<B: Backend> Service<B> {
         Ok(Listed { verifier, length: w.finish::<Entry<'_>>().wire_len(), eof })
     }
 
-    /// Adds a name with the `file` it names, if the caller may know. Returns whether it fit.
+    /// Adds a name, with its `file` if the caller may know it. Returns whether the name fit.
     fn show(
         &mut self,
         cx: &Context<'_>,
@@ -111,8 +111,8 @@ impl<B: Backend> Service<B> {
         w.push(&EntryPlus { entry, attributes, file })
     }
 
-    /// Checks that the caller may list a directory, and that a cookie has a place in it. Returns what
-    /// has to come with the next one.
+    /// Checks that the caller may list a directory, and that the cookie is valid in it. Returns the verifier for the
+    /// next cookie.
     fn check_place(
         &mut self,
         cx: &Context<'_>,
@@ -126,7 +126,7 @@ impl<B: Backend> Service<B> {
         Ok(current)
     }
 
-    /// Returns how much room results of so many octets leave to the list in them.
+    /// Returns the octets left for the list in results of `count` octets.
     fn room(&self, count: u32) -> usize {
         let count = count.min(self.config.limits.readdir_max) as usize;
         count.saturating_sub(AROUND)

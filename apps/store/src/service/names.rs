@@ -1,4 +1,4 @@
-//! Names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
+//! The procedures on names: LOOKUP, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK.
 
 use haulage_mr_pool::Local;
 
@@ -42,7 +42,7 @@ impl<B: Backend> Service<B> {
                 (Err(Status::Exist), How::Exclusive(_)) => {
                     let file = service.backend.lookup(cx, dir, asked.at.name)?;
                     let found = service.look(cx, file)?;
-                    // It came before: this is the same Call again.
+                    // A file with this verifier was created by the same Call, which is repeated.
                     allow(exclusive.is_some_and(|v| is_marked(&found, v)), Status::Exist)?;
                     Ok(file)
                 }
@@ -121,7 +121,7 @@ impl<B: Backend> Service<B> {
                     Ok(_) | Err(Status::NoEnt) => {}
                     Err(status) => return Err(status),
                 }
-                // To move a directory is to change what its `..` is.
+                // Moving a directory changes its `..`.
                 let turns = moved.kind == FileType::Directory && from_dir != to_dir;
                 allow(!turns || cx.caller.may(&moved, WRITE), Status::Acces)?;
                 service.backend.rename(cx, (from_dir, from.name), (to_dir, to.name))
@@ -161,7 +161,7 @@ impl<B: Backend> Service<B> {
         })
     }
 
-    /// Makes a file, with the attributes that the caller may give it.
+    /// Creates a file with the attributes that the caller may set.
     fn make(
         &mut self,
         cx: &Context<'_>,
@@ -194,7 +194,7 @@ impl<B: Backend> Service<B> {
         Ok(file)
     }
 
-    /// Takes the regular file that has the name already, and cuts it if that is asked.
+    /// Returns the existing regular file of this name; truncates it if a size is set.
     fn reuse(
         &mut self,
         cx: &Context<'_>,
@@ -212,7 +212,7 @@ impl<B: Backend> Service<B> {
         Ok(file)
     }
 
-    /// Checks that the caller may take a name away. Returns the attributes of what has it.
+    /// Checks that the caller may remove a name. Returns the attributes of its file.
     fn check_unlink(
         &mut self,
         cx: &Context<'_>,
@@ -228,7 +228,7 @@ impl<B: Backend> Service<B> {
         Ok(attributes)
     }
 
-    /// Tells what was made.
+    /// Creates the results for a new file.
     #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
     fn made(
         &mut self,
@@ -243,7 +243,7 @@ impl<B: Backend> Service<B> {
     }
 }
 
-/// Where something is to be made.
+/// The directory and the name of a file to be created.
 struct Place<'a> {
     dir: FileId,
     attributes: &'a Attributes,
@@ -251,7 +251,7 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Returns what is to be made, with the owner and the group that the caller may give it.
+    /// Returns the file to be created, with the owner and the group that the caller may give it.
     fn owned<'k>(&self, cx: &Context<'_>, kind: NewKind<'k>, wanted: &SetAttributes) -> New<'k> {
         let caller = cx.caller;
         let inherits = self.attributes.mode & SET_GID != 0;
@@ -267,8 +267,8 @@ impl Place<'_> {
     }
 }
 
-/// Returns the attributes that mark a file as made with this verifier. Its maker sets the times to
-/// what they should be once it knows that the file is its own (RFC 1813 section 3.3.8).
+/// Returns the attributes that mark a file as created with this verifier, in its times. The client sets the real times
+/// once it knows that the file is its own (RFC 1813 section 3.3.8).
 const fn marked(verifier: Verifier) -> SetAttributes {
     let (atime, mtime) = marks(verifier);
     SetAttributes {
@@ -281,14 +281,13 @@ const fn marked(verifier: Verifier) -> SetAttributes {
     }
 }
 
-/// Returns whether a file was made with this verifier and not changed since.
+/// Returns whether a file was created with this verifier and not changed since.
 fn is_marked(file: &Attributes, verifier: Verifier) -> bool {
     let is_new = file.kind == FileType::Regular && file.size == 0;
     is_new && (file.atime, file.mtime) == marks(verifier)
 }
 
-/// Returns two times that together are the verifier, as far as file systems keep times: to 31 bits of
-/// seconds.
+/// Returns two times that encode the verifier in 31 bits of seconds each, which all file systems keep.
 #[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
 const fn marks(verifier: Verifier) -> (Time, Time) {
     let (high, low) = ((verifier.0 >> 32) as u32, verifier.0 as u32);

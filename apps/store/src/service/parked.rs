@@ -1,13 +1,13 @@
-//! Calls that wait until a file of theirs is found.
+//! Calls that wait until one of their files is found.
 //!
 //! # Normal operation
-//! A Call whose file the backend has to search for is not begun: its arguments are kept, with the lease
-//! that a reduced one was placed in. When the search has ended it is carried out as if it came just then,
-//! and answered under the ticket it was given.
+//! A Call whose file the backend has to search for is not executed yet: its arguments are kept, with the lease of a
+//! reduced one. When the search has ended, the Call is executed as if it had just been received, and answered under its
+//! ticket.
 //!
 //! # Limits
-//! Calls and octets that wait are bounded; who comes beyond is told to come later. So is who has waited
-//! for several searches. A turn resumes a bounded number of Calls.
+//! The waiting Calls and their octets are bounded; a Call beyond the bounds, or one that has waited for several
+//! searches, is answered with JUKEBOX. A turn resumes a bounded number of Calls.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -21,19 +21,19 @@ use crate::backend::{Backend, Context, Located, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 
-/// The Calls that wait.
+/// The waiting Calls.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     waiting: BTreeMap<FileId, Vec<Parked>>,
-    /// Those whose wait is over.
+    /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
     calls: usize,
     octets: usize,
-    /// Calls that may yet be resumed in this turn.
+    /// Number of Calls that may still be resumed in this turn.
     resumes_left: usize,
 }
 
-/// A Call that waits.
+/// A waiting Call.
 #[derive(Debug)]
 struct Parked {
     ticket: Ticket,
@@ -41,7 +41,7 @@ struct Parked {
     arguments: Box<[u8]>,
     placed: Option<Local>,
     caller: Caller,
-    /// Searches it has waited for.
+    /// Number of searches that the Call has waited for.
     waits: usize,
 }
 
@@ -57,7 +57,7 @@ impl Parking {
         !self.ready.is_empty()
     }
 
-    /// Ends the wait of those that wait for a file.
+    /// Makes the Calls that wait for a file ready.
     pub(super) fn wake(&mut self, file: FileId) {
         self.ready.extend(self.waiting.remove(&file).into_iter().flatten());
     }
@@ -80,7 +80,7 @@ impl Parking {
         self.calls < CALLS_MAX && self.octets + octets <= OCTETS_MAX
     }
 
-    /// Returns whether nobody waits.
+    /// Returns whether no Call waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
         (self.calls, self.octets) == (0, 0) && self.waiting.is_empty() && self.ready.is_empty()
@@ -94,10 +94,10 @@ impl Parked {
 }
 
 impl<B: Backend> Service<B> {
-    /// Returns the first file of a Call that is not found yet.
+    /// Returns the first file of a Call that is not at hand, with the state of its search.
     pub(super) fn unlocated(&mut self, arguments: &Arguments<'_>) -> Option<(FileId, Located)> {
         for handle in arguments.files().into_iter().flatten() {
-            // A forged handle is refused where it is used.
+            // A forged handle is refused when the Call is executed.
             let claimed = self.sealer.peek(handle);
             if claimed.is_none_or(|file| self.backend.is_at_hand(file)) {
                 continue;
@@ -111,7 +111,7 @@ impl<B: Backend> Service<B> {
         None
     }
 
-    /// Keeps a Call until `file` is found. `None` if there is no room for it.
+    /// Keeps a Call until `file` is found. Returns `None` if there is no room.
     pub(super) fn park(
         &mut self,
         file: FileId,
@@ -136,8 +136,7 @@ impl<B: Backend> Service<B> {
         Some(ticket)
     }
 
-    /// Carries out the next of the Calls whose wait is over. Returns whether there was one, and its Reply
-    /// if it has ended.
+    /// Resumes the next ready Call. Returns whether there was one, and its Reply if it has ended.
     pub(super) fn resume(
         &mut self,
         around: Surroundings<'_>,
@@ -165,7 +164,7 @@ impl<B: Backend> Service<B> {
         self.resumed = Some(ticket);
         let mut room = vec![0; self.results_max(procedure)];
         let answer = match self.carry_out(cx, arguments, parked.placed) {
-            // Under the ticket it has.
+            // The Call keeps its ticket.
             Answer::Later(_) => None,
             Answer::Now(reply) => {
                 let mut w = Writer::new(&mut room);
@@ -183,7 +182,7 @@ impl<B: Backend> Service<B> {
         }))
     }
 
-    /// Returns octets that the results of a procedure fit in.
+    /// Returns an upper bound on the length of a procedure's results, in octets.
     const fn results_max(&self, procedure: Procedure) -> usize {
         match procedure {
             Procedure::ReadDir | Procedure::ReadDirPlus => {
@@ -194,13 +193,13 @@ impl<B: Backend> Service<B> {
     }
 }
 
-/// Returns where the data of a Call was reduced that ends in its length, and that length.
+/// Returns the position and the length of the reduced data of a Call, from its arguments, which end in that length.
 fn reduced(arguments: &[u8]) -> Option<(u32, u64)> {
     let length = u32::from_be_bytes(*arguments.last_chunk()?);
     Some((u32::try_from(arguments.len()).ok()?, u64::from(length)))
 }
 
-/// Returns octets that arguments fit in.
+/// Returns an upper bound on the length of arguments, in octets.
 fn arguments_max(arguments: &Arguments<'_>) -> usize {
     match data(arguments) {
         Some(Item::Inline(bytes)) => ARGUMENTS_MAX + bytes.len(),
@@ -208,7 +207,7 @@ fn arguments_max(arguments: &Arguments<'_>) -> usize {
     }
 }
 
-/// Returns whether the data of a Call was reduced and placed nowhere: there was no memory for it.
+/// Returns whether the data of a Call was reduced but not placed, for lack of memory.
 pub(super) fn lacks_data(arguments: &Arguments<'_>, placed: Option<&Local>) -> bool {
     placed.is_none() && matches!(data(arguments), Some(Item::Reduced { .. }))
 }
@@ -222,15 +221,15 @@ const fn data<'a>(arguments: &Arguments<'a>) -> Option<Item<'a>> {
     }
 }
 
-/// Calls that wait at a time: more than there are Receives for them to come in.
+/// Maximum number of waiting Calls: more than there are Receives.
 const CALLS_MAX: usize = 4096;
-/// Octets of arguments and of what was placed that wait at a time.
+/// Maximum octets of waiting arguments and placed data.
 const OCTETS_MAX: usize = 4 << 20;
-/// Searches that one Call waits for. Most name one file, some two; each may be renamed meanwhile.
+/// Maximum number of searches that a Call waits for. A Call names one or two files, and each may be renamed meanwhile.
 const WAITS_MAX: usize = 4;
-/// Calls that are resumed in one turn.
+/// Maximum number of Calls resumed in one turn.
 const RESUMES_PER_TURN: usize = 32;
-/// Octets of the longest arguments without data: two handles, and two names of 255 octets.
+/// Maximum length of arguments without data, in octets: two handles, and two names of 255 octets.
 const ARGUMENTS_MAX: usize = 2 * (4 + 64 + 4 + 256) + 128;
-/// Octets of the longest results without data or names.
+/// Maximum length of results without data or names, in octets.
 const RESULTS_MAX: usize = 512;

@@ -19,7 +19,7 @@ mod outside;
 mod parked;
 mod permissions;
 
-/// A server of one file system, called by whoever is set to call.
+/// A service of one file system, with the caller of its Calls.
 struct Bed<B = Memory> {
     service: Service<B>,
     pool: Pool,
@@ -33,7 +33,7 @@ pub(crate) fn memory(pool: &Pool, now: Time) -> Memory {
     Memory::new(pool, limits, 77, now).unwrap()
 }
 
-/// Serves memory to users who are who they say they are, by default a user of its own group.
+/// Serves memory and believes all claims; the default caller is a user in a group of its own.
 fn bed() -> Bed {
     bed_of(memory)
 }
@@ -51,7 +51,7 @@ fn bed_of<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
 }
 
 impl<B: Backend> Bed<B> {
-    /// Makes a Call. Returns its results as they travel.
+    /// Makes a Call. Returns its encoded results.
     fn send(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Sent {
         let procedure = arguments.procedure();
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
@@ -67,7 +67,7 @@ impl<B: Backend> Bed<B> {
         self.send(arguments, None)
     }
 
-    /// Makes a Call whose status is all that matters.
+    /// Makes a Call and returns only its status.
     fn status(&mut self, arguments: Arguments<'_>) -> Status {
         self.call(arguments).results().status()
     }
@@ -95,12 +95,12 @@ impl<B: Backend> Bed<B> {
         made(&sent)
     }
 
-    /// Makes a file that its owner may read and write.
+    /// Creates a file that its owner may read and write.
     fn file(&mut self, dir: &Handle, name: &str) -> Handle {
         self.create(dir, name, How::Guarded(mode(0o600))).unwrap()
     }
 
-    /// Makes a directory with these permission bits.
+    /// Creates a directory with these permission bits.
     fn dir(&mut self, dir: &Handle, name: &str, bits: u32) -> Handle {
         let arguments = MkDir { at: dir.at(name), attributes: mode(bits) };
         made(&self.call(Arguments::MkDir(arguments))).unwrap()
@@ -132,14 +132,14 @@ impl<B: Backend> Bed<B> {
         }
     }
 
-    /// Calls as another user from now on.
+    /// Makes later Calls as another user.
     const fn by(&mut self, uid: u32, gid: u32) -> &mut Self {
         (self.uid, self.gid) = (uid, gid);
         self
     }
 }
 
-/// The results of a Call, as they travel.
+/// The encoded results of a Call.
 struct Sent {
     procedure: Procedure,
     bytes: Vec<u8>,
@@ -170,7 +170,7 @@ impl Handle {
     }
 }
 
-/// Returns what was made.
+/// Returns the handle of the created file.
 fn made(sent: &Sent) -> Result<Handle, Status> {
     match sent.results() {
         Results::Create(outcome)

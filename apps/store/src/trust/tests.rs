@@ -17,7 +17,7 @@ fn claim(uid: u32, gid: u32) -> Credential<'static> {
     Credential::Sys(AuthSys::new(1, b"host", uid, gid).with_gids(GIDS).unwrap())
 }
 
-/// What comes of a claim: user, group, further groups.
+/// The believed part of a claim: user, group, further groups.
 fn judged(trust: &Trust, peer: Peer, claim: Credential<'_>) -> Option<(u32, u32, Vec<u32>)> {
     let mut gids = [[0; 4]; GIDS_MAX];
     let standing = trust.standing(peer);

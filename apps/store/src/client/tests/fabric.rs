@@ -21,7 +21,7 @@ use crate::server::gate::Gate;
 use crate::server::{Admission, Server, tcp};
 use crate::trust::Trust;
 
-/// A client's core and a server's, turned by whoever waits.
+/// A client's core and a server's core, turned while the client waits.
 struct Far {
     fabric: Fabric,
     now: Instant,
@@ -31,7 +31,7 @@ struct Far {
     next: u64,
 }
 
-/// Keeps what became of Calls.
+/// A service that keeps the results of Calls.
 #[derive(Debug, Default)]
 struct Collector {
     ended: Vec<(u64, Result<Answer, CallError>)>,

@@ -1,4 +1,4 @@
-//! Asking what to mount, of servers that answer as they were told to.
+//! Tests of mounting, from servers with scripted answers.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -13,10 +13,10 @@ use super::*;
 use crate::codec::ListWriter;
 use crate::mount3::{self, Arguments, Export, Flavors, Mounted, Results};
 
-/// What a server answers to each Call in turn; nothing is hanging up.
+/// The answers of a server to one Call after another; `None` closes the connection.
 type Answers = Vec<(ReplyBody, Vec<u8>)>;
 
-/// What is added to the XID of each Reply.
+/// The number added to the XID of each Reply.
 const HONEST: u32 = 0;
 
 const SUCCESS: ReplyBody = ReplyBody::Accepted(AcceptStat::Success);

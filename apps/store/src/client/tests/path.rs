@@ -22,7 +22,7 @@ fn tree() -> Client<Near> {
     client
 }
 
-/// Returns what a path leads to: the contents of a file, or what kind of file it is.
+/// Returns the data of the regular file at a path, or the kind of another file.
 fn found(client: &mut Client<Near>, path: &str, last: Last) -> String {
     match client.find(path.as_bytes(), last) {
         Ok(Place::There(found)) if found.attributes.kind == FileType::Regular => {
@@ -81,7 +81,7 @@ fn neither_dots_nor_names_beyond_measure_are_the_servers_to_look_up() {
     client.requester.asked.clear();
     found(&mut client, "/a/../a/./b/..", Last::Follow);
     assert_eq!(client.requester.count(Procedure::Lookup), 3);
-    for (length, leads) in [(255, "free: "), (256, "too long a name: /a/")] {
+    for (length, leads) in [(255, "free: "), (256, "file name too long: /a/")] {
         let name = "x".repeat(length);
         let found = found(&mut client, &format!("/a/{name}"), Last::Follow);
         assert_eq!(found, format!("{leads}{name}"));

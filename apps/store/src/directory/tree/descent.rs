@@ -1,4 +1,4 @@
-//! The way down to a file, as it was seen: from a directory that is open, name by name.
+//! The descent to a file along the names where it was last seen, from an open directory.
 
 use std::rc::Rc;
 
@@ -7,30 +7,30 @@ use super::super::node::Node;
 use super::{ByName, Tree};
 use crate::handle::FileId;
 
-/// A way down, as far as it is left.
+/// The rest of a descent.
 #[derive(Debug)]
 pub(super) struct Descent {
-    /// The file that it leads to.
+    /// The file at the end of the descent.
     pub(super) file: FileId,
     at: Rc<Node>,
-    /// What is to come, the last step first: the file that each name led to, and the name.
+    /// The steps left, the last one first: the file that each name led to, and the name.
     steps: Vec<(FileId, Box<[u8]>)>,
 }
 
-/// How far a descent came.
+/// The result of a descent.
 #[derive(Debug)]
 pub(super) enum Reached {
     /// The file.
     File(Rc<Node>),
-    /// A directory above it: the rest is to be gone.
+    /// A directory above the file; the rest of the descent is left.
     Partway(Descent),
-    /// A name that leads elsewhere.
+    /// A name that no longer leads to the same file.
     Nothing,
 }
 
 impl Tree {
-    /// Returns the way down to a file from the nearest directory above it that is open, or can be opened
-    /// by what its file system calls it. `None` if it is not known.
+    /// Returns the descent to a file from the nearest directory above it that is open, or can be opened by its file
+    /// system's handle. Returns `None` if it is not known where the file was seen.
     pub(super) fn way_to(&mut self, file: FileId) -> Option<Descent> {
         let mut steps = Vec::new();
         let mut at = file;
@@ -58,7 +58,7 @@ impl Tree {
         }
     }
 
-    /// Goes at most [`LEVELS_MAX`] levels down.
+    /// Descends at most [`LEVELS_MAX`] levels.
     pub(super) fn go_down(&mut self, mut descent: Descent) -> Reached {
         for _ in 0..LEVELS_MAX {
             let Some((wanted, name)) = descent.steps.pop() else { break };
@@ -76,10 +76,10 @@ impl Tree {
     }
 }
 
-/// Directories one in the other on a way down.
+/// Maximum depth of a descent, in directories.
 const DEPTH_MAX: usize = 1024;
-/// Levels gone down at once.
+/// Maximum number of levels descended at once.
 pub(super) const LEVELS_MAX: usize = 16;
-/// Directories above a file that are tried by what their file system calls them. One that is not
-/// there was moved out of the tree or removed, and those above it rarely went with it.
+/// Maximum number of directories above a file that are tried by their file system's handles. A directory that cannot be
+/// opened was moved out of the tree or removed, and those above it rarely were.
 const BY_NAME_MAX: usize = 8;

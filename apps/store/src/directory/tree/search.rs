@@ -1,15 +1,13 @@
-//! Looking for files by their numbers alone, a bounded number of names in each turn.
+//! The search for files by their IDs, a bounded number of names in each turn.
 //!
 //! # Normal operation
-//! Files that are searched for wait in a queue. One pass through the tree looks for all of those that
-//! waited when it began: first in the directories where they were seen last, then in all others, those
-//! nearest the top first. A directory on the way that once led to one of the files is looked through
-//! before the others. Each file is reported as soon as it is found; those that are left at the end are
-//! gone, or are still being renamed. Where the system failed to show a part of the tree, none is taken to be gone.
+//! Files to be searched for wait in a queue. One pass through the tree looks for all files that waited when it began:
+//! first in the directories where they were last seen, then in all others, breadth first. Directories that once led to
+//! one of the files come before others. Each file is reported as soon as it is found. Files not found at the end are
+//! gone, or are being renamed. If the system failed to show a part of the tree, no file counts as gone.
 //!
 //! # Limits
-//! A turn looks at a bounded number of names, and a pass at a bounded number in all. A pass keeps a
-//! bounded number of directories open.
+//! A turn, and a pass, each examine a bounded number of names. A pass keeps a bounded number of directories open.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -23,81 +21,80 @@ use super::descent::{Descent, Reached};
 use super::{ByName, Tree};
 use crate::handle::FileId;
 
-/// What is searched for, and how far that is.
+/// The state of all searches.
 #[derive(Debug, Default)]
 pub(super) struct Searches {
-    /// Those for the next pass.
+    /// Files for the next pass.
     queued: BTreeMap<FileId, Scope>,
     pass: Option<Pass>,
-    /// Ways down that are too long for one turn.
+    /// Descents that are too long for one turn.
     descents: VecDeque<Descent>,
-    /// Files that were searched for, found or not, until that is told.
+    /// Files whose search has ended, found or not, until that is reported.
     ended: VecDeque<FileId>,
-    /// Names looked at in this turn.
+    /// Number of names examined in this turn.
     #[cfg(test)]
     looked_at: usize,
 }
 
-/// Where a file is searched for.
+/// The scope of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
-    /// In the whole tree.
+    /// The whole tree.
     Tree,
-    /// In the directory where it was seen last: it was in no other a while ago.
+    /// The directory where the file was last seen: a recent search found it in no other.
     Directory(FileId),
 }
 
 /// One pass through the tree.
 struct Pass {
     wanted: BTreeMap<FileId, Wanted>,
-    /// Directories that once led to what is wanted.
+    /// Directories that once led to a wanted file.
     ways: BTreeSet<FileId>,
-    /// Directories yet to be looked through, all of them open.
+    /// Directories still to be examined, all of them open.
     pending: VecDeque<Rc<Node>>,
-    /// The directories that files were seen in last, and the top: they are looked through first, and
-    /// once.
+    /// The directories where wanted files were last seen, and the top: they are examined first, and only once.
     last: BTreeSet<FileId>,
-    /// The directory that is looked through now.
+    /// The directory that is being examined.
     listing: Option<(Rc<Node>, Names)>,
     depth: Depth,
-    /// Names that may still be looked at.
+    /// Number of names that the pass may still examine.
     names_left: usize,
-    /// Whether all of the tree was looked at.
+    /// Whether the pass examined all of the tree.
     is_whole: bool,
-    /// Whether the system failed to show a part of it, as it may not do the next time.
+    /// Whether the system failed to show a part of the tree, perhaps only this time.
     is_hampered: bool,
 }
 
-/// What an error says of the file that was to be opened.
+/// The meaning of an error for the file that was to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absence {
-    /// It is not there, or not in this tree.
+    /// The file does not exist, or is not in this tree.
     Absent,
-    /// It may be there, and this server may not open it.
+    /// The file may exist, but this server may not open it.
     Forbidden,
-    /// It may be there: the machine was short of something, or failed.
+    /// The file may exist: the machine lacked a resource, or failed.
     Unknown,
 }
 
-/// A file that is wanted.
+/// A file that a pass looks for.
 #[derive(Clone, Copy, Debug)]
 struct Wanted {
     searched: Option<Searched>,
-    /// It was there a moment ago: it is being renamed.
+    /// Whether the file was listed under a name and then not found there: it is being renamed.
     is_moving: bool,
 }
 
-/// How much of the directories is looked through.
+/// The depth to which directories are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Their own names.
+    /// Their names only.
     Names,
-    /// Those of the directories in them, too.
+    /// Their names, and all directories below them.
     All,
 }
 
 impl Tree {
-    /// Puts a file in the queue of those to be searched for. Returns whether there was room.
+    /// Queues a file for a search. Returns whether there was room.
     pub(super) fn search_for(&mut self, file: FileId, scope: Scope) -> bool {
         let is_sought = self.searches.pass.as_ref().is_some_and(|p| p.wanted.contains_key(&file));
         if is_sought {
@@ -111,7 +108,7 @@ impl Tree {
         false
     }
 
-    /// Goes on with a way down in later turns. Returns whether there was room.
+    /// Queues a descent to continue in later turns. Returns whether there was room.
     pub(super) fn descend_later(&mut self, descent: Descent) -> bool {
         let descents = &mut self.searches.descents;
         if descents.iter().any(|other| other.file == descent.file) {
@@ -124,7 +121,7 @@ impl Tree {
         room
     }
 
-    /// Does a turn's part of all searches. Returns whether there is more to do.
+    /// Runs all searches for one turn. Returns whether there is more to do.
     pub(super) fn search(&mut self) -> bool {
         #[cfg(test)]
         {
@@ -135,7 +132,7 @@ impl Tree {
             match self.go_down(descent) {
                 Reached::Partway(rest) => self.searches.descents.push_back(rest),
                 Reached::File(_) => self.searches.ended.push_back(file),
-                // Where the queue is full, the Calls that wait for the file are told to ask again.
+                // If the queue is full, the Calls that wait for the file are answered with JUKEBOX.
                 Reached::Nothing if self.search_for(file, Scope::Tree) => {}
                 Reached::Nothing => self.searches.ended.push_back(file),
             }
@@ -153,13 +150,13 @@ impl Tree {
         self.is_searching()
     }
 
-    /// Returns whether there are searches to go on with.
+    /// Returns whether searches are left.
     pub(in super::super) fn is_searching(&self) -> bool {
         let Searches { queued, pass, descents, .. } = &self.searches;
         !queued.is_empty() || pass.is_some() || !descents.is_empty()
     }
 
-    /// Returns the next file that was searched for, found or not.
+    /// Returns the next file whose search has ended, found or not.
     pub(in super::super) fn next_searched(&mut self) -> Option<FileId> {
         self.searches.ended.pop_front()
     }
@@ -193,8 +190,8 @@ impl Tree {
         pass
     }
 
-    /// Begins a pass with a directory that a file was seen in last, if it is open. Returns how it is before
-    /// its names are looked at: if it changes meanwhile, it is another.
+    /// Begins a pass with a directory where a file was last seen, if it is open. Returns the directory's state before
+    /// its names are examined, so that a change during the pass is detected later.
     fn begin_in(&mut self, dir: FileId, pass: &mut Pass) -> Option<Searched> {
         let node = if dir == self.root.id { Rc::clone(&self.root) } else { self.open.get(dir)? };
         self.check_within(&node).ok()?;
@@ -205,7 +202,7 @@ impl Tree {
         Some(Searched { dir, changed })
     }
 
-    /// Adds the directories that once led to a file.
+    /// Adds the directories that once led to a file to `ways`.
     fn note_way(&self, file: FileId, ways: &mut BTreeSet<FileId>) {
         let mut at = file;
         for _ in 0..WAY_MAX {
@@ -217,7 +214,7 @@ impl Tree {
         }
     }
 
-    /// Looks at as many names as one turn may. Returns whether the pass goes on.
+    /// Examines as many names as one turn allows. Returns whether the pass continues.
     fn go_on(&mut self, pass: &mut Pass) -> bool {
         let mut turn_left = self.search_turn_max;
         while turn_left > 0 {
@@ -227,7 +224,7 @@ impl Tree {
             let Some((dir, mut names)) = pass.listing.take() else {
                 let Some(dir) = pass.pending.pop_front() else { return false };
                 turn_left = turn_left.saturating_sub(OPENING);
-                // A directory that went, or may not be read, has no names for us.
+                // A directory that is gone, or may not be read, has no names.
                 pass.listing = pass.seen(Names::open(&dir, 0)).map(|names| (dir, names));
                 continue;
             };
@@ -261,7 +258,7 @@ impl Tree {
         true
     }
 
-    /// Takes in what has a name in a directory that is looked through.
+    /// Examines a name in the directory of the pass.
     fn on_name(
         &mut self,
         pass: &mut Pass,
@@ -297,7 +294,7 @@ impl Tree {
         }
     }
 
-    /// Settles what becomes of the files that were not found.
+    /// Ends a pass, and decides about the files that were not found.
     fn end_pass(&mut self, pass: Pass) {
         for (file, wanted) in pass.wanted {
             self.searches.ended.push_back(file);
@@ -307,11 +304,11 @@ impl Tree {
             if !pass.is_whole
                 && let ByName::Found(node, _) = self.by_name(file)
             {
-                // It exists, and is taken to be where the pass did not come to.
+                // The file exists, and is assumed to be in the part that the pass did not reach.
                 self.open.keep(node);
                 continue;
             }
-            // The file may be there: the next Call for it begins another search.
+            // The file may exist: the next Call for it begins another search.
             if pass.is_hampered {
                 continue;
             }
@@ -320,13 +317,13 @@ impl Tree {
         }
     }
 
-    /// Makes the pass under way miss a part of the tree, as if the system had failed like this.
+    /// Makes the running pass miss a part of the tree, as if the system had failed with this error.
     #[cfg(test)]
     pub(in super::super) fn miss(&mut self, errno: Errno) {
         self.searches.pass.as_mut().unwrap().miss(errno);
     }
 
-    /// Returns how many names were looked at in this turn.
+    /// Returns the number of names examined in this turn.
     #[cfg(test)]
     pub(in super::super) const fn looked_at(&self) -> usize {
         self.searches.looked_at
@@ -334,12 +331,12 @@ impl Tree {
 }
 
 impl Pass {
-    /// Returns what the system shows, and takes note if it may not have shown all there is.
+    /// Returns the value of a successful result. Records an error as a missed part of the tree.
     fn seen<T>(&mut self, shown: Result<T, Errno>) -> Option<T> {
         shown.map_err(|errno| self.miss(errno)).ok()
     }
 
-    /// Notes that a part of the tree was not looked at.
+    /// Records that a part of the tree was missed.
     fn miss(&mut self, errno: Errno) {
         let absence = Absence::of(errno);
         self.is_whole &= absence == Absence::Absent;
@@ -350,7 +347,7 @@ impl Pass {
 impl Absence {
     const fn of(errno: Errno) -> Self {
         match errno {
-            // On another file system, or a link where a directory was, it is not in this tree.
+            // A file on another file system, or a link in place of a directory, is not in this tree.
             Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::XDEV | Errno::LOOP => Self::Absent,
             Errno::ACCESS | Errno::PERM => Self::Forbidden,
             _ => Self::Unknown,
@@ -364,20 +361,20 @@ impl std::fmt::Debug for Pass {
     }
 }
 
-/// Returns all files that have had a number.
+/// Returns the range of all IDs with an inode number.
 fn all_of(inode: u64) -> std::ops::RangeInclusive<FileId> {
     FileId { inode, generation: 0 }..=FileId { inode, generation: u64::MAX }
 }
 
-/// Directories yet to be looked through, but for those on a way that was known.
+/// Maximum number of directories still to be examined, except those that once led to a wanted file.
 const PENDING_MAX: usize = 256;
-/// Files that wait for the next pass.
+/// Maximum number of files that wait for the next pass.
 const QUEUED_MAX: usize = 256;
-/// Ways down that take several turns, at a time.
+/// Maximum number of descents that take several turns.
 const DESCENTS_MAX: usize = 64;
-/// Directories on the way to a file that are looked through before others.
+/// Maximum number of directories that once led to a file and are examined before others.
 const WAY_MAX: usize = 16;
-/// Names that opening a directory counts for.
+/// The cost of opening a directory, in names.
 const OPENING: usize = 8;
-/// Names that opening what has a name counts for, besides the name.
+/// The cost of opening a name's file, in names, besides the name itself.
 const LOOKING: usize = 3;

@@ -45,7 +45,7 @@ fn a_file_holds_what_was_written_and_zeros_elsewhere() {
     assert_eq!(bed.pool.gauges().leased_bytes, BLOCK);
 }
 
-/// Does one thing to a file and to what it should hold.
+/// Runs one operation on a file and on the model of its data.
 fn step(bed: &Bed, rng: &mut Rng, file: &mut Contents, model: &mut Vec<u8>) {
     let at = rng.below(model.len() + 3 * BLOCK / 2);
     let at = if rng.flip() { at - at % BLOCK } else { at };

@@ -1,4 +1,4 @@
-//! What Linux says, read and written back.
+//! Captured messages of Linux, decoded and encoded again.
 
 use haulage_proto::chunk::Version;
 use haulage_proto::rpc::{CallHeader, ReplyHeader};
@@ -141,9 +141,9 @@ struct Message {
     name: String,
     payload: Vec<u8>,
     procedure: Procedure,
-    /// Where arguments or results start.
+    /// The offset of the arguments or results.
     at: usize,
-    /// The position and length of what was reduced.
+    /// The position and length of the reduced item.
     reduced: Option<(u32, u32)>,
     is_call: bool,
 }
@@ -184,7 +184,7 @@ fn messages() -> Vec<Message> {
     parsed
 }
 
-/// Looks at the first message whose name starts so.
+/// Returns the first message whose name has this prefix.
 fn look(name: &str, look: impl FnOnce(&Message)) {
     look(messages().iter().find(|m| m.name.starts_with(name)).expect("it was captured"));
 }

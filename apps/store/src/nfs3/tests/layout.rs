@@ -1,4 +1,4 @@
-//! The octets of what was not captured, by hand from RFC 1813.
+//! Encodings that were not captured, written by hand from RFC 1813.
 
 use super::*;
 use crate::codec::{ListWriter, Wire};

@@ -1,4 +1,4 @@
-//! Clients beside one whose handles are stale.
+//! Tests of clients next to one whose handles are stale.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ const CONFIG: directory::Config = directory::Config {
     direct: false,
 };
 
-/// Serves a directory of so many files without privileges. Returns a handle of one that is gone, too.
+/// Serves a directory of this many files without privileges. Also returns the handle of a removed file.
 fn world(place: &Place, files: usize) -> (World<Directory>, Vec<u8>) {
     let served = place.path();
     std::fs::set_permissions(served, Permissions::from_mode(0o777)).unwrap();

@@ -1,9 +1,9 @@
-//! Calls that come twice, among many others.
+//! Tests of repeated Calls among many others.
 
 use super::*;
 use crate::service::tests::later::Slow;
 
-/// How a REMOVE ends whose name was there, and one whose name was not.
+/// The results of a REMOVE whose name existed, and of one whose name did not.
 const DONE: u32 = 0;
 const NO_SUCH: u32 = 2;
 
@@ -15,7 +15,7 @@ fn status(results: &[u8]) -> u32 {
     u32::from_be_bytes(results[..4].try_into().unwrap())
 }
 
-/// A client that calls over TCP, and so chooses its XIDs.
+/// A client that calls over TCP, where it chooses its XIDs.
 struct Sender {
     stream: TcpStream,
     root: Vec<u8>,
@@ -31,7 +31,7 @@ impl Sender {
         status(&results)
     }
 
-    /// Makes a file and removes it.
+    /// Creates a file and removes it.
     fn make_and_remove(&mut self, xid: u32, name: &[u8]) {
         let root = self.root.clone();
         assert_eq!(self.send(xid ^ 1 << 31, &create(&root, name)), DONE);

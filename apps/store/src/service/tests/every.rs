@@ -1,4 +1,4 @@
-//! What holds of every procedure.
+//! Tests of properties that every procedure has.
 
 use super::*;
 use crate::nfs3::Device;

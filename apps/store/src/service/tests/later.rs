@@ -1,4 +1,4 @@
-//! A backend that answers in a later turn.
+//! Tests with a backend that answers in a later turn.
 
 use std::collections::VecDeque;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::backend::*;
 use haulage_mr_pool::Piece;
 
-/// Keeps back what its backend answers to READ, WRITE and COMMIT until it is let out.
+/// A backend that holds back the results of READ, WRITE and COMMIT until it releases them.
 pub(crate) struct Slow {
     inner: Memory,
     held: VecDeque<Finished>,
@@ -14,7 +14,7 @@ pub(crate) struct Slow {
     /// Files that have to be searched for.
     pub(super) lost: Vec<FileId>,
     sought: VecDeque<FileId>,
-    /// Whether it searches for nothing more.
+    /// Whether the backend accepts no more searches.
     pub(super) is_busy: bool,
 }
 
@@ -25,24 +25,24 @@ impl Slow {
         Self { inner, held, is_open: false, lost: Vec::new(), sought, is_busy: false }
     }
 
-    /// Lets out what it keeps back, and all that comes.
+    /// Releases all results, present and future.
     pub(crate) const fn open(&mut self) {
         self.is_open = true;
     }
 
-    /// Keeps back again what comes.
+    /// Holds back future results again.
     pub(super) const fn close(&mut self) {
         self.is_open = false;
     }
 
-    /// Loses a file until it was searched for.
+    /// Loses a file until it is searched for.
     pub(crate) fn lose(&mut self, file: FileId) {
         if !self.lost.contains(&file) {
             self.lost.push(file);
         }
     }
 
-    /// Finds all that is searched for.
+    /// Ends all searches.
     pub(crate) fn find_all(&mut self) {
         self.lost.retain(|file| !self.sought.contains(file));
         self.held.extend(self.sought.drain(..).map(Finished::Located));
@@ -214,7 +214,7 @@ impl Bed<Slow> {
         }
     }
 
-    /// Returns the Reply that comes next.
+    /// Returns the next Reply.
     fn end(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
         let (ticket, reply) = self.service.poll(around)?;

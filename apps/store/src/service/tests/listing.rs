@@ -3,7 +3,7 @@
 use super::*;
 use crate::nfs3::arguments::{ReadDir, ReadDirPlus};
 
-/// What one READDIR returns: names, the last cookie, whether these are the last.
+/// Returns the results of one READDIR: names, the last cookie, and whether the names are the last.
 type Page = (Vec<String>, u64, bool);
 
 fn text(name: Name<'_>) -> String {

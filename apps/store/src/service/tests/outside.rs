@@ -1,4 +1,4 @@
-//! Directories that the operator moves out of what is served.
+//! Tests of directories that the operator moves out of the export.
 
 use crate::directory::{self, Directory};
 use crate::testing::Place;
@@ -23,7 +23,7 @@ impl World {
         world
     }
 
-    /// Moves a served directory to where nothing is served, as the operator does.
+    /// Moves a served directory out of the export, as an operator would.
     fn move_out(&self, name: &str) {
         let (from, to) = (self.place.path().join("served").join(name), self.outside(name));
         std::fs::rename(from, to).unwrap();

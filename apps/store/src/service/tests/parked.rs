@@ -1,9 +1,9 @@
-//! Calls whose files are not at hand.
+//! Tests of Calls whose files are not at hand.
 
 use super::later::Slow;
 use super::*;
 
-/// Makes a Call that has to wait.
+/// Makes a Call that must wait.
 fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
     let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
     let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
@@ -13,7 +13,7 @@ fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -
     }
 }
 
-/// Returns the Reply that comes next, in a turn of its own.
+/// Returns the next Reply, in a turn of its own.
 fn end(bed: &mut Bed<Slow>, procedure: Procedure) -> Option<(Ticket, Sent)> {
     bed.service.turn();
     let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };

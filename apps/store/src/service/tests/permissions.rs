@@ -1,10 +1,10 @@
-//! Who may do what: a row for each procedure, the bits of what it acts on, and who is let in.
+//! Permission tests: a row for each procedure, with the permission bits of its file and the callers that are allowed.
 
 use super::*;
 use crate::nfs3::arguments::{Access, Commit, Link, ReadDir};
 use crate::nfs3::rights;
 
-/// The owner of all that is made here, its group, and somebody else.
+/// The owner of all created files, a member of its group, and another user.
 const OWNER: (u32, u32) = (1, 2);
 const OTHER: (u32, u32) = (9, 9);
 const ROOT: (u32, u32) = (0, 0);
