@@ -52,8 +52,7 @@ pub use crate::sys::wake::Waker;
 /// 3. [`ConnectionAnswer::Accept`] carries private data back; both ends then report `Established`, the active one with
 ///    that private data, both with the granted ORD and IRD.
 /// 4. [`ConnectionAnswer::Reject`], a refused connection and a handshake that misses its deadline end in `Failed` at
-/// the
-///    active end. A peer that fails its handshake is never reported to the passive end.
+///    the active end. A peer that fails its handshake is never reported to the passive end.
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
 ///    flushed completions, then `Quiesced` once, and nothing after it. A request that fails otherwise ends its
