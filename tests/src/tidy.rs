@@ -11,6 +11,7 @@ mod modules;
 mod mutations;
 mod names;
 mod pages;
+mod phrases;
 mod readings;
 mod requirements;
 mod rooms;
@@ -22,6 +23,7 @@ pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, patch_path, unmutated};
 pub use pages::{book, links};
+pub use phrases::phrases;
 pub use readings::readings;
 pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
 pub use rooms::{rooms, routes};
@@ -63,7 +65,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 20] = [
+const RULES: [Rule; 21] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -82,6 +84,7 @@ const RULES: [Rule; 20] = [
     unmutated,
     readings,
     signatures,
+    phrases,
     links,
     book,
 ];

@@ -25,7 +25,7 @@ fn vector(name: &str) -> Vec<u8> {
     all().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no vector {name}")).1
 }
 
-/// The same messages built from the draft's XDR.
+/// Builds the message of a vector from the draft's XDR.
 fn by_the_draft(name: &str) -> Vec<u8> {
     let call = |xdr: Xdr, xid, procedure| {
         xdr.words(&[xid, 0, 2, 0x2000_1234, 1, procedure]).words(&[0, 0, 0, 0])

@@ -101,7 +101,7 @@ impl Pair {
         self.drain(at);
     }
 
-    /// The same without giving the Receive back.
+    /// Delivers a message to one end, which does not give its Receive back.
     fn take(&mut self, at: usize, bytes: &[u8]) {
         let decoded = header::decode(bytes);
         self.handle(at, Input::Received(&decoded));

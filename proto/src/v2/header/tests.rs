@@ -33,7 +33,7 @@ fn vector(name: &str) -> Vec<u8> {
     all().into_iter().find(|(n, _)| n == name).unwrap_or_else(|| panic!("no vector {name}")).1
 }
 
-/// The same messages built from the draft's XDR.
+/// Builds the message of a vector from the draft's XDR.
 fn by_the_draft(name: &str) -> Vec<u8> {
     const SBSIZ: u32 = 1;
     const RBSIZ: u32 = 2;
@@ -715,7 +715,7 @@ fn verdict(bytes: &[u8]) -> Verdict {
     }
 }
 
-/// The same judgement, from the draft's XDR and its sections 5.1, 6 and 7, by a parser of its own.
+/// Judges a message by a parser of its own, from the draft's XDR and its sections 5.1, 6 and 7.
 fn oracle(bytes: &[u8]) -> Verdict {
     let mut words = Words(bytes);
     let (Some(xid), Some(vers), Some(_credit), Some(htype)) =

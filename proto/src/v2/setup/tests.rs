@@ -76,7 +76,7 @@ const SERVER: usize = 1;
 /// Two ends that exchange property sets, and what was said.
 struct Pair {
     ends: [Setup; 2],
-    /// Who said it, whether it was a FINAL, its octets with the header.
+    /// Of each message: the end that sent it, whether it was a FINAL, and its octets with the header.
     said: Vec<(usize, bool, usize)>,
     grants: usize,
 }

@@ -3,7 +3,7 @@ use super::*;
 /// RFC 8032 section 7.1, test 1.
 const SEED: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
 const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
-/// The same section, test 2.
+/// RFC 8032 section 7.1, test 2.
 const PUBLIC_2: &str = "3d4017c3e843895a92b70aa74d1b7ebc9c982ccf2ec4968cc0cd55f12af4660c";
 
 fn secret(text: &str) -> Result<String, String> {
