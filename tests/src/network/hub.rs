@@ -39,7 +39,7 @@ impl Network for Hub {
 
     fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
         self.idle_rounds = if moved { 0 } else { self.idle_rounds + 1 };
-        // One end may report a round later what happened in the poll of the other.
+        // An end may report only a round later what happened in the other's poll.
         if self.idle_rounds <= 1 {
             return Expect::More;
         }
