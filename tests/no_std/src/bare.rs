@@ -1,4 +1,4 @@
-//! What a program needs of the machine when nothing else provides it.
+//! The services of a machine that the C library would otherwise provide.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::{asm, naked_asm};
@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the program starts.
+/// The entry point of the program.
 ///
 /// # Safety
 /// Only the kernel, or the dynamic loader for it, jumps here.
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 }
 
-/// What compiled code calls to copy, fill and compare memory, which is the C library's where there is one.
+/// The functions that compiled code calls to copy, fill and compare memory, usually in the C library.
 mod memory {
     /// Copies `count` octets.
     ///
