@@ -123,10 +123,10 @@ mod memory {
         0
     }
 
-    /// `memcmp`, of which only zero or not is looked at.
+    /// Like `memcmp`, but only whether the result is zero matters.
     ///
     /// # Safety
-    /// As for `memcmp`.
+    /// The `count` octets can be read at both places.
     // SAFETY: the C library, which has a symbol of this name, is not linked.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
@@ -135,7 +135,8 @@ mod memory {
     }
 }
 
-/// Named in the tables of `core` and `alloc`, which were built to unwind; where panics end the program nothing calls it.
+/// The tables of `core` and `alloc`, which were built to unwind, name this function. Nothing calls it, as panics end
+/// the program.
 // SAFETY: the standard library, which has a symbol of this name, is not linked.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

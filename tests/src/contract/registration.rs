@@ -42,7 +42,7 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
 }
 
 /// Exposes leases on two connections by turns. Handles that one connection has retired do no harm to the other, and the
-/// last handle of one is out of the other's reach.
+/// last one, once retired, is out of the other's reach.
 fn by_turns<N: Network>(bed: &mut Bed<N>) {
     let links = [bed.connect(), bed.connect()];
     let mut last = None;

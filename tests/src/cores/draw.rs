@@ -168,5 +168,5 @@ fn corrupted(choices: &mut Choices, times: usize) -> u8 {
     if choices.one_in(times) { choices.pick(&[2, 20]) } else { 0 }
 }
 
-/// Percentages of messages offered to be taken without Receives.
+/// Percentages of the chances to deliver messages without Receives that are taken.
 const LENT: [u8; 4] = [0, 50, 90, 100];

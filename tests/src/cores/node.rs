@@ -89,7 +89,7 @@ pub struct Plan<'a> {
     pub limits: Limits,
     /// Percentage of events that delay those behind them.
     pub delayed_percent: u8,
-    /// Percentage of messages offered to be taken without Receives.
+    /// Percentage of the chances to deliver messages without Receives that are taken.
     pub lent_percent: u8,
     /// Percentage of arriving messages that are corrupted.
     pub corrupted_percent: u8,

@@ -186,7 +186,7 @@ impl<T: Clone> QueuePair<T> {
         self.receives += count;
     }
 
-    /// Returns how many Receives wait for a message.
+    /// Returns the number of Receives that wait for a message.
     pub fn receives(&self) -> usize {
         self.receives
     }

@@ -317,7 +317,7 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
 
 #[test]
 fn a_server_that_does_not_say_what_it_can_take_is_sent_4096_octets_at_most() {
-    // [V2-4.2.2-1] What is in front of the arguments is the transport header, and that of the RPC Call.
+    // [V2-4.2.2-1] The transport header and the header of the RPC Call are in front of the arguments.
     let room = MESSAGE - 32 - 40;
     let mut pair = Pair::open();
     for (length, htype) in [(room, CALL_INLINE), (room + 4, CALL_EXTERNAL)] {
