@@ -1,11 +1,11 @@
-//! One fuzz target: that of the name its program was built under.
+//! A fuzz program: it runs the target that it was named after at build time.
 #![no_main]
 
 use haulage::sys::alloc::Counting;
 use haulage_tests::fuzz::target;
 use libfuzzer_sys::fuzz_target;
 
-/// Without it no allocation is counted.
+/// Counts the allocations of the target.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 

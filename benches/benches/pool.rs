@@ -1,7 +1,7 @@
-//! What memory costs in `haulage-mr-pool`: a lease from the free list and back, and a registration
-//! of a software RNIC from its handle to its end.
+//! The cost of memory in `haulage-mr-pool`: taking a lease from the free list and giving it back,
+//! and a registration of a software RNIC from the reserved handle to its invalidation.
 //!
-//! What posting a lease costs is part of the bench of a whole Call, `turn`.
+//! The bench of a whole Call, `turn`, includes the cost of posting a lease.
 
 use std::hint::black_box;
 
@@ -12,7 +12,8 @@ use haulage_proto::verbs::{Exposure, QpNum};
 fn leases(c: &mut Criterion) {
     let pool = pool();
     for (name, length) in [("64 B", 64), ("4 KiB", 4096), ("1 MiB", 1 << 20)] {
-        // One stays out, as in a working core: its page is not carved anew each time.
+        // One lease stays out, as in a working core: otherwise its page would be carved anew each
+        // time.
         let _held = pool.lease(length);
         c.bench_function(&format!("pool/lease and drop {name}"), |b| {
             b.iter(|| pool.lease(black_box(length)).map(drop).is_some());

@@ -1,6 +1,6 @@
-//! What a message costs through a ring in shared memory: from `Port::send` at one end to its
-//! completed Receive at the other, and the Receive posted again. Both ends are on one thread, so this is
-//! their work without the way between two cores' caches.
+//! The cost of a message through a ring in shared memory: from `Port::send` at one end to its completed Receive at the
+//! other, and the Receive posted again. Both ends are on one thread, so this is their work without transfers between
+//! the caches of two CPUs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -86,7 +86,7 @@ impl Pair {
             }
             self.events = events;
         }
-        // What came back is taken note of, which is part of a turn.
+        // The sender takes back the ring's space, which is part of a turn.
         self.from.provider.poll(clock::now(), 64, &mut self.events);
     }
 }

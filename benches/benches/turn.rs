@@ -1,8 +1,8 @@
-//! What Calls cost through two whole cores, from `Cx::call` to `Service::replied`. Both are on one thread,
-//! so this is the work of all stages of a turn without the way between two cores' caches.
+//! The cost of Calls through two whole cores, from `Cx::call` to `Service::replied`. Both are on one thread, so this is
+//! the work of all stages of a turn without transfers between the caches of two CPUs.
 //!
-//! Over shared memory the client makes a batch in one turn and the server answers it in one. Over the
-//! simulated fabric, whose work is in it, virtual time costs nothing.
+//! Over shared memory the client makes a batch in one turn and the server answers it in one turn. Over the simulated
+//! fabric the work of the fabric is included, and virtual time costs nothing.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! What each message costs in `haulage-proto`: one Call with a Read chunk, one Reply with a Write
+//! The cost of each message in `haulage-proto`: one Call with a Read chunk, one Reply with a Write
 //! chunk, the RPC header inside, and the credits of both directions.
 
 use std::hint::black_box;
@@ -49,7 +49,8 @@ fn headers(c: &mut Criterion) {
     });
 }
 
-/// One Call and its Reply at both ends: each message is sent, received and replaced.
+/// Counts credits for one Call and its Reply at both ends: each message is sent and received, and
+/// its Receive replaced.
 fn credits(c: &mut Criterion) {
     let (mut client, mut server) = (Credits::new(), Credits::new());
     client.reserve(64);

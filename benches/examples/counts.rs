@@ -1,8 +1,8 @@
 //! Runs one wire operation a number of times, for `benches/counts` to count its instructions.
 //!
-//! `counts OPERATION TIMES`; without arguments it prints the operations. What it does besides them does
-//! not depend on `TIMES`, so the difference of two runs is the operations and a loop around them; the
-//! operation `nothing` is the loop. It fails if an operation allocates.
+//! `counts OPERATION TIMES`; without arguments it prints the operations. The rest of the program's work does not depend
+//! on `TIMES`, so the difference of two runs is the operations and a loop around them; the operation `nothing` is the
+//! loop alone. Fails if an operation allocates.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -17,7 +17,7 @@ use haulage_proto::v2::header::{
 use haulage_proto::verbs::{Handle, Segment};
 use haulage_proto::xdr::{Truncated, Writer};
 
-/// Without it no allocation is counted.
+/// Counts the allocations of an operation.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -41,7 +41,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs an operation so many times, and returns how many allocations that made.
+/// Runs an operation the given number of times. Returns the number of allocations.
 type Operation = fn(u32) -> u64;
 
 const OPERATIONS: [(&str, Operation); 9] = [

@@ -1,11 +1,10 @@
-//! Measures how many NFS GETATTRs a second a storage server answers to a client that speaks as Linux does:
-//! version 1 of RPC-over-RDMA over iWARP, with an AUTH_SYS credential.
+//! Measures the NFS GETATTRs a second that a storage server answers to a client that speaks as Linux does: version 1 of
+//! RPC-over-RDMA over iWARP, with an AUTH_SYS credential.
 //!
-//! `getattr [--depth N] [--seconds S] [--pairs N] [--connect ADDR:PORT --mount-connect ADDR:PORT]`: starts
-//! `haulage store serve` of a memory export as a process of its own on another CPU, unless `--connect` names a
-//! server that runs already. Each pair is a raw TCP round trip between the same CPUs and then GETATTRs of the
-//! root of the export, `--depth` under way. Compare rates only where the round trips beside them are alike: they
-//! tell how busy the machine was.
+//! `getattr [--depth N] [--seconds S] [--pairs N] [--connect ADDR:PORT --mount-connect ADDR:PORT]`: starts `haulage
+//! store serve` of a memory export as a process of its own on another CPU, unless `--connect` names a running server.
+//! Each pair is a raw TCP round trip between the same CPUs, and then GETATTRs of the export's root with `--depth` under
+//! way. The round trips show how busy the machine was: compare only rates with similar round trips.
 #![forbid(unsafe_code)]
 
 use std::io::{BufRead, BufReader};
@@ -35,7 +34,7 @@ use haulage_store::nfs3::Procedure;
 use haulage_store::nfs3::binding;
 
 fn main() -> ExitCode {
-    // The server is this program, too.
+    // The server process runs this program, too.
     if std::env::args().nth(1).as_deref() == Some("store") {
         return haulage_apps::run(std::env::args_os());
     }
@@ -50,16 +49,16 @@ fn main() -> ExitCode {
 
 const OUTPUT: Output = Output { json: false, verbose: false, log: LogFormat::Text };
 
-/// The command line.
+/// The options of the command line.
 struct Options {
     depth: u32,
     time: Duration,
     pairs: u32,
-    /// The server that runs already, if any.
+    /// The addresses of a running server, if any.
     at: Option<Addresses>,
 }
 
-/// Where a server listens.
+/// The addresses a server listens at.
 #[derive(Clone, Copy)]
 struct Addresses {
     nfs: SocketAddr,
@@ -107,7 +106,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         [near, far, ..] => (Some(*near), Some(*far)),
         _ => (None, None),
     };
-    // Before this thread has a CPU of its own, which the process would take for the only one.
+    // The server starts before this thread is pinned: it would inherit the single CPU.
     let server = if options.at.is_none() { Some(Server::start(far)?) } else { None };
     let pair = match (near, far) {
         (Some(near), Some(far)) => {
@@ -119,7 +118,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     placement::favour(&OUTPUT);
     let at = options.at.or(server.as_ref().map(|server| server.at));
     let mut client = Client::connect(at.ok_or_else(|| Failure::failed("no server"))?)?;
-    // Connects, and finds buffers and caches.
+    // This connects, and warms up buffers and caches.
     client.rate(options.depth, options.time.min(WARM))?;
     let mut rates = Vec::new();
     for _ in 0..options.pairs {
@@ -134,7 +133,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     OUTPUT.line(&format!("median {median:.0}, best {best:.0} GETATTR/s, depth {}", options.depth))
 }
 
-/// `haulage store serve` as a process, killed with this value.
+/// A process that runs `haulage store serve`, killed when dropped.
 struct Server {
     at: Addresses,
     process: Child,
@@ -170,19 +169,19 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // Both fail only if it has ended already.
+        // Both fail only if the process has already ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// A core of this thread that calls a server.
+/// A core on this thread that calls a server.
 struct Client {
     core: Core<Iwarp, Caller>,
 }
 
 impl Client {
-    /// Mounts the root of the server's export and begins to connect.
+    /// Mounts the root of the server's export, and begins to connect.
     fn connect(at: Addresses) -> Result<Self, Failure> {
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
@@ -205,7 +204,7 @@ impl Client {
         Ok(Self { core })
     }
 
-    /// Keeps `depth` Calls under way for a time, then waits for their Replies. Returns Calls a second.
+    /// Keeps `depth` Calls under way for `time`, then waits for the last Replies. Returns the Calls a second.
     fn rate(&mut self, depth: u32, time: Duration) -> Result<f64, Failure> {
         let start = clock::now();
         let until = start.saturating_add(time);
@@ -228,10 +227,10 @@ impl Client {
     }
 }
 
-/// Makes a GETATTR for each that is answered, until its time is over.
+/// A service that makes a GETATTR for each one answered, until its time is over.
 struct Caller {
     connection: Option<ConnectionId>,
-    /// The file handle as an argument.
+    /// The encoded arguments: a file handle.
     arguments: Vec<u8>,
     until: Option<Instant>,
     in_flight: u32,
@@ -282,19 +281,19 @@ impl Service for Caller {
     }
 }
 
-/// What the binding declares; GETATTR moves no items.
+/// The limits that the binding declares; GETATTR moves no items.
 const NFS_LIMITS: binding::Limits =
     binding::Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
-/// Octets of the longest file handle.
+/// Length of the longest file handle, in octets.
 const HANDLE_MAX: usize = 64;
-/// Calls under way, at most.
+/// Maximum number of Calls under way.
 const DEPTH_MAX: u32 = 1024;
-/// Turns of the core for each reading of the clock.
+/// Number of turns between two readings of the clock.
 const TURNS_PER_READING: u32 = 8;
-/// Time that does not count, before the first pair.
+/// Time of the first Calls, which are not measured.
 const WARM: Duration = Duration::from_millis(300);
-/// Time for each raw measurement.
+/// Duration of each raw measurement.
 const RAW_TIME: Duration = Duration::from_millis(150);
-/// Memory beside the transport's buffers.
+/// Memory beside the transport's buffers, in octets.
 const ROOM: usize = 2 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);

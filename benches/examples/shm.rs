@@ -1,8 +1,8 @@
-//! Measures the `shm` provider alone, without a core above it: two ends that echo messages, or copy.
+//! Measures the `shm` provider alone, without a core above it: two ends that echo messages, or write memory.
 //!
-//! `shm echo DEPTH [OCTETS]` and `shm write OCTETS` run two pinned threads for a second each and print
-//! what the provider does beside what the machine can do at all. `shm messages TIMES` sends so many
-//! messages one way on one thread, for `benches/counts` to count the instructions.
+//! `shm echo DEPTH [OCTETS]` and `shm write OCTETS` run two pinned threads for half a second and print the provider's
+//! figures beside the machine's limits. `shm messages TIMES` sends that many messages one way on one thread, for
+//! `benches/counts` to count the instructions.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -37,10 +37,10 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a provider reports.
+/// An event of the provider.
 type Reported = Event<<Shm as Provider>::Listener>;
 
-/// One end, with its Receives posted.
+/// One end of a connection, with its Receives.
 struct End {
     provider: Shm,
     pool: Pool,
@@ -86,7 +86,7 @@ impl End {
         self.posted[number] = Some(posted);
     }
 
-    /// Queues messages.
+    /// Queues `count` messages.
     fn send(&mut self, count: usize) {
         for _ in 0..count {
             let source = self.message.source(0..self.octets).expect("all of it");
@@ -95,14 +95,14 @@ impl End {
         }
     }
 
-    /// Posts what is queued, as far as that goes.
+    /// Posts queued messages, as far as there is room.
     fn post(&mut self) {
         if let Some(mut port) = self.provider.port(self.qp) {
             let _ = port.post(&mut self.sends);
         }
     }
 
-    /// Polls until an event that `is_it`, and returns it; others are forgotten.
+    /// Polls until an event satisfies `is_it`, and returns it. Other events are dropped.
     fn until(&mut self, is_it: impl Fn(&Reported) -> bool) -> Reported {
         loop {
             let mut events = Vec::new();
@@ -113,7 +113,7 @@ impl End {
         }
     }
 
-    /// Posts what was queued; returns how many messages came meanwhile.
+    /// Posts queued Receives and messages, and polls. Returns the number of messages received.
     fn turn(&mut self, now: Instant) -> usize {
         if !self.receives.is_empty() {
             self.provider.post_receives(&mut self.receives).expect("room");
@@ -138,7 +138,7 @@ impl End {
     }
 }
 
-/// Connects two ends of this thread.
+/// Connects two ends on this thread.
 fn connect(active: &mut End, passive: &mut End) {
     let (listener, at) = passive.provider.listen((Ipv4Addr::LOCALHOST, 0).into()).expect("a port");
     active.qp = active.provider.connect(clock::now(), at, &PARAMS).expect("a queue pair");
@@ -151,7 +151,7 @@ fn connect(active: &mut End, passive: &mut End) {
     passive.provider.unlisten(listener);
 }
 
-/// What two threads tell each other: a port, what may be written, and that it is time to stop.
+/// State shared by two threads: a port, a segment to write to, and whether to stop.
 #[derive(Default)]
 struct Meeting {
     port: AtomicU64,
@@ -160,8 +160,8 @@ struct Meeting {
     over: AtomicBool,
 }
 
-/// Runs `active` on one CPU, with a peer on another: one that answers every message, or one that opens
-/// memory to be written and does nothing.
+/// Runs `active` on one CPU, with a peer on another that opens memory to be written. If `answers`, the peer echoes
+/// every message.
 fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Segment)) {
     let meeting = Meeting::default();
     std::thread::scope(|threads| {
@@ -180,7 +180,7 @@ fn pair(octets: usize, answers: bool, active: impl FnOnce(&mut End, Segment)) {
     });
 }
 
-/// The other end of a pair.
+/// Runs the peer of a pair.
 fn serve(octets: usize, answers: bool, meeting: &Meeting) {
     pin(1);
     let mut end = End::new(octets);
@@ -213,7 +213,7 @@ fn serve(octets: usize, answers: bool, meeting: &Meeting) {
     drop(exposed);
 }
 
-/// Returns what another thread will say, which is not 0.
+/// Waits until another thread stores a value other than zero, and returns it.
 fn wait_for(said: &AtomicU64) -> u64 {
     loop {
         match said.load(Ordering::Acquire) {
@@ -309,7 +309,7 @@ fn write(octets: usize) {
     });
 }
 
-/// Sends `times` messages from one end to the other, a batch of 32 at a time, on this thread.
+/// Sends `times` messages from one end to the other on this thread, at most 32 at a time.
 fn messages(times: usize) {
     let (mut active, mut passive) = (End::new(NULL_CALL), End::new(NULL_CALL));
     connect(&mut active, &mut passive);
@@ -321,7 +321,7 @@ fn messages(times: usize) {
     }
 }
 
-/// Returns the nanoseconds in which a line goes to the other core and comes back.
+/// Returns the nanoseconds that a cache line takes to the other CPU and back.
 fn cache_line_round_trip() -> f64 {
     static LINE: AtomicU64 = AtomicU64::new(0);
     const ROUNDS: u64 = 200_000;
@@ -349,13 +349,13 @@ fn cache_line_round_trip() -> f64 {
 
 fn pin(nth: usize) {
     let cpus = affinity::usable().expect("the CPUs");
-    // On one CPU there is nothing to pin, nor anything to learn.
+    // With a single CPU there is nothing to pin.
     if let Some(cpu) = cpus.get(nth) {
         affinity::pin(*cpu).expect("a usable CPU");
     }
 }
 
-/// Octets of a null Call: 36 of transport header, 40 of RPC header.
+/// Length of a null Call: 36 octets of transport header, 40 of RPC header.
 const NULL_CALL: usize = 76;
 const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", ord: 8, ird: 8 };
 const RECEIVES: usize = 256;

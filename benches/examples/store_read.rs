@@ -1,13 +1,13 @@
-//! How fast our client reads a file from our storage server, over the loopback, next to a raw TCP
-//! stream of messages of the same size.
+//! Measures the speed of reading a file from the storage server over the loopback, next to a raw TCP stream of messages
+//! of the same size.
 //!
-//! `store_read [--floor RATIO] [--pairs N] [--seconds S] [--file BYTES]`: measures the raw stream and
-//! then READs of 1 MiB, eight under way as `haulage store get` has them, and prints their ratio; so
-//! often, because a machine that others use changes its speed from moment to moment. The file is in
-//! the server's memory. Without a CRC, which `store get` does not ask for.
+//! `store_read [--floor RATIO] [--pairs N] [--seconds S] [--file BYTES]`: measures pairs of the raw stream and of READs
+//! of 1 MiB, eight under way as with `haulage store get`, and prints the ratio of each pair. A shared machine changes
+//! its speed from moment to moment, so there are several pairs. The file is in the server's memory. There is no CRC, as
+//! `store get` asks for none.
 //!
-//! Fails if the best pair is below the floor: what others do to one half of a pair moves its ratio
-//! either way, so one pair proves little; but a client or server that has become slower has no good one.
+//! Fails if the best pair is below the floor. Other work on the machine may slow either half of a pair, so one bad pair
+//! proves little; but a client or server that has become slower has no good pair.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Measures, and fails if even the best pair is below the floor.
+/// Measures all pairs. Fails if even the best is below the floor.
 fn judge(options: &Options) -> Result<(), Failure> {
     let mut ratios = run(options)?;
     ratios.sort_by(f64::total_cmp);
@@ -66,7 +66,7 @@ fn judge(options: &Options) -> Result<(), Failure> {
 
 const OUTPUT: Output = Output { json: false, verbose: false, log: LogFormat::Text };
 
-/// What was typed.
+/// The options of the command line.
 struct Options {
     floor: f64,
     pairs: u32,
@@ -100,7 +100,7 @@ impl Options {
     }
 }
 
-/// Measures all pairs; returns what part of the raw stream ours was in each.
+/// Measures all pairs. Returns the ratio of each: the speed of READs over that of the raw stream.
 fn run(options: &Options) -> Result<Vec<f64>, Failure> {
     let cpus = affinity::usable().map_err(|error| Failure::failed(error.to_string()))?;
     let (near, far) = match cpus {
@@ -128,7 +128,7 @@ fn run(options: &Options) -> Result<Vec<f64>, Failure> {
             Ok(count)
         })
         .map_err(|error| failed(&error))?;
-    // One pass for the caches, the windows and the pool.
+    // One pass warms up caches, TCP windows and the pool.
     read(&mut client, &file, options.file, Duration::ZERO)?;
     let mut ratios = Vec::new();
     for _ in 0..options.pairs {
@@ -145,7 +145,7 @@ fn run(options: &Options) -> Result<Vec<f64>, Failure> {
     Ok(ratios)
 }
 
-/// Reads a file for so long, at least once; returns how fast, in GiB/s.
+/// Reads a file for `time`, and at least once. Returns the speed in GiB/s.
 fn read(
     client: &mut Client<Remote>,
     file: &File,
@@ -167,7 +167,7 @@ fn read(
     }
 }
 
-/// Starts a server of an empty memory.
+/// Starts a server with an empty memory export.
 fn serve(
     options: &Options,
     cpu: Option<usize>,
@@ -222,13 +222,13 @@ fn failed(error: &haulage_store::client::Error) -> Failure {
     Failure::failed(error.to_string())
 }
 
-/// What is asked for at once, as `haulage store get` does.
+/// The maximum lengths that `haulage store get` asks for.
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
-/// Octets of a READ.
+/// Length of a READ, in octets.
 const PIECE: usize = 1 << 20;
-/// READs under way.
+/// Number of READs under way.
 const READS: usize = 8;
-/// Memory beside files and items.
+/// Memory beside files and items, in octets.
 const ROOM: usize = 8 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const GIB: f64 = (1_u64 << 30) as f64;

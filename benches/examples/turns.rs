@@ -1,11 +1,11 @@
-//! Makes Calls between two cores on one thread, so many at a time, for `benches/counts` to count the
+//! Makes Calls between two cores on one thread, with a given number in flight, for `benches/counts` to count the
 //! instructions of a Call at both ends.
 //!
-//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|linux|sim]`: over shm, or over another provider.
-//! `DEPTH` Calls are in flight, and the next is made when one has been answered, until `BATCHES` times as many
-//! were made. `linux` is version 1 with AUTH_SYS credentials over shm, as a Linux NFS client speaks; `sim` is the
-//! simulated fabric, whose messages come in Receives as an RDMA device's do. `getattr` asks the storage server
-//! for the attributes of the root of a memory export, in the way of a Linux client.
+//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|linux|sim]`: over shm, or over another provider. `DEPTH` Calls
+//! are in flight, and each one answered is followed by the next, until `DEPTH` times `BATCHES` Calls were made. `linux`
+//! is version 1 with AUTH_SYS credentials over shm, as a Linux NFS client speaks; `sim` is the simulated fabric, whose
+//! messages come in Receives as an RDMA device's do. `getattr` asks the storage server for the attributes of the root
+//! of a memory export, as a Linux client does.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -52,7 +52,7 @@ fn main() {
     }
 }
 
-/// Makes the Calls over the simulated fabric, whose time is virtual.
+/// Makes Calls over the simulated fabric, whose time is virtual.
 fn over_the_fabric(kind: Kind, depth: u64, count: u64) {
     let fabric = Fabric::new(FabricConfig { latency_max_ns: 1_000, ..FabricConfig::default() });
     let node = |last| IpAddr::V4(Ipv4Addr::new(10, 0, 0, last));
@@ -71,7 +71,7 @@ fn over_the_fabric(kind: Kind, depth: u64, count: u64) {
     }
 }
 
-/// Makes a storage server with a client that asks for the attributes of its root.
+/// Builds a storage server with a client that asks for the attributes of its root.
 fn storage() -> World<Shm, Server<Memory>> {
     let limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 1 << 16 };
     let mut root = Vec::new();

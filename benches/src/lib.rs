@@ -1,9 +1,7 @@
-//! How long Haulage's own code takes, without a network: wire formats, memory, rings, and a Call through
-//! two whole cores.
+//! Benches of Haulage's own code, without a network: wire formats, memory, rings, and a Call through two whole cores.
 //!
-//! The crate is its benches, run with `cargo bench -p haulage-benches`; each of them says what it
-//! measures. The numbers are for comparing two versions on one machine, not machines. Numbers over
-//! a real transport are `haulage demo`'s.
+//! The crate is its benches, run with `cargo bench -p haulage-benches`; each module says what it measures. The numbers
+//! compare two versions on one machine, not two machines. `haulage demo` measures over a real transport.
 #![forbid(unsafe_code)]
 
 mod world;

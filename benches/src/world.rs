@@ -1,4 +1,4 @@
-//! A client and a server on one thread, which whoever measures gives their turns.
+//! A client core and a server core on one thread, whose turns the caller controls.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -25,16 +25,16 @@ pub struct World<P: Provider, S = Keeper> {
     connection: ConnectionId,
 }
 
-/// How the client speaks to the server.
+/// The protocol version and the credential of the client.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Speech {
-    /// In version 2, without a credential: as another Haulage does.
+    /// Version 2 without a credential, as another Haulage speaks.
     Ours,
-    /// In version 1, with an AUTH_SYS credential: as a Linux NFS client does.
+    /// Version 1 with an AUTH_SYS credential, as a Linux NFS client speaks.
     Linux,
 }
 
-/// What one end of a [`World`] is made of.
+/// The parts of one end of a [`World`].
 #[derive(Debug)]
 pub struct Part<P> {
     /// The provider.
@@ -43,16 +43,16 @@ pub struct Part<P> {
     pub pool: Pool,
 }
 
-/// What a Call does.
+/// The procedure of a Call.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// Nothing.
+    /// A Call without arguments and results.
     Null,
-    /// The Reply brings 4 KiB by direct data placement.
+    /// A Call whose Reply brings 4 KiB by direct data placement.
     Read,
-    /// The Call brings them.
+    /// A Call that brings 4 KiB by direct data placement.
     Write,
-    /// NFS version 3 GETATTR of the file whose handle [`World::names`] gave.
+    /// An NFS version 3 GETATTR of the file that [`World::names`] set.
     GetAttr,
 }
 
@@ -71,7 +71,7 @@ impl World<Shm> {
     ///
     /// # Panics
     ///
-    /// If there is not the memory for it.
+    /// If there is too little memory.
     pub fn over_shm(speech: Speech) -> Self {
         Self::new(clock::now(), [shm_part(), shm_part()], loopback(), speech)
     }
@@ -82,7 +82,7 @@ impl World<Iwarp> {
     ///
     /// # Panics
     ///
-    /// If there are not the memory and the sockets for it.
+    /// If there is too little memory, or there are no sockets.
     pub fn over_iwarp(speech: Speech) -> Self {
         let part = || {
             let provider = Iwarp::new(&iwarp::Config::default()).expect("the iwarp provider works");
@@ -93,23 +93,22 @@ impl World<Iwarp> {
 }
 
 impl<P: Provider> World<P> {
-    /// Makes a client and a server of one part each, the latter listening at `at`, and begins to connect
-    /// them.
+    /// Builds a client and a server, which listens at `at`, and begins to connect them.
     ///
     /// # Panics
     ///
-    /// If a provider lacks what that needs.
+    /// If a provider or a pool is too small.
     pub fn new(now: Instant, parts: [Part<P>; 2], at: SocketAddr, speech: Speech) -> Self {
         Self::serving(now, parts, at, speech, |_| Keeper { item: None })
     }
 }
 
 impl<P: Provider, S: Service> World<P, S> {
-    /// Like [`World::new`], with the service that `make` makes of the server's memory.
+    /// Like [`World::new`], with the service that `make` builds from the server's pool.
     ///
     /// # Panics
     ///
-    /// If a provider lacks what that needs.
+    /// If a provider or a pool is too small.
     pub fn serving(
         now: Instant,
         [client, server]: [Part<P>; 2],
@@ -135,16 +134,16 @@ impl<P: Provider, S: Service> World<P, S> {
         Self { server, client, connection }
     }
 
-    /// Sets the arguments of all Calls made from now on, as they are encoded.
+    /// Sets the encoded arguments of all later Calls.
     pub fn names(&mut self, now: Instant, arguments: Vec<u8>) {
         self.client.cx(now).1.arguments = arguments;
     }
 
-    /// Makes `depth` Calls, and more as they are answered, `count` in all.
+    /// Makes `depth` Calls, and another for each one answered, `count` in all.
     ///
     /// # Panics
     ///
-    /// If a core takes no more.
+    /// If the core refuses a Call.
     pub fn call(&mut self, now: Instant, kind: Kind, depth: u64, count: u64) {
         let (mut cx, caller) = self.client.cx(now);
         caller.calls = Some((self.connection, kind));
@@ -154,8 +153,8 @@ impl<P: Provider, S: Service> World<P, S> {
         }
     }
 
-    /// Makes `count` Calls, of which `depth` at most are in flight: the next is made when one has been
-    /// answered. Gives both ends their turns until all have been.
+    /// Makes `count` Calls, at most `depth` of them in flight: each one answered is followed by the next. Turns both
+    /// cores until all are answered.
     pub fn batch(&mut self, kind: Kind, depth: u64, count: u64) {
         let mut now = clock::now();
         self.call(now, kind, depth, count);
@@ -163,58 +162,58 @@ impl<P: Provider, S: Service> World<P, S> {
         while !self.is_done() {
             self.turn(now);
             turns += 1;
-            // A core that works reads the clock once in some turns.
+            // A busy core reads the clock only once in several turns.
             if turns.is_multiple_of(8) {
                 now = clock::now();
             }
         }
     }
 
-    /// Gives each end a turn. Returns whether either had something to do.
+    /// Turns both cores. Returns whether either did anything.
     pub fn turn(&mut self, now: Instant) -> bool {
         let client = self.client.turn(now);
         self.serve(now) | client
     }
 
-    /// Gives the server a turn: by itself, so that `benches/counts` can tell what it takes.
+    /// Turns the server. It is a function of its own, so that `benches/counts` can count its instructions.
     #[inline(never)]
     fn serve(&mut self, now: Instant) -> bool {
         self.server.turn(now)
     }
 
-    /// Tells whether all Calls have been answered.
+    /// Returns whether all Calls have been answered.
     pub fn is_done(&self) -> bool {
         let Caller { left, in_flight, .. } = self.client.service();
         *left == 0 && *in_flight == 0
     }
 }
 
-/// Returns a port of this machine that the system chooses.
+/// Returns an address of this machine with a port that the system chooses.
 pub fn loopback() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
 }
 
-/// Makes one end over shared memory.
+/// Builds the parts of one end over shared memory.
 ///
 /// # Panics
 ///
-/// If there is not the memory for it.
+/// If there is too little memory.
 pub fn shm_part() -> Part<Shm> {
     let pool = memory(PagePreference::Shared);
     let provider = Shm::new(&shm::Config::default(), &pool).expect("the shm provider works");
     Part { provider, pool }
 }
 
-/// Maps enough for either end.
+/// Maps the memory of one end.
 ///
 /// # Panics
 ///
-/// If there is not as much.
+/// If there is too little memory.
 pub fn memory(pages: PagePreference) -> Pool {
     Pool::new(&PoolConfig { bytes: 16 << 20, pages, node: None }).expect("16 MiB of memory")
 }
 
-/// Serves one item.
+/// A service that keeps one item.
 #[derive(Debug)]
 pub struct Keeper {
     item: Option<Shared>,
@@ -249,16 +248,16 @@ fn binding() -> Binding {
     Binding { program: 0x2000_0001, version: 1, procedures }
 }
 
-/// Makes Calls, and others as they are answered, with the same leases.
+/// A service that makes Calls, and another for each one answered, with the same leases.
 #[derive(Debug, Default)]
 struct Caller {
-    /// What is called, and how.
+    /// The connection and the kind of the Calls.
     calls: Option<(ConnectionId, Kind)>,
-    /// Calls that are still to be made.
+    /// Number of Calls still to be made.
     left: u64,
     in_flight: u64,
     leases: Vec<Local>,
-    /// What every Call carries inline.
+    /// The inline arguments of every Call.
     arguments: Vec<u8>,
 }
 
@@ -303,5 +302,5 @@ impl Service for Caller {
 const LIMITS: Limits =
     Limits { connections_max: 8, receives_max: 1024, send_buffers_max: 256, ..LIMITS_DEFAULT };
 
-/// Octets of an item.
+/// Length of an item, in octets.
 const ITEM: usize = 4096;

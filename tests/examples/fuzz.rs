@@ -1,9 +1,9 @@
-//! Tries the fuzz targets on seeded mutations of their corpus for as long as it is told.
+//! Runs the fuzz targets on seeded mutations of their corpus for a given time.
 //!
-//! `fuzz [--seconds N] [--seed N] [TARGET...]` works on two targets at a time and ends at the first
-//! input that fails, with the command that tries it again: `fuzz TARGET --input HEX`. `fuzz --first`
-//! writes the inputs a corpus starts with instead. Without coverage to guide it this is no substitute
-//! for the crate in `fuzz/`; it needs nothing but a stable compiler, and repeats from its seed.
+//! `fuzz [--seconds N] [--seed N] [TARGET...]` works on two targets at a time. It ends at the first input that fails,
+//! with the command that repeats it: `fuzz TARGET --input HEX`. `fuzz --first` writes the first inputs of a corpus
+//! instead. Coverage does not guide it, so it is no substitute for the crate in `fuzz/`; but it needs only a stable
+//! compiler, and repeats from its seed.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
@@ -18,7 +18,7 @@ use haulage_test_support::hex::octets;
 use haulage_tests::fuzz::mutate::Mutator;
 use haulage_tests::fuzz::{Failure, TARGETS, Target, corpus, target};
 
-/// Without it no allocation is counted.
+/// Counts the allocations of the targets.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -95,7 +95,7 @@ impl Options {
         })
     }
 
-    /// Tries inputs until the time is up or another target has failed.
+    /// Tries inputs until one fails, the time is up, or another target has failed.
     fn try_for_a_while(&self, target: &Target, stop: &AtomicBool) -> Result<(), String> {
         let known = corpus::read(target).map_err(|error| error.to_string())?;
         let known = known.into_iter().map(|(_, data)| data).collect();
@@ -123,5 +123,5 @@ fn write_first(target: &Target) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Inputs between two looks at the clock.
+/// Number of inputs between two readings of the clock.
 const BATCH: u64 = 64;

@@ -1,8 +1,8 @@
-//! Serves `rping -c`, the RDMA ping that rdma-core has: what the lab's case `rping` runs.
+//! Serves `rping -c`, the RDMA ping of rdma-core: the program of the lab's case `rping`.
 //!
-//! `lab_rping ADDRESS CONNECTIONS CRC` serves so many connections at ADDRESS, one after another, with
-//! CRCs asked for if CRC is `crc`. In each round the peer offers memory, which we read, and then
-//! offers other memory, into which we write what we read; it compares the two.
+//! `lab_rping ADDRESS CONNECTIONS CRC` serves CONNECTIONS connections at ADDRESS, one after another, and asks for CRCs
+//! if CRC is `crc`. In each round the peer offers memory, which this program reads, and then offers other memory, into
+//! which it writes the same contents; the peer compares the two.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
 
@@ -54,7 +54,7 @@ fn run(at: SocketAddr, connections: u32, crc: Crc) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Serves one connection to its end; returns the rounds and the octets there were.
+/// Serves one connection to its end. Returns the number of rounds, and of octets in each direction.
 fn serve(link: &mut Link) -> Result<(u32, usize), Failure> {
     let (mut rounds, mut octets) = (0, 0);
     loop {
@@ -80,7 +80,7 @@ fn serve(link: &mut Link) -> Result<(u32, usize), Failure> {
     Ok((rounds, octets))
 }
 
-/// Parses what the peer says about its memory: address, key and length.
+/// Parses an offer of memory: address, key and length.
 fn offered(message: &[u8]) -> Result<Segment, Failure> {
     let mut r = Reader::new(message);
     match (r.u64(), r.u32(), r.u32(), r.is_empty()) {
@@ -91,11 +91,11 @@ fn offered(message: &[u8]) -> Result<Segment, Failure> {
     }
 }
 
-/// As long as an offer; the peer does not look at it.
+/// A message that continues the round; the peer ignores its contents.
 const GO_ON: [u8; 16] = [0; 16];
 
-/// What the peer is to make of each connection (`-C`).
+/// The number of rounds that the peer makes on each connection (`-C`).
 const ROUNDS: u32 = 20;
 
-/// How long an emulated machine may take until it calls us.
+/// Maximum time until an emulated machine connects.
 const GUEST_BOOTS: Duration = Duration::from_secs(90);

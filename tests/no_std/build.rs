@@ -1,4 +1,4 @@
-//! Links the program without the C library and its start: what is not in `core` or `alloc` is missing.
+//! Links the program without the C library and its start files, so that any use of them fails to link.
 
 fn main() {
     for argument in ["-nostartfiles", "-nostdlib"] {

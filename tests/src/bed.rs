@@ -20,24 +20,24 @@ pub const ACTIVE: usize = 0;
 /// The end that listens.
 pub const PASSIVE: usize = 1;
 
-/// Two providers of one network, and what they reported.
+/// Two providers of one network, and the events they reported.
 #[derive(Debug)]
 pub struct Bed<N: Network> {
-    /// Where they meet.
+    /// The network of both providers.
     pub network: N,
-    /// Active, then passive.
+    /// The active end, then the passive one.
     pub ends: [End<N::Provider>; 2],
     listening: SocketAddr,
 }
 
-/// One provider, its memory, and what it reported that nobody has taken yet.
+/// One provider, its memory, and the events it reported that no test has taken yet.
 #[derive(Debug)]
 pub struct End<P: Provider> {
     /// The provider.
     pub provider: P,
-    /// Where its leases come from.
+    /// The pool of its leases.
     pub pool: Pool,
-    /// Events in the order reported.
+    /// Events in the order of their reports.
     pub log: Vec<Event<P::Listener>>,
     ids: u64,
 }
@@ -45,17 +45,17 @@ pub struct End<P: Provider> {
 /// A connection: its queue pair at each end.
 pub type Link = [QpNum; 2];
 
-/// What both ends of a connection ask for unless a test says otherwise.
+/// The parameters of both ends, unless a test uses others.
 pub const PARAMS: ConnectionParams<'static> =
     ConnectionParams { private_data: b"hello", ord: 8, ird: 8 };
 
-/// Report success.
+/// Flags of a request that reports its success.
 pub const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
-/// Keep quiet about success.
+/// Flags of a request that does not report its success.
 pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
 
 impl<N: Network> Bed<N> {
-    /// Makes both ends; the passive one listens.
+    /// Builds both ends; the passive one listens.
     pub fn new(mut network: N) -> Self {
         let (active, active_pool, _) = network.join();
         let (mut passive, passive_pool, at) = network.join();
@@ -64,12 +64,12 @@ impl<N: Network> Bed<N> {
         Self { network, ends, listening }
     }
 
-    /// Returns where the passive end listens.
+    /// Returns the address at which the passive end listens.
     pub const fn listening(&self) -> SocketAddr {
         self.listening
     }
 
-    /// Takes the passive end away without a word, and puts another in its place.
+    /// Drops the passive end without closing its connections, and puts another in its place.
     pub fn replace_passive(&mut self) {
         let (mut passive, pool, at) = self.network.join();
         let (_, listening) = passive.listen(at).expect("a free port");
@@ -77,7 +77,7 @@ impl<N: Network> Bed<N> {
         self.listening = listening;
     }
 
-    /// Polls both ends, for at most as many events as `budgets` says, and lets time pass.
+    /// Polls each end for at most as many events as `budgets` allows, and lets time pass.
     pub fn turn(&mut self, budgets: [usize; 2]) -> Expect {
         let moved = self.poll(budgets);
         let next = self.next(budgets);
@@ -90,8 +90,8 @@ impl<N: Network> Bed<N> {
         active.poll(now, budgets[ACTIVE]) | passive.poll(now, budgets[PASSIVE])
     }
 
-    /// Returns when an end must be polled even if nothing arrives. One that may not report anything
-    /// does not count: what it holds back is due all the time.
+    /// Returns when an end must be polled even if nothing arrives. An end with no budget does not
+    /// count: the events it holds back are always due.
     fn next(&self, budgets: [usize; 2]) -> Option<Instant> {
         let reporting = self.ends.iter().zip(budgets).filter(|(_, budget)| *budget > 0);
         reporting.filter_map(|(end, _)| end.provider.poll_deadline()).min()
@@ -100,15 +100,17 @@ impl<N: Network> Bed<N> {
     /// Turns until `found` finds something.
     ///
     /// # Panics
-    /// If nothing happens any more, or far too much: `what` says what was waited for.
+    /// If nothing happens any more, or after far too many turns. `what` names the awaited event in
+    /// the message.
     pub fn until<T>(&mut self, what: &str, found: impl FnMut(&mut Self) -> Option<T>) -> T {
         self.until_with([BUDGET; 2], what, found)
     }
 
-    /// Turns until `found` finds something, polling for no more events than `budgets` says.
+    /// Turns until `found` finds something, polling each end for at most as many events as
+    /// `budgets` allows.
     ///
     /// # Panics
-    /// As [`until`](Self::until).
+    /// If nothing happens any more, or after far too many turns.
     pub fn until_with<T>(
         &mut self,
         budgets: [usize; 2],
@@ -127,7 +129,7 @@ impl<N: Network> Bed<N> {
         panic!("waited in vain for {what}; unclaimed events: {logs:#?}");
     }
 
-    /// Turns until nothing is left to happen soon; deadlines further away do not pass.
+    /// Turns until nothing happens any more, without letting distant deadlines pass.
     pub fn linger(&mut self, budgets: [usize; 2]) {
         let end = self.network.now().saturating_add(SOON);
         for _ in 0..TURNS_MAX {
@@ -140,7 +142,7 @@ impl<N: Network> Bed<N> {
         panic!("no end of events");
     }
 
-    /// Turns until nothing is left to happen, however long it takes.
+    /// Turns until nothing happens any more, however long it takes.
     pub fn settle(&mut self) {
         for _ in 0..TURNS_MAX {
             if self.turn([BUDGET; 2]) != Expect::More {
@@ -155,7 +157,7 @@ impl<N: Network> Bed<N> {
         self.connect_with(&PARAMS, &PARAMS).0
     }
 
-    /// Connects; returns the connection and the granted (ORD, IRD) of each end.
+    /// Connects. Returns the connection and the granted (ORD, IRD) of each end.
     pub fn connect_with(
         &mut self,
         active: &ConnectionParams<'_>,
@@ -170,7 +172,7 @@ impl<N: Network> Bed<N> {
         (link, granted)
     }
 
-    /// Starts to connect; returns once the passive end has been asked.
+    /// Starts to connect. Returns the connection once the passive end has reported the request.
     pub fn request(&mut self, params: &ConnectionParams<'_>) -> Link {
         let (now, to) = (self.network.now(), self.listening);
         let active = self.ends[ACTIVE].provider.connect(now, to, params).expect("a queue pair");
@@ -195,7 +197,7 @@ impl<N: Network> Bed<N> {
         done
     }
 
-    /// Waits for the end of `qp` at `end`; what was reported before stays in the log.
+    /// Waits for `Quiesced` of `qp` at `end`. Earlier events stay in the log.
     pub fn quiesced(&mut self, end: usize, qp: QpNum) -> Quiesced {
         self.until("Quiesced", |bed| {
             let is_it = |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == qp);
@@ -218,12 +220,12 @@ impl<N: Network> Bed<N> {
 }
 
 impl<P: Provider> End<P> {
-    /// Makes an end that has reported nothing.
+    /// Builds an end with an empty log.
     pub const fn new(provider: P, pool: Pool) -> Self {
         Self { provider, pool, log: Vec::new(), ids: 0 }
     }
 
-    /// Polls for at most `budget` events; returns whether there were any.
+    /// Polls for at most `budget` events. Returns whether there were any.
     pub fn poll(&mut self, now: Instant, budget: usize) -> bool {
         let before = self.log.len();
         self.provider.poll(now, budget, &mut self.log);
@@ -231,7 +233,7 @@ impl<P: Provider> End<P> {
         self.log.len() > before
     }
 
-    /// Takes the first event that `is_it`.
+    /// Takes the first event that satisfies `is_it`.
     pub fn take(
         &mut self,
         is_it: impl FnMut(&Event<P::Listener>) -> bool,
@@ -240,7 +242,7 @@ impl<P: Provider> End<P> {
         Some(self.log.remove(at))
     }
 
-    /// Takes the completion of `id`, if reported.
+    /// Takes the completion of `id`, if it was reported.
     pub fn done(&mut self, id: WrId) -> Option<Done> {
         match self.take(|event| matches!(event, Event::Completion(done) if done.id == id))? {
             Event::Completion(done) => Some(done),
@@ -248,7 +250,7 @@ impl<P: Provider> End<P> {
         }
     }
 
-    /// Takes the `Established` of `qp`, if reported: private data, ORD, IRD.
+    /// Takes the `Established` of `qp`, if it was reported. Returns its private data, ORD and IRD.
     pub fn established(&mut self, qp: QpNum) -> Option<(Box<[u8]>, u32, u32)> {
         let is_it =
             |event: &Event<_>| matches!(event, Event::Established { qp: q, .. } if *q == qp);
@@ -258,7 +260,7 @@ impl<P: Provider> End<P> {
         }
     }
 
-    /// Makes a name for a work request that this end has not used yet.
+    /// Returns an id for a work request that this end has not used yet.
     pub fn id(&mut self) -> WrId {
         self.ids += 1;
         WrId(self.ids)
@@ -271,7 +273,7 @@ impl<P: Provider> End<P> {
         lease
     }
 
-    /// Posts one request, which must fit.
+    /// Posts one request, for which there must be room.
     pub fn post(&mut self, qp: QpNum, flags: Flags, operation: Operation) -> WrId {
         let id = self.id();
         let mut batch = [WorkRequest { id, flags, operation }].into();
@@ -304,7 +306,8 @@ impl<P: Provider> End<P> {
         (self.post(qp, SIGNALED, Operation::Write { source, target: claim(target) }), posted)
     }
 
-    /// Posts Reads of all that `source` names, with one doorbell, which must fit.
+    /// Posts a Read of the whole of `source` for each of `flags`, with one doorbell. There must be
+    /// room.
     pub fn reads(&mut self, qp: QpNum, source: Segment, flags: &[Flags]) -> Vec<WrId> {
         let length = source.length as usize;
         let mut batch = WorkQueue::new();
@@ -319,7 +322,7 @@ impl<P: Provider> End<P> {
         ids
     }
 
-    /// Posts a Read of all that `source` names.
+    /// Posts a Read of the whole of `source`.
     pub fn read(&mut self, qp: QpNum, source: Segment, flags: Flags) -> (WrId, PostedSink) {
         let length = source.length as usize;
         let mut posted = self.holding(&pattern::of(length, 0)).into_sink();
@@ -338,47 +341,47 @@ impl<P: Provider> End<P> {
         (id, posted)
     }
 
-    /// Opens memory that holds `bytes` to the peer of `qp`.
+    /// Exposes memory that holds `bytes` to the peer of `qp`.
     pub fn expose(&mut self, qp: QpNum, bytes: &[u8], access: Access) -> (Exposed, Segment) {
         let lease = self.holding(bytes);
         self.provider.open(qp, lease, access).expect("a handle for a test")
     }
 
-    /// Posts the LocalInv of what was opened.
+    /// Posts the LocalInv of an exposed lease.
     pub fn invalidate(&mut self, qp: QpNum, exposed: &Exposed) -> WrId {
         self.post(qp, SIGNALED, Operation::LocalInv { handle: exposed.handle() })
     }
 }
 
-/// Claims what a segment names.
+/// Returns the claim to a segment.
 pub fn claim(segment: Segment) -> ClaimedSegment {
     ClaimedSegment::try_from(segment).expect("a segment that does not wrap")
 }
 
-/// Takes back what was posted as a source, of which the provider must hold no view.
+/// Takes back a posted source, of which the provider must hold no view.
 pub fn spent(posted: PostedSource<Local>, done: &Done) -> Local {
     complete::source(posted, done).expect("no view is left")
 }
 
-/// Takes back what was posted as a sink, of which the provider must hold no view.
+/// Takes back a posted sink, of which the provider must hold no view.
 pub fn filled(posted: PostedSink, done: &Done) -> Local {
     complete::sink(posted, done).expect("no view is left")
 }
 
-/// Takes exposed memory back after `done` retired its handle.
+/// Takes an exposed lease back after `done` retired its handle.
 pub fn fence(exposed: Exposed, done: &Done) -> Local {
     let proof = complete::invalidated(done).expect("a completion that retires a handle");
     exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease, and no view left")
 }
 
-/// Takes exposed memory back after its connection is gone.
+/// Takes an exposed lease back after its connection is gone.
 pub fn outlive(exposed: Exposed, quiesced: &Quiesced) -> Local {
     let proof = complete::destroyed(&exposed, quiesced);
     exposed.fence(proof).map_err(|_| ()).expect("the handle of this lease, and no view left")
 }
 
-/// What happens at all without a deadline happens sooner.
+/// Events without a deadline come within this time.
 const SOON: Duration = Duration::from_secs(1);
 const BUDGET: usize = 64;
-/// In real time the network says sooner that a test has hung.
+/// Maximum number of turns; in real time the network reports earlier that a test has hung.
 const TURNS_MAX: u32 = 10_000_000;

@@ -1,4 +1,4 @@
-//! What tests do with a queue pair that they name by its number.
+//! Operations of tests on a queue pair that they name by its number.
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
@@ -8,7 +8,7 @@ use haulage::provider::{
     ConnectionAnswer, ConnectionParams, OpenResult, Port, Provider, QueueFull, Refused, WorkQueue,
 };
 
-/// Every provider, with its ports looked up for each step.
+/// Operations by number, for every provider. Each looks up the port of the queue pair.
 pub trait ByNumber: Provider {
     /// Accepts a connection.
     fn accept(&mut self, now: Instant, qp: QpNum, params: &ConnectionParams<'_>) {
@@ -39,7 +39,7 @@ pub trait ByNumber: Provider {
         self.port(qp).ok_or(Refused::Gone)?.send(message, invalidate)
     }
 
-    /// Opens a lease to the peer and rings the doorbell: see [`Port::open`].
+    /// Opens a lease for the peer and rings the doorbell: see [`Port::open`].
     fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
         let Some(mut port) = self.port(qp) else { return Err((lease, Refused::Gone)) };
         let opened = port.open(lease, access)?;

@@ -1,4 +1,4 @@
-//! What `haulage::provider::Provider` promises: one check per line of its contract, named after it.
+//! The contract of `haulage::provider::Provider`: one check per line, named after it.
 //!
 //! Every check takes a fresh [`Network`](crate::network::Network) and works on any provider; none
 //! looks behind the trait.

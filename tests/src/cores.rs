@@ -1,19 +1,18 @@
-//! Cores that make Calls of each other over the simulated fabric, in steps chosen by a seed.
+//! Cores that make Calls to each other over the simulated fabric, in steps chosen by a seed.
 //!
-//! Each world has one or two servers and one to four clients, every one a [`Core`](haulage::core::Core)
-//! over a [`sim`](haulage::provider::sim) provider whose events may be late. A step is a turn of one of
-//! them, a Call, time that passes, or a misfortune; which one is drawn from the seed. What a step does is
-//! checked while it happens: each Call ends once, with the octets that its program knows, and fails only
-//! if something befell its connection. At the end every lease is home.
+//! Each world has one or two servers and one to four clients, every one a [`Core`](haulage::core::Core) over a
+//! [`sim`](haulage::provider::sim) provider whose events may be late. A step is a turn of one core, a Call, a lapse of
+//! time, or a misfortune, drawn from the seed. Each step is checked while it happens: each Call ends once, with the
+//! octets that its program knows, and fails only if its connection met a misfortune. At the end every lease is home.
 //!
 //! - [`caller`]: the service of a client.
-//! - `draw`: how servers and clients are made.
+//! - `draw`: builds servers and clients.
 //! - [`exercise`]: a program whose every octet is known, and the service that answers it.
-//! - `links`: how they are connected, and what befalls connections.
-//! - [`mix`]: what of all this happened.
+//! - `links`: connects clients to servers, and injects misfortunes.
+//! - [`mix`]: counts of the events in a run.
 //! - [`node`]: one core.
-//! - [`programs`]: what clients ask.
-//! - [`settings`]: what a world is like.
+//! - [`programs`]: the Calls that clients make.
+//! - [`settings`]: the configuration of a world.
 
 pub mod caller;
 mod draw;
@@ -45,11 +44,12 @@ use mix::{Event, Mix};
 use node::{Kind, Node};
 use settings::Serves;
 
-/// Cores, the network between them, and what is still to happen.
+/// Cores, the network between them, and the misfortunes still to happen.
 #[derive(Debug)]
 pub struct World {
     choices: Choices,
-    /// What decides how patient servers are: apart, so that other worlds are as they were without.
+    /// Draws the idle timeouts and connection limits of servers. It is apart from `choices`, so that the other draws of
+    /// a seed do not depend on it.
     manners: Choices,
     fabric: Fabric,
     trace: Trace,
@@ -58,7 +58,7 @@ pub struct World {
     clients: Vec<Client>,
     ledger: Rc<RefCell<Ledger>>,
     misfortunes: usize,
-    /// Nodes whose messages are swallowed, and until when.
+    /// Addresses whose messages are swallowed.
     holes: Vec<Hole>,
     mix: Mix,
     steps: usize,
@@ -66,7 +66,7 @@ pub struct World {
 
 #[derive(Debug)]
 struct Server {
-    /// `None` while it is away.
+    /// `None` while the server is away.
     node: Option<Node>,
     at: SocketAddr,
     number: u32,
@@ -76,7 +76,7 @@ struct Server {
     delayed_percent: u8,
     lent_percent: u8,
     corrupted_percent: u8,
-    /// When it is made anew.
+    /// When a server that is away is built again.
     back: Instant,
     is_draining: bool,
     root: Option<File>,
@@ -86,7 +86,7 @@ struct Server {
 struct Client {
     node: Node,
     address: IpAddr,
-    /// The server at the other end of each link, and who the client says it is there.
+    /// The server at the other end of each link, and the client's identity there.
     ways: Vec<Way>,
 }
 
@@ -103,21 +103,21 @@ struct Hole {
     until: Instant,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What happened.
+    /// Counts of the events in the run.
     pub mix: Mix,
     /// Steps that the world took.
     pub steps: usize,
-    /// A digest of everything that passed between cores and providers.
+    /// A digest of the trace between cores and providers.
     pub digest: u64,
-    /// How much that was.
+    /// Lines of that trace.
     pub lines: u64,
 }
 
 impl Client {
-    /// Returns when the next of its links may be connected that may not be now.
+    /// Returns when the first link that has to wait may connect again.
     fn again(&mut self, now: Instant) -> Option<Instant> {
         let (_, caller) = self.node.caller(now);
         let links = 0..caller.links();
@@ -126,8 +126,8 @@ impl Client {
 }
 
 impl World {
-    /// Makes the world of a seed. If it fails, it says what passed last between cores and providers, in
-    /// `lines_kept` lines.
+    /// Builds the world of a seed. If the world fails, it prints the last `lines_kept` lines of the trace between cores
+    /// and providers.
     pub fn new(seed: u64, lines_kept: usize) -> Self {
         let mut choices = Choices::seeded(seed);
         let fabric = Fabric::new(settings::fabric(&mut choices));
@@ -163,7 +163,7 @@ impl World {
     /// Runs until every Call has ended and every connection is gone, and checks that nothing is left.
     ///
     /// # Panics
-    /// If a core does what it must not, or if something can never be done.
+    /// If a core breaks a rule that is checked, or if the world makes no progress.
     pub fn run(mut self) -> Report {
         while !self.clients.iter_mut().all(|client| client.node.caller(self.now).1.is_done()) {
             self.step();
@@ -207,7 +207,7 @@ impl World {
             10..=17 => self.connect(),
             18..=35 => _ = self.wait(SOON),
             _ => {
-                // Where no Call is under way, there may be nothing but another Call to wait for.
+                // Where no Call is under way, only another Call may be left to wait for.
                 if self.turn() && !self.connect_all() && !self.wait(Duration::MAX) {
                     assert!(self.under_way() == 0, "nothing happens, {}", self.state());
                 }
@@ -225,7 +225,7 @@ impl World {
         self.clients.iter_mut().map(|client| client.node.caller(now).1.under_way()).sum()
     }
 
-    /// Says what every node is waiting for.
+    /// Describes what every node waits for.
     fn state(&mut self) -> String {
         let now = self.now;
         let mut state = String::new();
@@ -265,14 +265,14 @@ impl World {
         for _ in 0..turns {
             worked |= node.turn(now);
         }
-        // What a turn does, others may have to do with.
+        // The work of one node may give work to others.
         if worked {
             self.stir();
         }
         busy == 1 && !worked
     }
 
-    /// Has a client make a Call.
+    /// Makes a Call at a client.
     fn call(&mut self) {
         let client = self.choices.below(self.clients.len());
         let (mut cx, caller) = self.clients[client].node.caller(self.now);
@@ -281,8 +281,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until something is due, if that is so at most `limit` from now. Returns whether anything
-    /// is ever due.
+    /// Lets time pass until the next deadline, if it is at most `limit` from now. Returns whether there is a deadline.
     fn wait(&mut self, limit: Duration) -> bool {
         let network = self.fabric.next_event();
         let holes = self.holes.iter().map(|hole| hole.until).min();
@@ -314,7 +313,7 @@ impl World {
         true
     }
 
-    /// Makes servers anew whose time it is.
+    /// Builds the servers again whose time has come.
     fn come_back(&mut self) {
         for number in 0..self.servers.len() {
             let server = &mut self.servers[number];
@@ -328,7 +327,7 @@ impl World {
         }
     }
 
-    /// Does something to every link with a server.
+    /// Calls `act` with every link to a server.
     fn each_link(&mut self, server: usize, mut act: impl FnMut(&mut Link)) {
         let now = self.now;
         for Client { node, ways, .. } in &mut self.clients {
@@ -339,7 +338,7 @@ impl World {
         }
     }
 
-    /// Ends every connection, in one way or another, until nothing is left of any.
+    /// Ends every connection, in one way or another, until no core has one.
     fn finish(&mut self) {
         while self.servers.iter().any(|server| server.node.is_none() || server.is_draining) {
             self.count();
@@ -385,7 +384,7 @@ impl World {
     }
 }
 
-/// Says what passed last if the world fails.
+/// Prints the end of the trace if the world fails.
 impl Drop for World {
     #[expect(clippy::print_stderr, reason = "a failure says what led to it")]
     fn drop(&mut self) {
@@ -397,7 +396,7 @@ impl Drop for World {
 }
 
 impl Report {
-    /// Adds up two runs.
+    /// Adds the counts of another run.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.mix.join(&other.mix);
@@ -418,8 +417,8 @@ fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(n).expect("few nodes")))
 }
 
-/// What happens by itself happens sooner; deadlines are further away.
+/// Events of the fabric happen within this time; deadlines are further away.
 const SOON: Duration = Duration::from_millis(1);
 
-/// More than any world takes.
+/// More steps than any world takes.
 const STEPS_MAX: usize = 400_000;

@@ -1,16 +1,15 @@
-//! What holds for every byte string: a decoder refuses it or reproduces it, and a machine keeps its
-//! promises whatever it is told.
+//! Properties that hold for every byte string: a decoder refuses it or reproduces it, and a state machine keeps its
+//! invariants whatever its inputs.
 //!
-//! A [`Target`] is a function of bytes that panics when something does not hold. Four drivers call
-//! the same functions: `tests/codecs.rs` with messages made valid on purpose, `tests/fuzz.rs` with the
-//! committed corpus, `examples/fuzz.rs` with seeded mutations of it for as long as it is told, and the
-//! crate in `fuzz/` with what libFuzzer finds worth trying.
+//! A [`Target`] is a function of bytes that panics when a property does not hold. Four drivers call the same functions:
+//! `tests/codecs.rs` with messages that are valid by construction, `tests/fuzz.rs` with the committed corpus,
+//! `examples/fuzz.rs` with seeded mutations of the corpus, and the crate in `fuzz/` with inputs from libFuzzer.
 //!
-//! - `beside`: a provider that is attacked, and the connection of somebody else.
-//! - [`bound`]: what a decoder may allocate.
+//! - `beside`: a provider under attack, and an honest connection beside the attacker's.
+//! - [`bound`]: limits on the allocations of a decoder.
 //! - [`corpus`]: the committed inputs.
 //! - [`mutate`]: new inputs from known ones.
-//! - `octets`: messages built by hand, for want of an encoder that is not under test.
+//! - `octets`: messages built by hand, independent of the encoders under test.
 
 use std::{fmt, panic};
 
@@ -34,32 +33,32 @@ mod state;
 mod v1;
 mod v2;
 
-/// One thing to try bytes on.
+/// A function to run on byte strings.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Names it on the command line, and its directory of the corpus.
+    /// The name on the command line, and of the directory in the corpus.
     pub name: &'static str,
-    /// What the bytes are to it.
+    /// The meaning of the bytes.
     pub kind: Kind,
-    /// The directories of `proto/vectors` whose messages it understands.
+    /// The directories of `proto/vectors` with messages that the target decodes.
     pub vectors: &'static [&'static str],
 }
 
-/// What bytes are to a target.
+/// The meaning of the bytes to a target.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A message to decode.
     Codec(Codec),
-    /// The choices of a schedule: what arrives, and what else happens in between.
+    /// The choices of a schedule: the messages that arrive, and the events between them.
     Machine(fn(&[u8])),
 }
 
 /// A decoder and its encoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Codec {
-    /// Makes a message the decoder has to accept, in the one form the encoder writes.
+    /// Builds a message that the decoder has to accept, in the form that the encoder writes.
     pub valid: fn(&mut Choices) -> Vec<u8>,
-    /// Decodes, looks at everything there is, and encodes again; `None` means refused.
+    /// Decodes, looks at every part, and encodes again. Returns `None` if the decoder refuses.
     pub again: fn(&[u8]) -> Option<Vec<u8>>,
 }
 
@@ -88,16 +87,16 @@ pub const TARGETS: [Target; 21] = [
     Target { name: "iwarp_provider", kind: Kind::Machine(iwarp::provider::run), vectors: &[] },
 ];
 
-/// Returns the target of a name.
+/// Returns the target with a name.
 pub fn target(name: &str) -> Option<Target> {
     TARGETS.into_iter().find(|target| target.name == name)
 }
 
-/// An input for which something does not hold. The panic itself has said what; this says it as a
-/// command.
+/// An input for which a property does not hold. The panic has named the property; the display form is a command that
+/// repeats it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Of what.
+    /// The name of the target.
     pub target: &'static str,
     /// The input.
     pub data: Vec<u8>,
@@ -117,7 +116,7 @@ impl Target {
     /// Tries `data`.
     ///
     /// # Panics
-    /// If what must hold for every byte string does not hold for these.
+    /// If a property does not hold for `data`.
     pub fn run(&self, data: &[u8]) {
         match self.kind {
             Kind::Codec(codec) => codec.run(data),
@@ -125,7 +124,7 @@ impl Target {
         }
     }
 
-    /// Tries `data`, and keeps it should something not hold.
+    /// Tries `data`, and returns it if a property does not hold.
     ///
     /// # Errors
     /// Returns the input that failed.
@@ -143,8 +142,8 @@ impl Codec {
             data.len(),
             "what was accepted is as long when it is written again"
         );
-        // A decoder is not asked to judge padding, and version 1 takes any word but zero for "one
-        // more": there the canonical octets stand instead.
+        // A decoder does not check padding, and version 1 takes any word but zero for "one more": the encoder writes
+        // the canonical octets there.
         let canonical = |(written, read): (&u8, &u8)| written == read || *written <= 1;
         assert!(again.iter().zip(data).all(canonical), "and says the same");
         assert_eq!((self.again)(&again).as_ref(), Some(&again), "and is written that way for good");

@@ -1,15 +1,15 @@
-//! Tests across crates, and what they share.
+//! Tests across crates, and the code they share.
 //!
 //! - [`bed`]: two providers, stepped by hand, in virtual or real time.
-//! - [`contract`]: what `Provider` promises, one check per line, for any provider.
-//! - [`cores`]: cores that make Calls of each other, in steps chosen by a seed.
-//! - [`fuzz`]: what holds for every byte string.
-//! - [`link`]: one iWARP connection to whatever is out there, for the programs of the lab.
+//! - [`contract`]: the contract of `Provider`, one check per line, for any provider.
+//! - [`cores`]: cores that make Calls to each other, in steps chosen by a seed.
+//! - [`fuzz`]: properties of decoders and state machines that hold for every byte string.
+//! - [`link`]: one iWARP connection to any peer, for the programs of the lab.
 //! - [`mutation`]: small patches that break one sentence of a specification each.
-//! - [`network`]: where providers under test meet.
+//! - [`network`]: the networks of the providers under test.
 //! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.
-//! - [`tidy`]: the rules of the house that no compiler checks.
+//! - [`tidy`]: rules of this project that no compiler checks.
 //! - [`world`]: connections that exchange random RPCs, in steps chosen by a seed.
 #![forbid(unsafe_code)]
 

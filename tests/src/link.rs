@@ -1,4 +1,4 @@
-//! One iWARP connection to whatever is out there, used from a thread that waits.
+//! One iWARP connection to any peer, for a thread that blocks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -19,7 +19,7 @@ use haulage_proto::verbs::{
 
 use crate::by_number::ByNumber as _;
 
-/// A provider with one connection at a time, and all that was posted on it.
+/// A provider with one connection at a time, and the leases posted on it.
 #[derive(Debug)]
 pub struct Link {
     provider: Iwarp,
@@ -30,25 +30,25 @@ pub struct Link {
     sources: BTreeMap<u64, PostedSource<Local>>,
     reads: BTreeMap<u64, PostedSink>,
     exposed: BTreeMap<u32, Exposed>,
-    /// Memory the peer has lost access to, by the handle it knew.
+    /// Leases that the peer has lost access to, by their handles.
     retired: BTreeMap<u32, Local>,
-    /// What Reads fetched, by the request.
+    /// Contents fetched by Reads, by the request.
     fetched: BTreeMap<u64, Vec<u8>>,
     invalidations: u32,
     events: Vec<Event<ListenerId>>,
     messages: VecDeque<Vec<u8>>,
 }
 
-/// Why there is no connection, or none any more.
+/// The reason why there is no connection, or no result.
 #[derive(Debug)]
 pub enum Failure {
-    /// It never came to be.
+    /// The connection was not established.
     Setup(ConnectError),
-    /// It ended.
+    /// The connection ended.
     Ended(DisconnectReason),
-    /// Nothing happened for too long.
+    /// Nothing happened in time.
     Waited(&'static str),
-    /// Something of ours.
+    /// An error on this side.
     Local(String),
 }
 
@@ -76,7 +76,7 @@ impl From<String> for Failure {
 }
 
 impl Link {
-    /// Connects, serving `ird` Reads at once; returns what the server sent along, too.
+    /// Connects, serving at most `ird` Reads at once. Returns the private data of the server, too.
     pub fn connect(
         to: SocketAddr,
         config: &Config,
@@ -101,15 +101,15 @@ impl Link {
         Self::listen_at(at, config).map(|(link, _)| link)
     }
 
-    /// Listens at `at`, for one peer after another. Returns the address as well, for a port of 0 the one
-    /// that the system chose.
+    /// Listens at `at`, for one peer after another. Returns the address, too, with the port that the system chose for
+    /// port 0.
     pub fn listen_at(at: SocketAddr, config: &Config) -> Result<(Self, SocketAddr), Failure> {
         let mut link = Self::new(config)?;
         let listening = link.provider.listen(at).map_err(|e| Failure::Local(e.to_string()))?;
         Ok((link, listening.1))
     }
 
-    /// Waits for the next peer, for `patience`, and accepts it.
+    /// Waits at most `patience` for the next peer, and accepts it.
     pub fn accept(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = clock::now().saturating_add(patience);
         let params = ConnectionParams { private_data: b"", ord: READS, ird: READS };
@@ -144,7 +144,7 @@ impl Link {
         Ok(())
     }
 
-    /// Reads the peer's memory, and waits for it.
+    /// Reads the peer's memory, and waits for its contents.
     pub fn read(&mut self, source: Segment) -> Result<Vec<u8>, Failure> {
         let length = source.length as usize;
         let source = ClaimedSegment::try_from(source).map_err(|_| unknown())?;
@@ -161,7 +161,7 @@ impl Link {
         }
     }
 
-    /// Waits for a message until `deadline`, if there is one; returns nothing if it passes.
+    /// Waits for a message until `deadline`, if there is one. Returns `None` if the deadline passes.
     pub fn message(&mut self, deadline: Option<Instant>) -> Result<Option<Vec<u8>>, Failure> {
         let patience = clock::now().saturating_add(PATIENCE);
         while self.messages.is_empty() {
@@ -178,7 +178,7 @@ impl Link {
         Ok(self.messages.pop_front())
     }
 
-    /// Opens memory to the server; reading it, the server finds `contents` first.
+    /// Exposes `length` octets to the peer, which begin with `contents`.
     pub fn expose(
         &mut self,
         contents: &[u8],
@@ -195,7 +195,7 @@ impl Link {
         Ok(segment)
     }
 
-    /// Takes exposed memory back, unless the server has given it back already.
+    /// Takes an exposed lease back, and posts a LocalInv unless the peer has invalidated its handle already.
     pub fn retire(&mut self, handle: Handle) -> Result<Local, Failure> {
         if self.exposed.contains_key(&handle.0) {
             self.post(SIGNALED, Operation::LocalInv { handle })?;
@@ -209,17 +209,17 @@ impl Link {
         }
     }
 
-    /// Returns how many messages may come before their Receives have been posted again.
+    /// Returns the number of Receives that are posted.
     pub const fn receives() -> u32 {
         RECEIVES
     }
 
-    /// Returns how many handles the peer has retired.
+    /// Returns the number of handles that the peer has invalidated.
     pub const fn invalidations(&self) -> u32 {
         self.invalidations
     }
 
-    /// Closes the connection in order and waits until nothing is left of it.
+    /// Closes the connection in order, and waits until it is quiesced.
     pub fn close(mut self) -> Result<(), Failure> {
         self.provider.disconnect(clock::now(), self.qp);
         match self.ended()? {
@@ -228,14 +228,14 @@ impl Link {
         }
     }
 
-    /// Waits until nothing is left of a connection that has ended.
+    /// Waits until a connection that has ended is quiesced.
     pub fn quiesced(&mut self) -> Result<(), Failure> {
         let deadline = clock::now().saturating_add(PATIENCE);
         while !matches!(self.turn(deadline, "the end")?, Some(Event::Quiesced(_))) {}
         Ok(())
     }
 
-    /// Waits until the connection has ended and nothing is left of it; returns why it did.
+    /// Waits until the connection has ended and is quiesced. Returns the reason.
     pub fn ended(&mut self) -> Result<DisconnectReason, Failure> {
         let deadline = clock::now().saturating_add(PATIENCE);
         let mut why = DisconnectReason::Lost;
@@ -274,7 +274,7 @@ impl Link {
         Ok(link)
     }
 
-    /// Takes one event, waiting for it until `deadline`.
+    /// Takes one event, waiting for it until `deadline`. Returns `None` for a completion, which it handles.
     fn turn(
         &mut self,
         deadline: Instant,
@@ -369,14 +369,14 @@ fn unknown() -> Failure {
     Failure::Local("a completion of something that was not posted".to_owned())
 }
 
-/// How long anything may take on an emulated, busy machine.
+/// Maximum time for any step on a busy, emulated machine.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Octets of the largest message, either way.
+/// Length of the largest message in either direction, in octets.
 pub const MESSAGE: usize = 4096;
 
 const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
 const RECEIVES: u32 = 16;
-/// Reads an accepted peer may have outstanding, and we.
+/// Maximum number of Reads outstanding on an accepted connection, at either end.
 const READS: u32 = 16;
 const POOL_BYTES: usize = 16 << 20;

@@ -1,8 +1,8 @@
 //! Small patches, each of which breaks one sentence of force in the library's code.
 //!
-//! A patch is what `git diff -U1` prints of a single file. It is held against the file by its lines alone: the old
-//! lines of each hunk, context and removed ones, are looked for, and line numbers are not looked at. So a patch
-//! survives every change of a file but one next to it.
+//! A patch is the output of `git diff -U1` for a single file. Only its lines place it in the file: the old lines of
+//! each hunk, context and removed ones, are searched for, and line numbers are ignored. So a patch survives every
+//! change of the file that is not next to it.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,41 +14,41 @@ pub struct Mutation {
     hunks: Vec<Hunk>,
 }
 
-/// One place of a patch.
+/// One hunk of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk {
-    /// The line of the patch it begins at, from 1.
+    /// The line of the patch on which the hunk begins, from 1.
     line: usize,
-    /// What the file has there, with the ends of its lines.
+    /// The old lines of the file, with their ends.
     old: String,
-    /// What it has afterwards.
+    /// The new lines, with their ends.
     new: String,
 }
 
-/// Why a patch is none, or does not apply.
+/// The reason why a patch is malformed, or does not apply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No file is named by `--- a/PATH` and `+++ b/PATH`, or no hunk follows.
+    /// No file is named by `--- a/PATH`, or no hunk follows.
     Empty,
-    /// The line of this number begins a second file, or names another one as the new.
+    /// The line with this number begins a second file, or names another file as the new one.
     OtherFile(usize),
-    /// The line of this number belongs to no hunk.
+    /// The line with this number belongs to no hunk.
     OddLine(usize),
-    /// The hunk at this line adds and removes nothing, or has no old line to be found by.
+    /// The hunk at this line changes nothing, or has no old line to be found by.
     Idle(usize),
     /// The old lines of the hunk at this line are not in the file.
     Missing(usize),
-    /// The old lines of the hunk at this line are in the file as often as this.
+    /// The old lines of the hunk at this line are in the file several times, as the second number says.
     Ambiguous(usize, usize),
-    /// The hunk at this line belongs before the end of the hunk before it.
+    /// The place of the hunk at this line is before the end of the last hunk's place.
     OutOfOrder(usize),
 }
 
 impl Mutation {
-    /// Parses what `git diff` printed.
+    /// Parses the output of `git diff`.
     ///
     /// # Errors
-    /// Returns what keeps it from being the patch of one file.
+    /// Returns the reason why it is not the patch of one file.
     pub fn parse(patch: &str) -> Result<Self, Fault> {
         let mut path = None;
         let mut hunks: Vec<Hunk> = Vec::new();
@@ -74,7 +74,7 @@ impl Mutation {
         }
     }
 
-    /// Returns the file it patches, from the workspace's root.
+    /// Returns the path of the patched file, from the workspace's root.
     pub fn path(&self) -> &str {
         &self.path
     }
@@ -82,7 +82,7 @@ impl Mutation {
     /// Returns `text` with every hunk applied.
     ///
     /// # Errors
-    /// Returns the first hunk whose place in `text` is not plain.
+    /// Returns the first hunk that has no single place in `text`.
     pub fn apply(&self, text: &str) -> Result<String, Fault> {
         let mut patched = String::with_capacity(text.len());
         let mut from = 0;
@@ -95,10 +95,10 @@ impl Mutation {
         Ok(patched)
     }
 
-    /// Returns the octets of `text` that each hunk replaces, in order.
+    /// Returns the ranges of `text` that the hunks replace, in order.
     ///
     /// # Errors
-    /// Returns the first hunk whose place in `text` is not plain.
+    /// Returns the first hunk that has no single place in `text`.
     pub fn places(&self, text: &str) -> Result<Vec<Range<usize>>, Fault> {
         let mut places: Vec<Range<usize>> = Vec::new();
         for hunk in &self.hunks {
@@ -113,9 +113,9 @@ impl Mutation {
 }
 
 impl Hunk {
-    /// Takes one more line of the patch, unless it is none of a hunk.
+    /// Adds a line of the patch to the hunk; `None` if it cannot belong to a hunk.
     fn push(&mut self, line: &str) -> Option<()> {
-        // An editor may have taken the blank off an empty context line.
+        // An editor may have removed the space of an empty context line.
         let (sign, rest) = line.split_at_checked(1).unwrap_or((" ", ""));
         let sides: &mut [&mut String] = match sign {
             " " => &mut [&mut self.old, &mut self.new],
@@ -130,12 +130,12 @@ impl Hunk {
         Some(())
     }
 
-    /// Returns the one place in `text` that has the old lines.
+    /// Returns the single place of the old lines in `text`.
     fn place(&self, text: &str) -> Result<Range<usize>, Fault> {
         let starts_line = |at: usize| at == 0 || text.as_bytes()[at - 1] == b'\n';
         let mut found = Vec::new();
         let mut from = 0;
-        // Overlapping places count, too, which `match_indices` would skip.
+        // Overlapping places count too; `match_indices` would skip them.
         while let Some(at) = text[from..].find(&self.old).map(|at| from + at) {
             if starts_line(at) {
                 found.push(at..at + self.old.len());

@@ -1,4 +1,4 @@
-//! Where providers under test meet, and how time passes there.
+//! The networks of the providers under test, and their time.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -28,48 +28,48 @@ pub trait Network {
     /// The provider under test.
     type Provider: Provider;
 
-    /// Makes one more provider and memory for it, and says where it can listen.
+    /// Builds another provider with its memory. Returns an address it can listen at, too.
     fn join(&mut self) -> (Self::Provider, Pool, SocketAddr);
 
     /// Returns the time to poll with.
     fn now(&self) -> Instant;
 
-    /// Lets time pass after a round of polls in which something `moved` or not; nothing is due
-    /// before `next`. Returns what is left to expect.
+    /// Lets time pass after a round of polls. `moved` tells whether the round had events, and `next` when something is
+    /// due at the earliest. Returns what the caller may still expect.
     fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect;
 
-    /// Lets time pass up to `then`, whatever happens meanwhile.
+    /// Lets time pass up to `then`, whatever happens before.
     fn skip(&mut self, then: Instant);
 
-    /// Tells whether a provider answers the peer's Reads without being polled: then they stay unanswered
-    /// only if it has gone before they were posted.
+    /// Returns whether a provider answers the peer's Reads without being polled: they then stay unanswered only if it
+    /// was gone before they were posted.
     fn serves_unpolled(&self) -> bool {
         false
     }
 
-    /// Returns where nobody listens.
+    /// Returns an address at which nobody listens.
     fn nobody(&mut self) -> SocketAddr;
 
-    /// Returns where somebody takes connections and never says a word.
+    /// Returns an address that takes connections and never sends anything.
     fn silent(&mut self) -> SocketAddr;
 
-    /// Reaches `to` as a peer whose connection setup goes wrong.
+    /// Connects to `to` as a peer whose handshake goes wrong.
     fn babble(&mut self, to: SocketAddr);
 }
 
-/// Makes the memory of one end.
+/// Builds the pool of one end.
 fn memory(pages: PagePreference) -> Pool {
     Pool::new(&PoolConfig { bytes: POOL_BYTES, pages, node: None }).expect("memory for a test")
 }
 
-/// What may still happen.
+/// The events that may still come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Anything.
+    /// Any event.
     More,
-    /// In all likelihood nothing.
+    /// Probably none.
     Quiet,
-    /// Nothing that is worth waiting for.
+    /// None that is worth waiting for.
     Stuck,
 }
 
@@ -89,7 +89,7 @@ impl Virtual {
         Self { fabric, now: Instant::ZERO, nodes: 0, bystanders: Vec::new() }
     }
 
-    /// Returns the fabric, to hurt it.
+    /// Returns the fabric, so that a test can break it.
     pub const fn fabric(&self) -> &Fabric {
         &self.fabric
     }
@@ -145,7 +145,7 @@ impl Network for Virtual {
     }
 }
 
-/// Any network, with the events of its providers held back at random.
+/// A network whose providers delay their events at random.
 #[derive(Debug)]
 pub struct Slow<N> {
     inner: N,
@@ -198,7 +198,7 @@ impl<N: Network> Network for Slow<N> {
     }
 }
 
-/// Any network, with messages that may be taken without Receives, and with all that passes written down.
+/// A network whose providers offer messages to be taken without Receives, and trace every call.
 #[derive(Debug)]
 pub struct Lent<N> {
     inner: N,
@@ -254,10 +254,10 @@ impl<N: Network> Network for Lent<N> {
     }
 }
 
-/// Real time, with jumps: deadlines need not be waited for.
+/// Real time that can jump ahead, so that no test waits for a deadline.
 ///
-/// Polling never sleeps. After a while without events a network is called quiet; without events for
-/// [`HANG`], a test has hung.
+/// Polling never sleeps. A network without events is called quiet after some rounds of polls; a test without events for
+/// [`HANG`] has hung.
 #[derive(Debug)]
 pub struct RealTime {
     jumped: Duration,
@@ -266,9 +266,9 @@ pub struct RealTime {
 }
 
 const POOL_BYTES: usize = 16 << 20;
-/// Real time after which a test that waits has hung.
+/// Real time after which a test without events has hung.
 pub const HANG: Duration = Duration::from_secs(10);
-/// Rounds of polls without an event after which a local network is quiet.
+/// Number of rounds of polls without an event after which a local network is quiet.
 const QUIET_ROUNDS: u32 = 500;
 
 impl Default for RealTime {

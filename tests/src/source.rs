@@ -1,11 +1,11 @@
-//! The workspace as text, and as the compiler sees it.
+//! The files of the workspace as text, and as code without comments and literals.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Every text file of a workspace, by its path from the root, `/` between the parts.
+/// Every text file of a workspace, by its path from the root, with `/` between the parts.
 #[derive(Debug, Default)]
 pub struct Workspace {
     files: BTreeMap<String, Source>,
@@ -14,18 +14,18 @@ pub struct Workspace {
 /// One file.
 #[derive(Debug)]
 pub struct Source {
-    /// The file as it is.
+    /// The text of the file.
     pub text: String,
-    /// For Rust: the file with comments and the insides of literals blanked, byte for byte. For any
-    /// other file: empty.
+    /// For a Rust file, its text with comments and literals blanked, byte for byte; empty for any
+    /// other file.
     pub code: String,
 }
 
 impl Workspace {
-    /// Reads the workspace at `root`, leaving out what is built or hidden.
+    /// Reads the workspace at `root`, without its `.git` and `target` directories.
     ///
     /// # Errors
-    /// Returns what the file system said if a directory or file cannot be read.
+    /// Returns the error of the file system if a directory or a file cannot be read.
     pub fn read(root: &Path) -> io::Result<Self> {
         let mut found = Self::default();
         let mut pending = vec![root.to_path_buf()];
@@ -50,7 +50,7 @@ impl Workspace {
         Ok(found)
     }
 
-    /// Makes a workspace of the files given, to plant breaches in.
+    /// Builds a workspace from the files given, to plant breaches in.
     pub fn of(files: &[(&str, &str)]) -> Self {
         let mut made = Self::default();
         for (path, text) in files {
@@ -64,12 +64,12 @@ impl Workspace {
         self.files.get(path)
     }
 
-    /// Walks all files in the order of their paths.
+    /// Returns all files in the order of their paths.
     pub fn files(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.files.iter().map(|(path, source)| (path.as_str(), source))
     }
 
-    /// Walks the Rust files in the order of their paths.
+    /// Returns the Rust files in the order of their paths.
     pub fn rust(&self) -> impl Iterator<Item = (&str, &Source)> {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
     }
@@ -80,7 +80,7 @@ impl Workspace {
     }
 }
 
-/// Returns where `word` stands in `text` with no letter, digit or underscore next to it.
+/// Returns the offsets in `text` of `word` with no letter, digit or underscore next to it.
 pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let inside = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = text.as_bytes();
@@ -90,12 +90,12 @@ pub fn words<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 
     })
 }
 
-/// Returns the number, from 1, of the line that holds byte `at`.
+/// Returns the number of the line that holds byte `at`, from 1.
 pub fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|&&b| b == b'\n').count()
 }
 
-/// Blanks comments and the insides of string and character literals, keeping every line break.
+/// Blanks comments, and string and character literals, keeping every line break.
 fn code_of(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -118,7 +118,7 @@ fn code_of(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Returns the length of the comment `rest` begins with.
+/// Returns the length of the comment that `rest` begins with.
 fn comment(rest: &[u8]) -> Option<usize> {
     if rest.starts_with(b"//") {
         return Some(rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len()));
@@ -144,7 +144,7 @@ fn comment(rest: &[u8]) -> Option<usize> {
     Some(rest.len())
 }
 
-/// Returns the length of the string or character literal `rest` begins with.
+/// Returns the length of the string or character literal that `rest` begins with.
 fn literal(rest: &[u8], before: Option<u8>) -> Option<usize> {
     if before.is_some_and(|b| b.is_ascii_alphanumeric() || b == b'_') {
         return None; // inside a word: no prefix begins here, and a bare quote cannot follow one
@@ -184,7 +184,8 @@ fn quoted(body: &[u8]) -> Option<usize> {
     Some(body.len())
 }
 
-/// Tells `'a` from `'a'`: a lifetime's second character is a letter and its third no quote.
+/// Returns whether `rest` begins with a lifetime, and not with a character literal: its second
+/// character is a letter or an underscore, and its third is no quote.
 fn is_lifetime(rest: &[u8]) -> bool {
     let Some(inside) = rest.strip_prefix(b"'") else { return false };
     let text = String::from_utf8_lossy(&inside[..inside.len().min(8)]);

@@ -1,23 +1,21 @@
-//! Two ends of each connection that exchange random RPCs in a world where everything may be late.
+//! Random RPCs over connections in a world where every event may be late.
 //!
-//! Every connection has two [`Connection`](haulage_proto::negotiate::Connection)s, one at each
-//! end, with a Requester and a Responder above each. They speak version 2 or version 1, which they
-//! begin with, remember or fall back to; the opt-in profile of RFC 5666 is not among what they do. A
-//! step is anything that can happen next at one of the ends; which one happens is drawn from
-//! [`choices`]. What a step does is checked while it
-//! happens: by the [`fabric`], which refuses what an RNIC would refuse; by [`memory`], which is not
-//! read while a peer can reach it; by the [`ledger`], which counts credits; by the [`exercise`], whose
-//! every octet is known. At the end nothing may be left of anything.
+//! Every connection has two [`Connection`](haulage_proto::negotiate::Connection)s, one at each end, with a Requester
+//! and a Responder above each. They speak version 2 or version 1, and begin with it, remember it, or fall back to it.
+//! The opt-in profile of RFC 5666 is not used. A step is one event that is possible at one of the ends, drawn from
+//! [`choices`]. Each step is checked while it happens: the [`fabric`] refuses a request that an RNIC would refuse; the
+//! [`memory`] is not read while a peer can reach it; the [`ledger`] counts credits; every octet of the [`exercise`] is
+//! known. At the end no Call, block, handle or Receive may be left.
 //!
 //! - [`choices`]: every decision, from a seed or a fuzzer.
-//! - `connection`: two ends, and what can happen next at either.
-//! - [`exercise`]: the RPC program both ends speak.
+//! - `connection`: two ends, and the actions possible at either.
+//! - [`exercise`]: the RPC program that both ends speak.
 //! - [`fabric`]: queue pairs whose every step is chosen.
-//! - [`ledger`]: what credit words allow.
-//! - [`memory`]: blocks that are read only while nobody else may touch them.
-//! - [`mix`]: what of all this happened.
+//! - [`ledger`]: a second count of credits.
+//! - [`memory`]: blocks that cannot be read while the peer or a work request may use them.
+//! - [`mix`]: counts of the events in a run.
 //! - [`peer`]: one end of a connection.
-//! - [`settings`]: how it behaves.
+//! - [`settings`]: the configuration of an end.
 
 pub mod choices;
 mod connection;
@@ -39,7 +37,7 @@ use choices::Choices;
 use connection::Connection;
 use mix::Mix;
 
-/// Connections, and what is still to be done on them.
+/// Connections, with the Calls still to be made on them.
 #[derive(Debug)]
 pub struct World {
     choices: Choices,
@@ -48,17 +46,17 @@ pub struct World {
     steps: usize,
 }
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What happened.
+    /// Counts of the events in the run.
     pub mix: Mix,
-    /// Steps it took.
+    /// Steps that the run took.
     pub steps: usize,
 }
 
 impl World {
-    /// Makes a world of a few connections that will make about `rpcs` Calls.
+    /// Builds a world of a few connections that will make about `rpcs` Calls.
     pub fn new(mut choices: Choices, rpcs: usize) -> Self {
         let count = choices.of(1..=3);
         let mut connections: Vec<_> = (0..count).map(|_| Connection::draw(&mut choices)).collect();
@@ -69,10 +67,10 @@ impl World {
         Self { choices, now: Instant::ZERO, connections, steps: 0 }
     }
 
-    /// Runs until nothing can happen any more, and checks that nothing is left.
+    /// Runs until no action is possible any more, and checks that nothing is left.
     ///
     /// # Panics
-    /// If any end does what it must not, or if something can never be done.
+    /// If an end breaks a rule that is checked, or if the world makes no progress.
     pub fn run(mut self) -> Report {
         for connection in &mut self.connections {
             connection.establish(self.now);
@@ -93,7 +91,7 @@ impl World {
         report
     }
 
-    /// Does one of the things that can happen. Returns whether there was one.
+    /// Takes one of the possible actions. Returns whether there was one.
     fn step(&mut self) -> bool {
         self.now = self.now.saturating_add(Duration::from_nanos(1));
         let first = self.choices.below(self.connections.len());
@@ -102,7 +100,7 @@ impl World {
         connections.any(|connection| connection.step(self.now, &mut self.choices)) || self.wait()
     }
 
-    /// Lets time pass until the next deadline, if there is one. Nothing else can happen.
+    /// Lets time pass until the next deadline, as no other action is possible. Returns whether there was a deadline.
     fn wait(&mut self) -> bool {
         let ends = self.connections.iter().enumerate().flat_map(|(n, connection)| {
             let ends = connection.ends.iter().enumerate();
@@ -117,7 +115,7 @@ impl World {
 }
 
 impl Report {
-    /// Adds up two runs.
+    /// Adds the counts of another run.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.steps += other.steps;
@@ -132,5 +130,5 @@ impl fmt::Display for Report {
     }
 }
 
-/// More than any Call takes, its share of everything else included.
+/// More steps than any Call takes, its share of the other steps included.
 const STEPS_PER_CALL: usize = 4000;

@@ -1,12 +1,12 @@
-//! Round trip and totality, for every decoder: a valid message is reproduced octet for octet, and
-//! anything else is refused or reproduced, at a cost its length pays for.
+//! Checks that every decoder round-trips valid messages octet for octet, and refuses or reproduces
+//! anything else, with allocations in proportion to its length.
 
 use haulage::sys::alloc::Counting;
 use haulage_tests::Rng;
 use haulage_tests::fuzz::{Codec, Kind, TARGETS, Target};
 use haulage_tests::world::choices::Choices;
 
-/// Without it no allocation is counted.
+/// Counts the allocations of the decoders.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 

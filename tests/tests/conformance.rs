@@ -11,8 +11,8 @@ use haulage_tests::contract;
 use haulage_tests::network::Rnic;
 use haulage_tests::network::{Hub, Lent, Loopback, OneMachine, Slow, Virtual};
 
-/// Runs every line on one kind of provider, or, with `if`, on one that there may be. A new provider is
-/// done when its line here is green.
+/// Runs every line on one kind of provider, or, with `if`, on a provider that may be absent. A new provider is done
+/// when its line here passes.
 macro_rules! provider_conformance {
     ($provider:ident, if $network:expr) => {
         mod $provider {
@@ -93,41 +93,41 @@ provider_conformance!(verbs_delaying, if slow_rnic());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_persistent, if persistent_rnic());
 
-/// A device whose every report comes late, invalidations above all.
+/// Returns a device whose events come late.
 #[cfg(feature = "verbs")]
 fn slow_rnic() -> Option<Slow<Rnic>> {
     Rnic::find(Config::default()).map(|rnic| Slow::new(rnic, 5, 60))
 }
 
-/// A device with a receive queue for each queue pair.
+/// Returns a device with a receive queue for each queue pair.
 #[cfg(feature = "verbs")]
 fn own_queues_rnic() -> Option<Rnic> {
     Rnic::find(Config { receive_queues: ReceiveQueues::Own, ..Config::default() })
 }
 
-/// A device that copies what is exposed to where peers always reach.
+/// Returns a device that copies exposed memory to memory which peers can always reach.
 #[cfg(feature = "verbs")]
 fn persistent_rnic() -> Option<Rnic> {
     Rnic::find(Config { registration: Some(Strategy::Persistent), ..Config::default() })
 }
 
-/// Everything completes before it arrives.
+/// Returns a fabric on which everything completes before it arrives.
 fn eager() -> FabricConfig {
     FabricConfig { seed: 2, eager_percent: 100, latency_min_ns: 0, ..FabricConfig::default() }
 }
 
-/// Every queue pair has a receive queue of its own.
+/// Returns a fabric on which every queue pair has a receive queue of its own.
 fn own_receives() -> FabricConfig {
     FabricConfig { receives_each: Some(64), ..FabricConfig::default() }
 }
 
-/// Nothing completes before it arrived, and acknowledgements straggle.
+/// Returns a fabric on which nothing completes before it has arrived, with slow acknowledgements.
 fn late() -> FabricConfig {
     let latency_max_ns = 10_000_000;
     FabricConfig { seed: 3, eager_percent: 0, latency_max_ns, ..FabricConfig::default() }
 }
 
-/// The lines of the contract, as `Provider`'s documentation numbers them, and the checks above.
+/// Compares the numbers of the lines in `Provider`'s documentation with those of the checks above.
 #[test]
 fn every_line_of_the_contract_has_a_check() {
     let documented = include_str!("../../runtime/src/provider.rs")

@@ -1,8 +1,7 @@
-//! Cores in the simulated world: every Call ends once, with the octets that are due, whatever befalls the
-//! connections, and every lease comes home.
+//! Cores in the simulated world: every Call ends once, with the expected octets, whatever happens to the connections,
+//! and every lease comes home.
 //!
-//! Says what was exercised (`--nocapture`). A failure names its seed; `SIM_SEED=<seed>` runs that world
-//! alone.
+//! Prints the counts of events (`--nocapture`). A failure names its seed; `SIM_SEED=<seed>` runs that world alone.
 #![expect(clippy::print_stderr, reason = "a run says what it exercised, a failure names its seed")]
 
 use std::ops::Range;
@@ -17,13 +16,13 @@ fn a_thousand_worlds_of_cores_come_to_their_ends() {
     exercise(0..1000);
 }
 
-/// Beside the first thousand, so that two processors share the time.
+/// A test beside the first thousand worlds, so that two CPUs share the time.
 #[test]
 fn another_thousand_worlds_of_cores_come_to_their_ends() {
     exercise(1000..2000);
 }
 
-/// For as long as worlds are drawn as they were then.
+/// The seeds found defects in the worlds as they were then drawn.
 #[test]
 fn worlds_that_found_defects_come_to_their_ends() {
     for seed in FOUND {
@@ -31,8 +30,8 @@ fn worlds_that_found_defects_come_to_their_ends() {
     }
 }
 
-/// In processes of two thousand: a core that is dropped while its RNIC is at work leaves its memory out of use
-/// until the process ends.
+/// Runs processes of two thousand worlds each: the memory of a core that is dropped while its RNIC is at work is out of
+/// use until the process ends.
 #[test]
 #[ignore = "twenty thousand worlds are for release builds"]
 fn twenty_thousand_worlds_of_cores_come_to_their_ends() {
@@ -62,7 +61,7 @@ fn a_seed_repeats_a_world() {
     }
 }
 
-/// Runs a world for each seed. Nothing that can happen may be missing from all of them together.
+/// Runs a world for each seed, and checks that together they had every event.
 fn exercise(seeds: Range<u64>) {
     let replayed = std::env::var("SIM_SEED").ok().map(|seed| seed.parse().expect("a number"));
     if let Some(seed) = replayed {
@@ -86,12 +85,12 @@ fn run(seed: u64, lines_kept: usize) -> Report {
     })
 }
 
-/// Worlds of which a core failed: a gauge that overflowed, a Call whose token named another one, a Call that was refused
-/// for the state of its connection.
+/// Seeds whose worlds found defects: a gauge that overflowed, a Call whose token named another Call, a Call that was
+/// refused for the state of its connection.
 const FOUND: [u64; 3] = [106_294, 111_825, 117_853];
 
-/// Names the first world of a process that runs some of twenty thousand.
+/// The variable with the first seed of a process that runs some of twenty thousand worlds.
 const FIRST: &str = "SIM_FIRST";
 
-/// Lines of the trace that a world says when it fails.
+/// Number of lines of the trace that a failing world prints.
 const LINES_KEPT: usize = 40;

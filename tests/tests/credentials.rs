@@ -22,7 +22,7 @@ const FETCH: u32 = 1;
 const LENGTH: usize = 2000;
 const RPCSEC_GSS: u32 = 6;
 
-/// Returns the same item to everybody whose flavor it declares: at once, or in a later turn.
+/// A service that returns the same item to every caller with a declared flavor, at once or in a later turn.
 struct Shelf {
     flavors: &'static [u32],
     pace: Pace,
@@ -92,20 +92,21 @@ fn octets(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A credential of this flavor.
+/// Returns a valid credential of this flavor.
 fn credential(flavor: u32) -> Vec<u32> {
     match flavor {
         AUTH_SYS => vec![AUTH_SYS, 20, 1, 0, 1000, 1000, 0],
-        // Data under integrity in context 1.
+        // The credential is for data with integrity in context 1.
         RPCSEC_GSS => gss(0, 2).to_vec(),
         other => vec![other, 0],
     }
 }
 
-/// What came of a Call: the words of the RPC Reply from its status on, and the octets written by RDMA Write.
+/// The outcome of a Call: the words of the RPC Reply from its status on, and the number of octets written by RDMA
+/// Write.
 type Outcomes = (Vec<u32>, usize);
 
-/// Makes one Call of FETCH with this credential, and a Write chunk for its result.
+/// Makes a FETCH Call with this credential, and a Write chunk for its result.
 fn fetch(at: SocketAddr, version: Version, credential: &[u32]) -> Outcomes {
     let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
     let (mut link, _) = Link::connect(at, &Config::default(), &private_data, 16).unwrap();
@@ -113,7 +114,7 @@ fn fetch(at: SocketAddr, version: Version, credential: &[u32]) -> Outcomes {
     let offset =
         [room.offset >> 32, room.offset & 0xffff_ffff].map(|word| u32::try_from(word).unwrap());
     let chunk = [1, 1, room.handle.0, room.length, offset[0], offset[1], 0];
-    // No reads, one Write chunk, no Reply chunk.
+    // There are no Read chunks, one Write chunk, and no Reply chunk.
     let lists = [&[0], &chunk[..], &[0]].concat();
     let header = match version {
         Version::One => vec![7, 1, 32, 0],
@@ -123,7 +124,7 @@ fn fetch(at: SocketAddr, version: Version, credential: &[u32]) -> Outcomes {
     link.send(&octets(&[header, lists, rpc].concat())).unwrap();
     let message = loop {
         let message = link.message(None).unwrap().unwrap();
-        // Version 2 may begin with what the server says about itself.
+        // In version 2 the first message may be the server's properties.
         if message.starts_with(&7_u32.to_be_bytes()) && message.len() > 40 {
             break message;
         }
@@ -136,7 +137,7 @@ fn fetch(at: SocketAddr, version: Version, credential: &[u32]) -> Outcomes {
     (words[reply + 2..].to_vec(), written)
 }
 
-/// MSG_DENIED, AUTH_ERROR, and why (RFC 5531 section 9).
+/// Returns a denial: MSG_DENIED, AUTH_ERROR, and the reason (RFC 5531 section 9).
 fn denied(why: u32) -> Outcomes {
     (vec![1, 1, why], 0)
 }
@@ -152,7 +153,7 @@ fn a_flavor_that_the_service_does_not_declare_is_denied() {
         let ask = |server: &CoreThread<SocketAddr>, credential: &[u32]| {
             fetch(server.started, version, credential)
         };
-        // Accepted, no verifier, success, and the length of the item that went into the chunk.
+        // The words are: accepted, no verifier, success, and the length of the item in the chunk.
         let served = (vec![0, 0, 0, 0, 2000], LENGTH);
         for flavor in [AUTH_NONE, AUTH_SYS] {
             assert_eq!(ask(&usual, &credential(flavor)), served, "{flavor} on {version:?}");
@@ -163,7 +164,7 @@ fn a_flavor_that_the_service_does_not_declare_is_denied() {
             let outcome = ask(&usual, &credential(flavor));
             assert_eq!(outcome, denied(REJECTEDCRED), "{flavor} on {version:?}");
         }
-        // Bodies that are not those of their flavors.
+        // The bodies do not match their flavors.
         for credential in [&[AUTH_NONE, 4, 0][..], &[AUTH_SYS, 4, 0], &[AUTH_SYS, 0]] {
             assert_eq!(ask(&usual, credential), denied(BADCRED), "{credential:?} on {version:?}");
         }
@@ -172,12 +173,12 @@ fn a_flavor_that_the_service_does_not_declare_is_denied() {
     strict.stop().unwrap();
 }
 
-/// A credential of RPCSEC_GSS: the procedure of a message, and how its data is protected.
+/// Returns a credential of RPCSEC_GSS: the procedure of a message, and the protection of its data.
 const fn gss(procedure: u32, service: u32) -> [u32; 8] {
     [RPCSEC_GSS, 24, 1, procedure, 9, service, 4, 1]
 }
 
-/// Checks whether an item is reduced for a service that takes this credential.
+/// Checks whether a service that takes this credential reduces its result.
 fn is_reduced(credential: &[u32], expected: bool) {
     for pace in [Pace::Now, Pace::Later] {
         let server = server(&[RPCSEC_GSS], pace);

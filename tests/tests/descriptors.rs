@@ -1,4 +1,4 @@
-//! A server that may have few files open, and more silent peers than that.
+//! A server that may have few files open, with more silent peers than that.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -12,11 +12,11 @@ use haulage::sys::clock;
 
 use haulage_tests::by_number::ByNumber as _;
 
-/// Whoever says something gets in, though the silent ones take all descriptors there are.
+/// A peer that speaks gets in, though silent peers try to take all descriptors.
 #[test]
 fn silent_peers_cannot_take_all_descriptors() {
     for backend in ["sockets", "auto"] {
-        // The limit is the process's own, so the server is one of its own.
+        // The limit applies to a process, so the server is a process of its own.
         let mut server = Command::new("sh")
             .args(["-c", r#"ulimit -n "$1" && exec "$0" --exact --ignored --nocapture server"#])
             .arg(env::current_exe().unwrap())
@@ -39,7 +39,7 @@ fn silent_peers_cannot_take_all_descriptors() {
     }
 }
 
-/// Serves one connection, to its end.
+/// Serves one connection to its end.
 #[test]
 #[ignore = "started by the test above, with a limit"]
 fn server() {
@@ -67,7 +67,7 @@ fn server() {
     assert!(until(&mut provider, |event| matches!(event, Event::Quiesced(_))));
 }
 
-/// Polls until something happens; returns whether it did.
+/// Polls until an event satisfies `happened`. Returns whether one did in time.
 fn until<P: Provider>(
     provider: &mut P,
     mut happened: impl FnMut(&Event<P::Listener>) -> bool,
@@ -86,9 +86,9 @@ fn until<P: Provider>(
 }
 
 const PARAMS: ConnectionParams<'_> = ConnectionParams { private_data: b"", ord: 1, ird: 1 };
-/// Files the server may have open, its standard ones included.
+/// Maximum number of open files of the server, its standard ones included.
 const FILES: usize = 64;
-/// Starts the line with the server's address.
+/// The text in front of the server's address.
 const SIGN: &str = "listening at ";
-/// What has not happened after this will not.
+/// Maximum time to wait for an event.
 const PATIENCE: Duration = Duration::from_secs(20);

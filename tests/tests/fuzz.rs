@@ -1,7 +1,7 @@
 //! Every fuzz target against the committed corpus, and against a few seeded mutations of it.
 //!
-//! `cargo run --profile fuzz -p haulage-tests --example fuzz` does the same for longer, and `fuzz/`
-//! looks for inputs this cannot think of.
+//! `cargo run --profile fuzz -p haulage-tests --example fuzz` tries more mutations, and `fuzz/`
+//! searches for inputs that mutations do not reach.
 
 use std::fs;
 use std::panic;
@@ -11,7 +11,7 @@ use haulage_tests::fuzz::bound::bounded;
 use haulage_tests::fuzz::mutate::Mutator;
 use haulage_tests::fuzz::{TARGETS, corpus, target};
 
-/// Without it no allocation is counted.
+/// Counts the allocations of the targets.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 

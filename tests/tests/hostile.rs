@@ -1,8 +1,8 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], and servers of version 2 in [`caller`].
 //!
-//! What a deployed kernel server does with the same bytes of version 1 is known; ours does nothing more lenient, and
-//! serves on: the peer itself, if its connection stays, and everybody else in any case.
+//! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
+//! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "hostile/caller.rs"]
@@ -26,19 +26,19 @@ use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
 const PROGRAM: u32 = 0x2000_0007;
-/// Does nothing.
+/// A procedure without arguments and results.
 const NULL: u32 = 0;
-/// Takes an item, which may be reduced, and keeps it.
+/// A procedure that takes an item, which must be reduced, and keeps it.
 const PUT: u32 = 1;
-/// Returns the item, which may be reduced.
+/// A procedure that returns the kept item, which may be reduced.
 const GET: u32 = 2;
-/// Returns as many octets as it is asked for, though the binding says that nothing may be reduced.
+/// A procedure that returns as many octets as it is asked for, which the binding does not allow to reduce.
 const ECHO: u32 = 3;
-/// Is never answered.
+/// A procedure that is never answered.
 const HOLD: u32 = 4;
 const ITEM_MAX: usize = 64 << 10;
 
-/// Keeps one item.
+/// A service that keeps one item.
 #[derive(Default)]
 struct Keeper {
     item: Option<Shared>,
@@ -92,7 +92,7 @@ fn server() -> CoreThread<SocketAddr> {
     .unwrap()
 }
 
-/// A peer on a connection of its own, which speaks version 1 already.
+/// A peer on a connection of its own, on which both ends already use version 1.
 struct Peer(Link);
 
 impl Peer {
@@ -105,7 +105,7 @@ impl Peer {
         peer
     }
 
-    /// Makes a good Call. Returns the first answer that comes.
+    /// Makes a valid Call. Returns the first answer.
     fn null(&mut self, xid: u32) -> Answer {
         self.0.send(&message(xid, MSG, &NO_LISTS, &call(xid, NULL, &[]))).unwrap();
         self.answer()
@@ -120,22 +120,22 @@ impl Peer {
     }
 }
 
-/// What comes of a message.
+/// The answer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Reply {
         xid: u32,
     },
-    /// `ERR_VERS` in the version that was asked in, naming version 1.
+    /// `ERR_VERS` in the version of the message, naming version 1.
     Versions {
         xid: u32,
         vers: u32,
     },
-    /// `ERR_CHUNK`.
+    /// An `ERR_CHUNK` error.
     Chunk {
         xid: u32,
     },
-    /// The answer to the good Call that followed.
+    /// No answer: the next one is to the valid Call behind the message.
     Silence,
     Closed,
 }
@@ -161,7 +161,7 @@ fn octets(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
-/// A Call by nobody.
+/// Returns a Call without a credential.
 fn call(xid: u32, procedure: u32, arguments: &[u32]) -> Vec<u8> {
     let header = [xid, 0, 2, PROGRAM, 1, procedure, 0, 0, 0, 0];
     octets(&[&header, arguments].concat())
@@ -171,12 +171,12 @@ fn message(xid: u32, proc: u32, lists: &[u32], body: &[u8]) -> Vec<u8> {
     [&octets(&[xid, 1, 32, proc]), &octets(lists), body].concat()
 }
 
-/// A segment that nobody registered, of so many octets.
+/// Returns a segment of `length` octets under a handle that nobody registered.
 const fn nowhere(length: u32) -> [u32; 4] {
     [0xbad, length, 0, 0x1000]
 }
 
-/// What is sent under XID 7, and what is to come of it.
+/// Returns the cases: a name, a message under XID 7, and the answer to it.
 fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
     let null = call(7, NULL, &[]);
     let with = |lists: &[u32]| message(7, MSG, lists, &null);
@@ -191,7 +191,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
         entries.chain([0, 0, 0]).collect::<Vec<_>>()
     };
     let put = |length| call(7, PUT, &[length]);
-    // A position at which a segment stands that is not next to the others.
+    // The Read list has two segments at one position that are not next to each other.
     let twice = arguments(&[0, 44, 0]);
     let unused = [&[1, 1][..], &nowhere(64)].concat();
     let seventeen = [&[0, 1, 17][..], &nowhere(64).repeat(17)].concat();
@@ -251,7 +251,7 @@ fn a_peer_that_breaks_the_rules_is_told_and_troubles_nobody() {
     for (xid, (what, bytes, expected)) in (100..).zip(cases()) {
         let mut peer = Peer::connect(server.started);
         peer.0.send(&bytes).unwrap();
-        // What is not answered is followed by something that is.
+        // A message without an answer is followed by a valid Call.
         let answer = if expected == Answer::Silence {
             match peer.null(9) {
                 Answer::Reply { xid: 9 } => Answer::Silence,
@@ -319,7 +319,7 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
 fn peers_that_connect_and_say_nothing_keep_nobody_out() {
     let server = server();
     let mut bystander = Peer::connect(server.started);
-    // More than twice what there is room for.
+    // These are more than twice the connections that there is room for.
     let silent: Vec<_> = (0..40)
         .map(|_| Link::connect(server.started, &Config::default(), &[], 16).unwrap())
         .collect();

@@ -1,4 +1,4 @@
-//! RPC headers against another implementation: what `onc-rpc` writes we read, and the reverse.
+//! RPC headers against another implementation: each side reads the messages that the other writes.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use haulage_proto::rpc::{
@@ -11,7 +11,7 @@ use onc_rpc::{
     AcceptedReply, AcceptedStatus, AuthError, CallBody, MessageType, RejectedReply, RpcMessage,
 };
 
-/// A message of theirs, borrowed from the octets it came in.
+/// A message of `onc-rpc`, borrowed from the octets it came in.
 type Theirs<'a> = RpcMessage<&'a [u8], &'a [u8]>;
 
 #[test]
@@ -20,7 +20,7 @@ fn calls_agree_whoever_writes_them() {
     for turn in 0..1_000_u32 {
         let [xid, program, version, procedure] = words(&mut rng);
         let [stamp, uid, gid, flavor] = words(&mut rng);
-        // Theirs take bodies of 200 octets.
+        // `onc-rpc` takes bodies of at most 200 octets.
         let machine = octets(&mut rng, 116);
         let gids: Vec<u32> = octets(&mut rng, 16).into_iter().map(u32::from).collect();
         let (body, arguments) = (octets(&mut rng, 200), octets(&mut rng, 40));
@@ -120,7 +120,7 @@ fn replies_agree_whoever_writes_them() {
     }
 }
 
-/// Returns a header of ours and what follows it, behind the record mark of TCP that theirs always has.
+/// Encodes a message with the record mark of TCP, which `onc-rpc` always expects.
 fn message(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>, rest: &[u8]) -> Vec<u8> {
     let mut room = [0; 1024];
     let mut w = Writer::new(&mut room);
@@ -139,5 +139,5 @@ fn octets(rng: &mut Rng, max: u64) -> Vec<u8> {
     (0..rng.below(0..max + 1)).map(|_| rng.next().to_be_bytes()[0]).collect()
 }
 
-/// Octets of a record mark.
+/// Length of a record mark.
 const MARK_LEN: usize = 4;

@@ -1,4 +1,4 @@
-//! Against the real rpcbind, in a network and a file system of the test's own.
+//! Registers a service with the real rpcbind, in a network and a file system of the test's own.
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::env;
@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use haulage::rpcbind::{Fault, Need, Netid, Place, Program, Registered, Rpcbind};
 
-/// Runs this test again inside the namespaces, where [`inside`] is what it does.
+/// Runs this test again in new namespaces, where it calls [`inside`].
 #[test]
 fn a_service_is_registered_found_and_unregistered() {
     if env::var_os(INSIDE).is_some() {
         return inside();
     }
     let Some(namespaces) = namespaces() else {
-        // Past the harness, which shows what a passing test prints to nobody.
+        // The test harness hides the output of passing tests, but not what goes straight to standard error.
         let line = "skipped: rpcbind: this user may not make network namespaces with unshare";
         return writeln!(io::stderr(), "{line}").unwrap();
     };
@@ -28,14 +28,14 @@ fn a_service_is_registered_found_and_unregistered() {
         .env(INSIDE, "1")
         .status();
     match status.unwrap().code() {
-        // The script has said why.
+        // The script has printed the reason.
         Some(0 | SKIPPED) => {}
         other => panic!("inside the namespaces: {other:?}"),
     }
 }
 
-/// Returns the arguments with which unshare makes namespaces for us, if any do. What runs in them ends
-/// with them, rpcbind too.
+/// Returns the arguments that make unshare create namespaces, if this user may. All processes in them end with them,
+/// rpcbind too.
 fn namespaces() -> Option<&'static [&'static str]> {
     const OURS: &[&str] = &["--net", "--mount", "--pid", "--fork", "--kill-child"];
     const USER: &[&str] =
@@ -47,8 +47,8 @@ fn namespaces() -> Option<&'static [&'static str]> {
     [OURS, USER].iter().find(works).copied()
 }
 
-/// Makes the namespaces fit for rpcbind, and runs what follows. rpcbind wants a `/run` to write to, and
-/// to give up groups, which a user namespace made without privileges does not allow.
+/// A script that prepares the namespaces for rpcbind, and runs the command behind it. rpcbind needs a writable `/run`,
+/// and gives up groups, which a user namespace made without privileges does not allow.
 const PREPARE: &str = r#"
     PATH=$PATH:/usr/sbin:/sbin
     skip() { echo "skipped: rpcbind: $1" >&2; exit 77; }
@@ -70,7 +70,7 @@ fn inside() {
     let at: SocketAddr = "127.0.0.1:20049".parse().unwrap();
     absent(at);
 
-    // It returns once it listens.
+    // `rpcbind -w` returns once it listens.
     assert!(Command::new("rpcbind").arg("-w").status().unwrap().success());
     let tcp = Place::Tcp("127.0.0.1:111".parse().unwrap());
     let local = Place::Local("/run/rpcbind.sock".into());
@@ -79,7 +79,7 @@ fn inside() {
     }
     registered_and_not(&Rpcbind::here(), at);
 
-    // Only who registered may unregister: over TCP rpcbind does not know who asks.
+    // Only the user that registered may unregister: over TCP rpcbind does not know the user.
     let (local, tcp) = (Rpcbind::at(vec![local], LONG), Rpcbind::at(vec![tcp], LONG));
     local.set(OURS, at).unwrap();
     assert!(matches!(tcp.unset(OURS, Netid::Rdma), Err(Fault::NotOurs(OURS, Netid::Rdma))));
@@ -111,7 +111,7 @@ fn registered_and_not(rpcbind: &Rpcbind, at: SocketAddr) {
     assert_eq!(found(Netid::Rdma6), Some(at6));
     assert_eq!(rpcbind.look_up(Program { version: 4, ..OURS }, Netid::Rdma).unwrap(), None);
 
-    // Another address has to wait until the first is gone, unless it replaces it.
+    // Another address is refused until the first is gone, unless it replaces the first.
     assert!(matches!(rpcbind.set(OURS, other), Err(Fault::Taken(OURS, Netid::Rdma))));
     assert!(matches!(rpcbind.register(OURS, other, Need::Optional), Ok(Registered::Yes)));
     assert_eq!(found(Netid::Rdma), Some(other));
@@ -139,5 +139,5 @@ fn addresses_over_tcp(tcp: &Rpcbind) {
     assert_eq!(tcp.get_addr(OURS).unwrap(), None);
 }
 
-/// Longer than any call takes.
+/// Longer than any call to rpcbind takes.
 const LONG: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! What the simulated fabric promises beyond the contract of every provider.
+//! Properties of the simulated fabric beyond the contract of every provider.
 
 use std::time::Duration;
 
@@ -57,7 +57,7 @@ fn nothing_is_seen_before_it_is_due() {
     assert!((700..=900).contains(&took), "{took} ns");
     let early = Instant::from_nanos(due.as_nanos() - 1);
     assert!(!bed.ends[PASSIVE].poll(early, 64));
-    // Another node that is ahead does not show this one the future.
+    // A node that is ahead in time does not show another one the future.
     bed.ends[ACTIVE].poll(due, 64);
     assert!(!bed.ends[PASSIVE].poll(early, 64));
     assert!(bed.ends[PASSIVE].poll(due, 64));
@@ -71,7 +71,7 @@ fn a_black_hole_is_noticed_by_deadlines_alone() {
     let hole = bed.listening().ip();
     let received = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
 
-    // What the passive end sends is swallowed: acknowledgements too, so the Send never completes.
+    // Messages of the passive end are swallowed, acknowledgements too, so the Send never completes.
     bed.network.fabric().black_hole(hole);
     let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"hello?", None, SIGNALED);
     bed.succeeded(PASSIVE, received.0);
@@ -96,7 +96,7 @@ fn a_black_hole_is_noticed_by_deadlines_alone() {
     assert!(matches!(failed, Event::Failed { qp: q, reason: ConnectError::TimedOut } if q == qp));
     assert_eq!(bed.network.now().saturating_since(start), HANDSHAKE);
 
-    // Once it is closed, new connections work; what was lost stays lost.
+    // Once the black hole is closed, new connections work; lost messages stay lost.
     bed.network.fabric().close_black_hole(hole);
     bed.ends[PASSIVE].log.clear();
     let link = bed.connect();
@@ -190,7 +190,7 @@ fn queues_are_bounded_and_places_come_back_when_completions_are_polled() {
     let mut batch: WorkQueue = (0..4).map(|_| read(&mut bed, segment)).collect();
     assert!(bed.ends[ACTIVE].provider.post(qp, &mut batch).is_err());
     assert_eq!(batch.len(), 1);
-    // They complete, but nobody has looked: they still hold their places.
+    // The requests complete, but nobody has polled: they still hold their places.
     let later = bed.network.now().saturating_add(Duration::from_secs(1));
     bed.ends[PASSIVE].poll(later, 64);
     assert!(bed.ends[ACTIVE].provider.post(qp, &mut batch).is_err());
@@ -264,7 +264,7 @@ fn a_deep_queue_completes_in_order_whatever_the_delays() {
 const HANDSHAKE: Duration = Duration::from_secs(3);
 const CLOSE: Duration = Duration::from_secs(7);
 
-/// Every completion is the peer's word.
+/// Returns a fabric on which a completion always proves that the peer has the message.
 fn exact() -> FabricConfig {
     FabricConfig {
         eager_percent: 0,
@@ -286,7 +286,7 @@ fn read(bed: &mut Bed<Virtual>, segment: Segment) -> WorkRequest {
     WorkRequest { id: active.id(), flags: SIGNALED, operation }
 }
 
-/// Returns the reasons one end gave for the end of a connection.
+/// Returns the reasons that one end reported for the end of a connection.
 fn lost(bed: &Bed<Virtual>, end: usize, link: Link) -> Vec<DisconnectReason> {
     let of = |event: &Event<_>, qp: QpNum| match event {
         Event::Disconnected { qp: of, reason } if *of == qp => Some(*reason),

@@ -1,4 +1,4 @@
-//! Holds the whole workspace to the rules of the house.
+//! Checks the whole workspace against the rules of this project.
 
 use std::path::Path;
 

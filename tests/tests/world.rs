@@ -1,7 +1,6 @@
-//! Connections in the simulated world: everything is answered, to the octet, whatever the schedule.
+//! Connections in the simulated world: every Call ends once, with every octet right, whatever the schedule.
 //!
-//! Says what it exercised (`--nocapture`). A failure names its seed; `SIM_SEED=<seed>` runs that world
-//! alone.
+//! Prints the counts of events (`--nocapture`). A failure names its seed; `SIM_SEED=<seed>` runs that world alone.
 #![expect(clippy::print_stderr, reason = "a run says what it exercised, a failure names its seed")]
 
 use std::ops::Range;
@@ -29,7 +28,7 @@ fn a_seed_repeats_a_run() {
     assert_ne!(run(1), run(2), "and another seed is another run");
 }
 
-/// Runs a world for each seed. Nothing that can happen may be missing from all of them together.
+/// Runs a world for each seed, and checks that together they had every event.
 fn exchange(seeds: Range<u64>) {
     let replayed = std::env::var("SIM_SEED").ok().map(|seed| seed.parse().expect("a number"));
     if let Some(seed) = replayed {

@@ -1,8 +1,8 @@
-//! Two clients of one NFS server, who work on the same files: what the lab's case `two_clients` runs.
+//! Two clients of one NFS server that work on the same files: the program of the lab's case `two_clients`.
 //!
-//! `lab_clients DIRECTORY DIRECTORY` is given two mounts of one export, which share nothing. It checks what
-//! Without locks NFS promises three things: a client that opens a file sees what other clients wrote before
-//! they closed it; a change of a name happens once; and an open file can be read until the server has lost it.
+//! `lab_clients DIRECTORY DIRECTORY` takes two mounts of one export, which share no cache. It checks three promises
+//! that NFS makes without locks: a client that opens a file sees what other clients wrote before they closed it; a
+//! change of a name happens once; and an open file can be read until the server has lost it.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
 
@@ -38,7 +38,7 @@ fn run(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A check and what it is of.
+/// The name of a check, and its function.
 type Check = (&'static str, fn(&Clients) -> Result<(), Failure>);
 
 const CHECKS: [Check; 15] = [
@@ -59,7 +59,7 @@ const CHECKS: [Check; 15] = [
     ("a file that the other unlinks or replaces is stale", unlinked::lost_to_other),
 ];
 
-/// One directory of the server, as each of two clients has it mounted.
+/// One directory of the server, in the mounts of two clients.
 struct Clients {
     one: PathBuf,
     other: PathBuf,
@@ -74,7 +74,7 @@ impl Clients {
         Ok(Self { one, other })
     }
 
-    /// Returns the paths of `name` at the clients whose turn it is and is not in `round`.
+    /// Returns the path of `name` at the client whose turn `round` is, then at the other.
     fn turn(&self, round: usize, name: &str) -> [PathBuf; 2] {
         let [one, other] = [self.one.join(name), self.other.join(name)];
         if round.is_multiple_of(2) { [one, other] } else { [other, one] }
@@ -85,7 +85,7 @@ impl Clients {
     }
 }
 
-/// Why a check failed.
+/// The reason why a check failed.
 #[derive(Debug)]
 struct Failure(String);
 
@@ -101,7 +101,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// Fails with what `describe` returns unless `holds`.
+/// Fails with the result of `describe` unless `holds`.
 fn expect(holds: bool, describe: impl FnOnce() -> String) -> Result<(), Failure> {
     if holds { Ok(()) } else { Err(Failure(describe())) }
 }

@@ -1,4 +1,4 @@
-//! Clients who change the same name at the same time: one succeeds, the other is told why not.
+//! Two clients that change the same name at the same time: one succeeds, and the other gets the right error.
 
 use std::io::{self, ErrorKind};
 use std::os::unix;
@@ -8,7 +8,7 @@ use std::{fs, thread};
 
 use crate::{Clients, Failure, expect};
 
-/// Both make a directory of one name.
+/// Both clients make a directory of one name.
 pub(crate) fn mkdir(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -19,7 +19,7 @@ pub(crate) fn mkdir(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both create a file of one name that must be new (O_EXCL).
+/// Both clients create a new file of one name (O_EXCL).
 pub(crate) fn create_new(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -33,7 +33,7 @@ pub(crate) fn create_new(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both make a link of one name to a file.
+/// Both clients link one name to a file.
 pub(crate) fn link(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -44,7 +44,7 @@ pub(crate) fn link(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both make a symbolic link of one name.
+/// Both clients make a symbolic link of one name.
 pub(crate) fn symlink(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -55,7 +55,7 @@ pub(crate) fn symlink(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both rename one file, each to a name of its own.
+/// Both clients rename one file, each to a name of its own.
 pub(crate) fn rename_from(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -68,7 +68,7 @@ pub(crate) fn rename_from(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both rename a file of their own to one name. Both succeed, and the file is one of the two.
+/// Both clients rename a file of their own to one name. Both succeed, and the file is one of the two.
 pub(crate) fn rename_to(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let name = format!("to.{round}");
@@ -92,7 +92,7 @@ pub(crate) fn rename_to(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Both remove one file.
+/// Both clients remove one file.
 pub(crate) fn unlink(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -103,7 +103,7 @@ pub(crate) fn unlink(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Both remove one directory.
+/// Both clients remove one directory.
 pub(crate) fn rmdir(clients: &Clients) -> Result<(), Failure> {
     race(
         clients,
@@ -114,8 +114,8 @@ pub(crate) fn rmdir(clients: &Clients) -> Result<(), Failure> {
     )
 }
 
-/// Has both clients `act` on the path of a new name, for each round: exactly one must succeed, and the other
-/// fail with `refusal`. `before` and `after` are done by one client alone.
+/// Calls `act` at both clients with the path of a new name, in each round: exactly one must succeed, and the other must
+/// fail with `refusal`. One client alone calls `before` and `after`.
 fn race(
     clients: &Clients,
     refusal: ErrorKind,
@@ -137,7 +137,7 @@ fn race(
     Ok(())
 }
 
-/// Has both clients `act` at once; returns what came of it for each.
+/// Calls `act` at both clients at once. Returns both results.
 fn together(
     clients: &Clients,
     act: impl Fn(&str, &PathBuf) -> io::Result<()> + Sync,
@@ -154,7 +154,7 @@ fn together(
     })
 }
 
-/// Returns the path of a name in the same directory, made of that of `path` and `suffix`.
+/// Returns the path of a name in the same directory, formed from the name in `path` and `suffix`.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     path.with_extension(format!(
         "{suffix}.{}",

@@ -1,11 +1,11 @@
-//! Clients who take turns: each opens a file after the other has closed it.
+//! Two clients that take turns: each opens a file after the other has closed it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 
 use crate::{Clients, Failure, expect};
 
-/// Each overwrites the file with as many octets as it had, so that only its times tell that it changed.
+/// Each client overwrites the file with as many octets as before, so that only its times show the change.
 pub(crate) fn rewrites(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let [writer, reader] = clients.turn(round, "file");
@@ -22,7 +22,7 @@ pub(crate) fn rewrites(clients: &Clients) -> Result<(), Failure> {
     Ok(fs::remove_file(clients.one.join("file"))?)
 }
 
-/// Each gives the file another size, and the other finds that many octets, those between being zero.
+/// Each client sets the size of the file, and the other finds that many octets, all of them zero.
 pub(crate) fn sizes(clients: &Clients) -> Result<(), Failure> {
     let path = clients.one.join("file");
     File::create(&path)?;
@@ -43,7 +43,7 @@ pub(crate) fn sizes(clients: &Clients) -> Result<(), Failure> {
     Ok(fs::remove_file(path)?)
 }
 
-/// Each appends a line where the other ended.
+/// Each client appends a line where the other ended.
 pub(crate) fn appends(clients: &Clients) -> Result<(), Failure> {
     let mut expected = String::new();
     for round in 0..ROUNDS {
@@ -59,7 +59,7 @@ pub(crate) fn appends(clients: &Clients) -> Result<(), Failure> {
     Ok(fs::remove_file(clients.one.join("log"))?)
 }
 
-/// Each puts a new file in the place of the one that both have read.
+/// Each client replaces the file that both have read by a new one.
 pub(crate) fn replacements(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let [writer, reader] = clients.turn(round, "file");

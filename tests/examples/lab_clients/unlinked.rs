@@ -1,4 +1,4 @@
-//! Clients who have a file open whose name changes.
+//! Two clients, of which one has a file open while its name changes.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use crate::{Clients, Failure, expect, names};
 
-/// A name is not the file: the handle that the client has stays good.
+/// The other client renames the file: the open handle stays valid.
 pub(crate) fn renamed_by_other(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let [reader, other] = clients.turn(round, "file");
@@ -22,7 +22,7 @@ pub(crate) fn renamed_by_other(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The client that removes a file it has open gives it another name until it is closed.
+/// A client that removes a file which it has open renames the file until it is closed.
 pub(crate) fn unlinked_by_itself(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let [reader, other] = clients.turn(round, "file");
@@ -49,7 +49,7 @@ pub(crate) fn unlinked_by_itself(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Nothing tells the server that a client has a file open: what another removes is gone.
+/// The other client removes the file: the server does not know that it is open, so the handle is stale.
 pub(crate) fn lost_to_other(clients: &Clients) -> Result<(), Failure> {
     for round in 0..ROUNDS {
         let [reader, other] = clients.turn(round, "file");
@@ -73,7 +73,7 @@ pub(crate) fn lost_to_other(clients: &Clients) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Has a client write a file, and another open it and read so little that its end is not in its cache.
+/// Makes one client write a file, and the other open it and read so little that its end is in no cache.
 fn open_at_start(writer: &PathBuf, reader: &PathBuf) -> Result<File, Failure> {
     fs::write(writer, contents())?;
     let open = File::options().read(true).write(true).open(reader)?;
@@ -102,12 +102,12 @@ fn read_end(open: &File) -> io::Result<[u8; END]> {
     Ok(end)
 }
 
-/// Returns the octets of a file, which are different in each page.
+/// Returns the contents of a file, different in each page.
 fn contents() -> Vec<u8> {
     (0..SIZE).map(|at| (at / 4096 + at % 251).to_le_bytes()[0]).collect()
 }
 
-/// Far more than a client reads ahead of 4096 octets.
+/// Length of the file, far beyond what a client reads ahead of 4096 octets.
 const SIZE: usize = 4 << 20;
 const END: usize = 4096;
 const ROUNDS: usize = 5;

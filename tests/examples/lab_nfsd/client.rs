@@ -24,16 +24,16 @@ use haulage_tests::link::{Link, MESSAGE};
 
 use super::{Outcome, nfs};
 
-/// Which versions a client has.
+/// The versions that a client supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Speak {
     /// Version 1 alone.
     One,
-    /// Both, beginning with version 2.
+    /// Both versions, beginning with version 2.
     TwoThenOne,
 }
 
-/// A Requester.
+/// A Requester with one connection.
 #[derive(Debug)]
 pub(crate) struct Client {
     link: Link,
@@ -43,30 +43,30 @@ pub(crate) struct Client {
     exposed: u32,
 }
 
-/// What a Call says, and what goes by chunk.
+/// The arguments of a Call, and its chunks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Call<'a> {
     /// The procedure of NFS version 3.
     pub(crate) procedure: u32,
-    /// The arguments without what goes by Read chunk.
+    /// The arguments, without the contents of the Read chunk.
     pub(crate) arguments: &'a [u8],
-    /// The last argument, an opaque whose length ends `arguments`.
+    /// The contents of the Read chunk: the last argument, an opaque whose length ends `arguments`.
     pub(crate) read: Option<&'a [u8]>,
-    /// Octets of the result that may come by Write chunk.
+    /// Length of the Write chunk for the result.
     pub(crate) write: Option<usize>,
 }
 
 /// The results of a Call.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// Those that came in the message.
+    /// The results in the message.
     pub(crate) results: Vec<u8>,
-    /// The one that was written, as many octets as the server said.
+    /// The contents of the Write chunk, as long as the server returned it.
     pub(crate) written: Option<Vec<u8>>,
 }
 
 impl Client {
-    /// Connects and gets ready to call.
+    /// Connects, and waits until Calls may be made.
     pub(crate) fn connect(to: SocketAddr, config: &ProviderConfig, speak: Speak) -> Outcome<Self> {
         let size = u32::try_from(MESSAGE).map_err(|_| "the message size")?;
         let ours = PrivateData { invalidation: true, send_size: size, receive_size: size };
@@ -91,13 +91,13 @@ impl Client {
         Ok(client)
     }
 
-    /// Calls the procedure that does nothing.
+    /// Calls the NULL procedure.
     pub(crate) fn null(&mut self) -> Outcome<()> {
         let reply = self.call(&Call { procedure: 0, arguments: &[], read: None, write: None })?;
         if reply.results.is_empty() { Ok(()) } else { Err("NULL has results".to_owned()) }
     }
 
-    /// Calls, and waits for the Reply.
+    /// Makes a Call, and waits for its Reply.
     pub(crate) fn call(&mut self, call: &Call<'_>) -> Outcome<Reply> {
         self.xid += 1;
         let xid = self.xid;
@@ -106,7 +106,7 @@ impl Client {
             None => None,
         };
         let write = match call.write {
-            // As Linux has it: room for the roundup, which stays empty.
+            // As in Linux, the chunk has room for padding, which stays unused.
             Some(length) => {
                 Some(self.expose(&[], length.next_multiple_of(4), Access::RemoteWrite)?)
             }
@@ -132,17 +132,17 @@ impl Client {
         Ok(Reply { results, written })
     }
 
-    /// Returns the version that is spoken.
+    /// Returns the version in use, once it is known.
     pub(crate) fn version(&self) -> Option<Version> {
         self.connection.version()
     }
 
-    /// Returns how many times memory was exposed.
+    /// Returns the number of times that memory was exposed.
     pub(crate) const fn exposed(&self) -> u32 {
         self.exposed
     }
 
-    /// Returns how many of those the server ended.
+    /// Returns the number of handles that the server invalidated.
     pub(crate) const fn remote(&self) -> u32 {
         self.link.invalidations()
     }
@@ -197,7 +197,7 @@ impl Client {
         Ok(message.position())
     }
 
-    /// Waits for something to happen; returns the message of a Reply.
+    /// Waits for a message or a deadline. Returns the message if it was a Reply.
     fn hear(&mut self) -> Outcome<Option<Vec<u8>>> {
         let deadline = self.connection.poll_deadline();
         let Some(message) = self.link.message(deadline)? else {
@@ -207,13 +207,13 @@ impl Client {
         };
         let received = self.connection.decode(&message);
         self.connection.handle(clock::now(), Input::Received(&received));
-        // Its Receive is posted again already.
+        // The link has already posted the Receive again.
         self.connection.reserve(1);
         let is_reply = self.carry_out()?;
         Ok(is_reply.then_some(message))
     }
 
-    /// Does what the engine asks for; returns whether a Reply came.
+    /// Carries out the connection's outputs. Returns whether a Reply came.
     fn carry_out(&mut self) -> Outcome<bool> {
         let mut replied = false;
         while let Some(output) = self.connection.poll() {
@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// Returns the results of the Reply to `xid` in `message`, and how many octets were written.
+/// Returns the results of the Reply to `xid` in `message`, and the number of octets written.
 fn reply_of(xid: u32, message: &[u8]) -> Outcome<Option<(Vec<u8>, usize)>> {
     let Received::One(Ok(Message::Msg(rpc))) = Received::One(v1::header::decode(message)) else {
         return Err("not an RDMA_MSG".to_owned());
@@ -273,5 +273,5 @@ fn versions(speak: Speak) -> Config {
     Config { one: Some(one), two: (speak == Speak::TwoThenOne).then_some(two), auth: Policy::Off }
 }
 
-/// Reads served at once.
+/// Maximum number of Reads served at once.
 const READS: u32 = 16;

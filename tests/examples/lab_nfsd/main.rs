@@ -1,9 +1,8 @@
-//! Calls a Linux NFS server over RDMA, as version 1 of RPC-over-RDMA has it, through the `iwarp`
-//! provider: what the lab's case `nfsd` runs.
+//! Calls a Linux NFS server in version 1 of RPC-over-RDMA, through the `iwarp` provider: the program of the lab's case
+//! `nfsd`.
 //!
-//! `lab_nfsd NFS MOUNT [whole]` is given two addresses. The server exports `/exp`, in which `hello` says
-//! "hello from nfsd"; it may write there. `whole` says that TCP carries segments as they are sent,
-//! without which siw fails CRCs.
+//! `lab_nfsd NFS MOUNT [whole]` takes two addresses. The server exports `/exp`, writable, with a file `hello` that
+//! contains "hello from nfsd". `whole` tells that TCP carries segments as they are sent; otherwise siw fails CRCs.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was done is its output")]
 
@@ -25,7 +24,7 @@ mod client;
 mod mount;
 mod nfs;
 
-/// What every step of this program returns.
+/// The result of a step.
 type Outcome<T> = Result<T, String>;
 
 fn main() -> ExitCode {
@@ -62,20 +61,20 @@ fn run(options: &Options) -> Outcome<()> {
     println!("mounted, its root has a handle of {} octets", root.len());
     one_connection_after_another(rdma)?;
     files(rdma, &plain(), &root, "plain", &LENGTHS)?;
-    // siw refuses CRCs that come in two pieces; short messages come in one.
+    // siw fails the CRCs of messages that arrive in two pieces; short messages arrive in one.
     files(rdma, &checked(), &root, "checked", if options.whole { &LENGTHS } else { &[64] })?;
     comes_with_right_crcs(rdma, &root)?;
     falls_back(rdma)?;
     is_rejected_without_reads(rdma)?;
     for _ in 0..5 {
         hears_what_it_did_wrong(rdma)?;
-        // Gone as soon as it is there: as a client that is killed.
+        // The client leaves as soon as it is connected, as one that is killed.
         drop(Link::connect(rdma, &plain(), b"", 1)?);
     }
     one_connection_after_another(rdma)
 }
 
-/// Each is served, its first Call sent as soon as the connection is up.
+/// Makes several connections in turn. The server answers a Call sent as soon as each is up.
 fn one_connection_after_another(rdma: SocketAddr) -> Outcome<()> {
     for number in 1..=CONNECTS {
         let mut client = Client::connect(rdma, &plain(), Speak::One)?;
@@ -88,7 +87,7 @@ fn one_connection_after_another(rdma: SocketAddr) -> Outcome<()> {
     Ok(())
 }
 
-/// Writes files by Read chunk, reads them by Write chunk, and compares.
+/// Writes files with Read chunks, reads them with Write chunks, and compares.
 fn files(
     rdma: SocketAddr,
     config: &Config,
@@ -125,7 +124,7 @@ fn files(
     client.close()
 }
 
-/// Whatever the server sends has CRCs, and we look at them.
+/// Reads a file over a connection with CRCs, and checks those of the server.
 fn comes_with_right_crcs(rdma: SocketAddr, root: &FileHandle) -> Outcome<()> {
     let mut client = Client::connect(rdma, &checked(), Speak::One)?;
     let file = nfs::lookup(&mut client, root, "plain-300000")?;
@@ -136,7 +135,7 @@ fn comes_with_right_crcs(rdma: SocketAddr, root: &FileHandle) -> Outcome<()> {
     client.close()
 }
 
-/// A client that begins with version 2 goes on with version 1 on the same connection.
+/// Falls back from version 2 to version 1 on the same connection.
 fn falls_back(rdma: SocketAddr) -> Outcome<()> {
     let mut client = Client::connect(rdma, &plain(), Speak::TwoThenOne)?;
     client.null()?;
@@ -147,7 +146,7 @@ fn falls_back(rdma: SocketAddr) -> Outcome<()> {
     client.close()
 }
 
-/// Linux refuses a connection over which it may not read; we hear it as a refusal.
+/// Offers no Reads: Linux rejects the connection, and the client sees the rejection.
 fn is_rejected_without_reads(rdma: SocketAddr) -> Outcome<()> {
     match Link::connect(rdma, &plain(), b"", 0) {
         Err(Failure::Setup(ConnectError::Rejected)) => Ok(()),
@@ -156,8 +155,8 @@ fn is_rejected_without_reads(rdma: SocketAddr) -> Outcome<()> {
     }
 }
 
-/// A message longer than the server takes is answered with a Terminate, whose layer and type Linux
-/// writes the wrong way round.
+/// Sends a message longer than the server takes. The server answers with a Terminate message, in which Linux swaps
+/// layer and type.
 fn hears_what_it_did_wrong(rdma: SocketAddr) -> Outcome<()> {
     let (mut link, _) = Link::connect(rdma, &plain(), b"", 1)?;
     link.send(&[0; MESSAGE + 4])?;
@@ -182,8 +181,8 @@ fn checked() -> Config {
     Config { crc: Crc::Always, ..plain() }
 }
 
-/// Of the files written and read.
+/// Lengths of the files written and read.
 const LENGTHS: [usize; 4] = [1, 5_001, 300_000, 1 << 20];
 
-/// Connections made one after another.
+/// Number of connections made in turn.
 const CONNECTS: u32 = 20;

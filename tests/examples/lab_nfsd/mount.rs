@@ -11,7 +11,7 @@ use haulage_tests::link::PATIENCE;
 use super::Outcome;
 use super::nfs::{FileHandle, HANDLE_MAX};
 
-/// Returns the handle of an exported directory.
+/// Returns the file handle of an exported directory.
 pub(crate) fn root_of(server: SocketAddr, path: &str) -> Outcome<FileHandle> {
     let io = |error: std::io::Error| format!("MOUNT: {error}");
     let mut stream = TcpStream::connect(server).map_err(io)?;

@@ -1,38 +1,38 @@
-//! As much of NFS version 3 (RFC 1813) as shows that every kind of chunk works.
+//! The part of NFS version 3 (RFC 1813) that uses every kind of chunk.
 
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
 use super::Outcome;
 use super::client::{Call, Client, Reply};
 
-/// Names a file at its server.
+/// A file handle.
 pub(crate) type FileHandle = Vec<u8>;
 
-/// What is of interest among a file's attributes.
+/// The attributes of a file that the program uses.
 #[derive(Debug)]
 pub(crate) struct Attributes {
-    /// [`DIRECTORY`] among others.
+    /// The type of the file, such as [`DIRECTORY`].
     pub(crate) kind: u32,
-    /// Octets.
+    /// Size of the file in octets.
     pub(crate) size: u64,
 }
 
-/// What is of interest among a file system's limits.
+/// The limits of a file system that the program uses.
 #[derive(Debug)]
 pub(crate) struct Limits {
-    /// Octets of the longest READ.
+    /// Maximum length of a READ.
     pub(crate) read_max: u32,
-    /// Octets of the longest WRITE.
+    /// Maximum length of a WRITE.
     pub(crate) write_max: u32,
 }
 
-/// GETATTR.
+/// Calls GETATTR.
 pub(crate) fn getattr(client: &mut Client, file: &FileHandle) -> Outcome<Attributes> {
     let reply = plain(client, 1, |w| w.opaque(file))?;
     results(&reply, attributes)
 }
 
-/// LOOKUP.
+/// Calls LOOKUP.
 pub(crate) fn lookup(client: &mut Client, within: &FileHandle, name: &str) -> Outcome<FileHandle> {
     let reply = plain(client, 3, |w| {
         w.opaque(within)?;
@@ -41,7 +41,7 @@ pub(crate) fn lookup(client: &mut Client, within: &FileHandle, name: &str) -> Ou
     results(&reply, |r| r.opaque(HANDLE_MAX).map(<[u8]>::to_vec))
 }
 
-/// READ, the data in the Reply's own message.
+/// Calls READ, with the data in the Reply's message.
 pub(crate) fn read_inline(client: &mut Client, file: &FileHandle, most: u32) -> Outcome<Vec<u8>> {
     let reply = plain(client, 6, |w| read_arguments(w, file, most))?;
     results(&reply, |r| {
@@ -50,7 +50,7 @@ pub(crate) fn read_inline(client: &mut Client, file: &FileHandle, most: u32) -> 
     })
 }
 
-/// READ, the data by Write chunk.
+/// Calls READ, with the data in a Write chunk.
 pub(crate) fn read(client: &mut Client, file: &FileHandle, length: usize) -> Outcome<Vec<u8>> {
     let count = u32::try_from(length).map_err(|_| "too long")?;
     let arguments = encoded(|w| read_arguments(w, file, count))?;
@@ -67,7 +67,7 @@ pub(crate) fn read(client: &mut Client, file: &FileHandle, length: usize) -> Out
     Ok(written)
 }
 
-/// WRITE to stable storage, the data by Read chunk.
+/// Calls WRITE to stable storage, with the data in a Read chunk.
 pub(crate) fn write(client: &mut Client, file: &FileHandle, data: &[u8]) -> Outcome<()> {
     let length = u32::try_from(data.len()).map_err(|_| "too long")?;
     let arguments = encoded(|w| {
@@ -86,13 +86,13 @@ pub(crate) fn write(client: &mut Client, file: &FileHandle, data: &[u8]) -> Outc
     if count == length { Ok(()) } else { Err(format!("WRITE took {count} octets of {length}")) }
 }
 
-/// CREATE, whether the file is there or not.
+/// Calls CREATE, for a new or an existing file.
 pub(crate) fn create(client: &mut Client, within: &FileHandle, name: &str) -> Outcome<FileHandle> {
     let reply = plain(client, 8, |w| {
         w.opaque(within)?;
         w.opaque(name.as_bytes())?;
         w.u32(UNCHECKED)?;
-        // Mode 0644; owner, group, size and times as the server likes.
+        // The mode is 0644; the server chooses owner, group, size and times.
         for word in [1, 0o644, 0, 0, 0, 0, 0] {
             w.u32(word)?;
         }
@@ -104,7 +104,7 @@ pub(crate) fn create(client: &mut Client, within: &FileHandle, name: &str) -> Ou
     })
 }
 
-/// FSINFO.
+/// Calls FSINFO.
 pub(crate) fn fsinfo(client: &mut Client, root: &FileHandle) -> Outcome<Limits> {
     let reply = plain(client, 19, |w| w.opaque(root))?;
     results(&reply, |r| {
@@ -130,7 +130,7 @@ fn encoded(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Out
     Ok(w.written().to_vec())
 }
 
-/// Parses what follows a status of success.
+/// Parses the results behind a status of success.
 fn results<T>(
     reply: &Reply,
     parse: impl FnOnce(&mut Reader<'_>) -> Result<T, Truncated>,
@@ -149,7 +149,8 @@ fn read_arguments(w: &mut Writer<'_>, file: &FileHandle, count: u32) -> Result<(
     w.u32(count)
 }
 
-/// Parses what READ says before the data: how many octets, and whether they are the last.
+/// Parses the results of READ in front of the data. Returns the count, and whether the file ends
+/// there.
 fn read_results(r: &mut Reader<'_>) -> Result<(u32, bool), Truncated> {
     optional_attributes(r)?;
     Ok((r.u32()?, r.u32()? != 0))
@@ -176,18 +177,18 @@ fn weak_cache_consistency(r: &mut Reader<'_>) -> Result<(), Truncated> {
 
 /// The program number of NFS.
 pub(crate) const PROGRAM: u32 = 100_003;
-/// The version spoken here.
+/// The version of NFS used here.
 pub(crate) const VERSION: u32 = 3;
-/// Octets of the longest handle.
+/// Length of the longest file handle.
 pub(crate) const HANDLE_MAX: usize = 64;
-/// The kind of a directory.
+/// The type of a directory.
 pub(crate) const DIRECTORY: u32 = 2;
 
 const FILE_SYNC: u32 = 2;
 const UNCHECKED: u32 = 0;
-/// Mode, links, owner, group.
+/// Octets of mode, links, owner and group.
 const ATTRIBUTES_BEFORE_SIZE: usize = 16;
-/// Space used, device, file system, file number, three times.
+/// Octets of space used, device, file system, file number and three times.
 const ATTRIBUTES_BEHIND_SIZE: usize = 56;
-/// Size and two times.
+/// Octets of size and two times.
 const ATTRIBUTES_BEFORE_A_CHANGE: usize = 24;

@@ -1,4 +1,4 @@
-//! Processes that end in time, with all they started.
+//! Commands with a time limit, which also ends their child processes.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -19,7 +19,7 @@ pub(crate) fn run(mut command: Command, limit: Duration) -> io::Result<Option<Ou
         match end.recv_timeout(limit) {
             Ok(output) => output.map(Some),
             Err(_) => {
-                // If it has just ended by itself there is none left.
+                // There is no group left if it has just ended by itself.
                 let _ = kill_process_group(group, Signal::KILL);
                 Ok(None)
             }

@@ -1,17 +1,17 @@
-//! A copy of the workspace that may be broken.
+//! A copy of the workspace, to be broken.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The copy, below `target` of the workspace.
+/// The copy, in `target` of the workspace.
 pub(crate) struct Copy {
     home: PathBuf,
 }
 
 impl Copy {
-    /// Copies the workspace at `root`. What is there from before and the same stays as it is, so that it need not be
-    /// built again.
+    /// Copies the workspace at `root`. Files of an earlier copy that are the same stay untouched, so that they need not
+    /// be built again.
     pub(crate) fn of(root: &Path) -> io::Result<Self> {
         let home = root.join("target/mutations");
         let tree = home.join("tree");
@@ -27,7 +27,7 @@ impl Copy {
         Ok(copy)
     }
 
-    /// Makes one file of the copy what `octets` are.
+    /// Writes one file of the copy, unless it holds `octets` already.
     pub(crate) fn write(&self, path: &str, octets: impl AsRef<[u8]>) -> io::Result<()> {
         let file = self.tree().join(path);
         if fs::read(&file).is_ok_and(|there| there == octets.as_ref()) {
@@ -44,13 +44,13 @@ impl Copy {
         self.home.join("tree")
     }
 
-    /// Returns the directory it is built in.
+    /// Returns the target directory of its builds.
     pub(crate) fn target(&self) -> PathBuf {
         self.home.join("target")
     }
 }
 
-/// Returns every file below `root`, from there, but for what is built.
+/// Returns the paths of all files below `root`, without `.git` and `target` directories.
 fn files(root: &Path) -> io::Result<BTreeSet<PathBuf>> {
     let mut found = BTreeSet::new();
     let mut pending = vec![root.to_path_buf()];

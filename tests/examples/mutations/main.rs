@@ -1,9 +1,9 @@
-//! Breaks one sentence of force after another in a copy of the workspace, and wants the tests that its row names to
+//! Breaks sentences of force, one at a time, in a copy of the workspace, and checks that the tests in their rows
 //! notice.
 //!
-//! `mutations [--seconds N] [--seed TEXT] [ID...]` tries the patches of the rows named, or all in an order drawn from
-//! the seed until the seconds are over. It prints a line for each and fails if one goes unnoticed, does not compile
-//! or does not apply.
+//! `mutations [--seconds N] [--seed TEXT] [ID...]` tries the patches of the rows named, or all patches in an order
+//! drawn from the seed until the seconds are over. It prints a line for each patch, and fails if one goes unnoticed,
+//! does not compile or does not apply.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a line for each patch is its output")]
 
@@ -60,15 +60,15 @@ impl Options {
     }
 }
 
-/// What became of one patch.
+/// The outcome of one patch.
 enum Verdict {
     Caught(Vec<String>),
     Survived,
-    /// It says nothing of the tests, for this reason.
+    /// The patch proves nothing about the tests, for this reason.
     Useless(String),
 }
 
-/// Tries what was asked for, and returns whether all of it was noticed.
+/// Tries the chosen patches. Returns whether all were noticed.
 fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let workspace = Workspace::read(&root)?;
@@ -96,7 +96,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     Ok(wrong == 0)
 }
 
-/// Returns the rows asked for, or all that have a patch, shuffled.
+/// Returns the rows named, or all rows with a patch, shuffled.
 fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<LibraryRow>, Box<dyn Error>> {
     let mut rows = held_in_library(workspace);
     if options.ids.is_empty() {
@@ -114,7 +114,7 @@ fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<LibraryRow>, B
     options.ids.iter().map(row).collect()
 }
 
-/// Applies the patch of a row, runs its tests, and takes the patch back.
+/// Applies the patch of a row, runs its tests, and reverts the patch.
 fn attempt(
     workspace: &Workspace,
     copy: &Copy,
@@ -141,7 +141,7 @@ fn attempt(
     verdict
 }
 
-/// Runs the tests of a row, program by program until one notices.
+/// Runs the tests of a row, one program after another until one notices.
 fn judge(workspace: &Workspace, copy: &Copy, row: &LibraryRow) -> Result<Verdict, Box<dyn Error>> {
     for (program, tests) in by_program(workspace, &row.tests)? {
         let built = match program.build(copy)? {
@@ -176,7 +176,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Returns the FNV-1a hash of a seed that is text.
+/// Returns the FNV-1a hash of `text`.
 fn hash(text: &str) -> u64 {
     let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)

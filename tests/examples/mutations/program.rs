@@ -1,4 +1,4 @@
-//! The test programs of the copy: which tests are in which, how they are built and run.
+//! The test programs of the copy, and the tests in them.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,41 +12,41 @@ use haulage_tests::tidy::NamedTest;
 use crate::bounded;
 use crate::copy::Copy;
 
-/// One program of tests, as cargo builds it.
+/// A test program, as cargo builds it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Program {
     /// The directory of its package.
     directory: String,
     package: String,
-    /// The name of a test target; the library's unit tests if there is none.
+    /// The name of a test target; `None` for the library's unit tests.
     target: Option<String>,
 }
 
-/// A test in a program.
+/// A test of a program.
 pub(crate) struct Member {
-    /// The name rows know it by.
+    /// The name of the test in rows.
     pub(crate) name: String,
-    /// The name its program knows it by.
+    /// The name of the test in its program.
     pub(crate) filter: String,
 }
 
-/// A program that is built.
+/// A test program that is built.
 pub(crate) struct Built {
     executable: PathBuf,
     directory: PathBuf,
 }
 
-/// How one test ended.
+/// The outcome of one test.
 pub(crate) enum Ended {
     Passed,
     Failed,
-    /// It was still running after [`TEST_LIMIT`].
+    /// The test was still running after [`TEST_LIMIT`].
     Late,
-    /// Its program has no test of this name.
+    /// The program has no test of this name.
     NotRun,
 }
 
-/// Returns the programs of `tests`, each with those that are in it.
+/// Returns the programs that contain `tests`, each with its tests.
 pub(crate) fn by_program(
     workspace: &Workspace,
     tests: &[NamedTest],
@@ -69,23 +69,24 @@ pub(crate) fn by_program(
     Ok(found)
 }
 
-/// Returns what is left of a test's full name without its crate and, in a test target, that target.
+/// Returns a test's full name without its crate and, in a test target, without that target.
 fn filter(name: &str, target: Option<&str>) -> String {
     let inside = name.split_once("::").map_or(name, |(_, inside)| inside);
     let Some(target) = target else { return inside.to_owned() };
-    // Test targets of crates other than the tests' own have `tests` in the names of their tests.
+    // Names of tests in the test targets of most crates contain `tests`; in the tests' own crate
+    // they do not.
     let inside = inside.strip_prefix("tests::").unwrap_or(inside);
     inside.strip_prefix(&format!("{target}::")).unwrap_or(inside).to_owned()
 }
 
-/// Returns the name a manifest gives its package.
+/// Returns the package name in a manifest.
 fn package(manifest: &str) -> Option<String> {
     let line = manifest.lines().find_map(|line| line.strip_prefix("name = \""))?;
     Some(line.trim_end_matches('"').to_owned())
 }
 
 impl Program {
-    /// Builds the program, or returns what the compiler said.
+    /// Builds the program. Returns the compiler's errors if it fails.
     pub(crate) fn build(&self, copy: &Copy) -> Result<Result<Built, String>, Box<dyn Error>> {
         let mut cargo = Command::new("cargo");
         cargo.args(["test", "--no-run", "--quiet", "--locked", "--message-format=json"]);
@@ -95,7 +96,7 @@ impl Program {
             None => cargo.arg("--lib"),
         };
         cargo.current_dir(copy.tree()).env("CARGO_TARGET_DIR", copy.target());
-        // Nobody reads a backtrace of these, and they build faster without lines.
+        // Builds are faster without debug information, and nobody reads these backtraces.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "1");
         let output = bounded::run(cargo, BUILD_LIMIT)?.ok_or("a build did not end")?;
         let messages: Vec<serde_json::Value> = output
@@ -116,9 +117,9 @@ impl Program {
 }
 
 impl Built {
-    /// Runs one test alone.
+    /// Runs a single test.
     pub(crate) fn run(&self, filter: &str) -> Result<Ended, Box<dyn Error>> {
-        // A test that is broken may ask for memory without end.
+        // A broken test may allocate without end.
         let mut test = Command::new("prlimit");
         test.arg(format!("--as={MEMORY_LIMIT}")).arg(&self.executable);
         test.args(["--exact", filter]).current_dir(&self.directory);
@@ -136,5 +137,5 @@ impl Built {
 
 const BUILD_LIMIT: Duration = Duration::from_secs(600);
 const TEST_LIMIT: Duration = Duration::from_secs(60);
-/// Of address space, in octets.
+/// Limit of the address space, in octets.
 const MEMORY_LIMIT: u64 = 8 << 30;

@@ -1,6 +1,6 @@
-//! What `mr-pool` calls a block.
+//! The block of `mr-pool`.
 
-/// Names a block: its run, and its place there.
+/// A block: its run, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     pub(crate) first: u32,

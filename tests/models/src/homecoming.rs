@@ -1,4 +1,4 @@
-//! Blocks that two threads send home to a third.
+//! Two threads that return blocks to a third.
 
 use std::sync::atomic::Ordering;
 
@@ -10,10 +10,10 @@ use crate::blocks::Block;
 use crate::check;
 use crate::returns::Returns;
 
-/// The books of a pool with two runs of blocks, and the memory of these.
+/// The returns of a pool with two runs of two blocks, and the memory of the blocks.
 struct Pool {
     returns: Returns,
-    /// The memory of two blocks in each of two runs, written by the thread that has the block.
+    /// The memory of each block, written by the thread that has the block.
     octets: [[UnsafeCell<()>; 2]; 2],
 }
 
@@ -23,7 +23,7 @@ impl Pool {
         Arc::new(Self { returns, octets: Default::default() })
     }
 
-    /// Uses a block for the last time and sends it home, as a lease does that is dropped.
+    /// Writes to a block and returns it, as the drop of a lease does.
     fn give(&self, first: u32, index: u8) {
         self.write(Block { first, index });
         let Returns { head, marks, links } = &self.returns;
@@ -34,7 +34,7 @@ impl Pool {
         self.octets[first as usize][usize::from(index)].with_mut(|_| ());
     }
 
-    /// Takes home what has come back, and uses it for something else.
+    /// Takes the returned blocks, and writes to them.
     fn collect(&self) -> Vec<(u32, u8)> {
         let mut home = Vec::new();
         let count = self.returns.drain(|block| {
@@ -45,7 +45,7 @@ impl Pool {
         home
     }
 
-    /// Frees the books.
+    /// Frees the words of the returns.
     fn free(&self) {
         self.returns.head.free();
         self.returns.marks.iter().for_each(|mark| mark.free());
@@ -53,8 +53,8 @@ impl Pool {
     }
 }
 
-/// Every block comes home once, however pushes of one run and of others meet and whenever the owner
-/// looks; and who used it last did so before the owner lends it again.
+/// Every block is returned once, however pushes of one run and of others interleave and whenever the owner drains them;
+/// and the last use of a block happens before the owner lends it again.
 pub fn every_block_comes_home_once() {
     check(|| {
         let pool = Pool::new();
@@ -72,8 +72,8 @@ pub fn every_block_comes_home_once() {
     });
 }
 
-/// A block that came home can be lent to another thread and be sent home again, while its run is still being
-/// taken off the stack.
+/// A returned block can be lent to another thread and be returned again, while its run is still being taken off the
+/// stack.
 pub fn a_block_can_be_sent_home_again_at_once() {
     check(|| {
         let pool = Pool::new();
@@ -97,7 +97,7 @@ pub fn a_block_can_be_sent_home_again_at_once() {
     });
 }
 
-/// Once every block is home the owner may free the books: nobody who sent one home accesses them any more.
+/// Once every block is returned, the owner may free the returns: no thread that pushed a block accesses them any more.
 pub fn the_books_are_freed_with_every_block_home() {
     check(|| {
         let pool = Pool::new();

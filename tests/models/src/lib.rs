@@ -1,14 +1,13 @@
-//! Models of the lock-free code: its own source, compiled over the atomics of a model checker.
+//! Models of the lock-free code: its own source, compiled with the atomics of a model checker.
 //!
-//! Each model runs two or three threads in all orders in which their accesses to shared words can
-//! happen, with every value that the orderings let a load return, and with at most three preemptions.
-//! The modules of `mr-pool` and `runtime` are taken from where they are, by path, so that what is checked
-//! is what runs; only `sync` and `sys` here stand in for the atomics, the shared memory and the barriers of
-//! the product. The models are run by `tests/models.rs`; the variable `LOOM_MAX_PREEMPTIONS` sets another
-//! number of preemptions.
+//! Each model runs two or three threads in all orders in which their accesses to shared words can happen, with every
+//! value that the orderings let a load return, and with at most three preemptions. The modules of `mr-pool` and
+//! `runtime` are included by path, so the checked code is the code that runs; only `sync` and `sys` here replace the
+//! atomics, the shared memory and the barriers of the product. `tests/models.rs` runs the models; the variable
+//! `LOOM_MAX_PREEMPTIONS` sets another number of preemptions.
 //!
-//! What a model shows is in the documentation of the function that runs it. A weaker ordering than the
-//! code needs makes one fail.
+//! The doc comment of each model states the property that it shows. A weaker ordering than the code needs makes a model
+//! fail.
 #![forbid(unsafe_code)]
 
 mod blocks;
@@ -26,7 +25,7 @@ mod homecoming;
 pub use homecoming::*;
 pub use provider::shm::{doorbell::*, records::*, registrations::*};
 
-/// Runs a model in all orders that at most [`PREEMPTIONS_MAX`] preemptions can bring about.
+/// Runs a model in all orders with at most [`PREEMPTIONS_MAX`] preemptions.
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(PREEMPTIONS_MAX);
@@ -34,8 +33,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Like `check`, for a model whose first thread makes pools or draws handles, which takes more than the
-/// usual stack.
+/// Like `check`, for a model whose first thread builds pools or draws handles, which takes more than the usual stack.
 fn check_deep(model: fn()) {
     check(move || {
         let deep = loom::thread::Builder::new().stack_size(STACK).spawn(model);
@@ -43,10 +41,9 @@ fn check_deep(model: fn()) {
     });
 }
 
-/// Times that a thread is interrupted where it could go on, in one run. Most mistakes in the order of
-/// accesses show with two.
+/// Maximum number of preemptions in one run. Two show most mistakes in the order of accesses.
 const PREEMPTIONS_MAX: usize = 3;
-/// Accesses in one run, beyond which a model has a loop that does not end.
+/// Maximum number of accesses in one run; a model with more has an endless loop.
 const BRANCHES_MAX: usize = 10_000;
-/// Double words of a stack.
+/// Size of a stack, in double words.
 const STACK: usize = 1 << 15;

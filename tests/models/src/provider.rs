@@ -1,4 +1,4 @@
-//! The parts of the shm provider whose order of accesses matters, and the models of them.
+//! The parts of the shm provider that depend on the order of accesses, and their models.
 
 #[allow(
     dead_code,

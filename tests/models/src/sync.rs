@@ -1,18 +1,18 @@
-//! Atomics of the model checker that find two more kinds of mistake.
+//! Atomics of the model checker that detect two more kinds of mistake.
 //!
-//! A word can be watched for what the code promises of it. Relaxed loads and stores of a word that one
-//! thread at a time may access are watched as if they were not atomic: two of them, one a store, that
-//! nothing orders are a failure. So are accesses to a word that was freed. Whether one access happens
-//! before another is all that counts for either, not which comes first in a run.
+//! A word can be watched for two properties. Relaxed loads and stores of a word that one thread at a time may access
+//! are watched as if they were not atomic: two of them, one a store, that nothing orders are a failure. An access to a
+//! freed word is a failure, too. Both depend only on whether one access happens before another, and not on their order
+//! in a run.
 //!
-//! The model checker knows fences that are sequentially consistent, but takes loads and stores that are
-//! for ones that acquire and release. So a load that is sequentially consistent begins with such a
-//! fence if the last store of its thread was one too. That is what a store followed by a load of
-//! another word need: if either is weaker, there is no fence.
+//! The model checker supports sequentially consistent fences, but treats sequentially consistent loads and stores as
+//! acquire and release. So a sequentially consistent load begins with a fence of that kind if the last store of its
+//! thread was sequentially consistent, too. This is what a store followed by a load of another word needs: if either is
+//! weaker, there is no fence.
 //!
-//! The model checker also takes no note of it that a swap comes right behind the store it read from: what
-//! it stored could be read where a later store of that other thread is known. So the swap of a flag
-//! stores nothing where it would change nothing, which is no store that anybody could tell.
+//! The model checker ignores that a swap comes right behind the store that it read from: the swap's value could be read
+//! where a later store of the other thread is known. So the swap of a flag stores nothing if it would change nothing,
+//! which no thread can notice.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -31,8 +31,7 @@ macro_rules! atomic {
 
         #[allow(dead_code, reason = "not every operation is used of every size")]
         impl $name {
-            /// Makes a word of memory that can be freed, and that one thread at a time accesses by
-            /// relaxed stores.
+            /// Makes a word in memory that can be freed, which one thread at a time accesses by relaxed stores.
             pub(crate) fn new(value: $value) -> Self {
                 let (plain, freed) = (Some(cell()), Some(cell()));
                 Self::watched(value, Watch { plain, freed, is_flag: false })
@@ -94,12 +93,12 @@ macro_rules! atomic {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 
-/// What is watched of a word.
+/// The watched properties of a word.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Relaxed loads read this, and relaxed stores write it.
+    /// Relaxed loads read this cell, and relaxed stores write it.
     pub(crate) plain: Option<UnsafeCell<()>>,
-    /// Every access reads this, and to free the word writes it.
+    /// Every access reads this cell, and freeing the word writes it.
     pub(crate) freed: Option<UnsafeCell<()>>,
     /// The word is 0 or 1, and a swap that would not change it is a load of its last value.
     pub(crate) is_flag: bool,
@@ -139,6 +138,6 @@ fn read(cell: &Option<UnsafeCell<()>>) {
 }
 
 loom::thread_local! {
-    /// The last store of this thread was sequentially consistent.
+    /// Whether the last store of this thread was sequentially consistent.
     static STORED_LAST: Cell<bool> = Cell::new(false);
 }

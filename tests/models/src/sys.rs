@@ -1,4 +1,4 @@
-//! What stands in for the system below the shm provider.
+//! Replacements for the system modules below the shm provider.
 
 pub(crate) mod barrier;
 pub(crate) mod shared;

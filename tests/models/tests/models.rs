@@ -1,4 +1,4 @@
-//! Every model holds.
+//! Runs every model.
 
 macro_rules! models {
     ($($model:ident)*) => {

@@ -1,4 +1,4 @@
-//! What a program needs of the machine when nothing else provides it.
+//! The services of a machine that the C library would otherwise provide.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::arch::{asm, naked_asm};
@@ -6,7 +6,7 @@ use core::cell::UnsafeCell;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the program starts.
+/// The entry point of the program.
 ///
 /// # Safety
 /// Only the kernel, or the dynamic loader for it, jumps here.
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
 }
 
-/// What compiled code calls to copy, fill and compare memory, which is the C library's where there is one.
+/// The functions that compiled code calls to copy, fill and compare memory, usually in the C library.
 mod memory {
     /// Copies `count` octets.
     ///
@@ -123,10 +123,10 @@ mod memory {
         0
     }
 
-    /// `memcmp`, of which only zero or not is looked at.
+    /// Like `memcmp`, but only whether the result is zero matters.
     ///
     /// # Safety
-    /// As for `memcmp`.
+    /// The `count` octets can be read at both places.
     // SAFETY: the C library, which has a symbol of this name, is not linked.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn bcmp(a: *const u8, b: *const u8, count: usize) -> i32 {
@@ -135,7 +135,8 @@ mod memory {
     }
 }
 
-/// Named in the tables of `core` and `alloc`, which were built to unwind; where panics end the program nothing calls it.
+/// The tables of `core` and `alloc`, which were built to unwind, name this function. Nothing calls it, as panics end
+/// the program.
 // SAFETY: the standard library, which has a symbol of this name, is not linked.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}

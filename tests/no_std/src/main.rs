@@ -1,9 +1,9 @@
-//! Encodes and decodes a Call of version 2 where there is no operating system but for the call that ends the program.
+//! Encodes and decodes a Call of version 2 without an operating system, except for the call that ends the program.
 //!
 //! It proves that the protocol library needs `core` and `alloc` alone: a crate that linked `std` would bring a second
-//! panic handler, and what `std` needs of the C library is not there to be linked.
+//! panic handler, and the C library, which `std` needs, is not linked.
 //!
-//! The program ends with 0 if what it decodes is what it encoded, with 1 if not, and with 2 if it panics.
+//! The program ends with 0 if the decoded header equals the encoded one, with 1 if not, and with 2 if it panics.
 #![no_std]
 #![no_main]
 
@@ -18,12 +18,12 @@ use haulage_proto::xdr::Writer;
 
 mod bare;
 
-/// Called by what the machine starts.
+/// The main function, which the entry point calls.
 extern "C" fn main() -> ! {
     bare::exit(if is_the_same_again() { 0 } else { 1 })
 }
 
-/// Encodes the header of a Call with chunks, decodes it, and compares.
+/// Encodes the header of a Call with chunks, decodes it, and compares the two.
 fn is_the_same_again() -> bool {
     const XID: u32 = 0x0102_0304;
     let segment = |handle| Segment { handle: Handle(handle), length: 4096, offset: 1 << 40 };

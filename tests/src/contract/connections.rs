@@ -1,4 +1,4 @@
-//! Lines 1 to 6.
+//! Checks of the contract's lines 1 to 6: connections.
 
 use haulage::provider::{
     ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Provider, Quiesced,
@@ -26,8 +26,8 @@ pub fn line_01_connecting_never_blocks<N: Network>(network: N) {
     bed.until("Established", |bed| bed.ends[ACTIVE].established(qp));
 }
 
-/// A listener reports each peer once as `Request`, with the private data it sent; nothing moves on
-/// that queue pair before `accept`.
+/// A listener reports each peer once as `Request`, with the private data that the peer sent; nothing moves on that
+/// queue pair before `accept`.
 pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (now, to) = (bed.network.now(), bed.listening());
@@ -98,7 +98,7 @@ pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
     assert_eq!(failed(&mut bed, qp), ConnectError::TimedOut);
 
     let (now, nobody) = (bed.network.now(), bed.network.nobody());
-    // Some systems say so at once; that is an outcome, not a wait.
+    // Some systems refuse at once: that is an outcome, and no wait.
     match bed.ends[ACTIVE].provider.connect(now, nobody, &PARAMS) {
         Ok(qp) => assert_eq!(failed(&mut bed, qp), ConnectError::Refused),
         Err(reason) => assert_eq!(reason, ConnectError::Refused),
@@ -129,7 +129,7 @@ pub fn line_05_an_early_send_is_delivered_after_established<N: Network>(network:
 pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     let mut bed = Bed::new(network);
 
-    // Closed in order: what was posted before still arrives.
+    // Closed in order: a request posted before still arrives.
     let link = bed.connect();
     let (received, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"the last", None, SIGNALED);
@@ -169,7 +169,7 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     assert_eq!(failed, lost.into_iter().chain(late).collect::<Vec<_>>());
 }
 
-/// Posts `count` signaled Reads that will never be answered; loses the connection.
+/// Posts `count` signaled Reads that will never be answered, and loses the connection. Returns their ids.
 pub(super) fn strand<N: Network>(bed: &mut Bed<N>, link: Link, count: usize) -> Vec<WrId> {
     let bytes = pattern::of(64, 1);
     let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
@@ -183,15 +183,15 @@ pub(super) fn strand<N: Network>(bed: &mut Bed<N>, link: Link, count: usize) -> 
     ids
 }
 
-/// How one end saw a connection go.
+/// The end of a connection, as one end reported it.
 pub(super) struct Ending {
     pub(super) reason: DisconnectReason,
-    /// The requests that did not succeed, in the order reported.
+    /// The requests that did not succeed, in the order of their completions.
     pub(super) failed: Vec<WrId>,
     pub(super) proof: Quiesced,
 }
 
-/// Waits for the end of a connection and takes all that `end` reported of it, checking the order.
+/// Waits for the end of a connection and takes every event that `end` reported of it, checking the order.
 pub(super) fn ending<N: Network>(bed: &mut Bed<N>, end: usize, qp: QpNum) -> Ending {
     bed.until("Quiesced", |bed| {
         let quiesced = |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == qp);
@@ -237,7 +237,7 @@ fn of<L>(event: &Event<L>) -> QpNum {
     }
 }
 
-/// Returns private data without the zeros that some networks add. What the checks send ends in none.
+/// Returns private data without the zeros that some networks append. No check sends private data that ends in zero.
 fn unpadded(private_data: &[u8]) -> &[u8] {
     let length = private_data.iter().rposition(|octet| *octet != 0).map_or(0, |last| last + 1);
     &private_data[..length]

@@ -1,4 +1,4 @@
-//! Lines 26 to 28.
+//! Checks of the contract's lines 26 to 28: the port.
 
 use std::collections::VecDeque;
 
@@ -16,8 +16,9 @@ use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
-/// What is written, staged, opened and retired while messages are taken is as with work requests: it has happened before
-/// the message behind it arrives, and what is retired is out of the peer's reach.
+/// An operation that a port does at once (a Write, a staged Write, an opened or a retired lease) has the effect of the
+/// work request: it has happened before a message sent behind it arrives, and a retired handle is out of the peer's
+/// reach.
 pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let promises = bed.ends[PASSIVE].provider.caps().promises;
@@ -34,7 +35,7 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         let (answer, sink) = active.receive(link[ACTIVE], MESSAGE);
         let passive = &mut bed.ends[PASSIVE];
         let lease = Some(passive.holding(&[0; LENGTH]));
-        // In every other round by a request, if that is taken.
+        // Every other round stages a Write request, if the port takes it.
         let posted = passive.holding(&[round; LENGTH]).into_source();
         let request = (round % 2 == 1).then(|| (passive.id(), &posted));
         let reads = passive.provider.caps().read_max > 0;
@@ -52,7 +53,7 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         let id = bed.ends[ACTIVE].invalidate(link[ACTIVE], &source);
         drop(fence(source, &bed.succeeded(ACTIVE, id)));
         if in_receive.is_some() {
-            // Somebody else is to answer.
+            // The inlet took nothing, so this end posts the answer.
             let passive = &mut bed.ends[PASSIVE];
             let invalidate = Some(segment.handle);
             let (id, source) = passive.send(link[PASSIVE], b"no", invalidate, SIGNALED);
@@ -80,8 +81,8 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
 }
 
-/// What is sent with a template is a message like any other: its octets with the label in their places and what was
-/// behind them, in order. A run names a template as its sender did.
+/// A message sent with a template is a message like any other: the octets of the template with the label in their
+/// places, and the octets behind them, in order. A run names a template by the number that its sender gave it.
 pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
@@ -93,7 +94,7 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let (mut arrived, mut alike) = (0, 0);
     for round in 0..ROUNDS {
         let mut herald = Herald { round, templates: &templates, sent: Vec::new() };
-        // A run of one, then of two, whose answers may go otherwise; or nothing to answer to.
+        // A run of one message, or of two, whose answers may leave in another way; or answers without a message.
         let messages = 1 + usize::from(round % 2);
         let provider = &mut bed.ends[PASSIVE].provider;
         let answered = if round % 3 == 2 && LENGTH <= provider.caps().inline_max {
@@ -105,7 +106,7 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
             let go = &[(&b"go"[..], None); 2][..messages];
             messages - offer_all(&mut bed, link, go, &mut herald).len()
         };
-        // Half of the time they are taken as they come, if they are.
+        // In half of the rounds the active end takes them without Receives, if its provider can.
         let expected = herald.sent.into();
         let mut auditor = Auditor { templates: &templates, expected, alike: 0 };
         let mut room = [0; 4 * LENGTH];
@@ -126,7 +127,7 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     eprintln!("{arrived} messages were taken as they came, {alike} as what is behind a template");
 }
 
-/// Once the peer has taken all that was sent, and all completions were polled, one message fits, and one Write.
+/// Once the peer has taken everything sent, and all completions were polled, one message fits, and one Write.
 pub fn line_28_there_is_room_once_all_was_taken<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
@@ -152,8 +153,8 @@ pub fn line_28_there_is_room_once_all_was_taken<N: Network>(network: N) {
     drop(fence(exposed, &bed.succeeded(PASSIVE, id)));
 }
 
-/// Writes to what a segment names, and sends a message as often as there is room. Returns how often that was; `None` where
-/// no message goes so.
+/// Writes to `segment` once, then sends `octets` until there is no room. Returns the number of messages sent; `None` if
+/// the port never sends a message of this length.
 fn fill<P: Provider>(
     provider: &mut P,
     qp: QpNum,
@@ -178,7 +179,7 @@ fn fill<P: Provider>(
     Some(sent)
 }
 
-/// Sends a message, which `inlet` may take. Returns the completion of the Receive that it came in, if not.
+/// Sends a message that `inlet` may take. Returns the completion of its Receive if the inlet did not take it.
 fn offer<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
@@ -188,7 +189,7 @@ fn offer<N: Network>(
     offer_all(bed, link, &[message], inlet).pop()
 }
 
-/// Sends messages, which `inlet` may take. Returns the completions of the Receives that the others came in.
+/// Sends messages that `inlet` may take. Returns the completions of the Receives of those that it did not take.
 fn offer_all<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
@@ -222,12 +223,13 @@ fn offer_all<N: Network>(
     others
 }
 
-/// Writes to where a message says, and reads, opens memory, and answers where that is.
+/// Takes one message with two segments: writes to the first, reads from the second, opens a lease, and answers with its
+/// segment.
 struct Writer<'a> {
     round: u8,
     lease: Option<Local>,
     opened: Option<(Exposed, Segment)>,
-    /// What to write by a request of this name, and whether it was taken.
+    /// The id and the source of a Write request to stage, if any.
     request: Option<(WrId, &'a PostedSource<Local>)>,
     is_staged: bool,
     /// Whether the provider reads at once.
@@ -258,7 +260,7 @@ impl Inlet for Writer<'_> {
     }
 }
 
-/// Templates by their numbers, each the shortest or the longest, or with the XID once or twice.
+/// Returns templates with their numbers: the shortest, the longest, and some with the XID at one offset or at two.
 fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
     let shapes = [
         (0, 44, LabelOffsets { xid: [0, 20], credit: 8 }),
@@ -274,7 +276,7 @@ fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
     made.into()
 }
 
-/// Answers each message with others, of some templates by turns and of none.
+/// Answers each message with several messages, some of them with a template.
 struct Herald<'a> {
     round: u8,
     templates: &'a [(TemplateId, HeaderTemplate)],
@@ -282,14 +284,14 @@ struct Herald<'a> {
 }
 
 impl Herald<'_> {
-    /// Sends as many as answer so many.
+    /// Sends the answers to a run of `messages` messages.
     fn send(&mut self, messages: usize, port: &mut impl Port) {
         for at in 0..ANSWERS / 2 * messages {
             let credit = u32::from(self.round);
             let named = match at % 8 {
                 3 => None,
                 0..6 => self.templates.first(),
-                // Each comes for the first time in a round of its own.
+                // Each template comes first in a round of its own.
                 _ => self.templates.get(1 + at % 2 + usize::from(self.round / 4 % 2)),
             };
             let header = named.map_or(0, |(_, template)| template.len());
@@ -320,7 +322,7 @@ impl Inlet for Herald<'_> {
     }
 }
 
-/// Takes what is expected, and holds who says that messages have a template to it.
+/// Takes the expected messages, and checks the template of each run that has one.
 struct Auditor<'a> {
     templates: &'a [(TemplateId, HeaderTemplate)],
     expected: VecDeque<(Option<TemplateId>, Vec<u8>)>,
@@ -354,7 +356,7 @@ impl Inlet for Auditor<'_> {
     }
 }
 
-/// Takes back what a message invalidates.
+/// Retires the handle that a message invalidates, and takes the lease back.
 struct Fencer {
     opened: Option<Exposed>,
     back: Option<Local>,
@@ -387,13 +389,13 @@ fn decode(message: &[u8]) -> Segment {
 }
 
 const ROUNDS: u8 = 40;
-/// Octets that are written, and of the longest message.
+/// Length of the Writes and of the longest message, in octets.
 const LENGTH: usize = 500;
 const MESSAGE: usize = 64;
-/// Messages that two are answered with.
+/// Messages that answer a run of two.
 const ANSWERS: usize = 16;
-/// How often a message is offered before there is a Receive for it.
+/// Turns in which a message is offered to the inlet before there is a Receive for it.
 const TURNS: usize = 40;
 
-/// Messages sent at most to find out how many fit.
+/// Maximum number of messages sent to find out how many fit.
 const FILLING_MAX: usize = 600;

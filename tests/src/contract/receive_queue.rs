@@ -1,4 +1,4 @@
-//! Lines 15 to 18, 24 and 25.
+//! Checks of the contract's lines 15 to 18, 24 and 25: the receive queue.
 
 use std::collections::VecDeque;
 
@@ -12,8 +12,8 @@ use crate::by_number::ByNumber as _;
 use crate::network::{Expect, Network};
 use crate::{Rng, pattern};
 
-/// Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
-/// they are reserved for.
+/// Receives are used in the order they were posted, by whichever queue pair a message is for, or by the queue pair they
+/// are reserved for.
 pub fn line_15_receives_are_used_in_order<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let links = [bed.connect(), bed.connect(), bed.connect()];
@@ -53,8 +53,8 @@ pub fn line_16_a_send_without_a_receive_waits<N: Network>(network: N) {
     }
 }
 
-/// A Send larger than the Receive it meets ends the connection, and only that one. It completes once, and says nothing of
-/// a fault of its own end; no completion names the Receive, which is another's.
+/// A Send larger than the Receive it meets ends the connection, and only that one. The Send completes once, as sent or
+/// as flushed, and no completion names the Receive, which stays posted for another connection.
 pub fn line_17_a_send_larger_than_its_receive_ends_its_connection<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (doomed, other) = (bed.connect(), bed.connect());
@@ -114,8 +114,8 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
     }
 }
 
-/// A message that is taken without a Receive is taken in its turn, and one that is not wanted so arrives in
-/// a Receive like any other. What is sent meanwhile arrives in its turn, too.
+/// A message that is taken without a Receive keeps its place, and a message that the inlet does not take arrives in a
+/// Receive. Messages that the inlet sends keep their places too.
 pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
@@ -124,21 +124,21 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     }
     let links = [bed.connect(), bed.connect()];
     let messages: Vec<Vec<u8>> = (0..120).map(message).collect();
-    // For one and the other in turn.
+    // The two queue pairs in turn.
     let more = |passive: &mut End<N::Provider>, count| -> Vec<_> {
         (0..count).map(|at| passive.receive(links[at % 2][PASSIVE], 4096)).collect()
     };
     let mut receives = more(&mut bed.ends[PASSIVE], 16);
     let (mut posted, mut sent) = (0, VecDeque::new());
     let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 1000]);
-    // What the outlet took, and the Receives it is to arrive in.
+    // Messages that the inlet sent back, and the Receives they are to arrive in.
     let (mut answers, mut echoes) =
         ([VecDeque::new(), VecDeque::new()], Vec::<(WrId, PostedSink)>::new());
     let mut random = Rng::new(18);
-    // Both are sent every message, in bursts.
+    // Each connection carries every message, in bursts.
     bed.until_with([4, 4], "every message", |bed| {
         let active = &mut bed.ends[ACTIVE];
-        // They may complete in another order than they were posted in: there are two queue pairs.
+        // Sends may complete in another order than they were posted in: there are two queue pairs.
         for _ in 0..sent.len() {
             let Some((id, source)) = sent.pop_front() else { break };
             match active.done(id) {
@@ -203,10 +203,10 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     eprintln!("{taken} of {} were taken without Receives", 2 * messages.len());
 }
 
-/// Takes so many messages, and sends each back.
+/// Takes `wanted` messages, and sends each back.
 struct Echo {
     wanted: u64,
-    /// Where each came from, and whether it could be sent back.
+    /// The queue pair and the octets of each message, and whether it could be sent back.
     took: Vec<(QpNum, Vec<u8>, bool)>,
 }
 
@@ -222,10 +222,11 @@ impl Inlet for Echo {
     }
 }
 
-/// What is reserved for a queue pair it has, whenever that was; what it leaves is for the others.
+/// Receives reserved for a queue pair are its own, whenever it reserved them; Receives that it leaves are for the
+/// others.
 pub fn line_25_receives_are_there_for_whom_they_are_reserved<N: Network>(network: N) {
     let mut bed = Bed::new(network);
-    // Before the queue pair is connected, and there may be any.
+    // Reserved before the queue pair is connected, and before any Receive is posted.
     let first = bed.request(&PARAMS);
     bed.ends[PASSIVE].provider.reserve_receives(first[PASSIVE], 2);
     let sinks: Vec<_> = (0..5).map(|_| posted(&mut bed.ends[PASSIVE], 8)).collect();
@@ -235,7 +236,7 @@ pub fn line_25_receives_are_there_for_whom_they_are_reserved<N: Network>(network
     }
     let (second, third) = (bed.connect(), bed.connect());
     bed.ends[PASSIVE].provider.reserve_receives(second[PASSIVE], 1);
-    // And one that comes after what is reserved.
+    // One Receive is posted after the reservations.
     bed.ends[PASSIVE].provider.reserve_receives(third[PASSIVE], 3);
     let sinks = sinks.into_iter().chain([posted(&mut bed.ends[PASSIVE], 8)]);
     let mut left: Vec<_> = sinks.collect();
@@ -254,7 +255,7 @@ pub fn line_25_receives_are_there_for_whom_they_are_reserved<N: Network>(network
     };
     expect(&mut bed, third, 3);
     expect(&mut bed, second, 1);
-    // Those that the first has not used are the others' once it is gone.
+    // Receives that the first connection has not used are for the others once it is gone.
     bed.ends[PASSIVE].provider.disconnect(bed.network.now(), first[PASSIVE]);
     ending(&mut bed, PASSIVE, first[PASSIVE]);
     bed.ends[PASSIVE].provider.reserve_receives(second[PASSIVE], 1);
@@ -264,12 +265,12 @@ pub fn line_25_receives_are_there_for_whom_they_are_reserved<N: Network>(network
     given_up(&mut bed);
 }
 
-/// Gives up a connection that may have had a message already: the Receive that it met, and that nobody was
-/// told of, is the next connection's.
+/// Gives up a connection that may already have a message: unless a completion reported its Receive, the next connection
+/// uses that Receive.
 fn given_up<N: Network>(bed: &mut Bed<N>) {
     let link = bed.request(&PARAMS);
     let (receive, sink) = bed.ends[ACTIVE].receive(link[ACTIVE], 8);
-    // For the active end time stands still: some look only now and then whether their connection is there.
+    // Time stands still for the active end: some providers check only now and then whether their connection is there.
     let then = bed.network.now();
     bed.ends[ACTIVE].poll(then, 64);
     bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &PARAMS);
@@ -297,7 +298,7 @@ fn given_up<N: Network>(bed: &mut Bed<N>) {
     assert_eq!(filled(sink, &done).bytes(), b"the next");
 }
 
-/// Posts a Receive of `length` octets, for nobody in particular.
+/// Posts a Receive of `length` octets without reserving it.
 fn posted<P: Provider>(end: &mut End<P>, length: usize) -> (WrId, PostedSink) {
     let mut posted = end.holding(&vec![0; length]).into_sink();
     let sink = posted.sink(0..length).expect("the whole lease");
@@ -306,10 +307,10 @@ fn posted<P: Provider>(end: &mut End<P>, length: usize) -> (WrId, PostedSink) {
     (id, posted)
 }
 
-/// Sends in flight at once: fewer than any send queue holds.
+/// Maximum number of Sends in flight: fewer than any send queue holds.
 const SENDS_MAX: u64 = 12;
 
-/// Returns a message of some length; some are as Calls are, with runs of zeros.
+/// Returns a message of one of several lengths. Every third has runs of zeros, as Calls do.
 fn message(number: usize) -> Vec<u8> {
     let lengths = [8, 72, 80, 88, 89, 300, 301, 4000];
     let mut bytes = pattern::of(lengths[number % lengths.len()], number as u64);

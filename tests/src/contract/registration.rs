@@ -1,4 +1,4 @@
-//! Lines 19 to 22.
+//! Checks of the contract's lines 19 to 22: registration.
 
 use haulage::provider::{DisconnectReason, Provider, Quiesced, Refused};
 use haulage_mr_pool::Local;
@@ -10,7 +10,8 @@ use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
-/// A handle is valid for one queue pair, one range and one access, from the moment it is opened to invalidation.
+/// A handle is valid for one queue pair, one range and one access, from the moment its lease is opened to its
+/// invalidation.
 pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(network: N) {
     let mut bed = Bed::new(network);
 
@@ -40,12 +41,12 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
     by_turns(&mut bed);
 }
 
-/// Two connections expose by turns: what one has closed is nothing to the other, and what one had open the
-/// other reaches neither then nor later.
+/// Exposes leases on two connections by turns. Handles that one connection has retired do no harm to the other, and the
+/// last one, once retired, is out of the other's reach.
 fn by_turns<N: Network>(bed: &mut Bed<N>) {
     let links = [bed.connect(), bed.connect()];
     let mut last = None;
-    // Often enough that each handle's turn comes again.
+    // Often enough that handles come around again.
     for round in 0..40 {
         let link = links[round % 2];
         let bytes = pattern::of(64, round as u64);
@@ -61,10 +62,10 @@ fn by_turns<N: Network>(bed: &mut Bed<N>) {
     refused(bed, links[0], Attempt::Read, segment);
 }
 
-/// A peer that names anything else loses its connection; no memory changes.
+/// A peer that names memory it was not granted loses its connection; no memory changes.
 pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(network: N) {
     use Access::{RemoteRead, RemoteWrite};
-    // What is granted, what is tried, and by how much handle (bits), offset and length differ.
+    // A name, the access granted, the attempt, and its differences in handle (bits), offset and length.
     let bounds = [
         ("an octet past the end", RemoteWrite, Attempt::Write, 0, 1, 0),
         ("an octet before the start", RemoteWrite, Attempt::Write, 0, u64::MAX, 0),
@@ -111,7 +112,7 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
         assert_eq!(outlive(exposed, &proof).bytes(), bytes, "{name}");
     }
 
-    // A handle of another connection, of those that the end which exposes has asked for.
+    // A handle of another connection, where the end that exposes is the one that asked for both connections.
     let link = bed.connect();
     let bytes = pattern::of(64, 7);
     for attempt in [Attempt::Write, Attempt::Read] {
@@ -127,7 +128,7 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
     }
     bed.carry(link, PASSIVE, b"unharmed");
 
-    // A handle of another connection.
+    // A handle of another connection, where the end that exposes accepted both.
     let link = bed.connect();
     let bytes = pattern::of(64, 4);
     for attempt in [Attempt::Write, Attempt::Invalidate] {
@@ -181,8 +182,8 @@ pub fn line_21_an_invalidation_retires_its_handle_first<N: Network>(network: N) 
     }
 }
 
-/// A handle stays good when its lease is ours again: what a peer reads by it then is what it was let read,
-/// whatever becomes of the lease.
+/// Without `handles_end` a handle works after its lease is local again: a Read by it returns the octets that were
+/// exposed, whatever becomes of the lease.
 fn outlasted<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, bytes: &[u8]) {
     let mut reused = bed.ends[PASSIVE].holding(&pattern::of(bytes.len(), 98));
     reused.bytes_mut().fill(0x55);
@@ -190,8 +191,8 @@ fn outlasted<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, bytes: 
     assert_eq!(filled(sink, &bed.succeeded(ACTIVE, read)).bytes(), bytes);
 }
 
-/// A handle stays good when its lease is ours again: what a peer writes by it then changes no lease, and is
-/// found where the same connection exposes the next one, if there.
+/// Without `handles_end` a handle works after its lease is local again: a Write by it changes no lease, and shows in
+/// the next lease that the same connection exposes in that place.
 fn late<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, lease: &Local) {
     let before = lease.bytes().to_vec();
     let bytes = pattern::of(segment.length as usize, 97);
@@ -209,7 +210,7 @@ fn late<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, lease: &Loca
     let copied = bed.ends[PASSIVE].provider.counters().bytes_copied - copied;
     assert_eq!(copied, bytes.len() as u64, "it is said what that takes");
 
-    // The place is gone with its connection, and what was written there.
+    // The place ends with its connection, and with it the octets written there.
     bed.ends[PASSIVE].provider.disconnect(bed.network.now(), link[PASSIVE]);
     for end in [ACTIVE, PASSIVE] {
         ending(bed, end, link[end]);
@@ -221,7 +222,7 @@ fn late<N: Network>(bed: &mut Bed<N>, link: Link, segment: Segment, lease: &Loca
     untouched(&found, &before, Access::RemoteWrite, false);
 }
 
-/// Checks a lease that a peer did not write though it might have.
+/// Checks a lease that a peer was allowed to write and did not.
 fn untouched(lease: &Local, bytes: &[u8], access: Access, handles_end: bool) {
     if access == Access::RemoteWrite && !handles_end {
         eprintln!("skipped: octets not written stay as they were; `handles_end` of Caps is false");
@@ -250,7 +251,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     fence(exposed, &bed.succeeded(PASSIVE, retired));
 
-    // What was exposed leaves room for whatever comes next.
+    // Leases that were exposed leave room for later ones.
     let longest = bed.ends[PASSIVE].pool.gauges().largest_run * 3 / 5;
     for length in (0..10).rev().map(|halved| longest >> halved) {
         for access in [Access::RemoteRead, Access::RemoteWrite] {
@@ -262,7 +263,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
         }
     }
 
-    // What the end of a connection finds posted and exposed.
+    // A Read that is posted, and a lease that is exposed, when the connection ends.
     let (exposed, readable) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
     let (flushed, read_sink) = bed.ends[ACTIVE].read(link[ACTIVE], readable, SIGNALED);
     bed.ends[PASSIVE].provider.disconnect(bed.network.now(), link[PASSIVE]);
@@ -288,7 +289,7 @@ pub fn line_22_views_are_dropped_before_the_report<N: Network>(network: N) {
     assert_eq!((back.bytes(), why), (&bytes[..], Refused::Full));
 }
 
-/// What a peer may try with somebody's memory.
+/// An operation that a peer attempts on memory it was not granted.
 #[derive(Clone, Copy, Debug)]
 enum Attempt {
     Read,
@@ -296,8 +297,8 @@ enum Attempt {
     Invalidate,
 }
 
-/// Lets the active end try, which must cost it the connection; returns the passive end's proof that
-/// it is over.
+/// Makes `attempt` at the active end, which must cost it the connection. Returns the passive end's proof that the
+/// connection is over.
 fn refused<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
@@ -307,7 +308,7 @@ fn refused<N: Network>(
     refused_by(bed, ACTIVE, link, attempt, segment)
 }
 
-/// Lets either end try, and returns the other's proof.
+/// Makes `attempt` at the end `by`, and returns the proof of the other end.
 fn refused_by<N: Network>(
     bed: &mut Bed<N>,
     by: usize,
@@ -329,7 +330,7 @@ fn refused_by<N: Network>(
     let explained = bed.ends[PASSIVE].provider.caps().promises.explains_ends;
     let blamed = matches!(owner.reason, DisconnectReason::PeerMisbehaved(_));
     assert!(blamed || !explained, "{:?}", owner.reason);
-    // InfiniBand does not say why it ends a connection over an invalidation.
+    // InfiniBand reports no reason when it ends a connection over an invalidation.
     let told = matches!(thief.reason, DisconnectReason::Terminated { .. });
     let untold = matches!((attempt, thief.reason), (Attempt::Invalidate, DisconnectReason::Peer));
     assert!(told || untold || !explained, "{:?}", thief.reason);
@@ -337,7 +338,7 @@ fn refused_by<N: Network>(
         assert_eq!(thief.failed, [tried], "a refused Read fails");
     }
     if let Some((receive, sink)) = receive {
-        // It was not used, so it is still there.
+        // The Receive was not used, so it is still posted.
         let link = bed.connect();
         bed.ends[PASSIVE].provider.reserve_receives(link[PASSIVE], 1);
         let (_, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"next", None, SIGNALED);

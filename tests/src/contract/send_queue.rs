@@ -1,4 +1,4 @@
-//! Lines 7 to 14.
+//! Checks of the contract's lines 7 to 14: the send queue.
 
 use haulage::provider::{
     ConnectionParams, Event, Operation, Port as _, Provider, Refused, WorkQueue, WorkRequest,
@@ -24,7 +24,7 @@ pub fn line_07_post_takes_a_prefix<N: Network>(network: N) {
     let depth = active.provider.caps().send_queue_max;
     let count = depth + 5;
     let mut posted = active.pool.lease(count).expect("memory").into_sink();
-    // One octet each, so that none can be answered before the peer is polled.
+    // One octet each, so that no Read can be answered before the peer is polled.
     let one = Segment { length: 1, ..segment };
     let mut batch: WorkQueue = (0..count)
         .map(|at| {
@@ -40,7 +40,7 @@ pub fn line_07_post_takes_a_prefix<N: Network>(network: N) {
     assert_eq!(left, expected, "what is left is the end of the batch, in order");
     for id in (0..count as u64).map(|at| WrId(1000 + at)) {
         if !batch.is_empty() {
-            // Places come back with completions, not before.
+            // Room in the queue comes back with completions, not before.
             let _ = bed.ends[ACTIVE].provider.post(link[ACTIVE], &mut batch);
         }
         bed.succeeded(ACTIVE, id);
@@ -89,7 +89,7 @@ pub fn line_09_signaled_requests_complete_once<N: Network>(network: N) {
     let done: Vec<_> = bed.ends[ACTIVE].log.drain(..).filter_map(|e| completed(&e)).collect();
     assert_eq!(done, signaled.concat());
 
-    // The same requests, but nobody answers.
+    // Failing requests: Reads that no peer answers.
     let bytes = b"out of reach";
     let (_exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], bytes, Access::RemoteRead);
     if bed.network.serves_unpolled() {
@@ -110,15 +110,15 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     let link = bed.connect();
     let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(link[ACTIVE], length));
     let mut lost = strand(&mut bed, link, 4);
-    // No completion tells of what is sent by its octets.
+    // No completion reports a Send by `send_inline`.
     let _ = bed.ends[ACTIVE].provider.send_inline(link[ACTIVE], b"untold", None);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
-    // `ending` checks that no completion after a flushed one is anything else, and none a Receive's.
+    // `ending` checks that every completion after a flushed one is flushed, and that none is a Receive's.
     let failed = ending(&mut bed, ACTIVE, link[ACTIVE]).failed;
     lost.push(sent);
     assert_eq!(failed, lost);
 
-    // The Receives are still there, for whoever comes next.
+    // The Receives are still posted, for the next connection.
     let link = bed.connect();
     bed.ends[ACTIVE].provider.reserve_receives(link[ACTIVE], 2);
     for ((receive, sink), message) in sinks.into_iter().zip([b"one     ", b"two     "]) {
@@ -156,14 +156,15 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
     }
 }
 
-/// The octets of the one Write there was are counted, once, where `counts_placed` of Promises is set.
+/// Checks the count of octets placed in a lease by a single Write: `length` where `counts_placed` of Promises is set,
+/// zero elsewhere.
 fn counted<N: Network>(bed: &Bed<N>, exposed: &Exposed, length: usize) {
     let counts = bed.ends[PASSIVE].provider.caps().promises.counts_placed;
     let expected = if counts { u32::try_from(length).expect("a short Write") } else { 0 };
     assert_eq!(exposed.placed(), expected, "a Write of {length} octets");
 }
 
-/// The same of a Write that is staged, before a Send that goes inline and invalidates.
+/// Checks line 11 for a Write that is staged, before a Send that goes inline and invalidates.
 fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
     for length in [0, 1, 4096, 300_001] {
         let (old, new) = (pattern::of(length, 5), pattern::of(length, 6));
@@ -181,7 +182,7 @@ fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
             assert_eq!(active.provider.post(qp, &mut batch), Ok(()));
         }
         bed.until("room for an inline Send", |bed| {
-            // There may be none while earlier requests wait in the send queue.
+            // There may be no room while earlier requests wait in the send queue.
             let provider = &mut bed.ends[ACTIVE].provider;
             provider.send_inline(qp, b"look now", Some(segment.handle)).ok()
         });
@@ -196,7 +197,7 @@ fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
 /// Reads beyond the granted ORD wait in the send queue; the peer never sees more.
 pub fn line_12_reads_beyond_the_ord_wait<N: Network>(network: N) {
     let mut bed = Bed::new(network);
-    // The peer serves two at once and ends the connection over a third.
+    // The peer serves two Reads at once and ends the connection over a third.
     let serves_two = ConnectionParams { ird: 2, ..PARAMS };
     let (link, granted) = bed.connect_with(&PARAMS, &serves_two);
     if bed.ends[ACTIVE].provider.caps().promises.grants_reads {
@@ -256,8 +257,8 @@ pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     send_inline(&mut bed, link);
 }
 
-/// The same without a view of the source, where the provider has that: in order with the others, with
-/// one doorbell, and with no completion.
+/// Sends by `send_inline`, where the provider has it: in order with posted requests, with one doorbell, and without a
+/// completion.
 fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
     let qp = link[ACTIVE];
     let inline_max = bed.ends[ACTIVE].provider.caps().inline_max;
@@ -277,7 +278,7 @@ fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
         assert_eq!(filled(sink, &done).bytes(), format!("octets {at}").as_bytes());
     }
     spent(last.1, &bed.succeeded(ACTIVE, last.0));
-    // An empty batch rings the doorbell as well as any other.
+    // An empty batch rings the doorbell too.
     let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone...", None), Ok(()));
     let mut nothing = WorkQueue::new();

@@ -1,4 +1,4 @@
-//! Line 23.
+//! Check of the contract's line 23: sleeping.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub fn line_23_sleep_ends_for_every_reason<N: Network>(network: N) {
         bed.ends[PASSIVE].provider.sleep(limit);
         clock::now().saturating_since(before)
     };
-    // A waker signaled beforehand counts, and so does one from another thread.
+    // A waker signaled beforehand ends the sleep, and so does a waker signaled from another thread.
     let waker = bed.ends[PASSIVE].provider.waker();
     waker.wake();
     assert!(slept(&mut bed, Some(2 * HANG)) < HANG, "a waker was signaled");
@@ -41,8 +41,8 @@ pub fn line_23_sleep_ends_for_every_reason<N: Network>(network: N) {
     bed.succeeded(PASSIVE, receive);
 }
 
-/// Until all was reported of a connection that is lost, with requests outstanding, no sleep lasts, though few events are
-/// taken at a time.
+/// Checks that no sleep lasts until every event of a lost connection was reported, though requests were outstanding and
+/// each poll takes one event.
 fn a_lost_connection_ends_sleep<N: Network>(bed: &mut Bed<N>) {
     let link = bed.connect();
     let lost = strand(bed, link, 2);

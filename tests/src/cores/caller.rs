@@ -1,4 +1,4 @@
-//! The service of a core that only calls: makes the Calls of its programs, and checks how each ends.
+//! The service of a core that only calls: it makes the Calls of its programs, and checks how each ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,13 +21,13 @@ use crate::world::choices::Choices;
 pub struct Caller {
     choices: Choices,
     links: Vec<Link>,
-    /// Calls that have not ended, by number.
+    /// Calls that have not ended, by token.
     pending: BTreeMap<u64, Pending>,
     next: u64,
     settings: Settings,
     /// Calls that are still to be made.
     left: usize,
-    /// What happened to this client.
+    /// Counts of the events of this client.
     pub mix: Mix,
 }
 
@@ -36,11 +36,11 @@ pub struct Caller {
 pub struct Settings {
     /// The number of the client.
     pub number: u64,
-    /// The seed of what it does.
+    /// The seed of the client's choices.
     pub seed: u64,
-    /// Calls that it makes.
+    /// Number of Calls that the client makes.
     pub calls: usize,
-    /// Calls that may be under way at once.
+    /// Maximum number of Calls under way at once.
     pub window: usize,
     /// Whether Calls are made in turns of the service.
     pub in_turns: bool,
@@ -48,41 +48,41 @@ pub struct Settings {
     pub in_replies: bool,
 }
 
-/// What a client has to do with one server: a connection, and another if that was lost.
+/// A client's link to one server: a connection, and another after that was lost.
 #[derive(Debug)]
 pub struct Link {
-    /// What is asked of the server.
+    /// The Calls to the server.
     pub program: Box<dyn Program>,
-    /// The version that both ends agree upon, and whether that takes a fallback.
+    /// The version that both ends agree upon.
     pub version: Version,
-    /// Whether the client begins with another version.
+    /// Whether the client begins with another version and falls back.
     pub falls_back: bool,
-    /// Whether messages are changed on their way, so that Calls may end in any way, but once.
+    /// Whether messages are corrupted on their way: a Call may then end in any way, but ends once.
     pub is_misled: bool,
     connection: Option<ConnectionId>,
-    /// Connections made before.
+    /// Number of connections made so far.
     made: u32,
-    /// Whether anything has befallen the connection that may fail Calls.
+    /// Whether the connection met a misfortune that may fail its Calls.
     doomed: bool,
-    /// How long the server keeps a connection that is idle.
+    /// How long the server keeps an idle connection.
     pub idle_timeout: Option<Duration>,
-    /// Whether the server has no room for all: it may turn a connection away, or have it give way to another.
+    /// Whether the server has too little room for all its clients: it may refuse a connection, or close it for another.
     pub is_crowded: bool,
-    /// When the connection was made, or last heard of.
+    /// When the connection was made, or last carried a Reply.
     active: Instant,
-    /// How often it was turned away since a Call was answered, and when it may be made anew.
+    /// Number of refused connections since a Call was last answered.
     turned_away: u32,
     not_before: Instant,
-    /// When the connection was made, until a Call on it was answered.
+    /// When the connection was made; `None` once a Call on it was answered.
     silent_since: Option<Instant>,
-    /// Connections that are of no use any more and may not be closed.
+    /// Connections that the link gave up, and that may still be open.
     lost: Vec<ConnectionId>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     link: usize,
-    /// Which of the link's connections it was made on.
+    /// The number, on its link, of the connection that carries the Call.
     made: u32,
 }
 
@@ -100,7 +100,7 @@ impl Caller {
         }
     }
 
-    /// Returns how many links there are.
+    /// Returns the number of links.
     pub const fn links(&self) -> usize {
         self.links.len()
     }
@@ -115,12 +115,12 @@ impl Caller {
         self.left == 0 && self.pending.is_empty()
     }
 
-    /// Returns how many Calls have not ended.
+    /// Returns the number of Calls that have not ended.
     pub fn under_way(&self) -> usize {
         self.pending.len()
     }
 
-    /// Makes no more Calls than were made.
+    /// Makes no further Calls.
     pub const fn stop(&mut self) {
         self.left = 0;
     }
@@ -185,7 +185,7 @@ impl Link {
         }
     }
 
-    /// Has its Calls go by this connection from now on.
+    /// Makes Calls on `connection` from now on.
     pub const fn connect(&mut self, connection: ConnectionId, now: Instant) {
         self.connection = Some(connection);
         self.silent_since = Some(now);
@@ -194,30 +194,30 @@ impl Link {
         self.doomed = false;
     }
 
-    /// Allows Calls on its connection to fail.
+    /// Allows Calls on the connection to fail.
     pub const fn doom(&mut self) {
         self.doomed = true;
     }
 
-    /// Allows Calls to fail if the server may have closed the connection, for want of a first message.
+    /// Allows Calls to fail if the server may have closed the connection because no first message came in time.
     pub fn doom_if_silent(&mut self, now: Instant) {
         let for_long = |since| now.saturating_since(since) >= LIMITS_DEFAULT.setup_timeout;
         self.doomed |= self.silent_since.is_some_and(for_long);
     }
 
-    /// Allows Calls to fail if the server may have closed the connection, or may do so before they reach it, as nothing
-    /// came of it for a while.
+    /// Allows Calls to fail if the connection has been idle for so long that the server may have closed it, or may
+    /// close it before they arrive.
     pub fn doom_if_idle(&mut self, now: Instant) {
         let for_long = |limit| now.saturating_since(self.active) >= limit / 2;
         self.doomed |= self.idle_timeout.is_some_and(for_long);
     }
 
-    /// Returns when it may be connected anew.
+    /// Returns when the link may be connected again.
     pub const fn not_before(&self) -> Instant {
         self.not_before
     }
 
-    /// Gives the connection up. Where there is no room, the next one has to wait, longer each time.
+    /// Gives the connection up. At a crowded server the next attempt has to wait, longer each time.
     pub fn give_up(&mut self, now: Instant) {
         if self.is_crowded {
             let wait = Duration::from_micros(100) * 2_u32.pow(self.turned_away.min(12));
@@ -227,23 +227,23 @@ impl Link {
         self.disconnect();
     }
 
-    /// Returns the connection, unless that is lost.
+    /// Returns the connection, unless it was lost.
     pub const fn connection(&self) -> Option<ConnectionId> {
         self.connection
     }
 
-    /// Takes the connection away: no Call is made on it any more, and those on it may fail.
+    /// Gives the connection up: no further Call is made on it, and its Calls may fail.
     pub fn disconnect(&mut self) {
         self.doomed = true;
         self.lost.extend(self.connection.take());
     }
 
-    /// Returns the connections that are to be closed.
+    /// Takes the connections that are to be closed.
     pub fn take_lost(&mut self) -> Vec<ConnectionId> {
         std::mem::take(&mut self.lost)
     }
 
-    /// Returns how often it was connected.
+    /// Returns the number of connections made.
     pub const fn made(&self) -> u32 {
         self.made
     }

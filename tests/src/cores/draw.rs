@@ -1,4 +1,4 @@
-//! How the servers and clients of a world are made.
+//! Builds the servers and clients of a world.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Makes a server anew, at the address that it always has.
+    /// Builds a server, for the first time or again, at its address.
     pub(super) fn begin(&mut self, number: usize) {
         let Self { servers, choices, fabric, trace, ledger, .. } = self;
         let server = &mut servers[number];
@@ -163,10 +163,10 @@ impl World {
     }
 }
 
-/// Draws, of a hundred messages that arrive at a node, how many are changed: some only at one in `times`.
+/// Draws the percentage of corrupted messages at a node: zero except once in `times`.
 fn corrupted(choices: &mut Choices, times: usize) -> u8 {
     if choices.one_in(times) { choices.pick(&[2, 20]) } else { 0 }
 }
 
-/// Of a hundred chances to hand over messages without Receives, how many are taken.
+/// Percentages of the chances to deliver messages without Receives that are taken.
 const LENT: [u8; 4] = [0, 50, 90, 100];

@@ -1,7 +1,7 @@
 //! A program whose every octet follows from the number of the Call, and the service that answers it.
 //!
-//! A Call says in its first words what is to become of it. Everything behind them, and everything in its
-//! results, is the [`pattern`] of the Call's number.
+//! The first words of a Call are its [`Plan`]: its fate and its lengths. All octets behind them, and all octets of its
+//! results, are the [`pattern`] of the Call's number.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -22,35 +22,35 @@ use super::mix::{Event, Mix};
 use crate::pattern;
 use crate::world::choices::Choices;
 
-/// What a Call asks for. It travels in front of its arguments.
+/// The contents and the fate of a Call. It travels in front of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// The number of the Call, unlike that of any other.
+    /// The number of the Call, unique in the world.
     pub token: u64,
     /// The procedure.
     pub procedure: u32,
-    /// What is to become of the Call.
+    /// The outcome that the Call asks for.
     pub fate: Fate,
-    /// Octets behind these words that are no item.
+    /// Length of the arguments behind the plan that are no item, in octets.
     pub filler: usize,
-    /// Octets of the argument that is an item, of a procedure that has one.
+    /// Length of the argument that is an item, of a procedure that has one.
     pub argument: usize,
-    /// Octets of the results that are no item.
+    /// Length of the results that are no item.
     pub answer: usize,
-    /// Octets of the result that is an item, of a procedure that has one.
+    /// Length of the result that is an item, of a procedure that has one.
     pub result: usize,
 }
 
-/// What becomes of a Call.
+/// The outcome of a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It is answered at once.
+    /// The service answers at once.
     Now,
-    /// It is answered in a later turn.
+    /// The service answers in a later turn.
     Later,
-    /// It is answered once this many milliseconds have passed.
+    /// The service answers once this many milliseconds have passed.
     After(u32),
-    /// It is failed.
+    /// The service fails the Call.
     Failed,
 }
 
@@ -69,16 +69,16 @@ pub const SWAP: u32 = 5;
 /// A procedure that clients know and servers do not.
 pub const UNKNOWN: u32 = 6;
 
-/// Octets of the longest item.
+/// Length of the longest item, in octets.
 pub const ITEM_MAX: usize = 192 << 10;
-/// Octets of the longest results that are no item.
+/// Length of the longest results that are no item.
 pub const ANSWER_MAX: usize = 16_000;
-/// Octets of the longest arguments that are no item: with what is in front of them, as long as a Call can be.
+/// Length of the longest arguments that are no item: with the words in front of them, they make the longest Call.
 pub const FILLER_MAX: usize = 4_990;
-/// Octets of the longest results that are no item, of a procedure that keeps them short.
+/// Length of the longest results that are no item, of a procedure that keeps them short.
 pub const SHORT_MAX: usize = 100;
 
-/// Returns what a client takes the program to be.
+/// Returns the binding that clients use, which has a procedure that servers lack.
 pub fn binding() -> Binding {
     let mut known = served();
     known.procedures.push(Procedure::new("UNKNOWN"));
@@ -122,7 +122,7 @@ impl Plan {
         pattern::of(length, self.token << 2 | part as u64)
     }
 
-    /// Returns the arguments, but for an item.
+    /// Returns the arguments, without the item.
     pub fn arguments(&self) -> Vec<u8> {
         if self.procedure == NULL {
             return Vec::new();
@@ -150,7 +150,7 @@ impl Plan {
         octets
     }
 
-    /// Reads a plan, and the filler behind it.
+    /// Decodes a plan, and the filler behind it.
     fn decode<'a>(
         procedure: u32,
         arguments: &mut Arguments<'a>,
@@ -170,7 +170,7 @@ impl Plan {
         Ok((plan, filler))
     }
 
-    /// Returns whether it asks for no more than a client does.
+    /// Returns whether the plan is within the bounds that clients keep.
     fn is_modest(&self) -> bool {
         let most = if self.brings() || self.returns() { ITEM_MAX } else { 0 };
         let is_short = self.answer <= SHORT_MAX || matches!(self.procedure, LIST | SWAP);
@@ -196,25 +196,25 @@ fn wide(arguments: &mut Arguments<'_>) -> Result<u64, Truncated> {
     Ok(u64::from(arguments.u32()?) << 32 | u64::from(arguments.u32()?))
 }
 
-/// What servers did with the Calls of all clients, by number.
+/// A record of what servers did with the Calls of all clients.
 #[derive(Debug, Default)]
 pub struct Ledger {
     served: BTreeMap<u64, Served>,
-    /// What happened at servers.
+    /// Counts of the events at servers.
     pub mix: Mix,
 }
 
-/// What servers did with one Call.
+/// A record of what servers did with one Call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Served {
-    /// How often it was carried out.
+    /// Number of times the Call was carried out.
     pub times: u32,
     /// Whether there was no memory for one of its items.
     pub starved: bool,
 }
 
 impl Ledger {
-    /// Returns what servers did with a Call.
+    /// Returns the record of a Call.
     pub fn served(&self, token: u64) -> Served {
         self.served.get(&token).copied().unwrap_or_default()
     }
@@ -231,19 +231,19 @@ impl Ledger {
     }
 }
 
-/// The service.
+/// The service that answers the program's Calls.
 #[derive(Debug)]
 pub struct Exercise {
     choices: Choices,
     ledger: Rc<RefCell<Ledger>>,
     flavors: Vec<u32>,
-    /// Whether messages are changed on their way, so that Calls may ask for anything.
+    /// Whether messages are corrupted on their way, so that Calls may ask for anything.
     is_misled: bool,
     waiting: Vec<Waiting>,
     ready: Vec<(CallToken, Plan)>,
-    /// When it must be turned.
+    /// When the service must be turned.
     due: Rc<Cell<Option<Instant>>>,
-    /// Octets that results may be part of.
+    /// Memory of an earlier result, which may still be on its way.
     kept: Option<Shared>,
 }
 
@@ -255,8 +255,7 @@ struct Waiting {
 }
 
 impl Exercise {
-    /// Makes a service that takes Calls of these authentication flavors, and tells in `due` when it must be
-    /// turned.
+    /// Builds a service that takes Calls of these authentication flavors, and sets `due` to when it must be turned.
     pub fn new(
         seed: u64,
         flavors: Vec<u32>,
@@ -269,7 +268,7 @@ impl Exercise {
         Self { choices, ledger, flavors, is_misled, waiting, ready, due, kept: None }
     }
 
-    /// Makes it one that takes Calls as they come, whatever they ask for.
+    /// Makes the service accept corrupted Calls, whatever they ask for.
     #[must_use]
     pub const fn misled(mut self) -> Self {
         self.is_misled = true;
@@ -330,7 +329,7 @@ impl Exercise {
             0 => Data::Local(lease(&octets)?),
             1 => {
                 let shared = lease(&octets)?.share();
-                // The reference of an earlier Call goes, whether that has left or not.
+                // This drops the reference to an earlier result, whether it has left or not.
                 self.kept = Some(shared.clone());
                 Data::Shared(shared)
             }

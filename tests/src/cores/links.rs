@@ -1,4 +1,4 @@
-//! How links are connected, and what befalls them.
+//! Connects links, and injects misfortunes.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl World {
         }
     }
 
-    /// Connects every link that has no connection and whose server is there. Returns whether there was one.
+    /// Connects every link that has no connection and whose server is up. Returns whether there was such a link.
     pub(super) fn connect_all(&mut self) -> bool {
         let mut any = false;
         for client in 0..self.clients.len() {
@@ -51,7 +51,7 @@ impl World {
         let connection = node.core.connect_as(*now, server.at, binding, identity);
         let connection = match connection {
             Ok(connection) => connection,
-            // The end of the connection that had the queue pair before may be on its way to the core.
+            // The end of the queue pair's last connection may still be on its way to the core.
             Err(CallError::Connect(ConnectError::NoQueuePair)) => return false,
             Err(error) => panic!("a connection cannot be made: {error:?}"),
         };
@@ -67,7 +67,7 @@ impl World {
         true
     }
 
-    /// Allows the Calls that a client has under way, or makes on the connections it has, to fail.
+    /// Allows the Calls to fail that a client has under way, or makes on its present connections.
     fn doom_client(&mut self, client: usize) {
         let (_, caller) = self.clients[client].node.caller(self.now);
         (0..caller.links()).for_each(|link| caller.link(link).doom());

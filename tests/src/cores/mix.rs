@@ -1,8 +1,8 @@
-//! How often each thing happened in the worlds.
+//! Counts of the events in the worlds.
 
 use std::fmt;
 
-/// How often each thing happened.
+/// Counts of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mix([usize; Event::ALL.len()]);
 
@@ -14,41 +14,41 @@ impl Default for Mix {
 
 macro_rules! events {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Something that can happen in a world.
+        /// An event of a world.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Event {
             $($(#[$doc])* $name,)*
         }
 
         impl Event {
-            /// Everything that can happen.
+            /// All events.
             pub const ALL: [Self; [$(stringify!($name)),*].len()] = [$(Self::$name),*];
         }
     };
 }
 
 events! {
-    /// A world had a service for exercise.
+    /// A world had an exercise service.
     Exercise,
     /// A world had a key-value service.
     Kv,
     /// A world had a storage service.
     Nfs,
-    /// A Reply came by version 1.
+    /// A Reply came over version 1.
     VersionOne,
-    /// A Reply came by version 2.
+    /// A Reply came over version 2.
     VersionTwo,
-    /// A Reply came by version 1 to a client that began with version 2.
+    /// A Reply came over version 1 to a client that began with version 2.
     Fallback,
     /// A Call was made from outside the client's service.
     FromOutside,
-    /// A Call was made in the turn of the client's service.
+    /// A Call was made in a turn of the client's service.
     FromTurn,
-    /// A Call was made as another one ended.
+    /// A Call was made as another Call ended.
     FromReply,
-    /// A Call was made again later because the core was busy or short of memory.
+    /// A Call was put off because the core was busy or short of memory.
     Postponed,
-    /// A Call ended with the results that were due.
+    /// A Call ended with the expected results.
     Well,
     /// A server fetched Calls that were longer than a message.
     LongCall,
@@ -62,27 +62,27 @@ events! {
     PlacedResult,
     /// A Call whose result was inline ended well.
     InlineResult,
-    /// A Call of both an argument and a result ended well.
+    /// A Call with both an argument and a result ended well.
     BothWays,
     /// A result left in pieces.
     Pieces,
     /// A Call was answered in a later turn.
     Later,
-    /// A Call ended as its service failed it.
+    /// A Call ended because its service failed it.
     Failed,
     /// A Call of a procedure that the server does not have was rejected.
     Unknown,
-    /// A Call of a caller whom the server does not take was denied.
+    /// A Call with a flavor that the server does not take was denied.
     Denied,
-    /// A Call was refused for want of room for its result.
+    /// A Call was refused because its result had too little room.
     Refused,
-    /// A Call was not sent, as there was no memory for its Reply.
+    /// A Call was not sent because there was no memory for its Reply.
     Starved,
     /// A server had no memory for an item of a Call.
     StarvedServer,
-    /// A Call was given up before its server answered.
+    /// A Call timed out before its server answered.
     TimedOut,
-    /// The Reply to a Call that was given up was made.
+    /// A server made the Reply to a Call that its client may have given up.
     Late,
     /// A Call failed because the connection could not be made.
     Unconnected,
@@ -94,27 +94,27 @@ events! {
     Severed,
     /// A server lost all its connections.
     SeveredServer,
-    /// What a node sent was swallowed for a while.
+    /// The messages of a node were swallowed for a while.
     BlackHole,
-    /// A server was taken away, and another put in its place.
+    /// A server was taken away without shutdown, to be built again.
     Restarted,
-    /// A server was shut down in order, and another put in its place.
+    /// A server began an orderly shutdown, to be built again.
     ShutDown,
-    /// A client closed a connection with Calls on it.
+    /// A client closed its connections, perhaps with Calls on them.
     ClosedEarly,
     /// A server closed a connection that was idle for too long.
     Idle,
-    /// A connection gave way to another one.
+    /// A server closed a connection to make room for another.
     GaveWay,
-    /// A connection was made anew.
+    /// A client connected to a server again.
     Reconnected,
-    /// A client that was sent other octets than its servers sent was told how a Call ended.
+    /// A Call of a client whose link corrupts messages ended.
     Misled,
-    /// A server was sent other octets than its clients sent.
+    /// A Call arrived at a server that receives corrupted messages.
     MisledServer,
     /// Messages were taken without Receives.
     Taken,
-    /// Messages were offered without Receives and left.
+    /// Messages were offered without Receives, and left.
     Left,
     /// A result was written while messages were taken.
     WrittenAtOnce,
@@ -122,49 +122,49 @@ events! {
     OpenedAtOnce,
     /// A handle was retired while messages were taken.
     RetiredAtOnce,
-    /// A key's value was read back.
+    /// A client read a key's value back.
     KvRead,
-    /// A key that is not stored was asked for.
+    /// A client asked for a key that is not stored.
     KvAbsent,
-    /// A key was forgotten.
+    /// A client deleted a key.
     KvForgotten,
-    /// A part of a file was read back.
+    /// A client read a part of a file back.
     NfsRead,
-    /// A part of a file was written.
+    /// A client wrote a part of a file.
     NfsWritten,
-    /// A file was removed.
+    /// A client removed a file.
     NfsRemoved,
 }
 
 impl Mix {
-    /// Notes that something happened.
+    /// Counts an event.
     pub const fn note(&mut self, event: Event) {
         self.0[event as usize] += 1;
     }
 
-    /// Notes that something happened `times` times.
+    /// Counts an event `times` times.
     pub fn add(&mut self, event: Event, times: u64) {
         self.0[event as usize] += usize::try_from(times).unwrap_or(usize::MAX);
     }
 
-    /// Notes that something happened, if it did.
+    /// Counts an event if it happened.
     pub fn note_if(&mut self, happened: bool, event: Event) {
         self.0[event as usize] += usize::from(happened);
     }
 
-    /// Adds another run.
+    /// Adds the counts of another run.
     pub fn join(&mut self, other: &Self) {
         for (sum, count) in self.0.iter_mut().zip(other.0) {
             *sum += count;
         }
     }
 
-    /// Returns how often something happened.
+    /// Returns the count of an event.
     pub const fn count(&self, event: Event) -> usize {
         self.0[event as usize]
     }
 
-    /// Returns what can happen and has not.
+    /// Returns the names of the events that have not happened.
     pub fn missing(&self) -> Vec<String> {
         let never = |event: &Event| self.count(*event) == 0;
         Event::ALL.into_iter().filter(never).map(|event| format!("{event:?}")).collect()

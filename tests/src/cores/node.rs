@@ -1,4 +1,4 @@
-//! One core of a world, with what is needed to make it anew.
+//! One core of a world, with its provider and its service.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
@@ -41,7 +41,7 @@ use crate::world::choices::Choices;
 /// The provider of every core.
 pub type Rnic = Tracing<Delaying<Lending<Sim>>>;
 
-/// A core, and what it held before it met anybody.
+/// A core, and the leases it held at its start.
 #[derive(Debug)]
 pub struct Node {
     /// The core.
@@ -49,14 +49,14 @@ pub struct Node {
     limits: Limits,
     /// When the service must be turned.
     due: Rc<Cell<Option<Instant>>>,
-    /// Leases of the core's own.
+    /// Number of leases that the core held at its start.
     own: u64,
     own_bytes: usize,
-    /// Whether nothing came of its last turn.
+    /// Whether the last turn did nothing.
     pub is_idle: bool,
 }
 
-/// Any service, until it is taken away.
+/// The service of any node, until it is taken away.
 #[derive(Debug)]
 pub struct Boxed(pub Option<Kind>);
 
@@ -64,22 +64,22 @@ pub struct Boxed(pub Option<Kind>);
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there are a few of them")]
 pub enum Kind {
-    /// Of a client.
+    /// The service of a client.
     Caller(super::caller::Caller),
-    /// Of a server.
+    /// The service of an exercise server.
     Exercise(Exercise),
-    /// Of a server of keys and values.
+    /// The service of a key-value server.
     Kv(KvService),
-    /// Of a server of files.
+    /// The service of a file server.
     Nfs(NfsServer<Memory>),
 }
 
-/// What a node is made of.
+/// The configuration of a node.
 #[derive(Debug)]
 pub struct Plan<'a> {
     /// The network.
     pub fabric: &'a Fabric,
-    /// Where everything that passes is written down.
+    /// The trace between cores and providers.
     pub trace: &'a Trace,
     /// The node's address.
     pub address: IpAddr,
@@ -87,20 +87,20 @@ pub struct Plan<'a> {
     pub number: u32,
     /// The bounds of the core.
     pub limits: Limits,
-    /// Of a hundred events, how many make those behind them wait.
+    /// Percentage of events that delay those behind them.
     pub delayed_percent: u8,
-    /// Of a hundred chances to hand over messages without Receives, how many are taken.
+    /// Percentage of the chances to deliver messages without Receives that are taken.
     pub lent_percent: u8,
-    /// Of a hundred messages that arrive, how many are changed.
+    /// Percentage of arriving messages that are corrupted.
     pub corrupted_percent: u8,
     /// Octets of the core's pool.
     pub memory: usize,
-    /// The seed of all that is random in the node.
+    /// The seed of everything random in the node.
     pub seed: u64,
 }
 
 impl Plan<'_> {
-    /// Makes the node. `service` is made from the pool.
+    /// Builds the node. `service` makes the service from the pool.
     pub fn build(
         self,
         due: Rc<Cell<Option<Instant>>>,
@@ -133,7 +133,7 @@ impl Plan<'_> {
 }
 
 impl Node {
-    /// Turns the core, and checks what holds at all times. Returns whether anything happened.
+    /// Turns the core, and checks its invariants. Returns whether anything happened.
     pub fn turn(&mut self, now: Instant) -> bool {
         let worked = self.core.turn(now);
         self.is_idle = !worked;
@@ -141,17 +141,17 @@ impl Node {
         worked
     }
 
-    /// Returns when it must be turned even if nothing arrives.
+    /// Returns when the node must be turned even if nothing arrives.
     pub fn deadline(&self) -> Option<Instant> {
         self.core.poll_deadline().into_iter().chain(self.due.get()).min()
     }
 
-    /// Returns how many connections there are.
+    /// Returns the number of connections.
     pub fn connections(&mut self, now: Instant) -> u32 {
         self.core.cx(now).0.connections()
     }
 
-    /// Returns the client's service, and what it does with its core.
+    /// Returns the client's service, and the context of its core.
     pub fn caller(&mut self, now: Instant) -> (Cx<'_>, &mut super::caller::Caller) {
         let (cx, service) = self.core.cx(now);
         match &mut service.0 {
@@ -160,7 +160,8 @@ impl Node {
         }
     }
 
-    /// Checks that, without connections and service, every lease is home.
+    /// Checks that, without connections and service, every lease is home. Returns the service of a
+    /// client.
     pub fn check_home(&mut self, now: Instant) -> Option<Kind> {
         let (_, service) = self.core.cx(now);
         let mut service = service.0.take();
@@ -201,7 +202,7 @@ impl Node {
     }
 }
 
-/// Makes the service of a server. Returns it with the directory at its top, if it has one.
+/// Makes the service of a server. Returns it with its root directory, if it serves files.
 pub fn serve(
     serves: Serves,
     pool: &Pool,
@@ -237,7 +238,7 @@ pub fn serve(
     }
 }
 
-/// Octets of the pool of messages that are handed over without Receives.
+/// Size of the pool for messages that are taken without Receives, in octets.
 const LENT_BYTES: usize = 2 << 20;
 
 /// The authentication flavors of a server that takes all Calls.

@@ -1,4 +1,4 @@
-//! What clients ask of servers, and what they hold the answers against.
+//! The Calls that clients make, and the checks of their results.
 //!
 //! - [`exercise`]: asks for results whose every octet is known.
 //! - [`mod@kv`]: stores values and fetches them.
@@ -17,7 +17,7 @@ use haulage_store::client::File;
 use super::mix::Mix;
 use crate::world::choices::Choices;
 
-/// The Calls of one client on one connection, and what must come of them.
+/// The Calls of one client on one link, and their expected results.
 pub trait Program: Debug {
     /// Draws the next Call; `None` if the pool has no room for its items, or nothing can be asked now.
     fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn>;
@@ -25,13 +25,13 @@ pub trait Program: Debug {
     /// Forgets a Call that could not be made.
     fn withdraw(&mut self, token: u64);
 
-    /// Checks how a Call ended. If it failed as only a lost connection allows, returns what it was.
+    /// Checks the end of a Call. Returns a description of a Call that failed as only a lost connection allows.
     ///
     /// # Panics
-    /// If it ended with anything but the results that are due, or an error.
+    /// If the Call ended with wrong results.
     fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String>;
 
-    /// Learns that the server was made anew and keeps nothing, below this directory if it serves files.
+    /// Tells the program that the server was built again and kept nothing. A file server's new root is `root`.
     fn restarted(&mut self, root: Option<File>) {
         let _ = root;
     }

@@ -1,4 +1,4 @@
-//! What a world is like: drawn before anything happens in it.
+//! The configuration of a world, drawn before anything happens in it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use haulage_proto::negotiate::Version;
 
 use crate::world::choices::Choices;
 
-/// What a server serves.
+/// The service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Serves {
-    /// Calls whose every octet is known.
+    /// The exercise, whose every octet is known.
     Exercise,
     /// Keys and values.
     Kv,
@@ -20,7 +20,7 @@ pub enum Serves {
     Nfs,
 }
 
-/// Draws a network.
+/// Draws the configuration of a network.
 pub fn fabric(choices: &mut Choices) -> FabricConfig {
     let promises = Promises {
         remote_invalidation: !choices.one_in(4),
@@ -47,7 +47,7 @@ pub fn fabric(choices: &mut Choices) -> FabricConfig {
     }
 }
 
-/// Draws the bounds of a core.
+/// Draws the limits of a core.
 pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
     Limits {
         versions,
@@ -58,16 +58,16 @@ pub fn limits(choices: &mut Choices, versions: Versions) -> Limits {
         calls_out_max: choices.pick(&[4, 16, 32]),
         send_buffers_max: choices.pick(&[8, 64]),
         remote_clients_max: 1,
-        // Whoever waits for memory hears that there is none before it gives up.
+        // A Call that waits for memory is told that there is none before it times out.
         memory_timeout: LIMITS_DEFAULT.call_timeout / 4,
         ..LIMITS_DEFAULT
     }
 }
 
-/// Draws how long a server keeps connections that are idle, and how many it has room for.
+/// Draws a server's idle timeout, and its maximum number of connections.
 pub fn patience(choices: &mut Choices, limits: Limits) -> Limits {
     let idle_timeout = choices.pick(&[None, None, None, Some(IDLE_SHORT), Some(IDLE_LONG)]);
-    // Where there is room for few, idle ones go soon: others wait for their places.
+    // A server with room for few connections closes idle ones soon: others wait for their places.
     let is_crowded = idle_timeout == Some(IDLE_SHORT) && choices.one_in(2);
     let connections_max = if is_crowded { choices.of(1..=3) } else { 16 };
     let connections_max = u32::try_from(connections_max).expect("few connections");
@@ -77,7 +77,7 @@ pub fn patience(choices: &mut Choices, limits: Limits) -> Limits {
 const IDLE_SHORT: Duration = Duration::from_millis(5);
 const IDLE_LONG: Duration = Duration::from_secs(2);
 
-/// Returns the version that two ends come to, unless they have none in common.
+/// Returns the version that two ends agree on; `None` if they have none in common.
 pub fn common(client: Versions, server: Versions) -> Option<Version> {
     match (client, server) {
         (Versions::OnlyOne, Versions::OnlyTwo) | (Versions::OnlyTwo, Versions::OnlyOne) => None,

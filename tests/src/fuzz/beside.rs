@@ -1,4 +1,4 @@
-//! A provider that strangers attack, and beside them a connection that nothing must happen to.
+//! A provider under attack, and an honest connection that must come to no harm.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -12,18 +12,18 @@ use super::bound::within;
 use crate::bed::{End, SIGNALED, fence, filled, spent};
 use crate::by_number::ByNumber as _;
 
-/// The provider, an honest peer of its own kind, and their connection. Time goes on by a fixed step with each poll.
+/// The provider, an honest peer of its own kind, and their connection. Time advances by a fixed step with each poll.
 pub(super) struct Scene<P: Provider> {
     pub(super) victim: End<P>,
     honest: End<P>,
     pub(super) now: Instant,
-    /// Where the victim listens.
+    /// The address at which the victim listens.
     pub(super) at: SocketAddr,
-    /// The connection at the victim, and at the honest peer.
+    /// The queue pair at the victim, and at the honest peer.
     link: [QpNum; 2],
-    /// Memory of the honest peer's that the victim may write.
+    /// A lease of the honest peer that the victim may write.
     exposed: Option<(Exposed, Segment)>,
-    /// What was lent to the victim's provider, and that it may still have.
+    /// Leases posted at the victim, which it may still hold.
     lent: Vec<Lent>,
 }
 
@@ -36,7 +36,7 @@ pub(super) enum Lent {
 }
 
 impl<P: Provider> Scene<P> {
-    /// Connects an honest peer. Each provider comes with its memory.
+    /// Connects an honest peer to the victim. Each provider comes with its pool.
     pub(super) fn new(victim: (P, Pool), honest: (P, Pool)) -> Self {
         let (mut victim, mut honest) = (End::new(victim.0, victim.1), End::new(honest.0, honest.1));
         let (_, at) = victim.provider.listen(LOCAL).expect("a free port");
@@ -53,7 +53,7 @@ impl<P: Provider> Scene<P> {
         scene
     }
 
-    /// Takes the queue pair of a peer that asks.
+    /// Takes the queue pair of the next request.
     pub(super) fn requested(&mut self) -> Option<QpNum> {
         match self.victim.take(|event| matches!(event, Event::Request { .. }))? {
             Event::Request { qp, .. } => Some(qp),
@@ -61,7 +61,7 @@ impl<P: Provider> Scene<P> {
         }
     }
 
-    /// Takes the end of a connection of the victim's.
+    /// Takes the `Quiesced` of a connection at the victim.
     pub(super) fn quiesced(&mut self, qp: QpNum) -> Option<Quiesced> {
         match self.victim.take(|event| matches!(event, Event::Quiesced(q) if q.qp() == qp))? {
             Event::Quiesced(quiesced) => Some(quiesced),
@@ -69,7 +69,7 @@ impl<P: Provider> Scene<P> {
         }
     }
 
-    /// Polls both, and lets time pass. A poll of the victim's allocates little.
+    /// Advances time and polls both. The victim's poll must allocate little.
     pub(super) fn poll(&mut self) {
         self.now = self.now.saturating_add(TICK);
         let (victim, now) = (&mut self.victim, self.now);
@@ -92,12 +92,12 @@ impl<P: Provider> Scene<P> {
         panic!("waited in vain for {what}: {:?} {:?}", self.victim.log, self.honest.log);
     }
 
-    /// Keeps what was lent until the end.
+    /// Keeps a posted lease until the end.
     pub(super) fn lend(&mut self, lent: Lent) {
         self.lent.push(lent);
     }
 
-    /// Ends both providers. All memory comes home to the pools, which are returned.
+    /// Drops both providers, checks that all leases are home, and returns the pools.
     pub(super) fn end(self) -> [Pool; 2] {
         let Self { victim, honest, lent, .. } = self;
         let ends = [victim, honest].map(|End { provider, pool, .. }| {
@@ -117,7 +117,7 @@ impl<P: Provider> Scene<P> {
         ends
     }
 
-    /// Checks that the honest peer noticed nothing: messages go both ways, and so does a Write.
+    /// Checks that the honest peer came to no harm: a message from it arrives, and the victim can write its memory.
     pub(super) fn assert_unharmed(&mut self) {
         let [here, there] = self.link;
         let (received, sink) = self.victim.receive(here, 64);
@@ -148,13 +148,13 @@ impl<P: Provider> Scene<P> {
     }
 }
 
-/// What both ends of a connection ask for.
+/// The parameters of both ends of a connection.
 pub(super) const PARAMS: ConnectionParams<'static> =
     ConnectionParams { private_data: b"", ord: 2, ird: 2 };
 pub(super) const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-/// How much time passes in a poll: enough for sockets to be looked at.
+/// Time that passes with each poll: enough for sockets to be polled.
 const TICK: Duration = Duration::from_millis(1);
-/// Polls in which all deadlines pass.
+/// Number of polls in which all deadlines pass.
 const POLLS_MAX: u32 = 10_000;
-/// Octets allocated in one poll, the room for its events with them.
+/// Maximum number of octets allocated in one poll, with the memory for its events.
 const POLL_OCTETS_MAX: u64 = 64 << 10;

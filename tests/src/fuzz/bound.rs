@@ -1,19 +1,19 @@
-//! What a decoder may allocate: nothing that its input does not pay for.
+//! Limits on the allocations of a decoder, which its input has to pay for.
 
 use haulage::sys::alloc::octets_allocated_on_this_thread;
 
 /// Runs `decode` on an input of `length` octets.
 ///
-/// The count is that of [`haulage::sys::alloc::Counting`]; a program that does not install it proves
-/// nothing here.
+/// [`haulage::sys::alloc::Counting`] counts the allocations: in a program that does not install it, this checks
+/// nothing.
 ///
 /// # Panics
-/// If it allocates more than a small constant times the input.
+/// If it allocates more than a small constant times `length`.
 pub fn bounded<T>(length: usize, decode: impl FnOnce() -> T) -> T {
     within(PER_OCTET * length as u64 + FIXED, decode)
 }
 
-/// Runs `decode`, which may allocate so many octets.
+/// Runs `decode`, which may allocate `most` octets.
 ///
 /// # Panics
 /// If it allocates more.

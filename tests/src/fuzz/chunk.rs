@@ -1,4 +1,4 @@
-//! Payload streams from which something was reduced.
+//! Payload streams from which an item was reduced.
 
 use haulage_proto::chunk::payload::{Item, PayloadReader};
 
@@ -8,7 +8,7 @@ use crate::world::choices::Choices;
 
 pub(super) mod restore;
 
-/// Reads a stream in whatever order the bytes say.
+/// Reads a stream in an order that the bytes choose.
 pub(super) fn payload_reader(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let payload = some_octets(&mut choices, 255);

@@ -1,7 +1,6 @@
 //! The committed inputs: one directory for each target, one file for each input.
 //!
-//! A corpus starts with [`first`]; `found-*` are what libFuzzer found since that runs code which nothing
-//! else there runs.
+//! A corpus starts with [`first`]; `found-*` are inputs from libFuzzer that run code which no other input runs.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -11,7 +10,7 @@ use haulage_test_support::hex::vectors;
 use super::{Kind, Target};
 use crate::world::choices::Choices;
 
-/// Where the corpus is.
+/// Returns the directory of the corpus.
 pub fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus")
 }
@@ -19,7 +18,7 @@ pub fn directory() -> PathBuf {
 /// Reads the inputs of one target, in the order of their names.
 ///
 /// # Errors
-/// Returns what the file system said.
+/// Returns the error of the file system.
 pub fn read(target: &Target) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut inputs = Vec::new();
     for entry in fs::read_dir(directory().join(target.name))? {
@@ -31,10 +30,10 @@ pub fn read(target: &Target) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(inputs)
 }
 
-/// Makes the inputs a target starts with: the vectors it understands, then drawn messages or schedules.
+/// Makes the first inputs of a target: its vectors, and drawn messages or schedules.
 ///
 /// # Errors
-/// Returns what the file system said.
+/// Returns the error of the file system.
 pub fn first(target: &Target) -> io::Result<Vec<(String, Vec<u8>)>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proto/vectors");
     let mut inputs = Vec::new();
@@ -64,5 +63,5 @@ pub fn first(target: &Target) -> io::Result<Vec<(String, Vec<u8>)>> {
     Ok(inputs)
 }
 
-/// Inputs drawn for a target besides its vectors.
+/// Number of inputs drawn for a target, besides its vectors.
 const DRAWN: u64 = 24;

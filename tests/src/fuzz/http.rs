@@ -1,4 +1,4 @@
-//! A request to the server of figures, cut into pieces anywhere.
+//! A request to the metrics server, cut into pieces anywhere.
 
 use haulage_apps::metrics::http::{Asked, REQUEST_MAX, Request, TooLong};
 
@@ -6,7 +6,8 @@ use super::bound::bounded;
 use super::octets::{some_octets, spoil};
 use crate::world::choices::Choices;
 
-/// Takes a request whole and in pieces: the same is asked for, which is what its first line says.
+/// Checks that a request taken whole and in pieces gives the same result, as its first line
+/// determines.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let octets = request(&mut choices);
@@ -16,7 +17,7 @@ pub(super) fn run(data: &[u8]) {
     assert_eq!(taken(&octets, || choices.of(1..=most)), expected, "cut as it may be");
 }
 
-/// Returns what comes of the first octets that anything comes of.
+/// Returns the first result that the octets give.
 fn taken(octets: &[u8], mut piece: impl FnMut() -> usize) -> Result<Option<Asked>, TooLong> {
     let mut request = Request::default();
     let mut rest = octets;
@@ -33,7 +34,7 @@ fn taken(octets: &[u8], mut piece: impl FnMut() -> usize) -> Result<Option<Asked
     })
 }
 
-/// Says what octets ask for, from all of them at once.
+/// Returns the result that the octets must give, from all of them at once.
 fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
     let read = &octets[..octets.len().min(REQUEST_MAX)];
     let text: String = read.iter().map(|octet| char::from(*octet)).collect();
@@ -49,7 +50,7 @@ fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
     Ok(Some(asked))
 }
 
-/// Draws a request: most of them sense, some of them spoiled or too long.
+/// Draws a request, most of them valid, some of them spoiled or too long.
 fn request(choices: &mut Choices) -> Vec<u8> {
     let mut octets = Vec::new();
     let methods: [&[u8]; 5] = [b"GET", b"GET", b"POST", b"GETS", b""];
@@ -62,7 +63,7 @@ fn request(choices: &mut Choices) -> Vec<u8> {
         octets.extend(some_octets(choices, 16));
     }
     if choices.one_in(4) {
-        // About as long as a request can be.
+        // About the length of the longest request.
         octets.resize(REQUEST_MAX - 8 + choices.below(12), b'x');
     }
     let ends: [&[u8]; 4] = [b"\r\n\r\n", b"\r\n\r\n", b"\n\n", b"\r\n\r"];

@@ -1,4 +1,4 @@
-//! MPA, DDP and RDMAP: one header, a handshake, a stream.
+//! MPA, DDP and RDMAP: one header, a handshake, and a stream of FPDUs.
 
 use haulage_proto::iwarp::rdmap::{Kind, ReadRequest, Segment};
 use haulage_proto::iwarp::terminate::Terminate;
@@ -13,7 +13,7 @@ pub(super) mod handshake;
 pub(super) mod provider;
 pub(super) mod receive;
 
-/// The header of one DDP segment, the body that goes with it, and whatever follows.
+/// The header of one DDP segment, the body that goes with it, and any payload behind it.
 pub(super) const HEADER: Codec = Codec { valid, again };
 
 fn valid(choices: &mut Choices) -> Vec<u8> {
@@ -54,7 +54,7 @@ fn again(data: &[u8]) -> Option<Vec<u8>> {
             return None;
         }
     };
-    // Bits that carry nothing are not kept, and a Send that invalidates nothing keeps no STag.
+    // Reserved bits are not kept, and a Send that invalidates nothing keeps no STag.
     if data[0] & RESERVED != 0 || data[1] & 0x30 != 0 {
         return None;
     }

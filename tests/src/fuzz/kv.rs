@@ -1,4 +1,4 @@
-//! The key-value service behind a core and a simulated fabric: Calls with any arguments.
+//! The key-value service behind a core and a simulated fabric, with Calls that have any arguments.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,8 +21,8 @@ use haulage_proto::xdr::Reader;
 use super::octets::{Octets, some_octets, spoil, word};
 use crate::world::choices::Choices;
 
-/// Makes Calls one by one. Each is refused as garbage or answered as a map of keys would be, and what the
-/// server says of itself agrees with that map.
+/// Makes Calls one by one. Each is refused as garbage or answered as a map of keys would be, and the server's
+/// statistics agree with that map.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut world = World::new();
@@ -41,11 +41,11 @@ pub(super) fn run(data: &[u8]) {
 /// A Call.
 struct Asked {
     procedure: Procedure,
-    /// The arguments, without a value that is moved by RDMA Read.
+    /// The arguments, without a value in a Read chunk.
     octets: Vec<u8>,
-    /// The value that is.
+    /// The value in a Read chunk, if there is one.
     argument: Option<Vec<u8>>,
-    /// Room for a value that is moved by RDMA Write.
+    /// Length of the Write chunk, if there is one.
     room: Option<usize>,
 }
 
@@ -85,18 +85,18 @@ impl Asked {
         if choices.one_in(16) {
             octets = Octets::default().put(&some_octets(choices, 64));
         }
-        // A Payload stream is made of units: so the client sends it.
+        // The length of a Payload stream is a multiple of four.
         octets.0.resize(octets.0.len().next_multiple_of(4), 0);
         Self { procedure, octets: octets.0, argument, room }
     }
 
-    /// Returns the arguments with the value in its place, however it is moved.
+    /// Returns the arguments with the value in its place, inline or reduced.
     fn whole(&self) -> Vec<u8> {
         let stream = Octets::default().put(&self.octets);
         self.argument.iter().fold(stream, |stream, value| stream.opaque(value)).0
     }
 
-    /// Returns whether the value that is moved by RDMA Read is not behind a key, where one is looked for.
+    /// Returns whether the value in a Read chunk is not where a value belongs: right behind a key.
     fn is_misplaced(&self) -> bool {
         let mut r = Reader::new(&self.octets);
         self.argument.is_some() && (r.opaque(KEY_MAX).is_err() || !r.is_empty())
@@ -109,7 +109,7 @@ fn key(choices: &mut Choices) -> Vec<u8> {
     choices.pick(&keys).to_vec()
 }
 
-/// A server, a client, and what the server is to hold.
+/// A server, a client, and a map that mirrors the contents of the server.
 struct World {
     fabric: Fabric,
     now: Instant,
@@ -119,16 +119,16 @@ struct World {
     held: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// How the latest Call ended.
+/// The service of the client, which keeps the end of the last Call.
 #[derive(Default)]
 struct Caller {
     ended: Option<Got>,
 }
 
-/// What a caller gets.
+/// The end of a Call.
 struct Got {
     results: Result<Vec<u8>, CallError>,
-    /// The value that was moved by RDMA Write.
+    /// The value that was placed in the Write chunk.
     placed: Option<Vec<u8>>,
 }
 
@@ -164,7 +164,7 @@ impl World {
         let mut server = Core::new(here, service, pool(), LIMITS, 1).expect("room");
         let mut client = Core::new(there, Caller::default(), pool(), LIMITS, 2).expect("room");
         let at = server.listen(SocketAddr::new(node(1), 20050)).expect("nobody listens yet");
-        // The client may send more than the server takes.
+        // The client's binding allows longer values than the server's.
         let connection = client.connect(Instant::ZERO, at, binding(1 << 20)).expect("a queue pair");
         Self { fabric, now: Instant::ZERO, server, client, connection, held: BTreeMap::new() }
     }
@@ -193,7 +193,7 @@ impl World {
         panic!("no Reply came");
     }
 
-    /// Turns both cores once; if nothing moved, time goes on to the next event.
+    /// Turns both cores once. If neither worked, time advances to the next event.
     fn step(&mut self) {
         if self.server.turn(self.now) | self.client.turn(self.now) {
             return;
@@ -204,11 +204,11 @@ impl World {
         self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
     }
 
-    /// Checks how a Call ended, and what that makes of what is held.
+    /// Checks the end of a Call, and updates the map.
     fn check(&mut self, asked: &Asked, got: Got) {
         let is_garbage = matches!(got.results, Err(CallError::Rejected(AcceptStat::GarbageArgs)));
         if asked.is_misplaced() && is_garbage {
-            // The service may take it so. A short value travels with the rest, which may make sense all the same.
+            // The service may refuse it as garbage. A short value travels inline, where it may make sense all the same.
             return;
         }
         let expected = self.expect(asked);
@@ -218,7 +218,7 @@ impl World {
                 assert!(expected.is_none(), "arguments that make sense");
                 return;
             }
-            // A value that is longer than its room is named, not sent.
+            // A value longer than its room is not sent, only refused.
             Err(CallError::Refused(why)) => {
                 let Some(Expected::Value(value)) = expected else {
                     panic!("{:?} is refused: {why:?}", asked.procedure)
@@ -259,8 +259,7 @@ impl World {
         }
     }
 
-    /// Returns what is to come of a Call, having done it to what is held. `None` if its arguments make no
-    /// sense.
+    /// Returns the expected answer to a Call, having updated the map; `None` if the arguments are garbage.
     fn expect(&mut self, asked: &Asked) -> Option<Expected> {
         let octets = asked.whole();
         let mut r = Reader::new(&octets);
@@ -268,7 +267,7 @@ impl World {
         match asked.procedure {
             Procedure::Null => r.is_empty().then_some(Expected::Done),
             Procedure::Stat => r.is_empty().then_some(Expected::Stat),
-            // None of its results is known here.
+            // The figures themselves are unknown here.
             Procedure::Figures => r.is_empty().then_some(Expected::Done),
             Procedure::Keys => r.u32().is_ok_and(|_| r.is_empty()).then_some(Expected::Keys),
             Procedure::Get | Procedure::Del => {
@@ -305,7 +304,7 @@ impl World {
         }
     }
 
-    /// Lists all keys, some at a time: those that are held, each once.
+    /// Lists all keys in pages, and checks that each stored key is listed once.
     fn list(&mut self) {
         let (mut listed, mut at) = (Vec::new(), 0);
         for _ in 0..=KEYS_MAX {
@@ -323,7 +322,7 @@ impl World {
         assert!(listed.iter().eq(self.held.keys()), "all that is held, and nothing twice");
     }
 
-    /// Ends both cores in order: all that was lent comes home, or their pools could not be freed.
+    /// Shuts both cores down, and checks that no lease is exposed or lost.
     fn end(mut self) {
         self.client.begin_shutdown(self.now);
         self.server.begin_shutdown(self.now);
@@ -340,7 +339,7 @@ impl World {
     }
 }
 
-/// What is to come of a Call.
+/// The expected answer to a Call.
 enum Expected {
     Done,
     Value(Vec<u8>),
@@ -370,7 +369,7 @@ const LIMITS: Limits = Limits {
 const MEMORY: usize = 1 << 20;
 const KEYS_MAX: u32 = 3;
 const VALUE_MAX: usize = 6000;
-/// Octets of a value that fit into a message however long its headers are.
+/// Maximum length of a value that fits into a message, however long its headers are.
 const INLINE_MIN: usize = 3400;
 const CALLS_MAX: usize = 32;
 const STEPS_MAX: u32 = 100_000;

@@ -1,4 +1,4 @@
-//! MOUNT version 3 over files in memory: Calls of any hosts, with any arguments.
+//! MOUNT version 3 over files in memory, with Calls from any host that have any arguments.
 
 use std::collections::VecDeque;
 
@@ -21,8 +21,8 @@ use super::bound::{PER_OCTET, within};
 use super::octets::{Octets, short, some_octets, spoil};
 use crate::world::choices::Choices;
 
-/// Makes Calls. Each is refused as garbage or answered as the paths say: no path leads anywhere but to a
-/// directory of the tree, and DUMP lists the latest mounts, as many as are remembered.
+/// Makes Calls. Each is refused as garbage or answered as its path demands: every path leads to a directory of the tree
+/// or nowhere, and DUMP lists the latest mounts, as many as are remembered.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut served = Served::new(&mut choices);
@@ -38,12 +38,12 @@ pub(super) fn run(data: &[u8]) {
     }
 }
 
-/// The server, and what it is to remember.
+/// The server, and the mounts it should remember.
 struct Served {
     mounts: Mounts,
     service: Service<Memory>,
     pool: Pool,
-    /// Hosts and paths, the oldest first.
+    /// Hosts and paths of the mounts, the oldest first.
     known: VecDeque<(Vec<u8>, Vec<u8>)>,
     known_max: usize,
     hosts: usize,
@@ -126,7 +126,7 @@ impl Served {
             (Arguments::Export, Results::Export(list)) => {
                 let exports: Vec<_> = list.iter().collect();
                 let [export] = exports.as_slice() else { panic!("{} exports", exports.len()) };
-                // Those that half of the memory has room for.
+                // A reply has room for these: half of the memory.
                 let hosts = self.hosts.min(((16 << 10) - 4) / (4 + 4 + 100));
                 assert_eq!((export.path.0, export.hosts.iter().count()), (&b"/"[..], hosts));
             }
@@ -147,12 +147,12 @@ impl Served {
     }
 }
 
-/// Returns the number of the directory at a path, as whoever is nobody in particular finds it.
+/// Returns the inode of the directory at a path, as an anonymous user finds it.
 fn walk(path: &[u8]) -> Result<u64, Status> {
     if !path.is_empty() && path[0] != b'/' {
         return Err(Status::Inval);
     }
-    // An index of `TREE`, from 1; the top is 0. Files are numbered as they were made.
+    // This is an index into `TREE`, from 1; the root is 0. Inodes are numbered in that order.
     let mut at = 0;
     for name in path.split(|octet| *octet == b'/').filter(|name| !name.is_empty()) {
         let (kind, mode) = match at {
@@ -185,7 +185,7 @@ fn walk(path: &[u8]) -> Result<u64, Status> {
     if is_directory { Ok(1 + at as u64) } else { Err(Status::NotDir) }
 }
 
-/// Draws arguments: a path, or what is none.
+/// Draws arguments: a path, or other octets.
 fn arguments(choices: &mut Choices, number: u32) -> Vec<u8> {
     if choices.one_in(16) {
         return some_octets(choices, 32);
@@ -214,7 +214,7 @@ fn sealer() -> Sealer {
     Sealer::new(&[5; 32], 1)
 }
 
-/// The files: directory, name, kind, permission bits. A directory is an index into these, from 1.
+/// The files: directory, name, kind, permission bits. A directory is an index into this table, from 1; the root is 0.
 const TREE: [(usize, &[u8], NewKind<'static>, u32); 5] = [
     (0, b"d", NewKind::Directory, 0o755),
     (1, b"shut", NewKind::Directory, 0o700),

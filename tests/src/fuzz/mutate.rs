@@ -1,8 +1,8 @@
-//! New inputs from known ones, without knowing what they mean.
+//! New inputs from known ones, without knowledge of their format.
 
 use crate::Rng;
 
-/// Draws inputs that resemble a set of known ones.
+/// A generator of inputs that resemble known ones.
 #[derive(Debug)]
 pub struct Mutator {
     known: Vec<Vec<u8>>,
@@ -10,7 +10,7 @@ pub struct Mutator {
 }
 
 impl Mutator {
-    /// Starts from `known`, which may be empty. Equal seeds draw equal inputs.
+    /// Starts from `known`, which may be empty. Equal seeds give equal inputs.
     pub const fn new(known: Vec<Vec<u8>>, seed: u64) -> Self {
         Self { known, rng: Rng::new(seed) }
     }
@@ -56,7 +56,7 @@ impl Mutator {
                 input.extend_from_slice(&self.known[other][from..]);
             }
             5 | 6 if left >= 4 => {
-                // Words stand at multiples of four in everything but MPA.
+                // Words stand at multiples of four in every format but MPA.
                 let at = at & !3;
                 let word = self.word(u32::from_be_bytes([input[at], 0, 0, input[at + 3]]));
                 input[at..at + 4].copy_from_slice(&word.to_be_bytes());
@@ -66,7 +66,7 @@ impl Mutator {
         }
     }
 
-    /// Draws a word that lengths, counts and offsets trip over.
+    /// Draws a word that is likely to upset lengths, counts and offsets.
     fn word(&mut self, was: u32) -> u32 {
         const EDGES: [u32; 9] =
             [0, 1, 2, 4, 0x7fff_ffff, 0x8000_0000, 0xffff_fffc, 0xffff_fffe, u32::MAX];
@@ -95,7 +95,8 @@ impl Mutator {
     }
 }
 
-/// Octets of the longest input drawn: more than a message at the default inline threshold.
+/// Length of the longest input drawn, in octets: more than a message at the default inline
+/// threshold.
 pub const LENGTH_MAX: usize = 8192;
 
 #[cfg(test)]

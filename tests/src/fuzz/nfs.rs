@@ -1,4 +1,4 @@
-//! NFS version 3 over files in memory: Calls that anybody can make, with any arguments.
+//! NFS version 3 over files in memory, with Calls from any user that have any arguments.
 
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::AcceptStat;
@@ -13,9 +13,9 @@ use crate::world::choices::Choices;
 mod calls;
 mod served;
 
-/// Makes Calls. Every one is answered with well-formed results or refused for what its arguments are; a
-/// Call that comes twice is answered twice with the same octets and carried out once; one that is refused
-/// changes nothing; and all memory comes home.
+/// Makes Calls. Each is answered with well-formed results, or refused for its arguments. A Call that comes twice gets
+/// the same answer twice and is carried out once, unless it found no memory. A refused Call changes nothing, except for
+/// the marks that the procedures leave on modes and times. All memory comes home.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut served = Served::new(&mut choices);
@@ -34,7 +34,7 @@ pub(super) fn run(data: &[u8]) {
     served.end();
 }
 
-/// Makes a Call twice. Returns the handles that were given out.
+/// Makes a Call twice. Returns the handles in its results.
 fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let before = State::of(served, known);
     let got = served.call(xid, asked);
@@ -63,9 +63,9 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
         assert_eq!(after, before, "{procedure:?} only looks");
     } else if results.status() != Status::Ok {
         let (before, after) = match procedure {
-            // A WRITE takes the set-user-ID bit away before it finds that there is no room.
+            // A WRITE clears the set-user-ID bit before it finds that there is no room.
             Procedure::Write => (before.without_modes(), after.clone().without_modes()),
-            // A file that cannot be made as was asked is gone again, but its directory has changed.
+            // A file that cannot be made as asked is removed again, but the times of its directory have changed.
             Procedure::Create | Procedure::MkDir | Procedure::Symlink | Procedure::MkNod => {
                 (before.without_times(), after.clone().without_times())
             }
@@ -73,7 +73,7 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
         };
         assert_eq!(after, before, "{procedure:?} was refused: {:?}", results.status());
     }
-    // Data that found no memory may find some the next time.
+    // A Call that found no memory may find some the next time.
     if results.status() != Status::Jukebox {
         assert_eq!(served.call(xid, asked), got, "{procedure:?} came twice");
         assert_eq!(State::of(served, known), after, "and was carried out once");
@@ -86,11 +86,11 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
     handles(&results)
 }
 
-/// What can be seen of the file system without changing it.
+/// The state of the file system, as Calls show it without changing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct State {
     free: (u64, u64),
-    /// The attributes of the known files, or why there are none.
+    /// The attributes of the known files, or the errors of GETATTR.
     files: Vec<Result<Attributes, Status>>,
 }
 
@@ -112,13 +112,13 @@ impl State {
         Self { free, files: known.iter().map(attributes).collect() }
     }
 
-    /// Forgets when files were read last.
+    /// Clears the times of access.
     fn without_atimes(mut self) -> Self {
         self.files.iter_mut().flatten().for_each(|file| file.atime = Time::default());
         self
     }
 
-    /// Forgets when files changed.
+    /// Clears the times of modification and change.
     fn without_times(mut self) -> Self {
         for file in self.files.iter_mut().flatten() {
             [file.mtime, file.ctime] = [Time::default(); 2];
@@ -126,7 +126,7 @@ impl State {
         self
     }
 
-    /// Forgets who may use files, and when that changed.
+    /// Clears modes, and the times of change.
     fn without_modes(mut self) -> Self {
         for file in self.files.iter_mut().flatten() {
             (file.mode, file.ctime) = (0, Time::default());
@@ -135,7 +135,7 @@ impl State {
     }
 }
 
-/// Checks that what was written is read.
+/// Checks that a READ returns the data just written.
 fn written(served: &mut Served, asked: &Asked, range: (&[u8], u64, u32), data: &[u8]) {
     let (file, offset, count) = range;
     let octets = Octets::default().opaque(file).put(&offset.to_be_bytes()).words(&[count]).0;
@@ -153,10 +153,10 @@ fn written(served: &mut Served, asked: &Asked, range: (&[u8], u64, u32), data: &
     }
 }
 
-/// Returns the data of a WRITE: what was placed, or the octets behind its length, padding included.
+/// Returns the data of a WRITE: the Read chunk, or the octets behind their length, padding included.
 fn data(asked: &Asked) -> &[u8] {
     asked.placed.as_deref().unwrap_or_else(|| {
-        // A handle with its length, offset, count, stability, length.
+        // The arguments in front of the data: handle with its length, offset, count, stability, length.
         let handle = asked.octets.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
         let at = 4 + handle.next_multiple_of(4) as usize + 8 + 4 + 4 + 4;
         asked.octets.get(at..).unwrap_or_default()

@@ -1,12 +1,12 @@
-//! Messages octet by octet, from the XDR of the specifications alone.
+//! Messages built octet by octet, from the XDR of the specifications alone.
 
 use crate::world::choices::Choices;
 
-/// A stream being built. All integers are big-endian.
+/// A stream under construction. All integers are big-endian.
 #[derive(Debug, Default)]
 pub(super) struct Octets(pub(super) Vec<u8>);
 
-/// Handle, length, offset.
+/// The handle, length and offset of a segment.
 pub(super) type Segment = (u32, u32, u64);
 
 impl Octets {
@@ -20,7 +20,7 @@ impl Octets {
         self
     }
 
-    /// `opaque<>`.
+    /// Appends an `opaque<>`.
     pub(super) fn opaque(self, octets: &[u8]) -> Self {
         let mut stream = self.words(&[short(octets.len())]).put(octets);
         stream.0.resize(stream.0.len().next_multiple_of(4), 0);
@@ -31,7 +31,7 @@ impl Octets {
         self.words(&[handle, length]).put(&offset.to_be_bytes())
     }
 
-    /// A linked list of segments with positions.
+    /// Appends a linked list of segments with positions.
     pub(super) fn read_list(self, entries: &[(u32, Segment)]) -> Self {
         let list = entries.iter().fold(self, |stream, &(position, segment)| {
             stream.words(&[1, position]).segment(segment)
@@ -39,12 +39,12 @@ impl Octets {
         list.words(&[0])
     }
 
-    /// A linked list of counted arrays of segments.
+    /// Appends a linked list of counted arrays of segments.
     pub(super) fn write_list(self, chunks: &[Vec<Segment>]) -> Self {
         chunks.iter().fold(self, |stream, chunk| stream.words(&[1]).chunk(chunk)).words(&[0])
     }
 
-    /// A counted array of segments, or nothing.
+    /// Appends a counted array of segments, or its absence.
     pub(super) fn optional_chunk(self, chunk: Option<&[Segment]>) -> Self {
         match chunk {
             Some(segments) => self.words(&[1]).chunk(segments),
@@ -52,14 +52,14 @@ impl Octets {
         }
     }
 
-    /// A counted array of segments.
+    /// Appends a counted array of segments.
     pub(super) fn chunk(self, segments: &[Segment]) -> Self {
         let stream = self.words(&[short(segments.len())]);
         segments.iter().fold(stream, |stream, &segment| stream.segment(segment))
     }
 }
 
-/// Draws a word: half of them small, the rest anything.
+/// Draws a word: half of them small, the rest of any size.
 pub(super) fn word(choices: &mut Choices) -> u32 {
     match choices.below(4) {
         0 => 0,
@@ -85,7 +85,8 @@ pub(super) fn octet(choices: &mut Choices) -> u8 {
     u8::try_from(choices.below(256)).unwrap_or_default()
 }
 
-/// Draws the segments of one chunk: no end beyond the address space, no sum beyond a length field.
+/// Draws the segments of one chunk: none ends beyond the address space, and their sum fits a length
+/// field.
 pub(super) fn segments(choices: &mut Choices, least: usize) -> Vec<Segment> {
     let mut left = u32::MAX;
     let count = choices.of(least..=least + 3);

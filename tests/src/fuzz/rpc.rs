@@ -1,4 +1,4 @@
-//! ONC RPC message headers, Calls and Replies alike.
+//! ONC RPC message headers, of Calls and of Replies.
 
 use haulage_proto::rpc::{CallHeader, ReplyHeader};
 use haulage_proto::xdr::Writer;
@@ -8,7 +8,7 @@ use super::bound::bounded;
 use super::octets::{Octets, any_word, short, some_octets, word};
 use crate::world::choices::Choices;
 
-/// A header, and whatever follows it.
+/// A header, and any octets behind it.
 pub(super) const HEADER: Codec = Codec { valid, again };
 
 fn valid(choices: &mut Choices) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn again(data: &[u8]) -> Option<Vec<u8>> {
     let mut w = Writer::new(&mut room);
     let end = match (call, reply) {
         (Ok((header, end)), _) => header.encode(&mut w).map(|()| end),
-        // A verifier is not kept: only an empty one is written again.
+        // A verifier is not kept: only an empty one is encoded again.
         (_, Ok((header, end))) if !data[8..].starts_with(&[0; 4]) || data[12..20] == [0; 8] => {
             header.encode(&mut w).map(|()| end)
         }

@@ -12,7 +12,7 @@ use crate::world::choices::Choices;
 
 pub(super) mod group;
 
-/// The four header types.
+/// Messages of the four header types.
 pub(super) const MESSAGE: Codec = Codec { valid, again };
 
 fn valid(choices: &mut Choices) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn body(prefix: Octets, choices: &mut Choices, kind: u32) -> Octets {
     }
 }
 
-/// `xmdp_grpinfo`.
+/// Appends an `xmdp_grpinfo`.
 fn items(stream: Octets, choices: &mut Choices) -> Octets {
     let count = choices.of(0..=3);
     (0..count).fold(stream.words(&[short(count)]), |stream, _| {
@@ -57,7 +57,7 @@ fn items(stream: Octets, choices: &mut Choices) -> Octets {
     })
 }
 
-/// `xmdp_rsdgroup`.
+/// Appends an `xmdp_rsdgroup`.
 fn directions(stream: Octets, choices: &mut Choices) -> Octets {
     let count = choices.of(0..=3);
     (0..count).fold(stream.words(&[short(count)]), |stream, _| {
@@ -123,7 +123,7 @@ fn again(data: &[u8]) -> Option<Vec<u8>> {
     Some(room)
 }
 
-/// Says that an array yields what it counts, and no more than its octets hold.
+/// Checks that an array yields as many items as it counts, and no more than its octets hold.
 fn walk(items: &Items<'_>, length: usize) {
     let yielded = items.iter().count();
     assert_eq!(u32::try_from(yielded), Ok(items.len()), "items are what was counted");

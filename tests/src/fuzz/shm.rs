@@ -1,7 +1,6 @@
-//! The provider on shared memory, and processes that are not what they seem.
+//! The provider on shared memory, attacked by another process.
 //!
-//! Messages and segments are made here of the octets that the provider documents; none of its own pieces
-//! is used.
+//! Greetings and segments are built from the octets that the provider documents; none of its own code is used.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -17,7 +16,7 @@ use super::octets::Octets;
 pub(super) mod hello;
 pub(super) mod ring;
 
-/// A greeting, field by field.
+/// A greeting, by its fields.
 #[derive(Clone, Debug)]
 struct Hello {
     kind: u32,
@@ -29,7 +28,7 @@ struct Hello {
 }
 
 impl Hello {
-    /// A good one, of an end that passes a region of so many octets or none.
+    /// Builds a valid greeting, of an end that passes a region of this length, or none.
     fn new(kind: u32, region: Option<u64>) -> Self {
         let (ring_bytes, entries) = (RING_BYTES, ENTRIES);
         let (flags, region) = (u32::from(region.is_some()), region.unwrap_or(0));
@@ -44,7 +43,7 @@ impl Hello {
     }
 }
 
-/// Returns the octets of a segment.
+/// Returns the length of a segment, in octets.
 const fn segment_length(ring_bytes: u32, entries: u32) -> usize {
     (RING + ring_bytes as usize + entries as usize * LINE).next_multiple_of(4096)
 }
@@ -53,13 +52,13 @@ fn memory(length: usize) -> (Shared, OwnedFd) {
     Shared::create(c"haulage-fuzz", length).expect("memory to share")
 }
 
-/// Returns the name of the socket that stands for a port.
+/// Returns the name of the socket for a port.
 fn name(port: u16) -> Vec<u8> {
     format!("haulage-shm-{port}").into_bytes()
 }
 
 thread_local! {
-    /// Pools all of whose memory is home. To make one takes longer than all else.
+    /// Pools whose memory is all home. Building one takes longer than the rest of a run.
     static SPARE: RefCell<Vec<Pool>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -87,7 +86,7 @@ fn scene() -> Scene<Shm> {
     Scene::new(provider(), provider())
 }
 
-/// Ends both providers.
+/// Ends both providers, and keeps their pools for the next run.
 fn end(scene: Scene<Shm>) {
     SPARE.with_borrow_mut(|spare| spare.extend(scene.end()));
 }
@@ -96,6 +95,6 @@ const MAGIC: &[u8] = b"haulshm4";
 const RING_BYTES: u32 = 4096;
 const ENTRIES: u32 = 16;
 const LINE: usize = 64;
-/// Where the ring of a segment begins.
+/// Offset of the ring in a segment.
 const RING: usize = 6 * LINE;
 const REGION_MAX: u64 = 2 << 20;

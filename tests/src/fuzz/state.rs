@@ -1,4 +1,4 @@
-//! The files that a server reads back when it is started: host keys, its own key, and where files were.
+//! The files that a server reads at its start: host keys, its own key, and the record of the places of files.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use super::bound::{PER_OCTET, within};
 use super::octets::{octet, short, some_octets, spoil};
 use crate::world::choices::Choices;
 
-/// Reads one file of any contents. It is refused, or read as what it says and written as it is read.
+/// Reads one file of any contents. The reader refuses it, or returns its contents, which are written as they were read.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     PLACE.with_borrow(|place| match choices.below(4) {
@@ -30,14 +30,14 @@ pub(super) fn run(data: &[u8]) {
     });
 }
 
-/// A directory of this thread's own, gone with it.
+/// A directory of this thread, removed when dropped.
 struct Place(PathBuf);
 
 impl Place {
     fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
-        // What is written there is to reach no disk, if there is such a place.
+        // The files should reach no disk, if the system has a directory in memory.
         let memory = Path::new("/dev/shm");
         let parent = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         let path = parent.join(format!("haulage-fuzz-{}-{number}", process::id()));
@@ -67,7 +67,7 @@ fn write(path: &Path, octets: &[u8]) {
     file.and_then(|mut file| file.write_all(octets)).expect("room for a file");
 }
 
-/// A secret key is one line of 64 digits, and nothing else that is not a remark.
+/// Checks that a secret key is read from one line of 64 digits, with nothing else but remarks around it.
 fn secret_key(choices: &mut Choices, place: &Path) {
     let path = place.join("secret");
     let text = lines(choices, 1);
@@ -83,12 +83,12 @@ fn secret_key(choices: &mut Choices, place: &Path) {
     }
 }
 
-/// Known peers are those of the lines, and no others.
+/// Checks that the known peers are those of the lines, and no others.
 fn known_peers(choices: &mut Choices, place: &Path) {
     let path = place.join("known");
     let text = lines(choices, 3);
     write(&path, &text);
-    // A copy of the text, and a key of some 200 octets for each line of 64.
+    // Memory for a copy of the text, and for a key of some 200 octets for each line of 64.
     let most = 4 * PER_OCTET * text.len() as u64 + FIXED;
     let read = within(most, || KnownPeers::read(&path));
     let keys = meant(&text, false);
@@ -113,8 +113,8 @@ fn known_peers(choices: &mut Choices, place: &Path) {
     }
 }
 
-/// Returns the keys of the lines that mean something, if all of them are keys. Behind a key may stand a
-/// remark, unless that is `alone`.
+/// Returns the keys of the lines that are no remarks; `None` if one is no key. Unless `alone`, a remark may follow a
+/// key.
 fn meant(text: &[u8], alone: bool) -> Option<Vec<[u8; 32]>> {
     let text = str::from_utf8(text).ok()?;
     let lines = text.split('\n').map(str::trim);
@@ -152,7 +152,7 @@ fn lines(choices: &mut Choices, most: usize) -> Vec<u8> {
     text
 }
 
-/// The server's own key is all of the file, or the file is damaged and left as it is.
+/// Checks that the server's own key is the whole file, or that the file is refused and left alone.
 fn key(choices: &mut Choices, place: &Path) {
     let (dir, fresh) = (place.join("state"), Kept { key: [1; KEY_LEN], fsid: 2 });
     let path = dir.join("key");
@@ -176,7 +176,7 @@ fn key(choices: &mut Choices, place: &Path) {
     assert_eq!((kept.key, kept.fsid), (again.key, again.fsid));
 }
 
-/// The record of where files were is read as far as it is whole, and written as it was read.
+/// Checks that the record of the places of files is read up to the first broken entry, and written as it was read.
 fn names(choices: &mut Choices, place: &Path) {
     let dir = place.join("state");
     let path = dir.join("names");
@@ -211,7 +211,7 @@ fn names(choices: &mut Choices, place: &Path) {
     assert_eq!(fs::read(&path).expect("it is there"), written, "and written as it is");
 }
 
-/// Reads records as far as they are whole. Returns the latest of each file, but for those that are gone.
+/// Reads records up to the first broken one. Returns the latest record of each file that is not gone.
 fn read(octets: &[u8]) -> BTreeMap<u64, Vec<u8>> {
     let mut known = BTreeMap::new();
     let mut rest = octets.strip_prefix(MAGIC).unwrap_or_default();
@@ -226,7 +226,7 @@ fn read(octets: &[u8]) -> BTreeMap<u64, Vec<u8>> {
         match head[3] {
             0 => drop(known.remove(&inode)),
             _ => {
-                // Whatever kind it says it is, it is written as the one there is.
+                // All kinds but the one of removed files are written as kind 1.
                 let mut record = rest[..length].to_vec();
                 record[3] = 1;
                 record.extend(check_sum(&record).to_be_bytes());
@@ -268,7 +268,7 @@ fn journal(choices: &mut Choices) -> Vec<u8> {
     octets
 }
 
-/// FNV-1a.
+/// Returns the FNV-1a hash of `octets`.
 fn check_sum(octets: &[u8]) -> u32 {
     octets
         .iter()
@@ -285,10 +285,10 @@ const CONFIG: Config = Config {
     stable: false,
     direct: false,
 };
-/// RFC 8032 section 7.1, test 1: a key that can be used.
+/// A valid public key: RFC 8032 section 7.1, test 1.
 const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 const CHOSEN: &[u8; 32] = b"\x9d\x61\xb1\x9d\xef\xfd\x5a\x60\xba\x84\x4a\xf4\x92\xec\x2c\xc4\x44\x49\xc5\x69\x7b\x32\x69\x19\x70\x3b\xac\x03\x1c\xae\x7f\x60";
-/// Octets allocated however short a file is: paths, and an error in words.
+/// Octets allocated however short a file is: paths, and the text of an error.
 const FIXED: u64 = 16 << 10;
-/// Octets allocated to serve a directory.
+/// Octets allocated to open a directory to be served.
 const OPEN_OCTETS_MAX: u64 = 256 << 10;

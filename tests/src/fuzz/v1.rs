@@ -13,10 +13,10 @@ use crate::world::choices::Choices;
 
 pub(super) mod connection;
 
-/// The five message types.
+/// Messages of the five types.
 pub(super) const MESSAGE: Codec = Codec { valid, again };
 
-/// Private data, somewhere in what the connection manager delivers.
+/// Private data, anywhere in the octets that a connection manager delivers.
 pub(super) const PRIVATE_DATA: Codec =
     Codec { valid: valid_private_data, again: private_data_again };
 
@@ -72,13 +72,13 @@ fn again(data: &[u8]) -> Option<Vec<u8>> {
     let mut w = Writer::new(&mut room);
     message.encode(&mut w).expect("it is as long as it was");
     let length = w.position();
-    // The words that RFC 5666 has behind ERR_CHUNK mean nothing and are not kept.
+    // The words that RFC 5666 has behind ERR_CHUNK are ignored and not kept.
     let kept = length == data.len() || !matches!(message, Message::Error { .. });
     room.truncate(length);
     kept.then_some(room)
 }
 
-/// Says that lists yield what they count, and no more than their octets hold.
+/// Checks that lists yield as many entries as they count, and no more than their octets hold.
 fn walk(rpc: &Rpc<'_>, length: usize) {
     let runs = rpc.reads.chunks().count();
     assert_eq!(u32::try_from(runs), Ok(rpc.reads.chunk_count()), "runs are what was counted");
@@ -103,7 +103,7 @@ fn private_data_again(data: &[u8]) -> Option<Vec<u8>> {
     let found = bounded(data.len(), || PrivateData::find(data))?;
     let mut written = [0; PrivateData::WIRE_LEN];
     found.encode(&mut Writer::new(&mut written)).expect("it has that length");
-    // What stands beside R is ignored, so any octet may be where ours is zero.
+    // The bits beside R are ignored, so any octet may be where the encoder writes zero.
     let same = |octets: &[u8]| {
         let masked =
             octets.iter().enumerate().map(|(at, octet)| if at == 5 { octet & 1 } else { *octet });

@@ -13,7 +13,7 @@ use crate::world::choices::Choices;
 
 pub(super) mod connection;
 
-/// The ten header types.
+/// Messages of the ten header types.
 pub(super) const MESSAGE: Codec = Codec { valid, again };
 
 fn valid(choices: &mut Choices) -> Vec<u8> {
@@ -115,7 +115,7 @@ fn again(data: &[u8]) -> Option<Vec<u8>> {
     Some(room)
 }
 
-/// Looks at everything a message lends.
+/// Reads every part of a message.
 fn walk(message: &Message<'_>, length: usize) {
     let said = format!("{message:?}");
     assert!(!said.is_empty());
@@ -142,7 +142,7 @@ fn walk(message: &Message<'_>, length: usize) {
     }
 }
 
-/// Says that lists yield what they count, and no more than their octets hold.
+/// Checks that lists yield as many entries as they count, and no more than their octets hold.
 fn walk_lists(
     reads: &ReadList<'_>,
     writes: &WriteList<'_>,
@@ -167,7 +167,7 @@ fn walk_reads(reads: &ReadList<'_>, length: usize) {
     assert!(positions.is_sorted(), "positions never decrease");
 }
 
-/// Draws one octet in a while that something else than a message is in order.
+/// Draws at most 96 octets of any value.
 fn raw(choices: &mut Choices) -> Vec<u8> {
     let length = choices.of(0..=96);
     (0..length).map(|_| octet(choices)).collect()

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Changes `c` of [`FILE`] to `d`.
+/// A patch that changes `c` of [`FILE`] to `d`.
 const PATCH: &str = "diff --git a/proto/src/ring.rs b/proto/src/ring.rs\nindex 1..2 100644\n\
     --- a/proto/src/ring.rs\n+++ b/proto/src/ring.rs\n@@ -90,3 +90,3 @@ fn f() {\n b\n-    c\n+    d\n }\n";
 const FILE: &str = "a\nb\n    c\n}\ne\n";
@@ -27,7 +27,7 @@ fn only_whole_lines_are_old_lines() {
 #[test]
 fn a_place_that_is_there_twice_is_none() {
     assert_eq!(applied(PATCH, &FILE.repeat(2)), Err(Fault::Ambiguous(5, 2)));
-    // They overlap.
+    // The two places overlap.
     let twice = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n a\n-a\n";
     assert_eq!(applied(twice, "a\na\na\n"), Err(Fault::Ambiguous(3, 2)));
 }

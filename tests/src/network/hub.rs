@@ -39,7 +39,7 @@ impl Network for Hub {
 
     fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
         self.idle_rounds = if moved { 0 } else { self.idle_rounds + 1 };
-        // What happens when one end is polled, another may report a round later.
+        // An end may report only a round later what happened in the other's poll.
         if self.idle_rounds <= 1 {
             return Expect::More;
         }
@@ -66,7 +66,7 @@ impl Network for Hub {
 
     fn babble(&mut self, to: SocketAddr) {
         let params = ConnectionParams { private_data: b"", ord: 1, ird: 1 };
-        // It is gone before the peer is polled.
+        // The peer is dropped before the other end is polled.
         self.toy().connect(self.now, to, &params).expect("a queue pair");
     }
 }

@@ -9,7 +9,7 @@ use haulage_proto::time::Instant;
 
 use super::{Expect, Network, RealTime, memory};
 
-/// This machine, to itself.
+/// The loopback interface of this machine.
 #[derive(Debug)]
 pub struct Loopback {
     backend: Backend,

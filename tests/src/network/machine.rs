@@ -1,4 +1,4 @@
-//! The `shm` provider on this machine: both ends in one process, as if in two.
+//! The `shm` provider on this machine, with both ends in one process.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,7 +27,7 @@ impl Default for OneMachine {
 }
 
 impl OneMachine {
-    /// Makes a network whose providers send on rings of so many octets.
+    /// Makes a network whose providers send on rings of `ring_bytes` octets.
     pub fn with_rings(ring_bytes: u32) -> Self {
         Self { ring_bytes, time: RealTime::default(), silent: Vec::new(), babbling: Vec::new() }
     }
@@ -63,12 +63,13 @@ impl Network for OneMachine {
     }
 
     fn nobody(&mut self) -> SocketAddr {
-        // Of no port that anybody is given.
+        // The provider gives out no such port.
         loopback(1)
     }
 
     fn silent(&mut self) -> SocketAddr {
-        // A port of this process that no other test has: its ports are given out above 49152.
+        // A port that no other test process is likely to use; the provider gives out ports above
+        // 49152.
         let process = std::process::id();
         for port in 2..49152 {
             let port = u16::try_from((process + port) % 49150 + 2).expect("a port");

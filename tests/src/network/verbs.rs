@@ -11,20 +11,20 @@ use haulage_proto::time::Instant;
 
 use super::{Expect, Network, RealTime, memory};
 
-/// An RDMA device and what it is connected to: itself.
+/// An RDMA device that is connected to itself.
 #[derive(Debug)]
 pub struct Rnic {
     at: IpAddr,
     choices: Config,
     time: RealTime,
-    /// Never signaled.
+    /// A waker that is never signaled.
     nobody: Waker,
     silent: Vec<Verbs>,
 }
 
 impl Rnic {
-    /// Finds the device to test with: that of the address in `HAULAGE_VERBS_AT`. Says so if there is
-    /// none. Sizes apart, it is used as `choices` say.
+    /// Returns the device with the address in `HAULAGE_VERBS_AT`, used with `choices` except for queue sizes. Prints
+    /// that the test is skipped if there is none.
     pub fn find(choices: Config) -> Option<Self> {
         let named = std::env::var(ADDRESS).ok();
         let Some(at) = named.and_then(|named| named.parse().ok()) else {
@@ -35,7 +35,8 @@ impl Rnic {
         Some(Self { at, choices, time: RealTime::default(), nobody, silent: Vec::new() })
     }
 
-    /// Finds one that could do better than `ibv_post_send`, and has it do with that.
+    /// Like `find`, but makes a device use `ibv_post_send` that could post in a faster way. Prints that the test is
+    /// skipped if the device has no other way.
     pub fn find_posting_lists() -> Option<Self> {
         let mut rnic = Self::find(Config::default())?;
         if rnic.provider().caps().posting == Some("ibv_post_send") {
@@ -52,7 +53,7 @@ impl Rnic {
             send_queue_max: 64,
             receive_queue_max: 64,
             registrations_max: 64,
-            // Line 16 of the contract, to the letter.
+            // Line 16 of the contract requires endless retries.
             retries_no_receive: 7,
             ..self.choices.clone()
         };
@@ -75,7 +76,7 @@ impl Network for Rnic {
 
     fn wait(&mut self, moved: bool, _: Option<Instant>) -> Expect {
         if !moved {
-            // Soft devices work on the same processors, and after us.
+            // Soft devices run on the same CPUs, and get their turn only when this thread sleeps.
             wake::wait(&self.nobody, PACE);
         }
         self.time.wait(moved)
@@ -101,11 +102,11 @@ impl Network for Rnic {
         at
     }
 
-    /// Sends what is no handshake to the ports that RoCE and iWARP have.
+    /// Sends octets that are no handshake to the ports of RoCE and iWARP.
     fn babble(&mut self, to: SocketAddr) {
         let socket = UdpSocket::bind(SocketAddr::new(self.at, 0)).expect("a free port");
         socket.send_to(b"GET / HTTP/1.1\r\n\r\n", (to.ip(), ROCE)).expect("room for a line");
-        // Only iWARP listens here.
+        // Only an iWARP device listens on TCP.
         if let Ok(mut stream) = TcpStream::connect_timeout(&to, Duration::from_secs(1)) {
             let _ = std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\n\r\n");
         }
@@ -115,5 +116,5 @@ impl Network for Rnic {
 /// The variable that names the device's address.
 const ADDRESS: &str = "HAULAGE_VERBS_AT";
 const PACE: Duration = Duration::from_micros(200);
-/// RoCE version 2.
+/// The UDP port of RoCE version 2.
 const ROCE: u16 = 4791;

@@ -1,10 +1,9 @@
-//! What must not grow: the contract of a provider, and the pages that describe the whole.
+//! Upper bounds on the size of the provider contract, and of the pages that describe the whole.
 
 use super::Breach;
 use crate::source::Workspace;
 
-/// The contract of a provider has so few methods that one can hold them in mind, and each page so few words that it is
-/// read.
+/// Checks that the provider contract has few enough methods to remember, and each page few enough words to be read.
 pub fn bounds(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
     match workspace.get(CONTRACT) {
@@ -46,7 +45,7 @@ fn methods_of(text: &str, name: &str) -> usize {
 const CONTRACT: &str = "runtime/src/provider.rs";
 const TRAITS: [&str; 3] = ["Provider", "Inlet", "Port"];
 const METHODS_MAX: usize = 25;
-/// Pages, and how many words each has at most.
+/// Pages, with the maximum number of words in each.
 const PAGES: [(&str, usize); 2] = [("ARCHITECTURE.md", 2000), ("README.md", 1000)];
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Import circles: files of one crate that name each other, so that none can be read first.
+//! Import circles: files of one crate that name each other, so that no one of them can be read first.
 //!
 //! A file needs another if it names an item defined there, by a `use` or by a path in its code. Names are followed
-//! through re-exports to the file that defines them. Three things are no need: a `mod` line, a `pub use` by which a
-//! file passes on an item of a file below it without using it, and whatever is compiled for tests only.
+//! through re-exports to the file that defines them. Three things do not count: a `mod` line, a `pub use` that passes
+//! on an item of a file below without using it, and code compiled for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::source::Workspace;
 mod graph;
 mod names;
 
-/// No file of these crates is in a circle.
+/// Checks that no file of these crates is in a circle.
 pub fn circles(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
     for home in CRATES {
@@ -24,7 +24,7 @@ pub fn circles(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// What each file of a crate needs, by their paths.
+/// The files that each file of a crate needs, by path.
 type Needs = BTreeMap<String, BTreeSet<String>>;
 
 fn names_others(file: &str, circle: &BTreeSet<String>, needs: &Needs) -> Breach {
@@ -33,7 +33,7 @@ fn names_others(file: &str, circle: &BTreeSet<String>, needs: &Needs) -> Breach 
     Breach::of_file(file, format!("is in an import circle: it names {}", others.join(", ")))
 }
 
-/// The crates that are held to the rule.
+/// The crates that are checked.
 const CRATES: [&str; 3] = ["mr-pool", "proto", "runtime"];
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Files that no build would notice.
+//! Files that no build compiles.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::Breach;
 use super::names::inline_modules;
 use crate::source::{Source, Workspace, words};
 
-/// Every Rust file is a crate root or is reached from one by `mod` lines.
+/// Checks that every Rust file is a crate root, or is reached from one by `mod` lines.
 pub fn orphans(workspace: &Workspace) -> Vec<Breach> {
     let mut reached = BTreeSet::new();
     let mut pending = roots(workspace);
@@ -20,7 +20,7 @@ pub fn orphans(workspace: &Workspace) -> Vec<Breach> {
     unreached.map(|(path, _)| Breach::of_file(path, "no `mod` line leads here")).collect()
 }
 
-/// Every test program of the tests' crate, which lists them by hand, is listed.
+/// Checks that the manifest of the tests' crate lists every test program in `tests/tests`.
 pub fn unlisted_tests(workspace: &Workspace) -> Vec<Breach> {
     let listed = workspace.get("tests/Cargo.toml").map(|m| m.text.as_str()).unwrap_or_default();
     let mut found = Vec::new();
@@ -43,7 +43,7 @@ fn names_test(manifest: &str, stem: &str) -> bool {
     })
 }
 
-/// The roots Cargo finds by itself in each crate, and the `path`s its manifest names.
+/// Returns the roots that Cargo finds by itself in each crate, and the `path`s that manifests name.
 fn roots(workspace: &Workspace) -> BTreeMap<String, bool> {
     let mut found = BTreeMap::new();
     for (path, manifest) in workspace.files() {
@@ -66,9 +66,9 @@ fn roots(workspace: &Workspace) -> BTreeMap<String, bool> {
     found
 }
 
-/// Returns where each `mod` line of a file leads. House rule: `name.rs`, never `name/mod.rs`; a crate
-/// root in `tests/` keeps its modules in a directory of its name with `#[path]` on the line before.
-/// Before a module with a body that line names the directory of the modules within.
+/// Returns the files that the `mod` lines of a file lead to. Files are called `name.rs`, never `name/mod.rs`; a crate
+/// root in `tests/` keeps its modules in a directory of its name, with `#[path]` on the line before each. On the line
+/// before a module with a body, `#[path]` names the directory of the modules within.
 fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
     let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
     let stem = file.strip_suffix(".rs").filter(|_| !is_root);
@@ -98,7 +98,7 @@ fn children(path: &str, is_root: bool, source: &Source) -> Vec<String> {
     found
 }
 
-/// Returns where `path` leads from a directory of the workspace.
+/// Returns the path from the root that `path` means in `directory`.
 fn join(directory: &str, path: &str) -> String {
     let mut parts: Vec<_> = directory.split('/').filter(|part| !part.is_empty()).collect();
     for part in path.split('/').filter(|part| !part.is_empty() && *part != ".") {
@@ -111,7 +111,7 @@ fn join(directory: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the file that the last line but one of `text` names for the module on the last.
+/// Returns the file in the `#[path]` attribute on the last line but one of `text`, just before a module.
 fn path_attribute(text: &str) -> Option<&str> {
     let before = &text[..text.rfind('\n')?];
     let line = before.rsplit('\n').next()?.trim();

@@ -1,4 +1,4 @@
-//! The patches that each break one sentence of force, for the gate that holds its tests to notice.
+//! The patches that each break one sentence of force, so that a gate can check that its tests notice.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -8,7 +8,7 @@ use super::{Breach, block};
 use crate::mutation::Mutation;
 use crate::source::Workspace;
 
-/// Every patch belongs to a sentence that the library's tests show, and breaks the library's code as it is now.
+/// Checks that every patch belongs to a sentence held in the library, and applies to the library's present code.
 pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
     let rows = held_in_library(workspace);
     let ids: BTreeSet<_> = rows.iter().map(|row| row.id.as_str()).collect();
@@ -24,7 +24,7 @@ pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// Every sentence that the library's tests show has a patch that breaks it.
+/// Checks that every sentence held in the library has a patch that breaks it.
 pub fn unmutated(workspace: &Workspace) -> Vec<Breach> {
     let rows = held_in_library(workspace).into_iter();
     let missing = rows.filter(|row| workspace.get(&patch_path(&row.id)).is_none());
@@ -32,12 +32,12 @@ pub fn unmutated(workspace: &Workspace) -> Vec<Breach> {
     missing.map(breach).collect()
 }
 
-/// Returns where the patch of a row is.
+/// Returns the path of a row's patch.
 pub fn patch_path(id: &str) -> String {
     format!("{DIRECTORY}{id}.patch")
 }
 
-/// Returns what keeps a patch from breaking the library.
+/// Returns the reason why a patch does not break the library, if there is one.
 fn wrong(workspace: &Workspace, patch: &str) -> Option<String> {
     let mutation = match Mutation::parse(patch) {
         Ok(mutation) => mutation,
@@ -63,8 +63,8 @@ fn is_of_library(workspace: &Workspace, path: &str) -> bool {
     home.is_some_and(|home| path.ends_with(".rs") && !is_for_tests(workspace, home, path))
 }
 
-/// Returns whether a file of the crate whose sources are in `home` is built for its tests alone: an item for tests
-/// declares it, or a module around it.
+/// Returns whether a file of the crate with sources in `home` is compiled for tests only: it, or a module around it, is
+/// declared by an item under `#[cfg(test)]`.
 pub(super) fn is_for_tests(workspace: &Workspace, home: &str, path: &str) -> bool {
     let modules: Vec<_> = path[home.len()..].trim_end_matches(".rs").split('/').collect();
     modules.iter().enumerate().any(|(depth, name)| {
@@ -82,7 +82,7 @@ pub(super) fn is_for_tests(workspace: &Workspace, home: &str, path: &str) -> boo
     })
 }
 
-/// Returns where the items are that are built for tests alone.
+/// Returns the ranges of the items under `#[cfg(test)]`.
 pub(super) fn test_items(code: &str) -> Vec<Range<usize>> {
     let items = code.match_indices("#[cfg(test)]").filter_map(|(at, _)| {
         let open = at + code[at..].find(['{', ';'])?;
@@ -94,7 +94,7 @@ pub(super) fn test_items(code: &str) -> Vec<Range<usize>> {
 
 const DIRECTORY: &str = "proto/mutations/";
 
-/// What tests that hold in the library drive.
+/// The directories of the library's sources.
 const LIBRARY: [&str; 2] = ["proto/src/", "mr-pool/src/"];
 
 #[cfg(test)]

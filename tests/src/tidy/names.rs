@@ -1,14 +1,14 @@
-//! What the tests of a workspace are called.
+//! The names of the tests of a workspace.
 
 use std::collections::BTreeMap;
 
 use super::block;
 use crate::source::{Workspace, words};
 
-/// Returns the full name of every test that runs unasked, and its file. The name is crate directory, modules, function. A unit
-/// test of `proto/src/v2/credit.rs` or of its `tests.rs` is `proto::v2::credit::tests::name`, a test in
-/// `runtime/tests/host_auth.rs` is `runtime::tests::host_auth::name`, and one in `tests/tests/world.rs`
-/// is `tests::world::name`.
+/// Returns the full name of every test that runs by default, with its file. A name is crate directory, modules,
+/// function. A unit test of `proto/src/v2/credit.rs` or of its `tests.rs` is `proto::v2::credit::tests::name`, a test
+/// in `runtime/tests/host_auth.rs` is `runtime::tests::host_auth::name`, and a test in `tests/tests/world.rs` is
+/// `tests::world::name`.
 pub(super) fn tests(workspace: &Workspace) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for (path, source) in workspace.rust() {
@@ -27,7 +27,7 @@ pub(super) fn tests(workspace: &Workspace) -> BTreeMap<String, String> {
 /// Returns the crate's directory and the modules that the path of a file stands for.
 fn modules(path: &str) -> Vec<&str> {
     let mut parts: Vec<_> = path.trim_end_matches(".rs").split('/').collect();
-    // The crate that is nothing but tests has integration tests of all the others.
+    // The integration tests in the tests' own crate are named without the second `tests`.
     if parts.get(1) == Some(&"src") || parts.starts_with(&["tests", "tests"]) {
         parts.remove(1);
     }
@@ -44,7 +44,7 @@ pub(super) struct Inline<'a> {
     pub(super) to: usize,
 }
 
-/// Finds them, the outer before the inner.
+/// Returns the modules with a body, the outer before the inner.
 pub(super) fn inline_modules(code: &str) -> Vec<Inline<'_>> {
     let mut found = Vec::new();
     for at in words(code, "mod") {
@@ -58,7 +58,7 @@ pub(super) fn inline_modules(code: &str) -> Vec<Inline<'_>> {
     found
 }
 
-/// Returns where each function under `#[test]` begins, and its name.
+/// Returns the offset and the name of each function under `#[test]` that is not ignored.
 fn test_functions(code: &str) -> impl Iterator<Item = (usize, &str)> {
     words(code, "fn").filter_map(|at| {
         let before = &code[..at];

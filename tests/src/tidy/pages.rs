@@ -1,11 +1,11 @@
-//! The pages that people read: their links lead somewhere, and the book says of the code what is in the code.
+//! The Markdown pages: their links, and the names of the code in the book.
 
 use std::collections::BTreeSet;
 
 use super::Breach;
 use crate::source::{Source, Workspace};
 
-/// Every relative link of a page leads to a file or a directory of the workspace, and to a heading that is there.
+/// Checks that every relative link of a page leads to a file or a directory of the workspace, and to a heading in it.
 pub fn links(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
     for (path, page) in pages(workspace) {
@@ -18,8 +18,8 @@ pub fn links(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// The book lists all its pages and links to no other file, a doctest runs its Rust, and the code has the messages and
-/// metrics that it names.
+/// Checks that the book lists all its pages and links to no file outside itself, that a doctest runs its Rust code, and
+/// that the code has the messages and metrics that the book names.
 pub fn book(workspace: &Workspace) -> Vec<Breach> {
     let Some(summary) = workspace.get(SUMMARY) else {
         return vec![Breach::of_file(SUMMARY, "is missing")];
@@ -69,12 +69,12 @@ struct Link<'a> {
     target: &'a str,
 }
 
-/// Walks the pages of the workspace.
+/// Returns the pages of the workspace.
 fn pages(workspace: &Workspace) -> impl Iterator<Item = (&str, &Source)> {
     workspace.files().filter(|(path, _)| path.ends_with(".md"))
 }
 
-/// Walks the links of a page, those in code left out.
+/// Returns the links of a page, without those in code.
 fn links_of(page: &str) -> impl Iterator<Item = Link<'_>> {
     let mut is_code = false;
     let prose = (1..).zip(page.lines()).filter(move |(_, line)| {
@@ -93,7 +93,7 @@ fn links_of(page: &str) -> impl Iterator<Item = Link<'_>> {
     })
 }
 
-/// Says why a link leads nowhere, if it does.
+/// Returns the reason why a link is dead, if it is.
 fn dead(workspace: &Workspace, from: &str, target: &str) -> Option<String> {
     if is_elsewhere(target) {
         return None;
@@ -120,7 +120,7 @@ fn is_elsewhere(target: &str) -> bool {
     target.contains("://")
 }
 
-/// Returns the path from the root that a link of the page `from` means, if it is in the workspace.
+/// Returns the path from the root that a link on the page `from` means; `None` if it is outside the workspace.
 fn join(from: &str, target: &str) -> Option<String> {
     let file = target.split('#').next().unwrap_or_default();
     if file.is_empty() {
@@ -138,7 +138,7 @@ fn join(from: &str, target: &str) -> Option<String> {
     Some(parts.join("/"))
 }
 
-/// Returns what a link to a heading calls it.
+/// Returns the anchor of a heading.
 fn slug(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
@@ -158,7 +158,7 @@ fn first_cell(line: &str) -> Option<&str> {
     line.strip_prefix("| `")?.split('`').next()
 }
 
-/// What the program may say: its sources, without the breaks in long literals.
+/// The sources that hold the program's messages, with literals joined across line breaks.
 struct Messages(Vec<String>);
 
 impl Messages {
@@ -174,7 +174,7 @@ impl Messages {
         )
     }
 
-    /// Returns whether some file has the parts of a message close behind each other. Dots stand between its parts.
+    /// Returns whether some file has the parts of a message, which `...` separates, close behind each other.
     fn has(&self, message: &str) -> bool {
         let mut parts = message.split("...").map(str::trim).filter(|part| !part.is_empty());
         let Some(first) = parts.next() else { return false };
@@ -193,7 +193,7 @@ impl Messages {
     }
 }
 
-/// Joins the lines of literals that go on after a backslash.
+/// Joins literals that a backslash continues on the next line.
 fn unbroken(text: &str) -> String {
     let mut parts = text.split("\\\n");
     let mut whole = parts.next().unwrap_or_default().to_owned();
@@ -207,7 +207,7 @@ const MESSAGES: &str = "docs/book/src/troubleshooting.md";
 const METRIC: &str = "haulage_";
 /// Directories of the crates whose messages reach users of the command.
 const SPEAKERS: [&str; 4] = ["apps/", "mr-pool/src/", "proto/src/", "runtime/src/"];
-/// Octets between two parts of one message, at most.
+/// Maximum number of octets between two parts of one message.
 const APART_MAX: usize = 200;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The readings of contradictory text: each is proved by tests that exist.
+//! The readings of contradictory text: each names the tests that prove it.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,8 @@ use super::Breach;
 use super::names::tests;
 use crate::source::Workspace;
 
-/// Every entry of the page has a row that names its tests, and every name is a test's.
+/// Checks that every entry of the page has a row with its tests, and that every name in it is a
+/// test.
 pub fn readings(workspace: &Workspace) -> Vec<Breach> {
     let Some(page) = workspace.get(PAGE) else {
         return vec![Breach::of_file(PAGE, "is missing")];
@@ -41,7 +42,7 @@ pub fn readings(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// Returns whether a cell is the id of an entry: E or P and a number.
+/// Returns whether a cell is the id of an entry: E or P, and a number.
 fn is_entry(cell: &str) -> bool {
     let number = cell.strip_prefix(['E', 'P']);
     number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))

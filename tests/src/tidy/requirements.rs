@@ -1,4 +1,4 @@
-//! Each sentence of force in the specifications, tied to the test that guards it.
+//! The coverage table: each sentence of force in the specifications, and the tests that guard it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,8 +10,8 @@ use holds_in::Layer;
 
 mod holds_in;
 
-/// The coverage table says of each sentence how it is kept, and that is so: the tests it names exist and
-/// drive the layer it says, code cites the sentence, and code cites no other.
+/// Checks the coverage table: each row is well formed, its tests exist and drive the layer it states, code cites its
+/// sentence, and code cites no sentence without a row.
 pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     let Some(table) = workspace.get(TABLE) else {
         return vec![Breach::of_file(TABLE, "is missing")];
@@ -43,12 +43,12 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// A sentence that tests of the library alone show to hold.
+/// A sentence whose tests drive the library alone.
 #[derive(Clone, Debug)]
 pub struct LibraryRow {
-    /// Its id in the table.
+    /// The id of the sentence in the table.
     pub id: String,
-    /// The tests that show it, in the order of the row.
+    /// The tests of the sentence, in the order of the row.
     pub tests: Vec<NamedTest>,
 }
 
@@ -61,7 +61,7 @@ pub struct NamedTest {
     pub path: String,
 }
 
-/// Returns the sentences that hold in the library, in the order of the table.
+/// Returns the sentences held in the library, in the order of the table.
 pub fn held_in_library(workspace: &Workspace) -> Vec<LibraryRow> {
     let table = workspace.get(TABLE).map(|table| table.text.as_str()).unwrap_or_default();
     let files = tests(workspace);
@@ -82,7 +82,7 @@ fn rows(table: &str) -> Vec<Row<'_>> {
     table.lines().enumerate().skip(1).map(Row::parse).collect()
 }
 
-/// What rows are held against.
+/// The tests and the citations of the workspace, to check rows against.
 struct Tree<'a> {
     tests: BTreeMap<String, String>,
     cited: BTreeSet<&'a str>,
@@ -94,10 +94,10 @@ struct Row<'a> {
     id: &'a str,
     level: &'a str,
     status: &'a str,
-    /// The outermost layer at which a named test shows the sentence.
+    /// The outermost layer that the tests of the row drive.
     holds_in: &'a str,
     place: &'a str,
-    /// Cells it should not have, or has not.
+    /// Whether it has more or fewer cells than the header, or no id.
     is_odd: bool,
 }
 
@@ -170,16 +170,16 @@ impl<'a> Row<'a> {
     }
 }
 
-/// One id in brackets in a comment.
+/// One id in brackets in a Rust file.
 struct Citation {
     path: String,
     line: usize,
     id: String,
-    /// Whether a test cites it, which is not where it is obeyed.
+    /// Whether the citation is in a test, and not in code that obeys the sentence.
     is_of_test: bool,
 }
 
-/// Finds `[ID]` and `[ID, ID]` in Rust files, for the specifications the table speaks of.
+/// Finds `[ID]` and `[ID, ID]` in Rust files, for ids with the prefixes of the table.
 fn citations(workspace: &Workspace, rows: &[Row<'_>]) -> Vec<Citation> {
     let prefixes: BTreeSet<_> = rows.iter().filter_map(|row| row.id.split_once('-')).collect();
     let prefixes: BTreeSet<_> = prefixes.into_iter().map(|(prefix, _)| prefix).collect();
@@ -211,7 +211,7 @@ fn looks_like_id(text: &str, prefixes: &BTreeSet<&str>) -> bool {
 const TABLE: &str = "proto/REQUIREMENTS.tsv";
 const HEADER: &str = "id\tlevel\tstatus\tholds_in\twhere";
 
-/// Where a sentence holds that no test shows.
+/// The layer of a sentence that has no test.
 const NOWHERE: &str = "-";
 
 /// The words of force.
@@ -229,7 +229,7 @@ const LEVELS: [&str; 11] = [
     "OPTIONAL",
 ];
 
-/// Fewer words than these are no reason.
+/// Minimum number of words in a reason.
 const REASON_WORDS_MIN: usize = 3;
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The shape of the runtime's core: few ways in and out, and types that fit into one's head.
+//! The shape of the runtime's core: few functions that pass messages in and out, and types of limited size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Breach;
 use crate::source::{Source, Workspace};
 
-/// A message leaves, or comes, by few functions: those that give one to a [`Port`](haulage::provider::Port), and those
-/// that a provider's messages and completions reach first.
+/// Checks that few functions of the core give a message to a [`Port`](haulage::provider::Port), or are the first to
+/// take a message or a completion from a provider.
 pub fn routes(workspace: &Workspace) -> Vec<Breach> {
     let mut ends = BTreeSet::new();
     for (path, source) in core(workspace) {
@@ -27,7 +27,7 @@ pub fn routes(workspace: &Workspace) -> Vec<Breach> {
     vec![Breach::of_file(HOME, what)]
 }
 
-/// The methods of a type of the core are in few files, and few.
+/// Checks that each type of the core has few methods, in few files.
 pub fn rooms(workspace: &Workspace) -> Vec<Breach> {
     let mut types: BTreeMap<&str, (BTreeSet<&str>, usize)> = BTreeMap::new();
     for (path, source) in core(workspace) {
@@ -35,7 +35,7 @@ pub fn rooms(workspace: &Workspace) -> Vec<Breach> {
         for line in product(source) {
             let head = line.strip_prefix("impl").filter(|head| !head.contains(" for "));
             if let Some(head) = head {
-                // Behind the parameters, if there are any.
+                // This is the text behind the type parameters, if there are any.
                 let head = head
                     .strip_prefix('<')
                     .map_or(head, |rest| rest.split_once("> ").map_or(rest, |(_, behind)| behind));
@@ -66,7 +66,7 @@ pub fn rooms(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// Returns the files of the core that are no tests.
+/// Returns the files of the core, without its tests.
 fn core(workspace: &Workspace) -> impl Iterator<Item = (&str, &Source)> {
     workspace.rust().filter(|(path, _)| {
         let inside = path.strip_prefix(HOME).and_then(|rest| rest.strip_prefix(['/', '.']));
@@ -74,13 +74,13 @@ fn core(workspace: &Workspace) -> impl Iterator<Item = (&str, &Source)> {
     })
 }
 
-/// Returns the lines of the code that is not compiled for tests alone.
+/// Returns the lines of code before the file's unit tests.
 fn product(source: &Source) -> impl Iterator<Item = &str> {
     let end = source.code.find("#[cfg(test)]\nmod ").unwrap_or(source.code.len());
     source.code[..end].lines()
 }
 
-/// Returns the name of the function that a line begins, if it does.
+/// Returns the name of the function whose signature the line begins.
 fn function_of(line: &str) -> Option<&str> {
     let (before, behind) = line.split_once("fn ")?;
     let is_head = before.split_whitespace().all(|word| {
@@ -97,7 +97,7 @@ fn first_word(text: &str) -> &str {
 }
 
 const HOME: &str = "runtime/src/core";
-/// What is at the end of a route: giving a message to a port, and being given one.
+/// Code that gives a message to a port, or that takes one.
 const ENDS: [&str; 5] =
     ["port.send(", "port.send_like(", "fn messages(", "posted.complete(", "engine.decode("];
 const ENDS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! What a function may ask of its callers.
+//! Limits on the parameters of functions.
 
 use std::ops::Range;
 
@@ -6,13 +6,13 @@ use super::Breach;
 use super::mutations::{is_for_tests, test_items};
 use crate::source::{Source, Workspace, words};
 
-/// Outside tests no parameter is a tuple of more than two, none is a `bool`, and no function has more parameters than
-/// one can hold in mind, the parts of tuples counted. The list of those that break this all the same only gets shorter.
+/// Checks that, outside tests, no parameter is a tuple of more than two or a `bool`, and that no function has too many
+/// parameters, the parts of tuples counted. The list of exceptions only gets shorter.
 pub fn signatures(workspace: &Workspace) -> Vec<Breach> {
     breaches(workspace, &DATA, &REMAINING)
 }
 
-/// A function, by its file and its name.
+/// The file and the name of a function.
 type Named = (&'static str, &'static str);
 
 fn breaches(workspace: &Workspace, data: &[Named], remaining: &[Named]) -> Vec<Breach> {
@@ -46,24 +46,24 @@ fn breaches(workspace: &Workspace, data: &[Named], remaining: &[Named]) -> Vec<B
     found
 }
 
-/// Returns whether a file is not for tests or benchmarks.
+/// Returns whether a file is neither for tests nor for benchmarks.
 fn is_held(workspace: &Workspace, path: &str) -> bool {
     let Some((home, _)) = path.split_once("src/") else { return false };
     let is_crate_of_tests = OF_TESTS.iter().any(|crate_| home.starts_with(crate_));
     !is_crate_of_tests && !is_for_tests(workspace, &format!("{home}src/"), path)
 }
 
-/// One function.
+/// The signature of a function.
 struct Signature<'a> {
     name: &'a str,
-    /// Where it begins.
+    /// The offset at which the function begins.
     at: usize,
     /// The types of its parameters, without `self`.
     parameters: Vec<&'a str>,
 }
 
 impl Signature<'_> {
-    /// Says what is wrong with tuples and numbers.
+    /// Returns the complaints about its tuples and its number of parameters.
     fn wrongs(&self) -> Vec<String> {
         let tuples = self.parameters.iter().map(|parameter| parts(parameter).len());
         let tuples = tuples.filter(|&count| count > TUPLE_MAX);
@@ -82,7 +82,7 @@ impl Signature<'_> {
     }
 }
 
-/// Returns the functions of a file outside its tests, closures and types of functions left out.
+/// Returns the signatures of the functions in a file outside its tests, without closures and function types.
 fn signatures_of(source: &Source) -> Vec<Signature<'_>> {
     let code = source.code.as_str();
     let for_tests = test_items(code);
@@ -105,7 +105,7 @@ fn signature(code: &str, at: usize) -> Option<Signature<'_>> {
     Some(Signature { name, at, parameters })
 }
 
-/// Returns the type of a parameter; `None` of `self`.
+/// Returns the type of a parameter; `None` for `self`.
 fn kind(parameter: &str) -> Option<&str> {
     let mut parameter = parameter.trim();
     while let Some(rest) = parameter.strip_prefix('#') {
@@ -123,7 +123,7 @@ fn kind(parameter: &str) -> Option<&str> {
     (pattern != "self").then(|| parameter[before..].trim())
 }
 
-/// Returns the types in a tuple, or the one type that is none.
+/// Returns the types in a tuple, or the type itself if it is no tuple.
 fn parts(kind: &str) -> Vec<&str> {
     let inside = kind.strip_prefix('(').filter(|_| closed(kind) == Some(kind.len()));
     match inside.and_then(|inside| inside.strip_suffix(')')) {
@@ -136,7 +136,7 @@ fn parts(kind: &str) -> Vec<&str> {
     }
 }
 
-/// Counts a parameter, or the parts of a tuple and of the tuples in it.
+/// Returns 1 for a parameter that is no tuple, else the number of its parts, those of inner tuples counted.
 fn flat(kind: &str) -> usize {
     match parts(kind)[..] {
         [_] => 1,
@@ -144,7 +144,7 @@ fn flat(kind: &str) -> usize {
     }
 }
 
-/// Splits `code` where `separator` stands in no brackets.
+/// Splits `code` at each `separator` outside brackets.
 fn split(code: &str, separator: char) -> Vec<&str> {
     let mut found = Vec::new();
     let (mut depth, mut from) = (0_usize, 0);
@@ -166,7 +166,7 @@ fn split(code: &str, separator: char) -> Vec<&str> {
     found
 }
 
-/// Returns the length of the brackets `code` begins with, and of all in them.
+/// Returns the length of the bracketed text that `code` begins with.
 fn closed(code: &str) -> Option<usize> {
     let mut depth = 0_usize;
     for (at, c) in code.char_indices() {
@@ -191,24 +191,24 @@ fn is_arrow(code: &str, at: usize) -> bool {
     code[..at].ends_with(['-', '='])
 }
 
-/// Parts of a tuple.
+/// Maximum number of parts in a tuple.
 const TUPLE_MAX: usize = 2;
-/// Parameters of a function, counted flat.
+/// Maximum number of parameters of a function, the parts of tuples counted.
 const PARAMETERS_MAX: usize = 6;
 
 /// Crates whose sources are tests or benchmarks.
 const OF_TESTS: [&str; 3] = ["benches/", "fuzz/", "tests/"];
 
-/// Functions that take a `bool` because it is what they are about, not a choice between two things to do.
+/// Functions whose `bool` is their data, and no choice between two behaviours.
 const DATA: [Named; 3] = [
     // A truth value, which is written as one.
     ("apps/src/output/json.rs", "flag"),
-    // Conditions that are checked, as `assert!` does.
+    // Conditions to check, as `assert!` does.
     ("apps/store/src/service.rs", "allow"),
     ("mr-pool/src/region/map.rs", "check"),
 ];
 
-/// Functions that break the rule and are not changed yet.
+/// Functions that still break the rule.
 const REMAINING: [Named; 0] = [];
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the lines a rule objects to in one planted file.
+/// Returns the lines that a rule reports in one planted file.
 fn objects(rule: Rule, path: &str, text: &str) -> Vec<usize> {
     rule(&Workspace::of(&[(path, text)])).iter().map(|breach| breach.line).collect()
 }

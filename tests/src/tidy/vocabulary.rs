@@ -1,10 +1,10 @@
-//! Which words a provider knows: those of an RDMA device, and none of RPC.
+//! The words a provider may use: those of an RDMA device, and none of RPC.
 
 use super::Breach;
 use crate::source::{Workspace, words};
 
-/// A provider names nothing of the protocol library but RDMA verbs, instants, and the protocols that an RNIC speaks
-/// itself. Each path names its module, so that one can see that.
+/// Checks that a provider names nothing of the protocol library but RDMA verbs, instants, and the protocols that an
+/// RNIC speaks itself. Each path must name its module, so that this can be seen.
 pub fn providers_know_verbs(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
     for (path, source) in workspace.rust().filter(|(path, _)| is_of_providers(path)) {

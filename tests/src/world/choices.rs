@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use crate::Rng;
 
-/// Decides every race and every shape. Equal choices give equal runs.
+/// The source of every decision in a world. Equal choices give equal runs.
 #[derive(Debug)]
 pub struct Choices {
-    /// Drawn first, for as long as they last.
+    /// Bytes that decide first, for as long as they last.
     bytes: std::vec::IntoIter<u8>,
     rng: Rng,
 }
@@ -18,7 +18,7 @@ impl Choices {
         Self { bytes: Vec::new().into_iter(), rng: Rng::new(seed) }
     }
 
-    /// Draws from `bytes`, and from their number once they are used up, so that every run ends.
+    /// Draws from `bytes` first, and then from a seed that is their count, so that every run ends.
     pub fn replayed(bytes: &[u8]) -> Self {
         let owned = bytes.to_vec();
         Self { bytes: owned.into_iter(), rng: Rng::new(bytes.len() as u64) }
@@ -41,7 +41,7 @@ impl Choices {
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound as u64;
         let drawn = match self.bytes.next() {
-            // A fuzzer that spends one byte on most choices learns sooner what it does.
+            // A single byte for most choices lets a fuzzer learn sooner what each byte does.
             Some(byte) if bound > 256 => {
                 let more = self.bytes.by_ref().take(3);
                 more.fold(u64::from(byte), |drawn, byte| drawn << 8 | u64::from(byte))
@@ -52,12 +52,12 @@ impl Choices {
         usize::try_from(drawn % bound).expect("it is below a usize")
     }
 
-    /// Draws a number of `range`.
+    /// Draws a number in `range`.
     pub fn of(&mut self, range: RangeInclusive<usize>) -> usize {
         range.start() + self.below(range.end() - range.start() + 1)
     }
 
-    /// Returns whether something happens that does once in `times`.
+    /// Draws an event with the odds of one in `times`.
     pub fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

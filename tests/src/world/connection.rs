@@ -1,4 +1,4 @@
-//! A connection in the world: its two ends, and what can happen next at either.
+//! A connection in the world: its two ends, and the actions possible at either.
 
 use haulage_proto::negotiate::Input;
 use haulage_proto::time::Instant;
@@ -11,14 +11,14 @@ use super::fabric::{Link, Traits};
 use super::peer::{Peer, Tag};
 use super::settings::Settings;
 
-/// Two ends and what is between them.
+/// Two ends and the link between them.
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) link: Link<Tag>,
     pub(super) ends: [Peer; 2],
-    /// Calls that each end will still make.
+    /// Number of Calls that each end will still make.
     to_call: [usize; 2],
-    /// How often each end will still change the credits it gives.
+    /// Number of times that each end will still change the credits it grants.
     to_resize: [usize; 2],
 }
 
@@ -36,7 +36,7 @@ impl Connection {
         Self { link, ends, to_call: [0; 2], to_resize: [0, 0].map(|_| choices.below(6)) }
     }
 
-    /// Lets an end make one Call more; its peer makes it if this one may make none.
+    /// Adds a Call to be made by the end `at`, or by the client if the server may make none.
     pub(super) fn add_call(&mut self, at: usize) {
         let client = &self.ends[CLIENT].line.settings;
         let serves = at == CLIENT || client.properties.reverse != REVERSE_NONE;
@@ -49,13 +49,13 @@ impl Connection {
         }
     }
 
-    /// Returns how many Calls are to be made or to be ended.
+    /// Returns the number of Calls that are not made or have not ended.
     pub(super) fn left(&self) -> usize {
         let open: u32 = self.ends.iter().map(|end| end.requester.in_use()).sum();
         self.to_call.iter().sum::<usize>() + open as usize
     }
 
-    /// Does one of the things that can happen here. Returns whether there was one.
+    /// Takes one of the actions possible on this connection. Returns whether there was one.
     pub(super) fn step(&mut self, now: Instant, choices: &mut Choices) -> bool {
         let mut possible = [(0, Action::Idle); 2 * ACTIONS.len()];
         let mut count = 0;
@@ -137,32 +137,32 @@ impl Connection {
     }
 }
 
-/// What can happen at one end.
+/// An action of one end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     /// The next work request is carried out.
     Transmit,
-    /// The next of what is on its way arrives.
+    /// The next message, Write or Read on its way arrives.
     Arrive,
     /// Octets of a Read arrive.
     Respond,
-    /// The end learns that a work request has ended.
+    /// The end takes the completion of a work request.
     Complete,
     /// The end takes a message.
     Receive,
-    /// Receives are posted again.
+    /// The end posts Receives again.
     Repost,
     /// The application makes a Call.
     Call,
     /// The service carries out a Call.
     Serve,
-    /// A Call is sent that waited.
+    /// The end sends a Call that waited.
     SendCall,
-    /// A Reply is sent that waited.
+    /// The end sends a Reply that waited.
     SendReply,
-    /// The connection learns that nothing more happens.
+    /// The connection is told that nothing more happens for now.
     Idle,
-    /// The end decides to give more credits or fewer.
+    /// The end changes the credits it grants.
     Resize,
     /// The connection's deadline has passed.
     Deadline,

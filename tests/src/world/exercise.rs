@@ -1,7 +1,7 @@
 //! The RPC program that both ends speak: every octet of a Call and of a Reply follows from one number.
 //!
-//! A Call says what it wants back, so its Responder needs no state to answer it, and both ends can
-//! tell whether each octet is where it should be.
+//! A Call carries the lengths of its results, so its Responder needs no state to answer it, and both ends can check
+//! every octet.
 
 use haulage_proto::chunk::{DataItem, Item, Kind, PayloadReader, Returned, Version};
 use haulage_proto::rpc::binding::{Binding, Eligible, Procedure};
@@ -11,47 +11,47 @@ use haulage_proto::xdr::{Reader, Writer};
 use super::choices::Choices;
 use crate::pattern;
 
-/// One RPC: what it carries each way.
+/// One RPC: the lengths of its arguments and results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exercise {
-    /// What its octets follow from.
+    /// The number from which its octets follow.
     pub salt: u64,
     /// [`ECHO`], [`SWAP`], [`ONCE`] or [`TELL`].
     pub procedure: u32,
-    /// Octets of its DDP-eligible arguments.
+    /// Lengths of its DDP-eligible arguments, in octets.
     pub arguments: Vec<usize>,
-    /// Octets of its other argument.
+    /// Length of its other argument.
     pub rest: usize,
-    /// Octets of its DDP-eligible results; `None` is absent.
+    /// Lengths of its DDP-eligible results; `None` is absent.
     pub results: Vec<Option<usize>>,
-    /// Octets of its other result.
+    /// Length of its other result.
     pub result_rest: usize,
 }
 
-/// How large the items of an exercise may be.
+/// Maximum lengths of the items of an exercise.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Octets of an item that is DDP-eligible.
+    /// Maximum length of a DDP-eligible item, in octets.
     pub item_max: usize,
-    /// Octets of one that is not.
+    /// Maximum length of an item that is not.
     pub rest_max: usize,
 }
 
-/// What a Requester expects of the results of an exercise, before it knows them.
+/// A Requester's expectations of the results, before it knows them.
 #[derive(Clone, Debug)]
 pub struct Expected {
-    /// Octets that each DDP-eligible result may have.
+    /// Expected maximum length of each DDP-eligible result, in octets.
     pub results: Vec<u32>,
-    /// Octets that the whole Reply may have, nothing reduced.
+    /// Expected maximum length of the whole Reply, nothing reduced.
     pub reply_max: u32,
-    /// Messages that it takes a Reply in.
+    /// Maximum number of messages in which the Requester takes a Reply.
     pub reply_messages: u32,
-    /// Whether it may turn out to be too little.
+    /// Whether the expectations may turn out to be too low.
     pub is_short: bool,
 }
 
 impl Expected {
-    /// Draws what a Requester expects: mostly enough, seldom too little.
+    /// Draws expectations: mostly enough, seldom too low.
     pub fn draw(choices: &mut Choices, exercise: &Exercise) -> Self {
         let mut is_short = choices.one_in(16);
         let mut results = Vec::new();
@@ -70,7 +70,7 @@ impl Expected {
         if is_short && choices.one_in(2) {
             reply_max /= 2;
         }
-        // Whether so many can be sent, only the peer knows.
+        // Only the peer knows whether it can send that many messages.
         let reply_messages = choices.pick(&[1, 1, 2, 8]);
         is_short |= reply_messages > 1;
         let reply_max = u32::try_from(reply_max).expect("it is short");
@@ -78,25 +78,25 @@ impl Expected {
     }
 }
 
-/// Octets of an RPC Call header without credentials.
+/// Length of an RPC Call header without credentials.
 pub const ARGUMENTS_AT: u32 = 40;
 
-/// Octets of a Reply without results.
+/// Length of a Reply without results.
 const REPLY_FIXED: usize = ReplyHeader::SUCCESS_LEN + 8;
 
-/// Takes no DDP-eligible items.
+/// A procedure without DDP-eligible items.
 pub const ECHO: u32 = 0;
-/// Takes and returns DDP-eligible items, any number of times.
+/// An idempotent procedure that takes and returns DDP-eligible items.
 pub const SWAP: u32 = 1;
-/// Does the same, but must not be carried out twice.
+/// Like [`SWAP`], but must not be carried out twice.
 pub const ONCE: u32 = 2;
-/// Returns nothing, not even a Reply.
+/// A procedure without a Reply.
 pub const TELL: u32 = 3;
 
-/// DDP-eligible items in one direction.
+/// Maximum number of DDP-eligible items in one direction.
 pub const ITEMS_MAX: usize = 4;
 
-/// Returns what is DDP-eligible.
+/// Returns the binding of the program.
 pub fn binding() -> Binding {
     let items = Eligible { kind: Kind::Opaque, length_max: LENGTH_MAX, count_max: 4 };
     let items = |procedure: Procedure| procedure.argument(items).result(items);
@@ -134,7 +134,7 @@ impl Exercise {
         }
     }
 
-    /// Encodes the Call. Returns it with its DDP-eligible arguments.
+    /// Encodes the Call. Returns it with the places of its DDP-eligible arguments.
     pub fn call(&self, xid: u32) -> (Vec<u8>, Vec<DataItem>) {
         let header = CallHeader::new(xid, PROGRAM, 1, self.procedure);
         let mut stream = Stream::starting(|w| header.encode(w));
@@ -155,7 +155,7 @@ impl Exercise {
         (stream.0, items)
     }
 
-    /// Parses a Call that is whole again, and checks every octet of it. Returns its XID as well.
+    /// Parses a restored Call, and checks every octet of it. Returns the XID and the exercise.
     pub fn of_call(stream: &[u8]) -> (u32, Self) {
         let (header, at) = CallHeader::decode(stream).expect("the header of a Call");
         let mut r = Reader::new(&stream[at..]);
@@ -177,7 +177,7 @@ impl Exercise {
         (header.xid, Self { salt, procedure, arguments, rest, results, result_rest })
     }
 
-    /// Encodes the Reply. Returns it with its DDP-eligible results.
+    /// Encodes the Reply. Returns it with the places of its DDP-eligible results.
     pub fn reply(&self, xid: u32) -> (Vec<u8>, Vec<Option<DataItem>>) {
         let header = ReplyHeader::accepted(xid, AcceptStat::Success);
         let mut stream = Stream::starting(|w| header.encode(w));
@@ -195,8 +195,8 @@ impl Exercise {
         (stream.0, items)
     }
 
-    /// Checks every octet of a Reply: `body` is its reduced Payload stream, `chunks` says what was
-    /// returned in each Write chunk, whose octets are `written`.
+    /// Checks every octet of a Reply: `body` is its reduced Payload stream, `chunks` the lengths that were returned in
+    /// each Write chunk, and `written` the octets of each.
     pub fn check_reply(
         &self,
         version: Version,
@@ -213,7 +213,7 @@ impl Exercise {
             let present = r.u32().expect("a discriminator") == 1;
             assert_eq!(present, result.is_some());
             let Some(length) = *result else {
-                // The Write chunk of what is absent is unused.
+                // The Write chunk of an absent result is unused.
                 r.absent().expect("an unused Write chunk");
                 continue;
             };
@@ -256,7 +256,7 @@ impl Stream {
     }
 }
 
-/// Draws a size up to `most`: small ones mostly, of any alignment.
+/// Draws a length up to `most`: mostly a small one, of any alignment.
 fn size(choices: &mut Choices, most: usize) -> usize {
     let bound = match choices.below(100) {
         0..45 => 64,
@@ -270,7 +270,7 @@ fn size(choices: &mut Choices, most: usize) -> usize {
 
 const PROGRAM: u32 = 0x2000_5555;
 
-/// Of any item.
+/// Maximum length of any item in the binding.
 const LENGTH_MAX: usize = 1 << 20;
 
 /// Stands for a result that is absent.

@@ -1,13 +1,13 @@
-//! A reliable connection between two memories, in steps that someone else chooses.
+//! A reliable connection between two memories, in steps that the caller chooses.
 //!
 //! # Normal operation
-//! A work request waits in its send queue, is carried out in order, and travels; what arrives acts on
-//! the peer's memory and queues. Each of these, and each completion, is a step of its own, so they
-//! come in every order that a real pair of queues allows: a send queue completes in its order, a
-//! receive queue in its order, and nothing is promised between them.
+//! A work request waits in its send queue, is carried out in order, and travels; on arrival it acts on the peer's
+//! memory and queues. Each of these, and each completion, is a step of its own, so they come in every order that a real
+//! pair of queues allows: each send queue and each receive queue completes in order, and there is no order between
+//! queues.
 //!
 //! # Recovery
-//! There is none. What would break a real connection is a bug of the ends under test, and panics.
+//! None. An operation that would break a real connection is a bug of the ends under test, and panics.
 
 use std::collections::VecDeque;
 
@@ -15,48 +15,48 @@ use haulage_proto::verbs::{ClaimedSegment, Handle, Operation};
 
 use super::memory::{BlockId, Memory, Part};
 
-/// Two queue pairs that are connected with each other. `T` is what an end calls its work requests.
+/// Two queue pairs that are connected with each other. `T` is the tag of a work request.
 #[derive(Debug)]
 pub struct Link<T> {
     ends: [QueuePair<T>; 2],
     traits: Traits,
 }
 
-/// How a connection behaves, fixed for its life.
+/// Traits of a connection, fixed for its life.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// Whether a Send or a Write completes once it is on its way, not only when it has arrived.
+    /// Whether a Send or a Write completes once it is on its way, before it has arrived.
     pub eager: bool,
-    /// Reads that one end may have on their way.
+    /// Maximum number of Reads that one end has on their way.
     pub reads_max: usize,
 }
 
-/// What a Receive held.
+/// A message in a completed Receive.
 #[derive(Debug)]
 pub struct Received {
-    /// The message.
+    /// The octets of the message.
     pub message: Vec<u8>,
-    /// Our handle that it closed.
+    /// The handle that the message invalidated.
     pub invalidated: Option<Handle>,
 }
 
 /// One end's queues, and its memory.
 #[derive(Debug)]
 pub struct QueuePair<T> {
-    /// What the end leases from.
+    /// The blocks of the end.
     pub memory: Memory,
-    /// Receives that wait for a message, and how long that may be.
+    /// Number of Receives that wait for a message.
     receives: usize,
     receive_size: usize,
     received: VecDeque<Received>,
     /// Work requests that have not completed; the first is number `retired`.
     queue: VecDeque<Entry<T>>,
     retired: usize,
-    /// How many of them have been carried out.
+    /// Number of work requests in the queue that have been carried out.
     started: usize,
-    /// Reads that wait for their octets.
+    /// Number of Reads that wait for their octets.
     reading: usize,
-    /// What travels from here, and what comes back for our Reads.
+    /// Requests on their way to the peer.
     outbound: VecDeque<Travelling>,
     responses: VecDeque<(usize, Vec<u8>)>,
 }
@@ -64,15 +64,15 @@ pub struct QueuePair<T> {
 #[derive(Debug)]
 struct Entry<T> {
     tag: T,
-    /// What it does, until it is carried out.
+    /// The operation, until it is carried out.
     operation: Option<Operation<Part, Part>>,
-    /// The block that it uses, and the part of it that a Read fills.
+    /// The block that the operation uses.
     block: Option<BlockId>,
     sink: Option<Part>,
     done: bool,
 }
 
-/// What a work request became once it was carried out.
+/// A work request on its way.
 #[derive(Debug)]
 enum Travelling {
     Send { number: usize, message: Vec<u8>, invalidate: Option<Handle> },
@@ -81,17 +81,17 @@ enum Travelling {
 }
 
 impl<T: Clone> Link<T> {
-    /// Connects two ends whose Receives are that long.
+    /// Connects two ends with Receives of `receive_sizes` octets.
     pub fn new(traits: Traits, receive_sizes: [usize; 2]) -> Self {
         Self { ends: receive_sizes.map(QueuePair::new), traits }
     }
 
-    /// Returns the queues of one end.
+    /// Returns the queue pair of one end.
     pub fn end(&mut self, at: usize) -> &mut QueuePair<T> {
         &mut self.ends[at]
     }
 
-    /// Carries out the next work request of an end, if it may start.
+    /// Carries out the next work request of an end, if it may start. Returns whether it did.
     pub fn transmit(&mut self, at: usize) -> bool {
         let may = self.may_transmit(at);
         if may {
@@ -112,12 +112,12 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Returns whether something is on its way to an end.
+    /// Returns whether a request is on its way to an end.
     pub fn may_arrive(&self, at: usize) -> bool {
         !self.ends[1 - at].outbound.is_empty()
     }
 
-    /// Lets the next of what is on its way to an end arrive.
+    /// Delivers the next request on its way to an end. Returns whether there was one.
     pub fn arrive(&mut self, at: usize) -> bool {
         let [first, second] = &mut self.ends;
         let (here, there) = if at == 0 { (first, second) } else { (second, first) };
@@ -186,7 +186,7 @@ impl<T: Clone> QueuePair<T> {
         self.receives += count;
     }
 
-    /// Returns how many Receives wait for a message.
+    /// Returns the number of Receives that wait for a message.
     pub fn receives(&self) -> usize {
         self.receives
     }
@@ -222,7 +222,7 @@ impl<T: Clone> QueuePair<T> {
         !self.responses.is_empty()
     }
 
-    /// Fills the sink of the oldest Read, if its octets have come.
+    /// Fills the sink of the oldest Read, if its octets have come back. Returns whether it did.
     pub fn respond(&mut self) -> bool {
         let Some((number, bytes)) = self.responses.pop_front() else { return false };
         let sink = self.queue[number - self.retired].sink.take().expect("a Read has a sink");
@@ -270,7 +270,7 @@ impl<T: Clone> QueuePair<T> {
         self.received.push_back(Received { message, invalidated: invalidate });
     }
 
-    /// Ends a work request. One that completed when it was carried out may be gone.
+    /// Ends a work request. A request that completed when it was carried out may be gone.
     fn finish(&mut self, number: usize) {
         let at = number.checked_sub(self.retired);
         if let Some(entry) = at.and_then(|at| self.queue.get_mut(at)) {

@@ -1,9 +1,9 @@
-//! What the credit words on the wire allow, counted without the code under test.
+//! A count of the credits on the wire, independent of the code under test.
 
 mod one;
 mod two;
 
-/// Counts the messages of one end, as an onlooker who sees both its queues would.
+/// Counts the messages of one end, from the octets that pass its two queues.
 #[derive(Debug, Default)]
 pub struct Ledger {
     one: one::Account,
@@ -11,7 +11,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Checks a message that is posted now.
+    /// Checks a message that the end posts.
     pub fn on_sent(&mut self, message: &[u8]) {
         match version(message) {
             None => assert_ne!(word(message, 2), 0, "P1: a refusal that grants nothing"),
@@ -20,7 +20,7 @@ impl Ledger {
         }
     }
 
-    /// Notes a message that was received.
+    /// Counts a message that the end received.
     pub fn on_received(&mut self, message: &[u8]) {
         match version(message) {
             None => {}
@@ -35,7 +35,7 @@ enum Version {
     Two,
 }
 
-/// Returns whose account a message belongs to. What says which versions there are belongs to none (P6).
+/// Returns the version of the account that a message belongs to. An ERR_VERS message belongs to none (P6).
 fn version(message: &[u8]) -> Option<Version> {
     match (word(message, 1), word(message, 3)) {
         (_, ERROR) if word(message, 4) == ERR_VERS => None,
@@ -45,13 +45,13 @@ fn version(message: &[u8]) -> Option<Version> {
     }
 }
 
-/// Returns the word that so many others precede.
+/// Returns word `at` of a message.
 fn word(message: &[u8], at: usize) -> u32 {
     let word = message[4 * at..].first_chunk().expect("the message is that long");
     u32::from_be_bytes(*word)
 }
 
-/// In both versions.
+/// The message type of an error, in both versions.
 const ERROR: u32 = 4;
 const ERR_VERS: u32 = 1;
 

@@ -1,21 +1,21 @@
-//! One end's memory: blocks that are read only while nobody else may touch them.
+//! One end's memory: blocks that cannot be read while the peer or a work request may use them.
 //!
 //! # Memory ownership
-//! A block belongs to the end. While a work request uses it, or while any of it is open to the peer,
-//! its octets cannot be read: that panics, and fails the test.
+//! A block belongs to the end. Reading it while a work request uses it, or while any of it is exposed to the peer,
+//! panics and fails the test.
 
 use std::ops::Range;
 
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle};
 
-/// Blocks and what of them is open to the peer.
+/// Blocks, and the handles that expose them.
 #[derive(Debug, Default)]
 pub struct Memory {
     blocks: Vec<Option<Block>>,
     free: Vec<usize>,
     grants: Vec<Option<Grant>>,
     free_grants: Vec<usize>,
-    /// Handles ever reserved: each gets another key.
+    /// Number of handles reserved so far, which varies the key of each.
     reserved: u32,
 }
 
@@ -26,22 +26,22 @@ pub struct BlockId(usize);
 /// Part of a block, handed to a work request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Of this block.
+    /// The block.
     pub block: BlockId,
-    /// These octets.
+    /// The octets in the block.
     pub range: Range<usize>,
 }
 
 #[derive(Debug)]
 struct Block {
     bytes: Vec<u8>,
-    /// Work requests that use it.
+    /// Number of work requests that use it.
     posted: usize,
-    /// Handles under which it is open.
+    /// Number of handles that expose it.
     exposed: usize,
 }
 
-/// What a handle stands for: reserved, and open once `part` is there.
+/// The state of a handle: reserved, or open.
 #[derive(Debug)]
 struct Grant {
     handle: Handle,
@@ -64,7 +64,7 @@ impl Memory {
         }
     }
 
-    /// Gives a block back, and with it its octets.
+    /// Releases a block, and returns its octets.
     pub fn release(&mut self, id: BlockId) -> Vec<u8> {
         let block = self.blocks[id.0].take().expect("a block is released once");
         assert_eq!(block.posted, 0, "a block is released that a work request still uses");
@@ -81,40 +81,40 @@ impl Memory {
         &block.bytes
     }
 
-    /// Returns how long a block is.
+    /// Returns the length of a block.
     pub fn length(&self, id: BlockId) -> usize {
         self.block(id).bytes.len()
     }
 
-    /// Notes that a work request uses a block.
+    /// Counts a work request that uses a block.
     pub fn post(&mut self, id: BlockId) {
         self.block_mut(id).posted += 1;
     }
 
-    /// Notes that a work request is done with a block.
+    /// Counts the completion of a work request that used a block.
     pub fn complete(&mut self, id: BlockId) {
         let block = self.block_mut(id);
         block.posted = block.posted.checked_sub(1).expect("it was posted");
     }
 
-    /// Fetches octets for a work request that was posted with them.
+    /// Returns the octets that a posted work request sends.
     pub fn source(&self, part: &Part) -> Vec<u8> {
         let block = self.block(part.block);
         assert!(block.posted > 0, "a source belongs to its work request");
         block.bytes[part.range.clone()].to_vec()
     }
 
-    /// Fills octets for a work request that was posted with them.
+    /// Fills the octets that a posted work request reads into.
     pub fn fill(&mut self, part: &Part, bytes: &[u8]) {
         let block = self.block_mut(part.block);
         assert!(block.posted > 0, "a sink belongs to its work request");
         block.bytes[part.range.clone()].copy_from_slice(bytes);
     }
 
-    /// Reserves a handle, which opens nothing yet.
+    /// Reserves a handle, which exposes nothing yet.
     pub fn reserve_handle(&mut self) -> Handle {
         let at = self.free_grants.pop().unwrap_or(self.grants.len());
-        // Handles start above zero, which stands for none, and no two are alike for long.
+        // Zero stands for no handle. A slot's handle differs from the last ones in its place.
         self.reserved = self.reserved.wrapping_add(1);
         let slot = u32::try_from(at + 1).expect("few handles");
         let handle = Handle(slot << 16 | self.reserved & 0xffff);
@@ -127,7 +127,7 @@ impl Memory {
         handle
     }
 
-    /// Opens part of a block to the peer.
+    /// Exposes part of a block to the peer.
     pub fn expose(&mut self, handle: Handle, access: Access, offset: u64, part: Part) {
         let block = self.block_mut(part.block);
         assert!(part.range.end <= block.bytes.len(), "it opens more than the block");
@@ -137,7 +137,7 @@ impl Memory {
         grant.open = Some((access, offset, part));
     }
 
-    /// Closes a handle for good. Returns whether it was open.
+    /// Invalidates a handle for good. Returns whether it was open.
     pub fn invalidate(&mut self, handle: Handle) -> bool {
         let Some(grant) = self.grant_mut(handle) else { return false };
         let Some((_, _, part)) = grant.open.take() else { return false };
@@ -147,7 +147,7 @@ impl Memory {
         true
     }
 
-    /// Finds the octets a peer asks for, if this is what was opened to it.
+    /// Returns the octets that a peer names, if they are exposed to it with this access.
     fn claimed(&self, claim: &ClaimedSegment, access: Access) -> Option<Part> {
         let grant = self.grants.get(slot(claim.handle()))?.as_ref()?;
         let (granted, offset, part) = grant.open.as_ref()?;
@@ -158,20 +158,20 @@ impl Memory {
         (inside && *granted == access).then_some(Part { block: part.block, range: start..end })
     }
 
-    /// Reads what the peer may read, or returns `None` if it may not.
+    /// Returns octets that the peer may read; `None` if it may not.
     pub fn remote_read(&self, claim: &ClaimedSegment) -> Option<Vec<u8>> {
         let part = self.claimed(claim, Access::RemoteRead)?;
         Some(self.block(part.block).bytes[part.range].to_vec())
     }
 
-    /// Writes what the peer may write, and returns whether it may.
+    /// Writes octets that the peer may write. Returns whether it may.
     pub fn remote_write(&mut self, claim: &ClaimedSegment, bytes: &[u8]) -> bool {
         let Some(part) = self.claimed(claim, Access::RemoteWrite) else { return false };
         self.block_mut(part.block).bytes[part.range].copy_from_slice(bytes);
         true
     }
 
-    /// Returns how many blocks are taken and how many handles are not closed.
+    /// Returns the number of blocks leased, and of handles reserved.
     pub fn in_use(&self) -> (usize, usize) {
         (self.blocks.len() - self.free.len(), self.grants.len() - self.free_grants.len())
     }

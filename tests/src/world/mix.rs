@@ -1,4 +1,4 @@
-//! What a run exercised: how often each thing happened, for each version and direction.
+//! Counts of the events in a run, for each version and direction.
 
 use std::fmt;
 
@@ -7,67 +7,67 @@ use haulage_proto::v2::connection::Role;
 
 use super::settings::Opening;
 
-/// How often each thing happened.
+/// Counts of events, for each version and direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Mix {
-    /// Connections, by [`Opening`].
+    /// Number of connections, by [`Opening`].
     openings: [usize; Opening::ALL.len()],
     lanes: [Tally; LANES.len()],
 }
 
-/// How often each thing happened to the Calls of one end.
+/// Counts of events of one end's Calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally([usize; Event::ALL.len()]);
 
-/// What can happen to a Call.
+/// An event of a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It ended with a Reply, or without one where none was due.
+    /// The Call ended with a Reply, or without one where none was due.
     Well,
-    /// It was planned again after a refusal.
+    /// The Call was planned again after a refusal.
     Again,
-    /// It ended with a refusal.
+    /// The Call ended with a refusal.
     Refused,
-    /// It was sent in one message that holds it.
+    /// The Call was sent in simple format.
     SimpleCall,
-    /// It was sent in several messages.
+    /// The Call was sent in continued format.
     ContinuedCall,
-    /// It was sent as a Call chunk.
+    /// The Call was sent in special format, with a Call chunk.
     SpecialCall,
-    /// Its Reply came in one message that held it.
+    /// The Reply came in simple format.
     SimpleReply,
-    /// Its Reply came in several messages.
+    /// The Reply came in continued format.
     ContinuedReply,
-    /// Its Reply came in the Reply chunk.
+    /// The Reply came in special format, in the Reply chunk.
     SpecialReply,
-    /// It had a Read chunk.
+    /// The Call had a Read chunk.
     ReadChunk,
-    /// It had several.
+    /// The Call had several Read chunks.
     ReadChunks,
-    /// Its Reply filled a Write chunk.
+    /// The Reply filled a Write chunk.
     WriteChunk,
-    /// It had several Write chunks.
+    /// The Call had several Write chunks.
     WriteChunks,
-    /// It had one without segments.
+    /// The Call had a Write chunk without segments.
     EmptyWriteChunk,
-    /// Its Reply left a Write chunk unused.
+    /// The Reply left a Write chunk unused.
     UnusedWriteChunk,
-    /// Its Reply left the Reply chunk unused.
+    /// The Reply left the Reply chunk unused.
     UnusedReplyChunk,
-    /// It had a chunk of several segments.
+    /// The Call had a chunk of several segments.
     Segments,
-    /// It had a chunk of several handles.
+    /// The Call had a chunk of several handles.
     Handles,
-    /// Its Reply invalidated one of its handles.
+    /// The Reply invalidated one of the Call's handles.
     Invalidated,
-    /// It was sent while a Call of the peer with the same XID was not answered.
+    /// The Call was sent while a Call of the peer with the same XID was unanswered.
     SameXid,
-    /// It has no Reply.
+    /// The Call has no Reply.
     CallOnly,
 }
 
 impl Mix {
-    /// Adds a connection, and what happened to the Calls of its client and of its server.
+    /// Adds a connection, and the counts of its client and its server.
     pub fn add(&mut self, opening: Opening, client: &Tally, server: &Tally) {
         self.openings[opening as usize] += 1;
         for (role, tally) in [(Role::Client, client), (Role::Server, server)] {
@@ -76,7 +76,7 @@ impl Mix {
         }
     }
 
-    /// Adds another run.
+    /// Adds the counts of another run.
     pub fn join(&mut self, other: &Self) {
         for (sum, count) in self.openings.iter_mut().zip(other.openings) {
             *sum += count;
@@ -86,12 +86,12 @@ impl Mix {
         }
     }
 
-    /// Returns how often something happened at all.
+    /// Returns the count of an event over all versions and directions.
     pub fn count(&self, event: Event) -> usize {
         self.lanes.iter().map(|lane| lane.0[event as usize]).sum()
     }
 
-    /// Returns what can happen and has not.
+    /// Returns the names of the openings and events that have not happened.
     pub fn missing(&self) -> Vec<String> {
         let openings =
             Opening::ALL.into_iter().filter(|opening| self.openings[*opening as usize] == 0);
@@ -125,12 +125,12 @@ impl fmt::Display for Mix {
 }
 
 impl Tally {
-    /// Notes that something happened.
+    /// Counts an event.
     pub fn note(&mut self, event: Event) {
         self.note_if(true, event);
     }
 
-    /// Notes that something happened, if it did.
+    /// Counts an event if it happened.
     pub fn note_if(&mut self, happened: bool, event: Event) {
         self.0[event as usize] += usize::from(happened);
     }
@@ -143,7 +143,7 @@ impl Tally {
 }
 
 impl Event {
-    /// Everything.
+    /// All events.
     pub const ALL: [Self; 21] = [
         Self::Well,
         Self::Again,
@@ -168,22 +168,22 @@ impl Event {
         Self::CallOnly,
     ];
 
-    /// Returns whether it has to happen in a version, sooner or later.
+    /// Returns whether enough runs must produce the event in a version.
     const fn is_of(self, version: Version) -> bool {
         match self {
             Self::ContinuedCall | Self::ContinuedReply | Self::EmptyWriteChunk | Self::CallOnly => {
                 matches!(version, Version::Two)
             }
-            // Version 1 has one error for everything, which names no remedy.
+            // Version 1 has one chunk error, which names no remedy.
             Self::Again => matches!(version, Version::Two),
-            // Its Responders use a Reply chunk that they are given.
+            // A version 1 Responder uses any Reply chunk that it is given.
             Self::UnusedReplyChunk => matches!(version, Version::Two),
             _ => true,
         }
     }
 }
 
-/// Calls of either end, in either version. Those of a server go in the reverse direction.
+/// The versions and the caller's role of each tally. A server's Calls go in the reverse direction.
 const LANES: [(Version, Role); 4] = [
     (Version::One, Role::Client),
     (Version::One, Role::Server),

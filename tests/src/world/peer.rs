@@ -1,14 +1,14 @@
 //! One end of a connection: a Requester and a Responder above the connection under test.
 //!
 //! # Normal operation
-//! [`Peer::receive`] gives the connection what a Receive held and carries out what it asks for. The
-//! other steps belong to the [`Requester`] (a Call is made, its memory comes home) and the
-//! [`Responder`] (Reads complete, a Reply is made).
+//! [`Peer::receive`] passes a received message to the connection and carries out the connection's outputs. The other
+//! steps belong to the [`Requester`] (a Call is made, its memory comes home) and the [`Responder`] (Reads complete, a
+//! Reply is made).
 //!
 //! # Memory ownership
-//! The Receive of a Call may be kept until the Call is answered, as a Responder does that works in
-//! place, but never so many that credits could not be told of any more (E3). Everything else is free
-//! again at once, but posted again only in a step of its own.
+//! The Receive of a Call may be kept until the Call is answered, as by a Responder that works in place, but enough
+//! Receives stay free to announce credits (E3). Every other Receive is free at once, and posted again in a step of its
+//! own.
 
 use haulage_proto::negotiate::{Class, Connection, Engine, Event, Input, Output, Received};
 use haulage_proto::time::Instant;
@@ -42,46 +42,46 @@ use line::in_two;
 /// One end of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// What both roles use.
+    /// The connection, which both roles use.
     pub line: Line,
-    /// Our Calls.
+    /// The Calls of this end.
     pub requester: Requester,
-    /// The peer's Calls.
+    /// The Calls of the peer.
     pub responder: Responder,
-    /// The Payload stream of which parts are arriving.
+    /// The parts of a continued message received so far.
     assembly: Vec<u8>,
     receives: Receives,
 }
 
-/// What an end calls its work requests.
+/// The tag of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// A message, whose block is released.
     Message(BlockId),
-    /// The last message of the Reply with this XID.
+    /// The last message of the Reply with this XID, whose block is released.
     Reply(BlockId, u32),
-    /// Memory of this Call of ours is closed.
+    /// An invalidation of a handle of the Call in this slot.
     Closed(usize),
-    /// Octets of this Call of the peer's have come.
+    /// A Read for this Call of the peer.
     Fetched(usize),
-    /// Octets were written; the block is released by the last of its Writes.
+    /// A Write; the last one of a chunk releases the block.
     Written(Option<BlockId>),
 }
 
-/// Where this end's Receives are.
+/// The Receives of this end.
 #[derive(Debug)]
 struct Receives {
-    /// How many may be posted at a time. Of these one is for a grant.
+    /// Maximum number posted at a time. One of them is for a grant.
     most: usize,
-    /// Posted, or holding a message nobody has looked at.
+    /// Number posted, or holding a message that was not taken.
     out: usize,
-    /// Kept by Calls.
+    /// Number kept by Calls.
     kept: usize,
 }
 
 impl Peer {
-    /// Makes an end whose Receives are posted, and whose connection is not up. `peer` says how the
-    /// other end behaves, as far as an ULP or a network would.
+    /// Builds an end whose Receives are posted, and whose connection is not up. `peer` is the other end's settings, as
+    /// far as a ULP or a network would know them.
     pub fn new(settings: Settings, peer: &Settings, queue: &mut QueuePair<Tag>) -> Self {
         let most = settings.window + 1;
         let known = settings.opening.known(settings.role);
@@ -107,7 +107,7 @@ impl Peer {
         }
     }
 
-    /// Tells the connection something, and carries out what it asks for.
+    /// Passes an input to the connection, and carries out its outputs.
     pub fn tell(&mut self, now: Instant, queue: &mut QueuePair<Tag>, input: Input<'_>) {
         self.line.handle(now, input);
         self.drain(queue, None, None);
@@ -146,7 +146,7 @@ impl Peer {
         }
     }
 
-    /// Returns how many Receives could be posted again.
+    /// Returns the number of Receives that could be posted again.
     pub fn free_receives(&self) -> usize {
         self.receives.most.saturating_sub(self.receives.out + self.receives.kept)
     }
@@ -158,8 +158,8 @@ impl Peer {
         self.line.reserve(u32::try_from(count).expect("few"));
     }
 
-    /// Gives the peer more credits or fewer from now on. Version 1 promises its Receives for longer
-    /// than until they are used, so there they do not become fewer.
+    /// Changes the credits granted to the peer from now on. In version 1 a granted credit outlasts the use of its
+    /// Receive, so there they never become fewer.
     pub fn resize(&mut self, choices: &mut Choices) {
         let most = 1 + choices.of(WINDOW_MIN as usize..=24);
         let most = most.max(self.receives.kept + CIRCULATING);
@@ -169,14 +169,14 @@ impl Peer {
         };
     }
 
-    /// Makes one of the Replies that are due, or finds out that it cannot be made.
+    /// Makes one of the Replies that are due, or refuses its Call.
     pub fn serve(&mut self, queue: &mut QueuePair<Tag>, choices: &mut Choices) {
         let freed = self.responder.serve(&mut self.line, queue, choices);
         self.receives.kept -= usize::from(freed);
         self.drain(queue, None, None);
     }
 
-    /// Tries to send what waits longest: a Call or a Reply.
+    /// Tries to send the Call or the Reply that waits longest.
     pub fn send(&mut self, queue: &mut QueuePair<Tag>, choices: &mut Choices, kind: Kind) {
         match kind {
             Kind::Call => {
@@ -186,13 +186,13 @@ impl Peer {
             Kind::Reply => {
                 let freed = self.responder.send(&mut self.line, queue, choices);
                 self.receives.kept -= usize::from(freed);
-                // It may have turned into an error.
+                // The Reply may have turned into an error.
                 self.drain(queue, None, None);
             }
         }
     }
 
-    /// Returns whether something of this kind can be tried to be sent.
+    /// Returns whether a message of this kind waits and is not blocked.
     pub fn may_send(&self, kind: Kind) -> bool {
         let waits = match kind {
             Kind::Call => self.requester.waits(),
@@ -201,12 +201,12 @@ impl Peer {
         waits && !self.line.blocked[kind as usize]
     }
 
-    /// Returns whether the connection was not told yet that nothing more happens.
+    /// Returns whether the connection has not been told yet that nothing more happens for now.
     pub const fn is_restless(&self) -> bool {
         self.line.restless
     }
 
-    /// Lets the connection know that nothing more happens for the moment.
+    /// Tells the connection that nothing more happens for now.
     pub fn idle(&mut self, now: Instant, queue: &mut QueuePair<Tag>) {
         self.tell(now, queue, Input::Idle);
         self.line.restless = false;
@@ -220,7 +220,7 @@ impl Peer {
         }
     }
 
-    /// Says what matters when an end is stuck.
+    /// Describes the state of an end that is stuck.
     pub fn state(&self) -> String {
         let (engine, receives) = (&self.line.engine, &self.receives);
         let role = self.line.settings.role;
@@ -234,7 +234,7 @@ impl Peer {
         )
     }
 
-    /// Checks that nothing is left of anything.
+    /// Checks that no Call, block, handle or Receive is left.
     pub fn check_home(&self, queue: &QueuePair<Tag>) {
         let Settings { opening, role, .. } = self.line.settings;
         assert_eq!(self.line.engine.version(), Some(opening.version()));
@@ -247,7 +247,7 @@ impl Peer {
         assert_eq!(self.line.engine.reserved() as usize, queue.receives(), "Receives are lost");
     }
 
-    /// Carries out what the connection asks for after a message. Returns whether that was a Call.
+    /// Carries out the connection's outputs after a message. Returns whether the message was a Call.
     fn drain(
         &mut self,
         queue: &mut QueuePair<Tag>,
@@ -279,7 +279,7 @@ impl Peer {
                     }
                     self.requester.on_refused(&self.line, queue, xid, in_two(error));
                 }
-                // It was refused, whole or not.
+                // A continued Call was refused, whether it was complete or not.
                 (Output::Event(Event::Two(v2::connection::Event::Abandoned { .. })), _) => {
                     self.assembly.clear();
                 }
@@ -291,7 +291,7 @@ impl Peer {
         is_call
     }
 
-    /// Notes that Calls may be made. A server of version 1 learns from its ULP whether it may, too.
+    /// Allows Calls. In version 1 a server learns from its ULP whether it may make them.
     fn on_ready(&mut self) {
         self.line.is_ready = true;
         let may_reverse = self.line.level() > Level::None;
@@ -303,7 +303,7 @@ impl Peer {
         }
     }
 
-    /// Takes a part of a continued message.
+    /// Appends a part of a continued message.
     fn assemble(&mut self, part: &Part, payload: &[u8]) {
         let offset = part.offset as usize;
         assert_eq!((payload.len(), offset), (part.length as usize, self.assembly.len()));
@@ -311,11 +311,11 @@ impl Peer {
         assert!(self.assembly.len() <= part.total as usize);
     }
 
-    /// Returns the inline Payload stream of a message that is whole, or completes one.
+    /// Returns the inline Payload stream of a message, with the parts before it if it completes a continued one.
     fn whole(&mut self, is_part: bool, received: &Received<'_>) -> Vec<u8> {
         if is_part { std::mem::take(&mut self.assembly) } else { payload(received).to_vec() }
     }
 }
 
-/// Receives that Calls never keep: one for a message, and one for a grant.
+/// Number of Receives that Calls never keep: one for a message, and one for a grant.
 const CIRCULATING: usize = 2;

@@ -1,4 +1,4 @@
-//! How one end behaves, drawn once for each connection.
+//! The settings of one end, drawn once for each connection.
 
 mod opening;
 
@@ -19,38 +19,39 @@ pub use opening::Opening;
 
 use super::choices::Choices;
 
-/// How one end behaves.
+/// The settings of one end.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who opened the connection.
+    /// Whether this end opened the connection.
     pub role: Role,
-    /// What it says about itself.
+    /// The properties that it announces.
     pub properties: Properties,
-    /// What it takes.
+    /// The chunks that it takes.
     pub chunks: ChunkLimits,
-    /// Whether it takes less than it lets its peer believe, which costs a Call another attempt.
+    /// Whether it takes fewer chunks than it announces, so that some Calls need another attempt.
     pub is_stingy: bool,
-    /// Credits it gives at first.
+    /// Number of credits that it grants at first.
     pub window: usize,
     /// Whether the Receive of a Call may be kept until the Call is answered.
     pub keeps_receives: bool,
-    /// Calls it makes at a time.
+    /// Maximum number of Calls under way at once.
     pub calls_max: usize,
-    /// Octets from which on an item is reduced.
+    /// Minimum length of an item to be reduced, in octets.
     pub reduce_min: u32,
-    /// Starts its XIDs.
+    /// The seed of its XIDs.
     pub xid_seed: u64,
-    /// How the connection comes to its version.
+    /// How both ends arrive at their version.
     pub opening: Opening,
-    /// Whether it has version 1, and version 2.
+    /// Whether it supports version 1, and whether it supports version 2.
     pub versions: [bool; 2],
-    /// Whether it has private data to say how long its version 1 messages are.
+    /// Whether it sends private data with its version 1 inline thresholds.
     pub has_private_data: bool,
-    /// Chunks of one kind that it puts into a version 1 Call.
+    /// Maximum number of chunks of one kind in a version 1 Call.
     pub chunks_max: u32,
-    /// Whether its version 1 memory may be invalidated by its peer, and its peer's by it.
+    /// Whether its private data offers Remote Invalidation for version 1.
     pub invalidation: bool,
-    /// Whether as a version 1 server it invalidates without having said so, as Linux does (P8).
+    /// Whether, as a version 1 server, it invalidates without having offered to, as Linux does
+    /// (P8).
     pub is_tacit: bool,
 }
 
@@ -98,7 +99,7 @@ impl Settings {
         })
     }
 
-    /// Returns what the connection has to know.
+    /// Returns the configuration of the connection.
     pub fn config(&self) -> negotiate::Config {
         let two = Config {
             role: self.role,
@@ -131,7 +132,7 @@ impl Settings {
         }
     }
 
-    /// Returns what version 1 goes by, given the other end.
+    /// Returns the version 1 terms that this end and `peer` agree upon.
     pub fn agreement(&self, peer: &Self) -> Agreement {
         let [ours, theirs] = [self, peer].map(|end| PrivateData::find(&end.private_data()));
         let agreed = match self.role {
@@ -143,12 +144,12 @@ impl Settings {
         Agreement { invalidation: agreed.invalidation || is_tacit, ..agreed }
     }
 
-    /// Returns whether the peer may invalidate memory of a version 1 Call.
+    /// Returns whether the peer may invalidate handles of a version 1 Call.
     pub const fn lets_invalidate(&self) -> bool {
         self.has_private_data && self.invalidation
     }
 
-    /// Returns what of version 1 Calls a client serves.
+    /// Returns the level at which a client serves version 1 Calls.
     pub const fn reverse_one(&self) -> Level {
         match self.properties.reverse {
             REVERSE_NONE => Level::None,
@@ -173,5 +174,5 @@ impl Settings {
     }
 }
 
-/// Octets of the largest message an end sends or takes.
+/// Maximum message lengths to draw from, in octets.
 const MESSAGE_SIZES: [u32; 5] = [1024, 1500, 4096, 8192, 65536];

@@ -1,7 +1,7 @@
 //! Octets written as hexadecimal digits.
 //!
-//! In an annotated file blanks mean nothing, `#` begins a remark that ends with its line, and a line that begins
-//! with `==` begins a section and names it.
+//! In an annotated file blanks are ignored, `#` begins a remark that ends with its line, and a line that begins with
+//! `==` begins a section and names it.
 
 /// Reads octets from pairs of digits; `None` if `digits` is anything else.
 pub fn octets(digits: &str) -> Option<Vec<u8>> {

@@ -1,6 +1,6 @@
-//! What the tests of all crates share: one generator of chance, and one reader of hexadecimal digits.
+//! Code that the tests of all crates share: a random number generator, and a reader of hexadecimal digits.
 //!
-//! Depends on no other crate, so that the tests inside any crate can use it.
+//! The crate depends on no other, so that the tests inside any crate can use it.
 
 pub mod hex;
 mod rng;

@@ -1,11 +1,11 @@
-//! Chance that repeats.
+//! Random numbers that repeat.
 
-/// A generator (splitmix64): the same numbers for the same seed, on every machine.
+/// A generator (splitmix64) that gives the same numbers for the same seed on every machine.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// Makes the generator that a seed stands for.
+    /// Makes a generator from a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -36,7 +36,7 @@ impl Rng {
         usize::try_from(self.next() % bound as u64).expect("below a usize")
     }
 
-    /// Draws yes or no.
+    /// Draws a boolean.
     pub fn flip(&mut self) -> bool {
         self.below(2) == 0
     }
@@ -44,7 +44,7 @@ impl Rng {
     /// Draws one of `all`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If `all` is empty.
     pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
@@ -72,7 +72,7 @@ impl Rng {
             match self.below(4) {
                 0 => bytes.truncate(at),
                 1 => bytes.insert(at, self.octets(1).first().copied().unwrap_or(0)),
-                // Words are small or huge where it matters.
+                // Lengths and counts tend to fail at small, huge or round values.
                 2 if bytes.len() >= at + 4 => {
                     let word = self.of(&[0, 1, 2, 3, 64, 65, 4096, 4097, 0x7fff_ffff, u32::MAX]);
                     bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
@@ -84,7 +84,7 @@ impl Rng {
     }
 }
 
-/// What random items are cut from.
+/// The octets that random items are cut from.
 static OCTETS: [u8; 8192] = {
     let mut octets = [0; 8192];
     let mut rng = Rng::new(0x6e66_7333);

@@ -23,25 +23,25 @@ use super::two::{
 };
 use super::{ITEM_MAX, NULL, PROGRAM, call, nowhere, octets, segment};
 
-/// Has more arguments than a message to the server can hold.
+/// A procedure whose arguments are longer than a message to the server can be.
 const LONG: u32 = 1;
 
-/// Takes a word and an item, which may be reduced, and returns another.
+/// A procedure that takes a word and an item, which may be reduced, and returns another item.
 const MOVE: u32 = 2;
 
-/// A client on a thread of its own, and its server, which is ours.
+/// A client on a thread of its own, and the test's end of its connection, which acts as the server.
 struct Pair {
     thread: CoreThread<RemoteClient>,
     link: Link,
 }
 
 impl Pair {
-    /// Both ends, the client's first message being answered.
+    /// Connects both ends, and sends properties of which the client knows none.
     fn open() -> Self {
         Self::saying(&[1, 77, 4, 5])
     }
 
-    /// Both ends, of which the server says these properties.
+    /// Connects both ends, and answers the client's first message with `properties`.
     fn saying(properties: &[u32]) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
@@ -77,7 +77,7 @@ impl Pair {
         pair
     }
 
-    /// Begins a Call. Returns its XID once the server has it.
+    /// Begins a Call. Returns its XID once the server has received it.
     fn call(&mut self, procedure: u32, length: usize) -> u32 {
         self.begin(procedure, length);
         let message = self.message();
@@ -95,12 +95,12 @@ impl Pair {
         self.thread.started.begin(request, |w| w.put(vec![0; length].as_slice())).unwrap();
     }
 
-    /// Returns how the only Call ended.
+    /// Waits for the end of the only Call.
     fn outcome(&mut self) -> Result<(), CallError> {
         self.thread.started.ended().unwrap().1.map(drop).map_err(CallError::from)
     }
 
-    /// Returns the next message but for grants.
+    /// Returns the next message that is no grant.
     fn message(&mut self) -> Vec<u32> {
         loop {
             let message = self.link.message(None).unwrap().unwrap();
@@ -277,7 +277,7 @@ fn a_server_that_breaks_the_rules_or_asks_too_much_is_told_and_its_client_goes_o
                 continue;
             }
         }
-        // The next message is the next Call, and it is answered.
+        // The next message is another Call, and the server answers it.
         let xid = pair.call(NULL, 0);
         pair.reply(xid);
         assert_eq!(pair.outcome(), Ok(()), "after {what}");
@@ -294,14 +294,14 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
         let xid = pair.call(procedure, length);
         pair.send(&message(xid, ERROR, &[4], &[]));
         assert_eq!(pair.outcome(), Err(unsupported.clone()));
-        // Several at once: some of them would leave together.
+        // Several Calls are made at once, as some of them would leave together.
         for _ in 0..3 {
             pair.begin(procedure, length);
         }
         for _ in 0..3 {
             assert_eq!(pair.outcome(), Err(unsupported.clone()), "none was sent");
         }
-        // A Call of the other type is the next message.
+        // The next message is a Call of the other header type.
         if procedure == LONG {
             let xid = pair.call(NULL, 0);
             pair.reply(xid);
@@ -317,7 +317,7 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
 
 #[test]
 fn a_server_that_does_not_say_what_it_can_take_is_sent_4096_octets_at_most() {
-    // [V2-4.2.2-1] What is in front of the arguments is the transport header, and that of the RPC Call.
+    // [V2-4.2.2-1] The transport header and the header of the RPC Call are in front of the arguments.
     let room = MESSAGE - 32 - 40;
     let mut pair = Pair::open();
     for (length, htype) in [(room, CALL_INLINE), (room + 4, CALL_EXTERNAL)] {

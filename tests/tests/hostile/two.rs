@@ -12,7 +12,7 @@ use haulage_tests::link::{Failure, Link};
 
 use super::{ECHO, GET, HOLD, ITEM_MAX, NULL, PUT, call, nowhere, octets, segment, server};
 
-/// Header types.
+/// Header types of version 2.
 pub(super) const ERROR: u32 = 4;
 pub(super) const GRANT: u32 = 5;
 pub(super) const CONNPROP_MIDDLE: u32 = 6;
@@ -24,19 +24,19 @@ pub(super) const REPLY_EXTERNAL: u32 = 11;
 pub(super) const REPLY_MIDDLE: u32 = 12;
 pub(super) const REPLY_INLINE: u32 = 13;
 
-/// The credit word of a peer that always has room.
+/// The credit word of a peer that always grants enough.
 pub(super) const CREDIT: u32 = 1000;
 
 /// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// A Reply.
+    /// A Reply, with its XID.
     Reply(u32),
-    /// `RDMA2_ERROR` in version 2, by XID, and its code with what belongs to it.
+    /// An `RDMA2_ERROR` in version 2: its XID, and its code with the words behind it.
     Error(u32, Vec<u32>),
-    /// `RDMA2_ERROR` in another version.
+    /// An `RDMA2_ERROR` in another version: its XID, its version, and the other words.
     OtherVersion(u32, u32, Vec<u32>),
-    /// Properties, the last ones.
+    /// The last message of properties.
     Properties,
     /// The connection is closed.
     Closed,
@@ -63,12 +63,12 @@ pub(super) fn words(message: &[u8]) -> Vec<u32> {
     message.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
 }
 
-/// A message: its prefix, what else its header has, and its Payload stream.
+/// Returns a message from its XID and header type, the rest of its header, and its Payload stream.
 pub(super) fn message(xid: u32, htype: u32, header: &[u32], payload: &[u8]) -> Vec<u8> {
     [&octets(&[xid, 2, CREDIT, htype]), &octets(header), payload].concat()
 }
 
-/// No handle to invalidate, no chunks.
+/// The header of a Call without a handle to invalidate and without chunks.
 const BARE: [u32; 4] = [0; 4];
 
 /// A peer on a connection of its own.
@@ -87,7 +87,7 @@ impl Peer {
         peer
     }
 
-    /// Returns the words of the next message but for grants.
+    /// Returns the words of the next message that is no grant.
     fn next(&mut self) -> Vec<u32> {
         loop {
             let message = self.0.message(None).unwrap().unwrap();
@@ -112,7 +112,7 @@ impl Peer {
         }
     }
 
-    /// Makes a good Call. Returns the first answer that comes.
+    /// Makes a valid Call. Returns the first answer.
     fn null(&mut self, xid: u32) -> Answer {
         match self.0.send(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]))) {
             Ok(()) => self.answer(),
@@ -120,7 +120,7 @@ impl Peer {
         }
     }
 
-    /// Has the server keep an item.
+    /// Makes the server keep an item.
     fn put(&mut self, xid: u32, item: &[u8]) {
         let source = self.0.expose(item, item.len(), Access::RemoteRead).unwrap();
         let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
@@ -128,7 +128,7 @@ impl Peer {
         assert_eq!(self.answer(), Reply(xid));
     }
 
-    /// Sends messages, and checks that these answers come and no others.
+    /// Sends messages, and checks that `answers` and no others come.
     fn expect(mut self, what: &str, messages: &[Vec<u8>], answers: &[Answer]) {
         for message in messages {
             self.0.send(message).unwrap();
@@ -143,10 +143,10 @@ impl Peer {
     }
 }
 
-/// The name of a case, the messages that are sent, and the answers to them.
+/// The name of a case, its messages, and the answers to them.
 type Case = (&'static str, Vec<Vec<u8>>, Vec<Answer>);
 
-/// Cases of the first messages on a connection.
+/// Returns the cases of the first messages on a connection.
 fn openings() -> Vec<Case> {
     let null = |xid| message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]));
     let properties = |htype, set: &[u32]| message(1, htype, set, &[]);
@@ -168,7 +168,7 @@ fn openings() -> Vec<Case> {
             vec![properties(CONNPROP_MIDDLE, &[0]), last(&[0])],
             vec![Properties],
         ),
-        // The second is answered with a grant: the server has said all of its own.
+        // The second message is answered with a grant: the server has sent all of its properties.
         (
             "properties in three messages",
             vec![properties(CONNPROP_MIDDLE, &[0]), properties(CONNPROP_MIDDLE, &[0]), last(&[0])],
@@ -196,19 +196,19 @@ fn what_a_client_begins_with_is_answered_by_the_rules() {
     server.stop().unwrap();
 }
 
-/// A list of Read segments of 8 octets each at these positions.
+/// Returns a Read list with segments of 8 octets at these positions.
 fn reads(positions: &[u32]) -> Vec<u32> {
     let entries = positions.iter().flat_map(|at| [1, *at, 0xbad, 8, 0, 0x1000]);
     entries.chain([0]).collect()
 }
 
-/// A Write chunk of so many segments.
+/// Returns a Write chunk of `count` segments.
 fn write(count: u32) -> Vec<u32> {
     let segments = (0..count).flat_map(|_| nowhere(64));
     [1, count].into_iter().chain(segments).collect()
 }
 
-/// A case of one message, and of one answer or none.
+/// Returns a case of one message, with one answer or none.
 fn one(what: &'static str, message: Vec<u8>, answer: Option<Answer>) -> Case {
     (what, vec![message], answer.into_iter().collect())
 }
@@ -222,7 +222,7 @@ const INVAL_HTYPE: &[u32] = &[4];
 const INVAL_CONT: &[u32] = &[5];
 const SYSTEM: &[u32] = &[100];
 
-/// Messages of every header type that cannot be parsed, or that are out of place.
+/// Returns cases of malformed or misplaced messages, of every header type.
 fn malformed() -> Vec<Case> {
     let null = call(7, NULL, &[]);
     let inline = |header: &[u32]| message(7, CALL_INLINE, header, &null);
@@ -281,7 +281,7 @@ fn malformed() -> Vec<Case> {
     ]
 }
 
-/// Messages in order that ask for something the server does not support, or for too much of it.
+/// Returns cases of valid messages that ask for something the server does not support, or for too much.
 fn unsupported() -> Vec<Case> {
     let to = |procedure, header: &[u32]| message(7, CALL_INLINE, header, &call(7, procedure, &[8]));
     let read = |positions: &[u32]| [&[0], &reads(positions)[..], &[0, 0]].concat();

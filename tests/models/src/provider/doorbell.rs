@@ -9,8 +9,8 @@ use super::ring::{Consumer, Kind, Look};
 use crate::check;
 use crate::sys::barrier;
 
-/// A consumer that asked for a doorbell, looked once more and went to sleep is woken by the next record: the
-/// producer sees that it was asked, or the consumer sees the record.
+/// The next record wakes a consumer that asked for a doorbell, looked once more and went to sleep: either the producer
+/// sees the request, or the consumer sees the record.
 pub fn nobody_sleeps_while_there_is_a_record() {
     check(|| {
         let (mut producer, mut consumer) = ring(8);

@@ -10,7 +10,7 @@ use super::ends::ring;
 use super::ring::{Consumer, Kind, Look, Producer};
 use crate::{check, check_deep};
 
-/// A batch becomes visible all at once, with the octets it was written with.
+/// A batch becomes visible all at once, with the octets that were written.
 pub fn a_batch_is_seen_whole_or_not_at_all() {
     check(|| {
         let (mut producer, mut consumer) = ring(4);
@@ -31,8 +31,8 @@ pub fn a_batch_is_seen_whole_or_not_at_all() {
     });
 }
 
-/// Nothing of a line is written again before the consumer has said that it took the record there, and
-/// what an earlier lap left is no record.
+/// A line is not written again before the consumer has released its record, and the remains of an earlier lap are no
+/// record.
 pub fn a_line_is_written_again_once_it_was_taken() {
     check(|| {
         let (mut producer, mut consumer) = ring(4);
@@ -49,8 +49,7 @@ pub fn a_line_is_written_again_once_it_was_taken() {
     });
 }
 
-/// Records of several lines are seen whole, and so is the one at the start of the ring that did not fit at
-/// its end.
+/// A record of several lines is seen whole, and so is a record at the start of the ring that did not fit at its end.
 pub fn records_of_several_lines_pass_the_end_of_the_ring() {
     check(|| {
         let (mut producer, mut consumer) = ring(8);
@@ -68,7 +67,7 @@ pub fn records_of_several_lines_pass_the_end_of_the_ring() {
     });
 }
 
-/// A record is whole when it is copied to a Receive, whether the Receive takes it at once or after a look at it.
+/// A record is whole when it is copied to a Receive, whether the Receive takes it at once or after a peek.
 pub fn a_record_is_whole_in_its_receive() {
     check_deep(|| {
         let (mut producer, mut consumer) = ring(4);
@@ -98,7 +97,7 @@ pub fn a_record_is_whole_in_its_receive() {
     });
 }
 
-/// Messages of a series are seen with the template and the XIDs they were sent with, and the template before them.
+/// The messages of a series are seen with their template and their XIDs, and the template before them.
 pub fn a_series_is_seen_whole() {
     check(|| {
         let (mut producer, mut consumer) = ring(4);
@@ -130,7 +129,7 @@ pub fn a_series_is_seen_whole() {
     });
 }
 
-/// Sends a message alone, once there is room.
+/// Sends a message alone, as soon as there is room.
 fn send(producer: &mut Producer, number: u8, length: usize) {
     let message = message(number, length);
     while producer.push_alone(Kind::Send, Handle(0), &message).expect("an honest peer").is_none() {
@@ -138,7 +137,7 @@ fn send(producer: &mut Producer, number: u8, length: usize) {
     }
 }
 
-/// Takes the next message, once there is one, and gives its room back.
+/// Takes the next message, as soon as there is one, and releases its room.
 fn receive(consumer: &mut Consumer, number: u8, length: usize) {
     let mut room = [0; 200];
     loop {
@@ -151,17 +150,17 @@ fn receive(consumer: &mut Consumer, number: u8, length: usize) {
                 return;
             }
             Look::Nothing => thread::yield_now(),
-            // The rest of the ring is skipped.
+            // The consumer skips the rest of the ring.
             Look::Other => assert!(consumer.peek().is_ok()),
             Look::Series => panic!("nobody sent a series"),
         }
     }
 }
 
-/// Returns octets that tell which message they are of, and where.
+/// Returns octets that depend on the number of the message and on their place in it.
 fn message(number: u8, length: usize) -> Vec<u8> {
     (1..).take(length).map(|at: u8| at.wrapping_mul(7) ^ number << 4).collect()
 }
 
-/// Messages of one line in more than one lap of a ring of four lines.
+/// Number of messages of one line: more than one lap of a ring of four lines.
 const MESSAGES: u8 = 5;

@@ -13,8 +13,8 @@ use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
 use crate::check_deep;
 
-/// The memory of a registration is used again only when the peer does not copy, and then the peer sees
-/// what it finds under a later handle as that was made.
+/// The memory of a registration is used again only when the peer is not copying, and a peer that enters a later handle
+/// sees the extent of that handle.
 pub fn what_a_peer_copies_is_not_used_meanwhile() {
     check_deep(|| {
         let [ours, theirs] = segment(4);
@@ -36,7 +36,7 @@ pub fn what_a_peer_copies_is_not_used_meanwhile() {
     });
 }
 
-/// A peer that is refused because the connection is over sees that it is over.
+/// A peer that is refused because the connection has ended sees that it has ended.
 pub fn a_peer_that_is_refused_at_the_end_knows_why() {
     check_deep(|| {
         let [ours, theirs] = segment(4);
@@ -51,7 +51,7 @@ pub fn a_peer_that_is_refused_at_the_end_knows_why() {
                 }
             })
         };
-        // As `Connection::withdraw` does.
+        // `Connection::withdraw` does the same.
         owner.segment.ended().store(1, Ordering::SeqCst);
         while !owner.registrations.retire_all(&owner.segment).1 {
             thread::yield_now();
@@ -61,7 +61,7 @@ pub fn a_peer_that_is_refused_at_the_end_knows_why() {
     });
 }
 
-/// Writes to what a handle opens, if it is open. Returns whether it was.
+/// Writes to the memory under a handle, if it is open. Returns whether it was.
 fn copy(theirs: &Segment, handle: Handle, extent: Extent, octets: &UnsafeCell<()>) -> bool {
     let access = Access::RemoteWrite;
     let Ok(grant) = Grant::enter(theirs, 0, handle, access) else { return false };
@@ -72,12 +72,12 @@ fn copy(theirs: &Segment, handle: Handle, extent: Extent, octets: &UnsafeCell<()
     true
 }
 
-/// One end's books, and what it exposes.
+/// One end's registrations, and the memory it exposes.
 struct Owner {
     registrations: Registrations,
     handles: Handles,
     segment: Segment,
-    /// What is exposed, in a pool of its own.
+    /// The exposed memory, in a pool of its own.
     exposed: Option<(Pool, PostedSink)>,
 }
 
@@ -87,7 +87,7 @@ impl Owner {
         Self { registrations, handles: handles(), segment, exposed: None }
     }
 
-    /// Opens memory under the next handle, which is the one given.
+    /// Exposes memory under the next handle, which must be `handle`.
     fn expose(&mut self, handle: Handle, extent: Extent) {
         assert_eq!(self.registrations.reserve(&mut self.handles, 1), Some(handle));
         let config = PoolConfig { bytes: 1 << 16, pages: PagePreference::Heap, node: None };
@@ -98,7 +98,7 @@ impl Owner {
         self.exposed = Some((pool, posted));
     }
 
-    /// Ends a registration, once the peer does not copy.
+    /// Retires a registration, as soon as the peer is not copying.
     fn retire(&mut self, handle: Handle) {
         loop {
             match self.registrations.retire(&self.segment, 0, handle) {
@@ -117,7 +117,7 @@ fn handles() -> Handles {
     Handles::seeded(1, 3)
 }
 
-/// Returns the handles that the owner will draw, one after the other.
+/// Returns the first two handles that the owner will draw.
 fn sequence() -> [Handle; 2] {
     let mut handles = handles();
     let first = handles.fresh(0, Handle(0));

@@ -1,7 +1,7 @@
-//! The barrier of who publishes and of who is about to sleep.
+//! The barrier between an end that publishes and an end that is about to sleep.
 //!
-//! `runtime::sys::barrier` has the system issue both ends' fences in one call of the rare end, or issues a
-//! fence at either. A model has a fence at either: that the call amounts to that is the system's promise.
+//! `runtime::sys::barrier` either makes the system issue both ends' fences in one call of the rare end, or issues a
+//! fence at each end. A model has a fence at each end: the system promises that the call has the same effect.
 
 use std::sync::atomic::Ordering;
 

@@ -1,8 +1,8 @@
-//! Memory that two ends share, of the model checker's words: `runtime::sys::shared` as the ring, the
-//! table and the segment use it.
+//! Shared memory of two ends, made of the model checker's words, with the functions of `runtime::sys::shared` that the
+//! ring, the table and the segment use.
 //!
-//! Octets are copied a double word at a time. Within a ring, the double words that are not headers of
-//! records that can be looked at are watched: one end at a time may access them.
+//! Octets are copied a double word at a time. In a ring, all double words are watched: one end at a time may access
+//! them by relaxed loads and stores.
 
 use std::io;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use haulage_mr_pool::Sink;
 pub(crate) use crate::sync::{AtomicU32, AtomicU64};
 use crate::sync::{Watch, cell};
 
-/// One end's view of the memory. A model runs all its threads on one of the system's.
+/// One end's view of the memory. All threads of a model run on one thread of the system.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     memory: Rc<Memory>,
 }
 
-/// Either array has all of the memory: nothing is accessed both ways.
+/// Each array covers the whole memory, as no place is accessed both as double words and as words.
 #[derive(Debug)]
 struct Memory {
     doubles: Box<[AtomicU64]>,
     words: Box<[AtomicU32]>,
 }
 
-/// Why memory of a peer is not mapped.
+/// The reason why a peer's memory is not mapped.
 #[derive(Debug)]
 pub(crate) enum Unfit {
     /// The memory of a model has no descriptor.
@@ -36,7 +36,7 @@ pub(crate) enum Unfit {
 }
 
 impl Shared {
-    /// Makes `length` octets of zeroed memory that has a ring in it.
+    /// Makes `length` octets of zeroed memory with a ring in them.
     pub(crate) fn with_ring(length: usize, ring: &Range<usize>) -> Self {
         let double = |at: usize| {
             let plain = ring.contains(&(8 * at)).then(cell);
@@ -104,7 +104,7 @@ fn get(words: &[AtomicU64], to: &mut [u8]) {
     }
 }
 
-/// A part of the memory that is a ring of cache lines.
+/// A part of the memory that holds a ring of cache lines.
 #[derive(Debug)]
 pub(crate) struct Ring {
     memory: Shared,

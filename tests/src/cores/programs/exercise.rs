@@ -1,4 +1,4 @@
-//! Calls whose every octet is known.
+//! Clients of the exercise, whose every octet is known.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,13 +18,13 @@ use crate::cores::exercise::{
 use crate::cores::mix::{Event, Mix};
 use crate::world::choices::Choices;
 
-/// The Calls of one client.
+/// The exercise Calls of one client.
 #[derive(Debug)]
 pub struct Exercises {
     ledger: Rc<RefCell<Ledger>>,
     denied: bool,
     asked: BTreeMap<u64, Asked>,
-    /// Calls that wait for an answer that comes too late.
+    /// Calls that time out before their answer.
     late: usize,
 }
 
@@ -33,12 +33,12 @@ struct Asked {
     plan: Plan,
     /// Whether the argument has a lease.
     argument: bool,
-    /// Octets of the lease that the result may go to.
+    /// Length of the lease offered for the result.
     offered: Option<usize>,
 }
 
 impl Exercises {
-    /// Makes a program whose Calls are all `denied`, or none.
+    /// Makes a program. `denied` says whether the server denies all its Calls.
     pub const fn new(ledger: Rc<RefCell<Ledger>>, denied: bool) -> Self {
         Self { ledger, denied, asked: BTreeMap::new(), late: 0 }
     }
@@ -79,7 +79,7 @@ impl Exercises {
             result: 0,
         };
         if plan.brings() {
-            // A Call that is fetched as a whole takes no argument that is fetched beside it.
+            // A Call chunk carries no argument with chunks of its own.
             plan.filler = plan.filler.min(3000);
             plan.argument = length(choices, ITEM_MAX);
         }
@@ -89,7 +89,7 @@ impl Exercises {
         plan
     }
 
-    /// Holds results against what was asked.
+    /// Checks results against the plan.
     fn check(&self, asked: &Asked, finished: &mut Finished<'_>, mix: &mut Mix) {
         let Asked { plan, argument, offered } = asked;
         let Ok(results) = &mut finished.results else { return };
@@ -141,7 +141,7 @@ impl Program for Exercises {
         let mut argument = None;
         if plan.brings() {
             let octets = plan.octets(Part::Argument);
-            // One without octets has no lease, and a short one need not have any.
+            // An empty argument has no lease, and a short one need not have any.
             if plan.argument == 0 || (plan.argument + plan.filler < 4000 && choices.one_in(2)) {
                 arguments.extend(u32::try_from(octets.len()).expect("short").to_be_bytes());
                 arguments.extend(&octets);
@@ -151,7 +151,7 @@ impl Program for Exercises {
             }
         }
         let room = match choices.below(12) {
-            // Too little, perhaps.
+            // Perhaps too little room.
             0 => choices.of(1..=ITEM_MAX),
             1 | 2 => 0,
             3 => ITEM_MAX,

@@ -1,4 +1,4 @@
-//! Keys and values, held against a map.
+//! Clients of the key-value service, checked against a map.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use crate::cores::mix::{Event, Mix};
 use crate::pattern;
 use crate::world::choices::Choices;
 
-/// The keys of one client. No other client has a key that begins as these do.
+/// The keys of one client. They share a prefix that no other client uses.
 #[derive(Debug)]
 pub struct Keys {
     prefix: String,
-    /// Keys that no Call is about, and the values they have, if any.
+    /// Keys without a Call under way, and their values.
     known: Vec<(String, Option<Octets>)>,
     asked: BTreeMap<u64, Asked>,
     made: usize,
-    /// How often the server was made anew.
+    /// Number of times the server was built again.
     epoch: u32,
 }
 
-/// The octets of a value: so many of a pattern.
+/// The octets of a value, as a pattern and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Octets {
     salt: u64,
@@ -54,7 +54,7 @@ impl Keys {
         Self { prefix, known: Vec::new(), asked: BTreeMap::new(), made: 0, epoch: 0 }
     }
 
-    /// Takes a key that no Call is about.
+    /// Takes a key that has no Call under way.
     fn take(&mut self, choices: &mut Choices) -> (String, Option<Octets>) {
         if self.known.len() + self.asked.len() < KEYS_MAX {
             self.made += 1;
@@ -69,7 +69,7 @@ impl Keys {
         self.known.swap_remove(at)
     }
 
-    /// Keeps a key that no Call is about any more, unless the server it was stored at is gone.
+    /// Keeps a key whose Call has ended, unless the server that stored it is gone.
     fn put_back(&mut self, epoch: u32, key: String, value: Option<Octets>) {
         if epoch == self.epoch {
             self.known.push((key, value));
@@ -79,7 +79,7 @@ impl Keys {
     fn check(asked: &mut Asked, finished: &mut Finished<'_>, mix: &mut Mix) {
         let Ok(results) = &finished.results else { return };
         mix.note(Event::Well);
-        // A chunk that was too short for the value was left unused.
+        // The server leaves a chunk unused that is too short for the value.
         let carriage = Carriage::of(results.reduced().filter(|written| *written > 0));
         let answer = Answer::decode(asked.procedure, results.rest(), carriage);
         match (answer.expect("an answer"), asked.procedure, asked.before) {
@@ -113,7 +113,7 @@ impl Program for Keys {
     fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn> {
         let (key, before) = self.take(choices);
         let procedure = match choices.below(20) {
-            // Most keys that are not stored are stored next.
+            // Most keys without a value get one next.
             4..=10 if before.is_none() && !choices.one_in(4) => Procedure::Put,
             0 => Procedure::Null,
             1..=3 => Procedure::Del,
@@ -150,7 +150,7 @@ impl Program for Keys {
         octets.truncate(length);
         let inline = after.is_some_and(|value| value.length == 0 || length > key.len() + 8);
         if procedure == Procedure::Put && argument.is_none() && !inline {
-            // There is no memory for it.
+            // The pool has no memory for the value.
             self.known.push((key, before));
             return None;
         }
@@ -167,7 +167,7 @@ impl Program for Keys {
 
     fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String> {
         let mut asked = self.asked.remove(&token).expect("a Call that was made ends once");
-        // A Call that was made before the server was made anew may have reached it, and found no such key.
+        // A Call made before the server was built again may have reached the new server, and found no such key.
         if asked.epoch == self.epoch {
             Self::check(&mut asked, finished, mix);
         }
@@ -188,7 +188,7 @@ impl Program for Keys {
                 mix.note(Event::Starved);
                 None
             }
-            // Nobody knows whether it was carried out, or will be: the key is not used again.
+            // The Call may have been carried out, or may be later: the key is not used again.
             Err(_) => Some(format!("{asked:?}")),
         }
     }
@@ -199,7 +199,7 @@ impl Program for Keys {
     }
 }
 
-/// Octets of the longest value.
+/// Length of the longest value, in octets.
 pub const VALUE_MAX: usize = 100 << 10;
 
 const KEYS_MAX: usize = 8;

@@ -1,4 +1,4 @@
-//! Files, held against their octets.
+//! Clients of the file service, checked against the contents of their files.
 
 use std::collections::BTreeMap;
 
@@ -18,18 +18,18 @@ use crate::cores::mix::{Event, Mix};
 use crate::pattern;
 use crate::world::choices::Choices;
 
-/// The files of one client, in the directory at the top. No other client has a name that begins as these do.
+/// The files of one client, in the root directory. Their names share a prefix that no other client uses.
 #[derive(Debug)]
 pub struct Files {
     root: File,
     prefix: String,
-    /// Files that no Call is about.
+    /// Files without a Call under way.
     known: Vec<Known>,
     /// A file that was removed.
     gone: Option<File>,
     asked: BTreeMap<u64, (u32, Asked)>,
     made: usize,
-    /// How often the server was made anew.
+    /// Number of times the server was built again.
     epoch: u32,
 }
 
@@ -72,7 +72,7 @@ impl Asked {
         }
     }
 
-    /// Returns the file that it is about as it was before.
+    /// Returns the file of the Call, as it was before.
     fn known(self) -> Option<Known> {
         match self {
             Self::Create(_) | Self::Stale(_) => None,
@@ -86,7 +86,7 @@ impl Asked {
 }
 
 impl Files {
-    /// Makes a program whose files lie in `root` and have names that begin with `prefix`.
+    /// Makes a program with files in `root` whose names begin with `prefix`.
     pub const fn new(root: File, prefix: String) -> Self {
         Self {
             root,
@@ -128,7 +128,7 @@ impl Files {
         }
     }
 
-    /// Checks results. Returns the file that they are about as it is now.
+    /// Checks results. Returns the file of the Call, as it is now.
     fn check(asked: Asked, answer: &Answer, mix: &mut Mix) -> Option<Known> {
         mix.note(Event::Well);
         let results = answer.results(asked.procedure()).expect("results");
@@ -177,7 +177,7 @@ impl Files {
                 assert_eq!(failure.status, Status::Stale, "a file that was removed");
                 None
             }
-            // The pool has no room, now or for as long as the Call waited for some.
+            // The pool has no memory, now or for as long as the Call waited for it.
             (asked, results) if matches!(results.status(), Status::NoSpc | Status::Jukebox) => {
                 mix.note(Event::StarvedServer);
                 asked.known()
@@ -236,7 +236,7 @@ impl Program for Files {
         let mut octets = vec![0; 1024];
         let mut w = Writer::new(&mut octets);
         arguments.encode(&mut w).expect("room for arguments");
-        // The runtime writes the length of what has a lease.
+        // The runtime writes the length of an argument that has a lease.
         let length = w.position() - if argument.is_some() { 4 } else { 0 };
         octets.truncate(length);
         if !has_memory {
@@ -260,7 +260,7 @@ impl Program for Files {
             self.known.extend(asked.known().filter(|_| epoch == self.epoch));
             return None;
         }
-        // Of one that failed nobody knows whether it was carried out: its file is not used again.
+        // A failed Call may have been carried out: its file is not used again.
         let Ok(results) = &finished.results else {
             return Some(format!("{:?}", asked.procedure()));
         };
@@ -270,7 +270,7 @@ impl Program for Files {
             Asked::Remove(known) => Some(known.file),
             _ => None,
         };
-        // A Call that was made before the server was made anew may have reached it, and found no such file.
+        // A Call made before the server was built again may have reached the new server, and found no such file.
         if epoch == self.epoch {
             self.gone = removed.or(self.gone);
             self.known.extend(Self::check(asked, &answer, mix));
@@ -286,7 +286,7 @@ impl Program for Files {
     }
 }
 
-/// What the server takes and gives at most.
+/// The server's limits.
 pub const LIMITS: Limits =
     Limits { read_max: READ_MAX_WIRE, write_max: READ_MAX_WIRE, readdir_max: 8 << 10 };
 

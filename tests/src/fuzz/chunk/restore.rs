@@ -1,4 +1,4 @@
-//! Restoring a Call whose Read list says anything.
+//! Restoring a Call from any Read list.
 
 use haulage_proto::chunk::Version;
 use haulage_proto::chunk::restore::{Step, restore};
@@ -8,7 +8,7 @@ use super::super::bound::{FIXED, within};
 use super::super::octets::{read_list, segments, short, word};
 use crate::world::choices::Choices;
 
-/// The steps of a restoration fill every octet once, from where the lists say.
+/// Checks that the steps of a restoration fill every octet once, from places that the lists name.
 pub(in super::super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let version = choices.pick(&[Version::One, Version::Two]);
@@ -73,7 +73,7 @@ fn range(step: &Step) -> std::ops::Range<usize> {
     }
 }
 
-/// Draws the segments of a chunk that is seldom long.
+/// Draws the segments of a chunk, most of them short.
 fn drawn(choices: &mut Choices) -> Vec<Segment> {
     if choices.one_in(8) {
         return segments(choices, 0).into_iter().map(segment).collect();
@@ -90,6 +90,6 @@ fn segment((handle, length, offset): (u32, u32, u64)) -> Segment {
     Segment { handle: Handle(handle), length, offset }
 }
 
-/// Octets of plans for each segment, vectors that double included, against the sixteen it has in a
-/// message.
+/// Octets allocated for the plan of a segment, vectors that double included. In a message a segment
+/// has sixteen octets.
 const PER_SEGMENT: u64 = 1024;

@@ -1,4 +1,4 @@
-//! The opening of an MPA stream, by an end that was sent anything.
+//! The MPA handshake of an end that receives any octets.
 
 use haulage_proto::iwarp::mpa::handshake::{
     Active, Agreement, Answer, Fault, Offer, PRIVATE_DATA_MAX, Passive,
@@ -17,7 +17,8 @@ pub(in super::super) fn run(data: &[u8]) {
     }
 }
 
-/// An active end, answered with anything: what it concludes does not depend on how it is cut.
+/// Answers an active end with any octets, and checks that its conclusion does not depend on how
+/// they are cut.
 fn active(choices: &mut Choices) {
     let offer = offer(choices);
     let octets = frame(b"MPA ID Rep Frame", choices);
@@ -38,13 +39,13 @@ fn active(choices: &mut Choices) {
         assert_eq!(rest, &octets[at..], "what follows the Reply is left");
         if let Answer::Accepted { agreement, private_data } = answer {
             assert!(private_data.len() <= octets.len());
-            // RFC 6581: a passive end asks for no more Reads than we offered to serve.
+            // RFC 6581: a passive end asks for no more Reads than the active end offered to serve.
             assert!(agreement.ord <= offer.ord && agreement.ird <= offer.ird);
         }
     }
 }
 
-/// A passive end, asked anything: what it answers, an active end understands.
+/// Sends a passive end any octets, and checks that an active end understands its reply.
 fn passive(choices: &mut Choices) {
     let octets = frame(b"MPA ID Req Frame", choices);
     let mut rest = octets.as_slice();
@@ -64,7 +65,7 @@ fn passive(choices: &mut Choices) {
     }
 }
 
-/// Both ends ours: they agree.
+/// Connects two ends of ours, and checks that they agree.
 fn both(choices: &mut Choices) {
     let (ours, theirs) = (offer(choices), offer(choices));
     let said = some_octets(choices, 64);
@@ -89,7 +90,7 @@ fn offer(choices: &mut Choices) -> Offer {
     Offer { crc, ord: word(choices), ird: word(choices), rtr }
 }
 
-/// Draws a frame that is nearly right: as often as not everything about it is.
+/// Draws a frame, about half of the time a valid one.
 fn frame(key: &[u8; 16], choices: &mut Choices) -> Vec<u8> {
     let data = some_octets(choices, 255);
     let revision = u8::try_from(choices.of(0..=3)).unwrap_or_default();

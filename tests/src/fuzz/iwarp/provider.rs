@@ -1,7 +1,7 @@
-//! What a peer sends to the whole provider, over a socket of the system: octets instead of a handshake, or
-//! FPDUs behind a good one.
+//! A peer that attacks the whole provider over a real socket: with octets instead of a handshake, or with FPDUs behind
+//! a good one.
 //!
-//! The provider waits for sockets by plain system calls here, which have their effect at once.
+//! The provider uses plain system calls for its sockets here, which take effect at once.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
@@ -26,8 +26,8 @@ use crate::bed::{SIGNALED, claim};
 use crate::by_number::ByNumber as _;
 use crate::world::choices::Choices;
 
-/// Connects, and sends what it likes. Its connection ends when it leaves, at the latest, and nothing else
-/// does; it writes nothing but what was opened to be written.
+/// Attacks the victim as a peer. The attacker's connection ends at the latest when it leaves, no other does, and no
+/// memory changes but what was exposed to be written.
 pub(in super::super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut scene = Scene::new(provider(), provider());
@@ -40,7 +40,7 @@ pub(in super::super) fn run(data: &[u8]) {
         peer(&mut scene, &mut choices, stream);
     }
     scene.until("the place", |scene| {
-        // The handshake may have been good enough.
+        // The handshake may have been good after all.
         if let Some(qp) = scene.requested() {
             scene.victim.provider.reject(scene.now, qp, b"too late");
         }
@@ -50,7 +50,7 @@ pub(in super::super) fn run(data: &[u8]) {
     scene.end();
 }
 
-/// Sends octets that are hardly a handshake, and more behind them.
+/// Sends a spoiled handshake, and more octets behind it.
 fn stranger(scene: &mut Scene<Iwarp>, choices: &mut Choices, stream: TcpStream) {
     let (_, request) = Active::new(OFFER, &some_octets(choices, 64)).expect("short enough");
     let mut octets = request.to_vec();
@@ -69,7 +69,7 @@ fn stranger(scene: &mut Scene<Iwarp>, choices: &mut Choices, stream: TcpStream) 
     drop(stream);
 }
 
-/// Connects as it should, and sends FPDUs of which some break rules.
+/// Connects properly, and sends FPDUs of which some break rules.
 fn peer(scene: &mut Scene<Iwarp>, choices: &mut Choices, mut stream: TcpStream) {
     let offer = Offer { crc: choices.one_in(2), ..OFFER };
     let (mut handshake, request) = Active::new(offer, b"").expect("short enough");
@@ -109,7 +109,7 @@ fn peer(scene: &mut Scene<Iwarp>, choices: &mut Choices, mut stream: TcpStream) 
     rogue.leave(scene);
 }
 
-/// Sends octets in pieces, and has the victim look at each, for as long as it takes any.
+/// Sends octets in pieces, and polls the victim after each, until the connection ends.
 fn send(scene: &mut Scene<Iwarp>, choices: &mut Choices, stream: &TcpStream, octets: &[u8]) {
     let most = choices.pick(&[1, 16, 4096]);
     let (mut stream, mut rest) = (stream, octets);
@@ -123,23 +123,23 @@ fn send(scene: &mut Scene<Iwarp>, choices: &mut Choices, stream: &TcpStream, oct
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(_) => return,
         }
-        // What the victim sends is not looked at.
+        // The answers of the victim are ignored.
         let _ = stream.read(&mut [0; 4096]);
         scene.poll();
     }
 }
 
-/// The peer, and what the victim opened to it.
+/// The attacker, and the leases that the victim exposed to it.
 struct Rogue {
     transmitter: Transmitter,
     qp: QpNum,
-    /// What may be read, and what may be written.
+    /// A lease to be read, and a lease to be written.
     opened: Vec<(Exposed, Segment)>,
     is_over: bool,
 }
 
 impl Rogue {
-    /// Draws a message, most of which the victim takes, cut into FPDUs.
+    /// Draws a message as FPDUs; the victim takes most of them.
     fn octets(&mut self, choices: &mut Choices) -> Vec<u8> {
         let mut octets = Vec::new();
         let payload = vec![octet(choices); choices.pick(&[0, 1, 16, 64, 65, 400])];
@@ -170,7 +170,7 @@ impl Rogue {
                 };
                 append(&mut octets, &self.transmitter.read_request(&request), &[]);
             }
-            // The handles of the victim's Reads are not known: an answer to one is a guess.
+            // The handles of the victim's Reads are unknown to the peer: it guesses.
             6 => cut(&mut octets, &payload, |done, rest| {
                 transmitter.read_response(to.handle, to.offset.wrapping_add(done as u64), rest)
             }),
@@ -186,7 +186,7 @@ impl Rogue {
         octets
     }
 
-    /// Draws what a message is about: mostly the memory at `place`, or near it.
+    /// Draws a segment: mostly the lease at `place`, or one near it.
     fn target(&self, choices: &mut Choices, place: usize) -> Segment {
         let place = if choices.one_in(8) { 1 - place } else { place };
         let segment = self.opened[place].1;
@@ -201,7 +201,7 @@ impl Rogue {
         }
     }
 
-    /// Has the victim do something on the connection.
+    /// Makes the victim do something on the connection.
     fn work(&mut self, scene: &mut Scene<Iwarp>, choices: &mut Choices) {
         let ended =
             |event: &Event<_>| matches!(event, Event::Disconnected { qp, .. } if *qp == self.qp);
@@ -237,12 +237,12 @@ impl Rogue {
         let _ = scene.victim.provider.post(self.qp, &mut batch);
     }
 
-    /// Takes back what was opened to the peer, which has left.
+    /// Takes back the leases exposed to the peer, which has left.
     fn leave(self, scene: &mut Scene<Iwarp>) {
         let qp = self.qp;
         let mut receives = 0;
         let quiesced = scene.until("the end", |scene| {
-            // What it sent last may wait for Receives.
+            // The last messages of the peer may wait for Receives.
             if receives < RECEIVES_MAX {
                 receives += 1;
                 let (_, sink) = scene.victim.receive(qp, 64);
@@ -306,7 +306,7 @@ fn provider() -> (Iwarp, Pool) {
 const OFFER: Offer = Offer { crc: false, ord: 2, ird: 2, rtr: false };
 const CONTENTS: [u8; 64] = [7; 64];
 const STEPS_MAX: usize = 64;
-/// Pieces of one message that are tried to be sent.
+/// Maximum number of attempts to send a piece of one message.
 const SENDS_MAX: usize = 2048;
-/// Receives that are posted for a peer that has left.
+/// Maximum number of Receives posted for a peer that has left.
 const RECEIVES_MAX: usize = 100;

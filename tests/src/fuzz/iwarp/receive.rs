@@ -13,7 +13,7 @@ use super::super::bound::bounded;
 use super::super::octets::{octet, some_octets, spoil, word};
 use crate::world::choices::Choices;
 
-/// Receives a stream whole and in pieces: the same things happen.
+/// Checks that a stream received whole and in pieces gives the same events.
 pub(in super::super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let crc: Option<Crc32c> = choices.one_in(2).then_some(crc32c);
@@ -23,7 +23,7 @@ pub(in super::super) fn run(data: &[u8]) {
     assert_eq!(pieces, whole, "cut as it may be");
 }
 
-/// What happened, payload gathered for each FPDU.
+/// An event of the stream, with the payload gathered for each FPDU.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Header(Header),
@@ -74,7 +74,7 @@ fn note(receiver: &mut Receiver, lines: &mut Vec<Line>, event: Event<'_>) {
             assert_eq!(receiver.payload_remaining(), receiver.payload_length());
             lines.push(Line::Header(header));
             if matches!(header, Header::Write { handle: REFUSED, .. }) {
-                // Without CRCs the stream ends at once; `next` says so again.
+                // Without CRCs the stream ends at once, and `next` returns the fault again.
                 let refused = receiver.refuse(Fault::TaggedStag);
                 assert!(matches!(refused, Ok(()) | Err(Fault::TaggedStag)));
             }
@@ -93,7 +93,7 @@ fn note(receiver: &mut Receiver, lines: &mut Vec<Line>, event: Event<'_>) {
     }
 }
 
-/// A Terminate about any fault can be made.
+/// Checks that a Terminate message about any fault can be made.
 fn quote(receiver: &Receiver) {
     let transmitter = Transmitter::new(None, Mulpdu::default());
     for fault in Fault::ALL {
@@ -102,7 +102,7 @@ fn quote(receiver: &Receiver) {
     }
 }
 
-/// Draws a stream: FPDUs of our own, of which some are spoiled, or just octets.
+/// Draws a stream of FPDUs, of which some are spoiled, or of any octets.
 fn stream(crc: Option<Crc32c>, choices: &mut Choices) -> Vec<u8> {
     if choices.one_in(8) {
         return some_octets(choices, 255);
@@ -170,6 +170,6 @@ fn append(stream: &mut Vec<u8>, fpdu: &Fpdu, payload: &[u8]) {
 }
 
 const SINK: Handle = Handle(0x00a1_b2c3);
-/// A registration whose use is refused.
+/// A registration that the test refuses to use.
 const REFUSED: Handle = Handle(3);
 const READ_LENGTH: u32 = 200;

@@ -1,4 +1,4 @@
-//! Arguments of NFS procedures, octet by octet: most of them sense, and some of them spoiled.
+//! Arguments of NFS procedures, octet by octet, most of them valid and some of them spoiled.
 
 use haulage_store::nfs3::Procedure;
 
@@ -9,26 +9,26 @@ use crate::world::choices::Choices;
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) procedure: u32,
-    /// The arguments, without what was reduced from them.
+    /// The arguments, without the reduced data.
     pub(super) octets: Vec<u8>,
-    /// Where in the unreduced stream the octets of the Read chunk belong.
+    /// Position of the Read chunk in the unreduced stream.
     pub(super) position: u32,
-    /// What was in the Read chunk.
+    /// The contents of the Read chunk.
     pub(super) placed: Option<Vec<u8>>,
     pub(super) is_anonymous: bool,
-    /// User and group.
+    /// The user and the group of the caller.
     pub(super) caller: (u32, u32),
 }
 
 impl Asked {
-    /// A Call of the superuser's without arguments.
+    /// A Call of the superuser without arguments.
     pub(super) fn new(procedure: u32) -> Self {
         let (octets, placed) = (Vec::new(), None);
         Self { procedure, octets, position: 0, placed, is_anonymous: false, caller: (0, 0) }
     }
 }
 
-/// Draws a Call about files whose handles are known.
+/// Draws a Call about files with known handles.
 pub(super) fn draw(choices: &mut Choices, known: &[Vec<u8>]) -> Asked {
     let number = short(choices.below(24));
     let users = [0, 7, 8];
@@ -58,7 +58,7 @@ fn item(choices: &mut Choices, stream: Octets, asked: &mut Asked) -> Octets {
     let length = choices.pick(&[0, 1, 4, 100, 5000]);
     let data = vec![octet(choices); length];
     let stream = match asked.procedure == Procedure::Write.number() {
-        // The count, the stability.
+        // These words are the count and the stability.
         true => stream.words(&[short(length), short(choices.below(3))]),
         false => stream,
     };
@@ -75,14 +75,15 @@ fn item(choices: &mut Choices, stream: Octets, asked: &mut Asked) -> Octets {
     stream
 }
 
-/// What is drawn about files that exist.
+/// The file handles and the choices to draw arguments from.
 struct Files<'a> {
     choices: &'a mut Choices,
     known: &'a [Vec<u8>],
 }
 
 impl Files<'_> {
-    /// Draws the arguments of a procedure, but for a DDP-eligible one and what it counts.
+    /// Draws the arguments of a procedure, without its DDP-eligible argument and the words that
+    /// count it.
     fn arguments(&mut self, procedure: Procedure) -> Octets {
         let none = Octets::default();
         match procedure {
@@ -145,7 +146,7 @@ impl Files<'_> {
         stream.opaque(&self.known[chosen])
     }
 
-    /// A directory and a name in it.
+    /// Appends a directory and a name in it.
     fn place(&mut self, stream: Octets) -> Octets {
         let stream = self.file(stream);
         let names: [&[u8]; 9] = [b"a", b"b", b"c", b"d", b".", b"..", b"", b"a/b", &[b'n'; 256]];
@@ -177,12 +178,12 @@ impl Files<'_> {
         stream
     }
 
-    /// A file and an offset in it.
+    /// Appends a file and an offset in it.
     fn range(&mut self, stream: Octets) -> Octets {
         self.file(stream).put(&offset(self.choices).to_be_bytes())
     }
 
-    /// A directory, a cookie and its verifier.
+    /// Appends a directory, a cookie and its verifier.
     fn listing(&mut self, stream: Octets) -> Octets {
         let stream = self.file(stream);
         let cookie = match self.choices.one_in(8) {
@@ -200,7 +201,7 @@ impl Files<'_> {
     }
 }
 
-/// Draws an offset: most of them small.
+/// Draws an offset, most of them small.
 fn offset(choices: &mut Choices) -> u64 {
     match choices.below(8) {
         0 => choices.number(),

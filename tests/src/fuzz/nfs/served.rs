@@ -18,29 +18,29 @@ use super::super::bound::{PER_OCTET, within};
 use super::calls::Asked;
 use crate::world::choices::Choices;
 
-/// The server.
+/// A server, its pool and its clock.
 pub(super) struct Served {
     program: Program<Memory>,
     pool: Pool,
     binding: Binding,
     /// The time of day, in seconds.
     pub(super) seconds: u32,
-    /// The XID of the next Call that is not one of the schedule.
+    /// The XID of the last Call made besides the schedule.
     aside: u32,
 }
 
-/// What a transport gets for a Call.
+/// The result that a transport gets for a Call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Got {
-    /// Results with the data that follows them, padded.
+    /// Results with the data behind them, padded.
     Results(Vec<u8>),
-    /// The error that the RPC layer answers with.
+    /// The error with which the RPC layer answers.
     Failed(AcceptStat),
 }
 
 impl Served {
     pub(super) fn new(choices: &mut Choices) -> Self {
-        // The smallest has no room for data.
+        // The smallest pool has no room for data.
         let bytes = choices.pick(&[256 << 10, 1 << 20, 1 << 20, 2 << 20]);
         let pool = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).expect("memory for a pool");
@@ -61,7 +61,7 @@ impl Served {
         self.program.service_mut().root()
     }
 
-    /// Carries out a Call, within the memory that it pays for.
+    /// Carries out a Call, and checks that it allocates no more than its length allows.
     pub(super) fn call(&mut self, xid: u32, asked: &Asked) -> Got {
         let placed = asked.placed.as_ref().and_then(|octets| {
             let mut lease = self.pool.lease(octets.len())?;
@@ -104,8 +104,7 @@ impl Served {
         }
     }
 
-    /// Carries out a Call of the superuser's, as far as it is believed, that is no part of the schedule.
-    /// Returns the results.
+    /// Carries out a Call as the superuser, besides the schedule. Returns the results.
     pub(super) fn aside(&mut self, procedure: Procedure, octets: Vec<u8>) -> Vec<u8> {
         self.aside += 1;
         let asked = Asked { octets, ..Asked::new(procedure.number()) };
@@ -115,7 +114,7 @@ impl Served {
         }
     }
 
-    /// Ends the server, which leaves no memory behind.
+    /// Drops the server, and checks that all leases are home.
     pub(super) fn end(self) {
         let Self { program, pool, .. } = self;
         drop(program);
@@ -123,7 +122,7 @@ impl Served {
     }
 }
 
-/// Reads results, which must be well-formed: they are what is written again.
+/// Decodes results, and checks that they are well-formed: encoding them gives the same octets.
 pub(super) fn results(procedure: Procedure, octets: &[u8]) -> Results<'_> {
     let results = Results::decode(procedure, &mut PayloadReader::reply(octets, 0, None));
     let results = results.unwrap_or_else(|error| panic!("results of {procedure:?}: {error}"));
@@ -134,8 +133,8 @@ pub(super) fn results(procedure: Procedure, octets: &[u8]) -> Results<'_> {
     results
 }
 
-/// What one Call takes and gets at most.
+/// The maximum lengths of reads, writes and directory listings.
 pub(super) const LIMITS: Limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 2048 };
 const RESULTS_MAX: usize = 8192;
-/// Octets allocated for a Call however short it is: a name, an inode, nodes of maps.
+/// Octets allocated for a Call, however short it is: a name, an inode, nodes of maps.
 const ALLOCATED_MAX: u64 = 8192;

@@ -1,4 +1,4 @@
-//! One end of the extension, with the bytes as the transmissions it is sent.
+//! One end of the extension, with the bytes as the transmissions it receives.
 
 use haulage_proto::rtrext::extension::{Config, Event, Extension};
 use haulage_proto::rtrext::placement::Span;
@@ -54,7 +54,7 @@ fn extension(choices: &mut Choices) -> Extension {
     let limits = ChunkLimits { read_chunks_max: 2, write_chunks_max: 2, segments_max: 2 };
     let responses_max = short(choices.of(1..=4));
     let mut end = Extension::new(Config { offer, responses_max, chunks: limits });
-    // Two ends that offer the same agree on all of it: the peer's offer is ours, said by it.
+    // Two ends with equal offers agree on all of it, so the peer makes the same offer.
     let mut room = [0; 512];
     let mut w = Writer::new(&mut room);
     let entries = offer.entries();
@@ -84,7 +84,7 @@ fn receive(end: &mut Extension, choices: &mut Choices, prefix: &Prefix, lengths:
         return assert!(end.whole().is_none(), "nothing is whole without its last transmission");
     }
     let whole = end.whole().expect("it was just said to be complete");
-    // Nothing is said to be in octets that did not arrive.
+    // No message refers to octets that did not arrive.
     let longest = lengths.iter().copied().max().unwrap_or(0);
     for item in whole.placement.items() {
         let pieces = whole.placement.pieces(&item);
@@ -104,8 +104,8 @@ fn receive(end: &mut Extension, choices: &mut Choices, prefix: &Prefix, lengths:
     assert!(spans.count() < 1 << 12, "as many spans as items and transmissions");
 }
 
-/// Draws the body of a transmission that mostly makes sense: short items that fit somewhere, and a
-/// Payload length that is right.
+/// Draws the body of a transmission, mostly a valid one: short items that fit somewhere, and the
+/// right Payload length.
 fn transmission(choices: &mut Choices, prefix: &Prefix) -> Vec<u8> {
     let kind = prefix.htype & 0xff;
     if choices.one_in(4) {
@@ -125,7 +125,7 @@ fn transmission(choices: &mut Choices, prefix: &Prefix) -> Vec<u8> {
     stream.put(&vec![0; inside]).put(&bulk).0
 }
 
-/// Draws items that are in low-numbered buffer segments.
+/// Draws items in buffer segments with low numbers.
 fn dp(choices: &mut Choices) -> Octets {
     let count = choices.of(0..=2);
     let mut disp = 0;

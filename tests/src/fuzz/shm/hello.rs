@@ -1,4 +1,4 @@
-//! What a stranger says on the socket, and the descriptors that come with it.
+//! A peer's greeting on the socket, and the descriptors that come with it.
 
 use std::fs::File;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,8 +13,8 @@ use crate::fuzz::beside::PARAMS;
 use crate::fuzz::octets::{some_octets, spoil, word};
 use crate::world::choices::Choices;
 
-/// Greets in pieces. The victim reports a request if the greeting and what came with it is as it should
-/// be, and otherwise nothing; either way the place is free again when the stranger has left or was too slow.
+/// Greets in pieces. The victim reports a request if the greeting and its descriptors are valid, and otherwise nothing.
+/// Its place in the victim is free again once the peer has left or was too slow.
 pub(in super::super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut scene = scene();
@@ -25,7 +25,7 @@ pub(in super::super) fn run(data: &[u8]) {
     while !rest.is_empty() {
         let (piece, behind) = rest.split_at(choices.of(1..=600).min(rest.len()));
         rest = behind;
-        // One that was refused already is not listened to.
+        // The victim closes the socket once it has refused a greeting.
         if stream.send(piece, &passed).is_err() {
             break;
         }
@@ -59,16 +59,16 @@ pub(in super::super) fn run(data: &[u8]) {
     end(scene);
 }
 
-/// A greeting, and what comes with its first octets.
+/// A greeting, and the descriptors that come with its first octets.
 struct Said {
     octets: Vec<u8>,
     passed: Vec<Passed>,
 }
 
-/// A descriptor.
+/// A descriptor that comes with a greeting.
 struct Passed {
     fd: OwnedFd,
-    /// Octets of the memory it stands for; `None` if that can be taken away.
+    /// Length of the shared memory behind it; `None` if it could be truncated.
     sealed: Option<u64>,
 }
 
@@ -116,12 +116,12 @@ impl Said {
         if choices.one_in(4) {
             spoil(choices, &mut octets);
         }
-        // Doorbells may follow.
+        // Doorbells may follow the greeting.
         octets.extend(some_octets(choices, 8));
         Self { octets, passed }
     }
 
-    /// Returns the private data, if all is as it should be.
+    /// Returns the private data, if the greeting and its descriptors are valid.
     fn private_data(&self) -> Option<&[u8]> {
         let mut r = Reader::new(self.octets.strip_prefix(MAGIC)?);
         let mut words = [0; 6];

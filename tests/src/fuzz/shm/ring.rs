@@ -1,4 +1,4 @@
-//! What a peer writes into the memory it shares, while the victim works with it.
+//! A peer that writes anything into the memory it shares, while the victim works with it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -20,8 +20,8 @@ use crate::fuzz::beside::{Lent, PARAMS, Scene};
 use crate::fuzz::octets::{octet, short, some_octets};
 use crate::world::choices::Choices;
 
-/// Connects as a peer that knows the format of what is shared and keeps to none of its rules. Its connection
-/// ends when it leaves, at the latest, and nothing else does.
+/// Attacks the victim as a peer that knows the format of the shared memory and breaks its rules. The attacker's
+/// connection ends at the latest when it leaves, and no other does.
 pub(in super::super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
     let mut scene = scene();
@@ -44,17 +44,17 @@ pub(in super::super) fn run(data: &[u8]) {
     end(scene);
 }
 
-/// The peer.
+/// The attacker.
 struct Rogue {
     stream: Stream,
-    /// The segment it made, and the one of the victim.
+    /// The segment of the attacker, which holds its ring and its table.
     ours: Shared,
     theirs: Shared,
-    /// Where its next record goes, counted round and round.
+    /// Place of its next record, counted without wrapping.
     at: u64,
-    /// Its connection at the victim.
+    /// The queue pair of its connection at the victim.
     qp: QpNum,
-    /// What the victim opened to it.
+    /// Leases that the victim exposed to it.
     opened: Vec<(Exposed, Segment)>,
     is_over: bool,
 }
@@ -69,7 +69,7 @@ impl Rogue {
         Self::new(scene, stream, ours, qp)
     }
 
-    /// Has the victim connect, which passes its region.
+    /// Makes the victim connect, which then passes its region.
     fn is_joined(scene: &mut Scene<Shm>, choices: &mut Choices) -> Self {
         let (listener, port) = (0..)
             .find_map(|n| Some((Listener::bind(&name(PORT + n)).ok()?, PORT + n)))
@@ -93,7 +93,7 @@ impl Rogue {
         Self { stream, ours, theirs, at: 0, qp, opened: Vec::new(), is_over: false }
     }
 
-    /// Writes something into what is shared.
+    /// Writes something into the shared memory.
     fn step(&mut self, choices: &mut Choices) {
         let store = |memory: &Shared, at: usize, value| {
             memory.u64_at(at).store(value, Ordering::SeqCst);
@@ -101,7 +101,7 @@ impl Rogue {
         let words = self.ours.len() / 8;
         match choices.below(12) {
             0..=4 => self.push(choices),
-            // Any word of its own segment: a header of the ring, or of the table.
+            // Any word of its own segment: a header of the ring, or a word of the table.
             5 => store(&self.ours, choices.below(words) * 8, choices.number()),
             6 => {
                 let at = RING + choices.below(64) * LINE;
@@ -110,7 +110,7 @@ impl Rogue {
                 store(&self.ours, at, header);
             }
             7 => self.open(choices),
-            // How far it has read, and whether it waits.
+            // The place up to which it has read, and whether it waits.
             8 => {
                 let head = match choices.one_in(4) {
                     true => choices.number(),
@@ -119,14 +119,14 @@ impl Rogue {
                 store(&self.theirs, 0, head);
                 store(&self.theirs, 2 * LINE, choices.below(2) as u64);
             }
-            // Any word of the victim's segment, which it is not to believe either.
+            // Any word of the victim's segment.
             9 => store(&self.theirs, choices.below(words) * 8, choices.number()),
             10 => store(&self.ours, 4 * LINE, choices.number()),
             _ => _ = self.stream.send(&some_octets(choices, 8), &[]),
         }
     }
 
-    /// Writes a record where the next one is looked for.
+    /// Writes a record in the next place of the ring.
     fn push(&mut self, choices: &mut Choices) {
         let kind = choices.of(1..=7) as u64;
         if kind == 7 && !choices.one_in(4) {
@@ -136,7 +136,7 @@ impl Rogue {
             };
         }
         let length = match kind {
-            // A part is as long as a record can be.
+            // A part of a message is as long as a record can be.
             3 if !choices.one_in(4) => RING_BYTES as usize / 4 - 8,
             4 | 5 if !choices.one_in(4) => 0,
             _ => choices.pick(&[0, 1, 8, 40, 56, 57, 64, 100, 300]),
@@ -152,7 +152,7 @@ impl Rogue {
         self.record(u64::from(handle) << 32 | kind, &octets);
     }
 
-    /// Introduces a template, more often than not one that can be.
+    /// Introduces a template, more often than not a valid one.
     fn introduce(&mut self, choices: &mut Choices) {
         let number = number(choices);
         let length = choices.pick(&[44, 44, 72, 96, 8, 100, 42]);
@@ -165,7 +165,7 @@ impl Rogue {
         self.record(number << 56 | first << 48 | second << 40 | credit << 32, &octets);
     }
 
-    /// Writes messages with one template, most often one of those that are introduced.
+    /// Writes messages with one template, most often one that was introduced.
     fn push_series(&mut self, choices: &mut Choices) {
         let number = number(choices);
         let mut octets = Vec::new();
@@ -178,14 +178,14 @@ impl Rogue {
         self.record((choices.below(64) as u64) << 32 | number << 22 | 7, &octets);
     }
 
-    /// Writes a record with this header, but for its length, behind the last one, or says to skip what is left of
-    /// the ring.
+    /// Writes a record behind the last one, with `header` and its length; or, where the ring has too little left, a
+    /// record that skips the rest.
     fn record(&mut self, header: u64, octets: &[u8]) {
         let (capacity, length) = (u64::from(RING_BYTES), octets.len());
         let span = (8 + length as u64).next_multiple_of(LINE as u64);
         let from = self.at % capacity;
         if from + span > capacity {
-            // The rest of the ring holds nothing.
+            // The rest of the ring holds no record.
             self.at += capacity - from;
             self.header(from, 5);
             return;
@@ -203,7 +203,7 @@ impl Rogue {
         self.ours.u64_at(at).store(header, Ordering::SeqCst);
     }
 
-    /// Makes the first entry of its table: what it says it exposes.
+    /// Writes the first entry of its table, which exposes memory to the victim.
     fn open(&self, choices: &mut Choices) {
         let entry = RING + RING_BYTES as usize;
         let mut number = || match choices.one_in(4) {
@@ -217,7 +217,7 @@ impl Rogue {
         }
     }
 
-    /// Has the victim do something on the connection.
+    /// Makes the victim do something on the connection.
     fn work(&mut self, scene: &mut Scene<Shm>, choices: &mut Choices) {
         let ended =
             |event: &Event<_>| matches!(event, Event::Disconnected { qp, .. } if *qp == self.qp);
@@ -244,7 +244,7 @@ impl Rogue {
         }
     }
 
-    /// Posts a Send, or a Write to or a Read of what the rogue says it exposes.
+    /// Posts a Send, or a Write or Read of the memory that the attacker's table exposes.
     fn post(&self, scene: &mut Scene<Shm>, choices: &mut Choices, length: usize) {
         let offset = choices.pick(&[0, 0, 8, 4000, u64::MAX - 4096]);
         let target = Segment { handle: TARGET, length: short(length), offset };
@@ -270,15 +270,15 @@ impl Rogue {
         try_post(scene, self.qp, operation);
     }
 
-    /// Opens memory to the rogue, if the victim passed its region.
+    /// Exposes memory to the attacker, if the victim passed its region.
     fn expose(&mut self, scene: &mut Scene<Shm>) {
         let lease = scene.victim.holding(CONTENTS);
         self.opened.extend(scene.victim.provider.open(self.qp, lease, Access::RemoteRead).ok());
     }
 
-    /// Leaves, and takes all that was opened to it back.
+    /// Leaves, and takes back all leases that were exposed to it.
     fn leave(self, scene: &mut Scene<Shm>) {
-        // Memory that it says it copies from stays lent for as long as its process is there, and that is ours.
+        // A registration marked as in use stays lent while the peer's process lives, which is this one.
         for entry in 0..ENTRIES as usize {
             let at = RING + RING_BYTES as usize + entry * LINE + IN_USE;
             self.theirs.u64_at(at).store(0, Ordering::SeqCst);
@@ -287,7 +287,7 @@ impl Rogue {
         let qp = self.qp;
         let mut receives = 0;
         let quiesced = scene.until("the end", |scene| {
-            // What it sent last may wait for Receives.
+            // The last messages of the attacker may wait for Receives.
             if receives < RECEIVES_MAX {
                 receives += 1;
                 let (_, sink) = scene.victim.receive(qp, 64);
@@ -304,7 +304,7 @@ impl Rogue {
     }
 }
 
-/// Draws the number of a template, now and then one that there is not.
+/// Draws the number of a template, sometimes one that cannot exist.
 fn number(choices: &mut Choices) -> u64 {
     let bound = if choices.one_in(8) { 32 } else { 4 };
     choices.below(bound) as u64
@@ -317,7 +317,7 @@ fn try_post(scene: &mut Scene<Shm>, qp: QpNum, operation: Operation) {
     let _ = scene.victim.provider.post(qp, &mut batch);
 }
 
-/// Greets as an end that passes a region or none. Returns its segment.
+/// Sends a greeting that passes a region or none. Returns the attacker's segment.
 fn say(stream: &Stream, kind: u32, choices: &mut Choices) -> Shared {
     let (segment, fd) = memory(segment_length(RING_BYTES, ENTRIES));
     let region = choices.one_in(2).then(|| memory(4096));
@@ -328,7 +328,7 @@ fn say(stream: &Stream, kind: u32, choices: &mut Choices) -> Shared {
     segment
 }
 
-/// Takes all messages, or none, and answers those it takes.
+/// Takes all messages, or none, and answers those that it takes.
 struct Taker {
     takes: bool,
 }
@@ -339,20 +339,20 @@ impl Inlet for Taker {
             return 0;
         }
         for message in run.octets {
-            // A queue that is full is full.
+            // A full queue takes no answer.
             let _ = port.send(&message[..message.len().min(64)], None);
         }
         run.octets.len()
     }
 }
 
-/// What the rogue says it exposes, in the first place of its table.
+/// The handle in the first entry of the attacker's table.
 const TARGET: Handle = Handle(0x1234_0000);
 const CONTENTS: &[u8] = b"left alone?";
-/// Where ports to listen at are looked for.
+/// First port to try to listen at.
 const PORT: u16 = 40_000;
-/// Where an entry of a table says that its registration is in use.
+/// Offset in a table's entry of the mark that its registration is in use.
 const IN_USE: usize = 32;
 const STEPS_MAX: usize = 256;
-/// Receives that are posted for a peer that has left: more messages than its ring holds.
+/// Maximum number of Receives posted for a peer that has left: more messages than its ring holds.
 const RECEIVES_MAX: usize = 512;

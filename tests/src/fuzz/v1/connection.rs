@@ -1,6 +1,6 @@
-//! One end of a version 1 connection, with the bytes as what its peer and its caller do.
+//! One end of a version 1 connection, with the bytes as the actions of its peer and its caller.
 //!
-//! What our Calls may use is counted beside it, from what passes in and out alone.
+//! A second count of the credits of our Calls is kept from the messages that pass in and out.
 
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ pub(in super::super) fn run(data: &[u8]) {
     }
 }
 
-/// The connection, and what is known of it from outside.
+/// The connection, and the state that its messages reveal.
 struct End {
     connection: Connection,
     credits_wanted: u32,
     now: Instant,
-    /// Calls of ours that wait for their end.
+    /// Number of our Calls that have not ended.
     unanswered: u32,
     closed: bool,
     /// XIDs of Calls that wait for a Reply.
@@ -177,5 +177,5 @@ fn choices_xid(kind: u32) -> u32 {
 
 const XIDS: [u32; 3] = [1, 2, 3];
 
-/// Outputs of one input: its own, and every error that waited.
+/// Maximum number of outputs of one input: its own, and every error that waited.
 const OUTPUTS_MAX: u32 = 16;

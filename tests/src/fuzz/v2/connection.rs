@@ -1,6 +1,6 @@
-//! One end of a version 2 connection, with the bytes as what its peer and its caller do.
+//! One end of a version 2 connection, with the bytes as the actions of its peer and its caller.
 //!
-//! A second account of credits is kept beside it, from what passes in and out alone.
+//! A second count of credits is kept from the messages that pass in and out.
 
 use std::time::Duration;
 
@@ -29,17 +29,17 @@ pub(in super::super) fn run(data: &[u8]) {
     }
 }
 
-/// The connection, and what is known of it from outside.
+/// The connection, and the state that its messages reveal.
 struct End {
     connection: Connection,
     now: Instant,
-    /// Messages sent.
+    /// Number of messages sent.
     sent: u32,
-    /// The limit the peer told last.
+    /// The credit limit that the peer sent last.
     limit: u32,
-    /// Receives ever reserved for the peer.
+    /// Number of Receives reserved for the peer so far.
     reserved: u32,
-    /// Receives the peer may have used without a replacement.
+    /// Number of Receives that the peer may have used without a replacement.
     used: u32,
     /// The last credit word sent.
     told: u32,
@@ -49,11 +49,11 @@ struct End {
     calls: Vec<u32>,
     continued: Continued,
     continued_max: u32,
-    /// Of the Call and the Reply that arrive in parts: XID, octets so far, octets in all.
+    /// The Call and the Reply that arrive in parts: XID, octets so far, octets in all.
     parts: [(u32, u32, u32); 2],
 }
 
-/// What the peer is in the middle of sending, if anything is remaining of it.
+/// The continued message that the peer is sending, while octets of it remain.
 #[derive(Default)]
 struct Continued {
     is_reply: bool,
@@ -62,7 +62,7 @@ struct Continued {
 }
 
 impl Continued {
-    /// Draws the next message of a continued one.
+    /// Draws the next message of the continued message.
     fn next(&mut self, choices: &mut Choices, credit: u32) -> Vec<u8> {
         let mut payload = Vec::new();
         if self.remaining == 0 {
@@ -167,7 +167,7 @@ impl End {
         self.handle(Input::Received(&decoded));
     }
 
-    /// Draws what the peer sends: mostly a message that belongs here, so that a schedule gets anywhere.
+    /// Draws a message of the peer: mostly a valid one in this place, so that a schedule makes progress.
     fn draw(&mut self, choices: &mut Choices) -> Vec<u8> {
         if choices.one_in(16) {
             return raw(choices);
@@ -255,7 +255,7 @@ impl End {
         }
     }
 
-    /// Parts are told in order and without gaps, and never beyond what is taken.
+    /// Checks that parts come in order and without gaps, and never beyond the limit.
     fn on_part(&mut self, part: Part) {
         let end = u64::from(part.offset) + u64::from(part.length);
         assert!(end <= part.total.into() && part.total <= self.continued_max, "too long");
@@ -278,7 +278,7 @@ impl End {
     }
 }
 
-/// Returns the credit word a message carries, if it is one of version 2.
+/// Returns the credit word of a message of version 2.
 fn credit(decoded: &Result<Message<'_>, HeaderFault>) -> Option<u32> {
     match decoded {
         Ok(Message::Error { error: ErrorBody::Vers { .. }, .. }) => None,
@@ -300,5 +300,5 @@ const FORMATS: [Format; 4] = [
 
 const SETUP_NS: u64 = 1 << 31;
 
-/// Outputs of one input: its own few, and every control message that waited for credit (32 at most).
+/// Maximum number of outputs of one input: its own few, and every control message that waited for credit (32 at most).
 const OUTPUTS_MAX: u32 = 40;

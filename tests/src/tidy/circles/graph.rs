@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Needs;
 
-/// Returns the largest sets of two files or more in which each file needs every other, directly or by way of
-/// others.
+/// Returns the largest sets of two or more files in which each file needs every other, directly or through others.
 pub(super) fn circles(needs: &Needs) -> BTreeSet<BTreeSet<String>> {
     let reached: BTreeMap<_, _> =
         needs.keys().map(|file| (file.as_str(), reached(needs, file))).collect();
@@ -21,7 +20,7 @@ pub(super) fn circles(needs: &Needs) -> BTreeSet<BTreeSet<String>> {
     found
 }
 
-/// Returns the files that `from` needs, directly or by way of others; `from` itself only if it is one of them.
+/// Returns the files that `from` needs, directly or through others. `from` is among them only if it is in a circle.
 fn reached<'a>(needs: &'a Needs, from: &str) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut pending: Vec<_> = needs.get(from).into_iter().flatten().collect();

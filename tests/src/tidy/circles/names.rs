@@ -1,4 +1,4 @@
-//! Which file each name of a crate leads to.
+//! Resolution of the names in a crate to the files that define them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::super::block;
 use super::Needs;
 use crate::source::{Workspace, words};
 
-/// Returns what each file of the crate in `home` needs of its others.
+/// Returns, for each file of the crate in `home`, the other files of the crate that it needs.
 pub(super) fn needs(workspace: &Workspace, home: &str) -> Needs {
     let tree = Tree::read(workspace, home);
     let mut found = Needs::new();
@@ -17,10 +17,10 @@ pub(super) fn needs(workspace: &Workspace, home: &str) -> Needs {
     found
 }
 
-/// Where a module or an item stands: the names that lead to it from the crate's root.
+/// The names that lead from the crate's root to a module or an item.
 type Place = Vec<String>;
 
-/// The modules of a crate that have a file and are not for tests only.
+/// The modules of a crate that have a file of their own and are not for tests only.
 struct Tree {
     modules: BTreeMap<Place, Module>,
 }
@@ -62,7 +62,7 @@ impl Tree {
         Self { modules }
     }
 
-    /// Returns the files that define what `module` names, its own among them.
+    /// Returns the files that define the names in `module`, its own file among them.
     fn needs(&self, place: &Place, module: &Module) -> BTreeSet<&str> {
         let paths = paths(&module.code);
         let mut found = BTreeSet::new();
@@ -83,8 +83,8 @@ impl Tree {
         found
     }
 
-    /// Returns the place and the file of the module that defines what `path` leads to, seen from the module at
-    /// `from`; `None` if it leads out of the crate, or to a module as such.
+    /// Returns the place and the file of the module that defines the item at `path`, seen from the module at `from`;
+    /// `None` if `path` leads out of the crate, or names a module.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<(&Place, &str)> {
         let (first, rest) = path.split_first()?;
         let up = from.split_last().map(|(_, up)| up);
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// Like `resolve`, of names that are all looked up inside the module at `at`.
+    /// Like `resolve`, but looks up every name inside the module at `at`.
     fn find(&self, at: &[String], path: &[String], depth: usize) -> Option<(&Place, &str)> {
         let (place, module) = self.modules.get_key_value(at)?;
         let (name, rest) = path.split_first()?;
@@ -134,14 +134,14 @@ impl Tree {
     }
 }
 
-/// Re-exports followed from one name before we take it for a circle of its own.
+/// Maximum number of re-exports followed from one name; a longer chain is taken for a circle.
 const DEPTH: usize = 32;
 
 fn child(place: &[String], name: &str) -> Place {
     place.iter().cloned().chain([name.to_owned()]).collect()
 }
 
-/// Tells whether `code` declares an item of that name.
+/// Returns whether `code` declares an item called `name`.
 fn defines(code: &str, name: &str) -> bool {
     let kinds =
         ["struct", "enum", "union", "trait", "type", "fn", "const", "static", "macro_rules!"];
@@ -163,7 +163,7 @@ fn without_tests(code: &str) -> String {
     left
 }
 
-/// Takes the `use` declarations out of `code`, and the `mod` lines away.
+/// Takes the `use` declarations out of `code`, and blanks the `mod` lines.
 fn split_uses(code: &str) -> (String, Vec<Use>) {
     let mut rest = code.to_owned();
     let mut uses = Vec::new();
@@ -186,7 +186,7 @@ fn split_uses(code: &str) -> (String, Vec<Use>) {
     (rest, uses)
 }
 
-/// Adds each name that the `tree` of a `use` declaration brings in.
+/// Adds each name that `tree`, the tree of a `use` declaration, brings in.
 fn leaves(before: &[String], tree: &str, passes_on: bool, found: &mut Vec<Use>) {
     let tree = tree.trim();
     if let Some((head, group)) = tree.split_once('{') {
@@ -236,8 +236,8 @@ fn parts(group: &str) -> Vec<&str> {
     found
 }
 
-/// Returns every path in `code`, single names among them. What follows a dot is no path, nor is the name that a
-/// function is declared by.
+/// Returns every path in `code`, single names included. A name behind a dot is no path, nor is the name of a declared
+/// function.
 fn paths(code: &str) -> BTreeSet<Vec<String>> {
     let mut found = BTreeSet::new();
     let mut rest = code;

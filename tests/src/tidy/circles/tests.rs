@@ -1,11 +1,11 @@
 use super::*;
 
-/// Returns the files that the rule objects to, and why.
+/// Returns the files that the rule reports, with the reasons.
 fn objects(tree: &[(&str, &str)]) -> Vec<String> {
     circles(&Workspace::of(tree)).iter().map(ToString::to_string).collect()
 }
 
-/// Returns what a circle of two children of `proto/src/lib.rs` is reported as.
+/// Returns the report of a circle of two children of `proto/src/lib.rs`.
 fn both(one: &str, other: &str) -> Vec<String> {
     let names = |from: &str, to: &str| {
         format!("proto/src/{from}.rs:0: is in an import circle: it names proto/src/{to}.rs")

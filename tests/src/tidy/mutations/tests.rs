@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns what is wrong with the patch `name` beside a library with one sentence, `EX-1-1`.
+/// Returns the complaints about the patch `name`, beside a library with one sentence, `EX-1-1`.
 fn check(name: &str, patch: &str) -> Vec<String> {
     let found = mutations(&tree(&[(name, patch)]));
     found.into_iter().map(|breach| format!("{}: {}", breach.path, breach.what)).collect()

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Returns the lines and the text of what a rule objects to.
+/// Returns the lines and the texts of a rule's breaches.
 fn objects(rule: fn(&Workspace) -> Vec<Breach>, files: &[(&str, &str)]) -> Vec<(usize, String)> {
     let found = rule(&Workspace::of(files));
     found.into_iter().map(|breach| (breach.line, breach.what)).collect()

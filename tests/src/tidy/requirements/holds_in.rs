@@ -1,9 +1,9 @@
-//! How far out a test shows what it proves.
+//! The layers of the product that tests drive.
 
 /// A layer of the product; each drives the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Layer {
-    /// The protocol library and the memory pool, by their own functions.
+    /// The protocol library and the memory pool, called directly.
     Library,
     /// A core or a provider of the runtime.
     Runtime,
@@ -12,15 +12,14 @@ pub(super) enum Layer {
 }
 
 impl Layer {
-    /// Returns the layer that the test of this full name drives, and `None` for a test that shows nothing of
-    /// the product.
+    /// Returns the layer that the test with this full name drives; `None` if it drives no layer.
     pub(super) fn of_test(name: &str) -> Option<Self> {
         let inside =
             |root: &str| name.strip_prefix(root).is_some_and(|rest| rest.starts_with("::"));
         LAYERS.into_iter().find(|(root, _)| inside(root)).map(|(_, layer)| layer)
     }
 
-    /// Returns the word for it in the column `holds_in`.
+    /// Returns the layer's word in the column `holds_in`.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Library => "library",
@@ -30,7 +29,7 @@ impl Layer {
     }
 }
 
-/// What the tests of each crate drive, and those of each file of the tests' own crate.
+/// The layer that the tests of each crate drive, or of each file in the tests' own crate.
 const LAYERS: [(&str, Layer); 13] = [
     ("proto", Layer::Library),
     ("mr_pool", Layer::Library),

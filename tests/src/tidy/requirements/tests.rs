@@ -1,8 +1,9 @@
 use super::*;
 
-// Ids of a specification that does not exist: nothing here is a citation in the real table.
+// The ids belong to a specification that does not exist, so nothing here is a citation in the real
+// table.
 
-/// Returns what is wrong with one row, beside code that obeys it and tests it.
+/// Returns the complaints about one row, beside code that obeys it and tests it.
 fn check(row: &str) -> Vec<String> {
     check_all(HEADER, row, CODE)
 }
@@ -180,6 +181,6 @@ fn the_table_is_there_and_is_a_table() {
 
 const GOOD: &str = "EX-1-1\tMUST\ttest\tlibrary\tproto::v2::credit::tests::holds";
 
-/// Obeys, and is tested.
+/// Code that obeys a sentence, and a test of it.
 const CODE: &str =
     "// [EX-1-1] so\nfn f() {}\n#[cfg(test)]\nmod tests {\nfn g() {}\n#[test]\nfn holds() {}\n}\n";

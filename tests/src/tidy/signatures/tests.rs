@@ -2,7 +2,7 @@ use super::*;
 
 const FILE: &str = "proto/src/a.rs";
 
-/// Returns the lines that the rule objects to in one planted file, and why.
+/// Returns the lines that the rule reports in one planted file, with the reasons.
 fn complaints(path: &str, text: &str) -> Vec<(usize, String)> {
     let found = breaches(&Workspace::of(&[(path, text)]), &[], &[]);
     found.into_iter().map(|breach| (breach.line, breach.what)).collect()

@@ -1,5 +1,5 @@
-//! Version 1: Calls that are not answered, against what the last answer granted. Each end has such an
-//! account for its own Calls, so the two directions are counted apart.
+//! Version 1: unanswered Calls, against the credits of the last answer. Each end has an account for its own Calls, so
+//! the two directions are counted apart.
 
 use super::{ERROR, word};
 
@@ -13,7 +13,7 @@ pub(super) struct Account {
 
 impl Default for Account {
     fn default() -> Self {
-        // One Call may be sent before anything was granted.
+        // One Call may be sent before any credits were granted.
         Self { unanswered: 0, granted: 1 }
     }
 }
@@ -40,14 +40,14 @@ impl Account {
 fn is_call(message: &[u8]) -> bool {
     match word(message, 3) {
         MSG => word(message, inline_at(message) + 1) == CALL,
-        // A Call is to be read; a Reply was written.
+        // In a Call the Read list holds the chunk of the Call; in a Reply the list is empty.
         NOMSG => word(message, 4) != 0,
         ERROR => false,
         other => panic!("nothing here sends version 1's type {other}"),
     }
 }
 
-/// Returns the words of a message in front of its RPC message.
+/// Returns the number of words in front of the RPC message.
 fn inline_at(message: &[u8]) -> usize {
     let mut at = 4;
     while word(message, at) != 0 {
@@ -64,7 +64,7 @@ fn inline_at(message: &[u8]) -> usize {
     }
 }
 
-/// Returns the words of the Write chunk at `at`: how many segments, and these.
+/// Returns the number of words of the Write chunk at `at`: a count, and the segments.
 fn write_chunk(message: &[u8], at: usize) -> usize {
     1 + SEGMENT * word(message, at) as usize
 }
@@ -75,14 +75,14 @@ const NOMSG: u32 = 1;
 const CALL: u32 = 0;
 /// Words of a segment: handle, length, offset.
 const SEGMENT: usize = 4;
-/// And with its position.
+/// Words of a Read segment: position, handle, length, offset.
 const READ_SEGMENT: usize = 5;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Encodes a message of one word after the other.
+    /// Encodes a message from its words.
     fn message(parts: &[&[u32]]) -> Vec<u8> {
         parts.concat().iter().flat_map(|word| word.to_be_bytes()).collect()
     }
@@ -117,7 +117,7 @@ mod tests {
         account.on_received(&message(&[&[7, 1, 1, ERROR, 2]]));
         account.on_received(&inline(1, 1));
         account.on_sent(&inline(9, 0));
-        // What the peer does has its own account.
+        // The peer's messages belong to another account.
         account.on_received(&inline(9, 0));
         account.on_sent(&inline(1, 1));
     }

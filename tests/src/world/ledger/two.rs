@@ -6,16 +6,16 @@ use super::word;
 #[derive(Debug, Default)]
 pub(super) struct Account {
     sent: u32,
-    /// The credit word of the last message that was received.
+    /// The credit word of the last received message.
     limit: Option<u32>,
-    /// Credit words sent, which never go back.
+    /// The credit word of the last sent message; it never decreases.
     told: Option<u32>,
 }
 
 impl Account {
     pub(super) fn on_sent(&mut self, message: &[u8]) {
         let (credit, header_type) = (word(message, 2), word(message, 3));
-        // One message may be sent before anything was heard.
+        // One message may be sent before any was received.
         let left = self.limit.unwrap_or(1).wrapping_sub(self.sent).cast_signed();
         let needed = i32::from(header_type != GRANT);
         assert!(left >= needed, "a message of type {header_type} is sent with {left} credits");

@@ -1,4 +1,4 @@
-//! What a received RPC message of either version says.
+//! The contents of a received RPC message, of either version.
 
 use haulage_proto::chunk::{Segments, WriteChunk, WriteList};
 use haulage_proto::exchange::ReplyLists;
@@ -12,7 +12,7 @@ use super::line::Line;
 /// The chunk lists of a received Call, and the Payload stream in it.
 pub(super) struct HeardCall<'a> {
     pub(super) xid: u32,
-    /// What its Reply may invalidate, or zero.
+    /// The handle that the Reply may invalidate, or zero.
     pub(super) inv_handle: Handle,
     pub(super) call: Vec<Segment>,
     pub(super) reads: Vec<(u32, Segment)>,
@@ -21,7 +21,7 @@ pub(super) struct HeardCall<'a> {
 }
 
 impl Line {
-    /// Reads a message that is a Call.
+    /// Returns the contents of a message that is a Call.
     pub(super) fn heard_call<'a>(&self, received: &Received<'a>) -> HeardCall<'a> {
         match received {
             Received::One(Ok(v1::header::Message::Msg(rpc) | v1::header::Message::NoMsg(rpc))) => {
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// Reads a message that is a Reply: its XID and its chunk lists.
+/// Returns the XID and the chunk lists of a message that is a Reply.
 pub(super) fn heard_reply<'a>(received: &Received<'a>) -> (u32, ReplyLists<'a>) {
     match received {
         Received::One(Ok(message)) => {

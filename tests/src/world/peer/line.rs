@@ -1,4 +1,4 @@
-//! What both roles of an end share: its connection, of either version, and what goes over it.
+//! The connection of an end, of either version, and the state that both its roles share.
 
 use haulage_proto::chunk::Version;
 use haulage_proto::exchange::Format;
@@ -18,26 +18,27 @@ use super::super::memory::{BlockId, Part};
 use super::super::settings::Settings;
 use super::Tag;
 
-/// A connection, and how its end behaves.
+/// A connection, and the settings of its end.
 #[derive(Debug)]
 pub struct Line {
     /// The connection under test.
     pub engine: Connection,
-    /// How this end behaves.
+    /// The settings of this end.
     pub settings: Settings,
-    /// What both ends said when the queue pair was set up, which version 1 goes by.
+    /// The version 1 terms that both ends agreed upon in private data.
     pub agreed: Agreement,
-    /// What counts the messages.
+    /// A second count of credits.
     pub ledger: Ledger,
-    /// Whether Calls may be made.
+    /// Whether the connection is ready for Calls.
     pub is_ready: bool,
-    /// Whether the peer may refuse a Call that expects enough.
+    /// Whether the peer may refuse a Call whose expectations are high enough.
     pub may_refuse: bool,
-    /// What a version 1 server's client serves, as its ULP knows.
+    /// Level of the client's reverse service, which a version 1 server learns from its ULP.
     pub reverse_one: Level,
-    /// Whether something happened since the connection last heard that nothing does.
+    /// Whether something happened since the connection was last told that nothing more happens for
+    /// now.
     pub(super) restless: bool,
-    /// Whether a Call, or a Reply, waits for something that could let it go.
+    /// Whether a Call, and whether a Reply, waits until something changes.
     pub(super) blocked: [bool; 2],
 }
 
@@ -48,7 +49,7 @@ impl Line {
         self.restless = true;
     }
 
-    /// Returns the version that is spoken.
+    /// Returns the version in use.
     pub(super) fn version(&self) -> Version {
         match self.engine.engine() {
             Engine::One(_) => Version::One,
@@ -56,7 +57,7 @@ impl Line {
         }
     }
 
-    /// Returns what the peer serves of our Calls.
+    /// Returns the level at which the peer serves this end's Calls.
     pub(super) fn level(&self) -> Level {
         match (self.settings.role, self.engine.engine()) {
             (Role::Client, _) => Level::General,
@@ -70,7 +71,7 @@ impl Line {
         self.is_ready && self.level() > Level::None
     }
 
-    /// Asks to post an RPC message.
+    /// Asks the connection for credit to post an RPC message.
     pub(super) fn try_post(&mut self, sending: &Sending) -> Result<u32, Unsent> {
         let class = match sending.kind {
             Kind::Call => Class::Call,
@@ -85,7 +86,7 @@ impl Line {
         };
         match posted {
             Err(Unsent::Wait) => self.blocked[sending.kind as usize] = true,
-            // What goes, or never will, makes way for others.
+            // A message that is sent, or never will be, makes way for others.
             _ => self.blocked = [false; 2],
         }
         posted
@@ -119,13 +120,13 @@ impl Line {
         self.restless = true;
     }
 
-    /// Answers a Call that cannot be acted upon.
+    /// Refuses a Call with an error.
     pub(super) fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.engine.refuse(xid, error);
         self.blocked = [false; 2];
     }
 
-    /// Tells that a Call gets no Reply.
+    /// Tells the connection that a Call gets no Reply.
     pub(super) fn no_reply(&mut self) {
         self.blocked = [false; 2];
         match self.engine.engine_mut() {
@@ -134,7 +135,7 @@ impl Line {
         }
     }
 
-    /// Tells that a Reply may be on its way under an XID that was refused.
+    /// Tells the connection that an XID was refused under which a Reply may be on its way.
     pub(super) fn refused_both_ways(&mut self, refusal: Refusal) {
         if let (Engine::Two(two), Refusal::Two(error)) = (self.engine.engine_mut(), refusal) {
             two.refused_both_ways(error);
@@ -142,7 +143,7 @@ impl Line {
     }
 }
 
-/// Returns a refusal in the words of version 2; version 1 has one word for all.
+/// Returns a refusal as an error of version 2. All refusals of version 1 map to one.
 pub(super) const fn in_two(refusal: Refusal) -> ErrorBody {
     match refusal {
         Refusal::Two(error) => error,
@@ -150,7 +151,7 @@ pub(super) const fn in_two(refusal: Refusal) -> ErrorBody {
     }
 }
 
-/// Encodes a message of at most so many octets.
+/// Encodes a message of at most `most` octets.
 pub(super) fn encoded<E: std::fmt::Debug>(
     most: usize,
     encode: impl FnOnce(&mut Writer<'_>) -> Result<(), E>,
@@ -170,5 +171,5 @@ pub(super) const fn messages(format: Format) -> u32 {
     }
 }
 
-/// Octets of the largest control message.
+/// Length of the largest control message.
 const CONTROL_MAX: usize = 4096;

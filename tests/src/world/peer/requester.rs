@@ -1,4 +1,4 @@
-//! The Requester of one end: makes Calls, checks their Replies octet by octet, brings memory home.
+//! The Requester of one end: makes Calls, checks every octet of their Replies, and brings memory home.
 
 mod chunks;
 mod outgoing;
@@ -34,7 +34,7 @@ pub struct Requester {
     calls: Vec<Option<Outgoing>>,
     /// Slots of the Calls that wait for credit, in order.
     waiting: VecDeque<usize>,
-    /// What happened to its Calls.
+    /// Counts of the events of its Calls.
     pub tally: Tally,
 }
 
@@ -60,12 +60,12 @@ impl Requester {
         !self.waiting.is_empty()
     }
 
-    /// Returns how many Calls have not ended.
+    /// Returns the number of Calls that have not ended.
     pub const fn in_use(&self) -> u32 {
         self.xids.in_use()
     }
 
-    /// Makes a Call, which then waits to be sent. Returns whether it can be conveyed at all.
+    /// Makes a Call, which then waits to be sent. Returns whether the peer can take it.
     pub fn call(&mut self, line: &Line, choices: &mut Choices, exercise: Exercise) -> bool {
         let (slot, xid) = self.xids.open().expect("there is a slot");
         let expected = Expected::draw(choices, &exercise);
@@ -83,8 +83,8 @@ impl Requester {
         true
     }
 
-    /// Sends the Call that waits longest, if it may be sent. `answering` says whether a Call of the peer
-    /// under its XID is being answered.
+    /// Sends the Call that waits longest, if it may be sent. `answering` tells whether this end is answering a Call
+    /// with the same XID.
     pub fn send(
         &mut self,
         line: &mut Line,
@@ -114,7 +114,7 @@ impl Requester {
             }
             Err(Unsent::Wait) => {}
             Err(Unsent::TooLong { .. }) => {
-                // The peer's window has shrunk since it was planned.
+                // The peer's credits have shrunk since the Call was planned.
                 let shape = call.shape(&self.binding);
                 let plan =
                     exchange::plan_call(&line.terms(call.expected.reply_messages), &shape).ok();
@@ -131,7 +131,7 @@ impl Requester {
         }
     }
 
-    /// Takes a Reply: `stream` is what came of the Payload stream in messages.
+    /// Takes a Reply: `stream` is the inline part of its Payload stream.
     pub fn on_reply(
         &mut self,
         line: &Line,
@@ -190,7 +190,7 @@ impl Requester {
         assert_eq!(self.xids.in_use(), 0, "an XID is still in use");
     }
 
-    /// Closes what the peer has left open, and then ends the Call.
+    /// Invalidates the handles that the peer has left open, and then ends the Call.
     fn close_memory(&mut self, line: &Line, queue: &mut QueuePair<Tag>, slot: usize) {
         let call = self.calls[slot].as_ref().expect("it has a slot");
         for handle in &call.chunks.open {
@@ -201,7 +201,7 @@ impl Requester {
         }
     }
 
-    /// Ends a Call whose memory is ours again, or sends it again.
+    /// Ends a Call whose memory is local again, or sends it again.
     fn finish(&mut self, line: &Line, queue: &mut QueuePair<Tag>, slot: usize) {
         let call = self.calls[slot].as_mut().expect("it has a slot");
         let end = call.end.take().expect("something came of it");
@@ -236,7 +236,7 @@ impl Requester {
     }
 }
 
-/// Returns whether the peer takes a Call like this.
+/// Returns whether the peer serves a Call with this plan.
 fn allows(line: &Line, plan: &CallPlan) -> bool {
     let level = line.level();
     if has_chunks(plan) { level.allows_chunks() } else { level.allows(plan.format) }

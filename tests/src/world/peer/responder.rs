@@ -1,4 +1,4 @@
-//! The Responder of one end: brings Calls together, carries them out, writes and sends Replies.
+//! The Responder of one end: restores Calls, carries them out, writes and sends Replies.
 
 mod incoming;
 
@@ -26,15 +26,15 @@ use incoming::{Incoming, Reply};
 pub struct Responder {
     binding: Binding,
     calls: Vec<Option<Incoming>>,
-    /// Calls that are whole and wait to be carried out.
+    /// Calls that are restored and wait to be carried out.
     ready: Vec<usize>,
     /// Calls whose Replies wait for credit, in order.
     waiting: VecDeque<usize>,
     /// XIDs of Replies that are on their way.
     replying: Vec<u32>,
-    /// Salts of the Calls carried out that may not be twice.
+    /// Salts of the Calls carried out that may not be carried out twice.
     done_once: BTreeSet<u64>,
-    /// The Call that came last.
+    /// Slot of the Call that came last.
     last: usize,
 }
 
@@ -53,7 +53,7 @@ impl Default for Responder {
 }
 
 impl Responder {
-    /// Takes a Call: `stream` is what came of the Payload stream in messages.
+    /// Takes a Call: `stream` is the inline part of its Payload stream.
     pub fn on_call(
         &mut self,
         line: &Line,
@@ -112,7 +112,7 @@ impl Responder {
         }
     }
 
-    /// Notes whether the Receive of the Call that came last is kept until it is answered.
+    /// Records whether the Receive of the last Call is kept until it is answered. Returns `keeps`.
     pub fn keep_receive(&mut self, keeps: bool) -> bool {
         let call = self.calls[self.last].as_mut().expect("it has just come");
         call.keeps_receive = keeps;
@@ -154,7 +154,7 @@ impl Responder {
         self.replying.swap_remove(at.expect("it was sent"));
     }
 
-    /// Carries out one of the Calls that are whole. Returns whether a Receive is free again.
+    /// Carries out one of the restored Calls. Returns whether a kept Receive is free again.
     pub fn serve(
         &mut self,
         line: &mut Line,
@@ -193,7 +193,7 @@ impl Responder {
         }
     }
 
-    /// Sends the Reply that waits longest, if it may be sent. Returns whether a Receive is free again.
+    /// Sends the Reply that waits longest, if it may be sent. Returns whether a kept Receive is free again.
     pub fn send(
         &mut self,
         line: &mut Line,
@@ -218,7 +218,7 @@ impl Responder {
             }
             Err(Unsent::Wait) => false,
             Err(Unsent::TooLong { .. }) => {
-                // The peer's window has shrunk since it was planned.
+                // The peer's credits have shrunk since the Reply was planned.
                 let shape = shape(&reply.stream, &reply.items);
                 match exchange::plan_reply(&line.reply_terms(), &call.offer, &shape) {
                     Ok(plan) => {
@@ -242,7 +242,7 @@ impl Responder {
         assert!(self.replying.is_empty(), "a Reply is still on its way");
     }
 
-    /// Forgets a Call. Returns whether its Receive is free again.
+    /// Forgets a Call. Returns whether it had kept its Receive.
     fn end(&mut self, at: usize) -> bool {
         self.calls[at].take().is_some_and(|call| call.keeps_receive)
     }
@@ -253,5 +253,5 @@ fn shape<'a>(stream: &[u8], items: &'a [Option<DataItem>]) -> ReplyShape<'a> {
     ReplyShape { length, items, may_reduce: true }
 }
 
-/// Octets of the longest Call.
+/// Length of the longest Call, in octets.
 const STREAM_MAX: usize = 1 << 23;

@@ -1,4 +1,4 @@
-//! What an exchange over a connection of either version has to keep to.
+//! The terms of an exchange over a connection of either version.
 
 use haulage_proto::exchange::Terms;
 use haulage_proto::negotiate::Engine;
@@ -10,7 +10,7 @@ use haulage_proto::v2::reverse::Level;
 
 use super::line::Line;
 
-/// Octets of the largest messages each way.
+/// Maximum lengths of a message in each direction, in octets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Thresholds {
     pub(super) send: u32,
@@ -38,13 +38,13 @@ impl Line {
         }
     }
 
-    /// Returns what an exchange in which we are the Requester has to keep to.
+    /// Returns the terms of an exchange with this end as the Requester.
     pub(super) fn terms(&self, reply_messages: u32) -> Terms {
         let Thresholds { send, receive } = self.thresholds();
         let level = self.level();
         let may_chunk = |max: u32| if level == Level::General { max } else { 0 };
         let terms = match self.engine.engine() {
-            // Nobody says what it takes, so an end goes by itself.
+            // Version 1 does not announce these limits, so an end uses its own settings.
             Engine::One(_) => Terms {
                 segment_size_max: self.settings.properties.segment_size_max,
                 read_chunks_max: self.settings.chunks_max,
@@ -70,7 +70,7 @@ impl Line {
         }
     }
 
-    /// Returns what an exchange in which we are the Responder has to keep to.
+    /// Returns the terms of an exchange with this end as the Responder.
     pub(super) fn reply_terms(&self) -> Terms {
         let Thresholds { send, receive } = self.thresholds();
         match (self.engine.engine(), self.settings.role) {

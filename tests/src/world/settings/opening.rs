@@ -1,28 +1,28 @@
-//! How a connection comes to the version it speaks.
+//! How the ends of a connection arrive at their version.
 
 use haulage_proto::negotiate::{Remembered, Version};
 use haulage_proto::v2::connection::Role;
 
 use super::super::choices::Choices;
 
-/// How a connection comes to the version it speaks.
+/// How the ends of a connection arrive at their version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// Both ends have version 2.
+    /// Both ends support version 2.
     Two,
-    /// The client has version 1 alone.
+    /// The client supports version 1 alone.
     One,
-    /// The client remembers that its server has version 1 alone.
+    /// The client remembers that its server supports version 1 alone.
     Remembered,
-    /// The client begins with version 2, which its server has not.
+    /// The client begins with version 2, which its server does not support.
     Fallback,
 }
 
 impl Opening {
-    /// Every way there is.
+    /// All openings.
     pub const ALL: [Self; 4] = [Self::Two, Self::One, Self::Remembered, Self::Fallback];
 
-    /// Draws one of them. Half of them lead to version 1.
+    /// Draws an opening. Half of the draws lead to version 1.
     pub fn draw(choices: &mut Choices) -> Self {
         choices.pick(&[
             Self::Two,
@@ -34,8 +34,8 @@ impl Opening {
         ])
     }
 
-    /// Returns whether an end has version 1, and whether it has version 2. Where both will do, `either`
-    /// says whether it has both.
+    /// Returns whether an end supports version 1, and whether it supports version 2. Where a second version changes
+    /// nothing, `either` tells whether the end supports it.
     pub const fn versions(self, role: Role, either: bool) -> [bool; 2] {
         match (self, role) {
             (Self::Two, _) => [either, true],
@@ -45,7 +45,7 @@ impl Opening {
         }
     }
 
-    /// Returns the version that is spoken in the end.
+    /// Returns the version that both ends arrive at.
     pub const fn version(self) -> Version {
         match self {
             Self::Two => Version::Two,
@@ -53,7 +53,7 @@ impl Opening {
         }
     }
 
-    /// Returns what an end knows of its peer before.
+    /// Returns the end's memory of its peer before the connection.
     pub const fn known(self, role: Role) -> Remembered {
         match (self, role) {
             (Self::Remembered, Role::Client) => Remembered::OnlyVersionOne,
@@ -61,7 +61,7 @@ impl Opening {
         }
     }
 
-    /// Returns what it knows afterwards.
+    /// Returns the end's memory of its peer after the connection.
     pub const fn learnt(self, role: Role) -> Remembered {
         match (self, role) {
             (Self::Remembered | Self::Fallback, Role::Client) => Remembered::OnlyVersionOne,

@@ -1,4 +1,4 @@
-//! The memory that is open for a Call.
+//! The memory exposed for a Call.
 
 use haulage_proto::exchange::CallPlan;
 use haulage_proto::verbs::{Access, Handle, Segment};
@@ -8,26 +8,26 @@ use crate::world::fabric::QueuePair;
 use crate::world::memory::{BlockId, Part};
 use crate::world::peer::Tag;
 
-/// The memory that is open for a Call.
+/// The chunks of a Call, and their handles.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
     pub(super) call: Option<Chunk>,
     pub(super) reads: Vec<(u32, Chunk)>,
     pub(super) writes: Vec<Chunk>,
     pub(super) reply: Option<Chunk>,
-    /// Handles that are not closed.
+    /// Handles that are not invalidated yet.
     pub(super) open: Vec<Handle>,
 }
 
 #[derive(Debug)]
 pub(super) struct Chunk {
-    /// An empty chunk has no memory.
+    /// The memory of the chunk; `None` if it is empty.
     pub(super) block: Option<BlockId>,
     pub(super) segments: Vec<Segment>,
 }
 
 impl Chunks {
-    /// Opens memory to the peer, under one handle or under one for each segment.
+    /// Exposes `bytes` to the peer, under one handle or under one for each segment.
     pub(super) fn open(
         &mut self,
         plan: &CallPlan,
@@ -67,7 +67,7 @@ impl Chunks {
         reads.chain(&self.writes).chain(&self.call).chain(&self.reply)
     }
 
-    /// Notes that the peer closed a handle of the Call.
+    /// Notes that the peer invalidated a handle of the Call.
     pub(super) fn on_invalidated(&mut self, handle: Handle) {
         let at = self.open.iter().position(|open| *open == handle);
         self.open.swap_remove(at.expect("only a handle of the Call is invalidated"));

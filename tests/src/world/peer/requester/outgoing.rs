@@ -1,4 +1,4 @@
-//! One Call of ours: how it is sent, and what its Reply has to be.
+//! One Call of this end: its messages, and the check of its Reply.
 
 use haulage_proto::chunk::{self, DataItem, Returned, Version};
 use haulage_proto::exchange::{Arrived, Body, CallPlan, CallShape, Format};
@@ -24,7 +24,7 @@ use crate::world::peer::line::{Line, encoded, messages};
 pub(super) struct Outgoing {
     pub(super) xid: u32,
     pub(super) exercise: Exercise,
-    /// The Payload stream, and what of it is DDP-eligible.
+    /// The Payload stream.
     pub(super) stream: Vec<u8>,
     pub(super) items: Vec<DataItem>,
     pub(super) expected: Expected,
@@ -33,7 +33,7 @@ pub(super) struct Outgoing {
     pub(super) end: Option<End>,
 }
 
-/// What came of a Call, while its memory is being closed.
+/// The end of a Call, kept while its handles are invalidated.
 #[derive(Debug)]
 pub(super) enum End {
     Replied { stream: Vec<u8>, arrived: Box<Arrived> },
@@ -45,7 +45,7 @@ impl Outgoing {
         shape(binding, &self.exercise, &self.stream, &self.items, &self.expected)
     }
 
-    /// Opens the memory of the Call, and posts its messages.
+    /// Exposes the memory of the Call, and posts its messages.
     pub(super) fn post(
         &mut self,
         line: &mut Line,
@@ -148,7 +148,7 @@ impl Outgoing {
         }
     }
 
-    /// Notes what was sent.
+    /// Counts the events of sending.
     pub(super) fn note_sent(&self, tally: &mut Tally) {
         let (plan, chunks) = (&self.plan, &self.chunks);
         tally.note(match plan.format {
@@ -168,7 +168,7 @@ impl Outgoing {
         tally.note_if(self.exercise.procedure == exercise::TELL, Event::CallOnly);
     }
 
-    /// Notes how the Reply came.
+    /// Counts the events of the Reply.
     pub(super) fn note_arrived(&self, tally: &mut Tally, arrived: &Arrived, is_continued: bool) {
         let is_special = matches!(arrived.body, Body::ReplyChunk { .. });
         tally.note(match arrived.body {

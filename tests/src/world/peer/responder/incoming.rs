@@ -1,4 +1,4 @@
-//! One Call of the peer: how it is answered.
+//! One Call of the peer, and its Reply.
 
 use haulage_proto::chunk::{self, DataItem, Reduced, Version};
 use haulage_proto::exchange::{Format, Offer, ReplyPlan};
@@ -24,9 +24,9 @@ pub(super) struct Incoming {
     pub(super) writes: Vec<Vec<Segment>>,
     pub(super) reply_chunk: Option<Vec<Segment>>,
     pub(super) offer: Offer,
-    /// What its sender reduced.
+    /// The items that the peer reduced.
     pub(super) reduced: Vec<Reduced>,
-    /// The Payload stream as it comes together, and the Reads that are missing.
+    /// The Payload stream that is being restored.
     pub(super) block: BlockId,
     pub(super) fetching: usize,
     pub(super) keeps_receive: bool,
@@ -42,7 +42,7 @@ pub(super) struct Reply {
 }
 
 impl Incoming {
-    /// Writes what goes into chunks, and posts the messages.
+    /// Posts the Writes and the messages of the Reply.
     pub(super) fn post(
         &self,
         line: &mut Line,
@@ -66,7 +66,7 @@ impl Incoming {
             let segments = self.reply_chunk.as_ref().expect("it was offered");
             write(queue, segments, body.clone());
         }
-        // Whoever may invalidate need not.
+        // A Responder that may invalidate need not.
         let solicited = if choices.one_in(8) { Handle(0) } else { self.inv_handle };
         match line.version() {
             Version::One => self.post_one(line, queue, credit, solicited, &body),
@@ -88,7 +88,7 @@ impl Incoming {
         let offered = self.reply_chunk.as_deref();
         let (form, inline, reply) = match plan.format {
             Format::Special => (Form::NoMsg, &[][..], offered.map(|chunk| (chunk, body.len()))),
-            // There may be no room for a Reply chunk that is not used.
+            // An unused Reply chunk is left out: there may be no room for it.
             _ => (Form::Msg, body, None),
         };
         let lists = ReplyLists { reads: &[], writes: &writes, reply };
