@@ -22,15 +22,15 @@ fn main() {
     }
 }
 
-/// Returns the commit of the checkout whose package lies at `here`; nothing for a copy that is no checkout of its own,
-/// be it inside another.
+/// Returns the commit of the checkout whose package is in the directory `here`. Returns `None` if the package is not in a
+/// checkout of its own, for example if it is vendored in another repository.
 pub(crate) fn commit(here: &Path) -> Option<String> {
     let top = git(here, &["rev-parse", "--show-toplevel"])?;
     let ours = here.parent()?.canonicalize().ok()? == Path::new(&top).canonicalize().ok()?;
     if ours { git(here, &["rev-parse", "--short=12", "HEAD"]) } else { None }
 }
 
-/// Returns what git answers, if there is any.
+/// Returns the output of a git command; `None` if git is missing, fails or prints nothing.
 fn git(here: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).current_dir(here).output().ok()?;
     let answer = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;

@@ -298,7 +298,7 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
 
 #[test]
 fn a_server_that_is_not_there_is_told_before_anything_is_measured() {
-    // What raw TCP can do would be measured at the port after that of the server, were it asked first.
+    // The limits of raw TCP are measured at the port after the server's. Nothing may connect there.
     let (next, at) = loop {
         let next = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = next.local_addr().unwrap().port() - 1;

@@ -100,7 +100,7 @@ impl Options {
     }
 }
 
-/// Measures all pairs. Returns the ratio of each: the speed of READs over that of the raw stream.
+/// Measures all pairs. Returns the ratio of each: the speed of READs over the speed of the raw stream.
 fn run(options: &Options) -> Result<Vec<f64>, Failure> {
     let cpus = affinity::usable().map_err(|error| Failure::failed(error.to_string()))?;
     let (near, far) = match cpus {

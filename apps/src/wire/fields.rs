@@ -150,7 +150,8 @@ impl Field {
     }
 }
 
-/// Returns the parser's error with the column alone, as the line number is that of the input.
+/// Returns the message of a JSON parser's error with its column. The line number is left out: each input line is parsed
+/// by itself, so it is always 1.
 fn column_only(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default().to_owned();

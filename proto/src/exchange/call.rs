@@ -81,8 +81,8 @@ impl CallPlan {
 ///
 /// The Call is sent in Simple format if it fits once the items above the reduction threshold are reduced, or once all
 /// are; else in Continued format, if the terms allow the number of messages; else in Special format. On version 1 a
-/// Call has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both: Linux does the same, so
-/// every peer accepts it (E23).
+/// Call has a Read chunk or is Special, and provides Write chunks or a Reply chunk, never both. Every
+/// peer accepts that, as Linux also sends its Calls in this way (E23).
 ///
 /// # Errors
 /// See [`CallFault`].

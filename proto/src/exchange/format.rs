@@ -39,7 +39,7 @@ impl CallLists {
 }
 
 /// Returns the length of a Reply's header in octets. `writes` yields the number of segments of each Write chunk;
-/// `reply` is that of the Reply chunk of a Special Reply.
+/// `reply` is the number of segments of the Reply chunk, in a Special Reply.
 pub fn reply_wire_len(
     version: Version,
     writes: impl Iterator<Item = u32>,

@@ -62,12 +62,12 @@ pub enum Message<'a> {
     MsgP(Padding, Rpc<'a>),
     /// `RDMA_DONE`: the Read chunks of a Reply are no longer needed.
     Done {
-        /// The prefix, whose XID is that of the Reply.
+        /// The prefix. It has the XID of the Reply.
         prefix: Prefix,
     },
     /// `RDMA_ERROR`.
     Error {
-        /// The prefix, whose XID is that of the message at fault.
+        /// The prefix. It has the XID of the message at fault.
         prefix: Prefix,
         /// The error.
         error: ErrorBody,

@@ -69,7 +69,7 @@ impl Prefix {
 pub enum Message<'a> {
     /// `RDMA2_ERROR`.
     Error {
-        /// The prefix, whose XID is that of the message at fault.
+        /// The prefix. It has the XID of the message at fault.
         prefix: Prefix,
         /// The error.
         error: ErrorBody,

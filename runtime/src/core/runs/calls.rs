@@ -123,7 +123,7 @@ impl<S: Service> Runs<'_, S> {
                     continue;
                 }
             }
-            let Some(making) = reply.take() else { break };
+            let Some(making) = reply.take() else { panic!("a Reply that has not left is here") };
             let waiting = ServedCall::with(connection, xid, chunk);
             park(cx.inner, name, waiting.charged(charge));
             parked += 1;
