@@ -123,9 +123,8 @@ impl<S: Service> Runs<'_, S> {
                     continue;
                 }
             }
-            let Some(making) = reply.take() else { panic!("a Reply that has not left is here") };
             let waiting = ServedCall::with(connection, xid, chunk);
-            park(cx.inner, name, waiting.charged(charge));
+            let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
             leave = false;
             if let Acted::Refused(_) = acted {
@@ -249,12 +248,22 @@ fn leave_behind(
 }
 
 /// Enters a Call that does not leave at once in the table, under the `name` that it was promised. The Call counts as
-/// holding a Receive.
+/// holding a Receive. Returns the Reply that was made for it.
+///
+/// # Panics
+/// If another Call has the name, or there is no Reply: either would lose the Call.
 #[cold]
-fn park(Inner { responder, common, .. }: &mut Inner, name: CallKey, mut call: ServedCall) {
+fn park(
+    Inner { responder, common, .. }: &mut Inner,
+    name: CallKey,
+    mut call: ServedCall,
+    reply: &mut Option<Reply>,
+) -> Reply {
     call.hold(common.receives.book());
     let inserted = responder.insert(call);
     assert!(inserted == name, "nothing else entered meanwhile");
+    let Some(reply) = reply.take() else { panic!("a Reply that has not left is here") };
+    reply
 }
 
 /// The results of a Call, of which a Reply consists.
