@@ -1,4 +1,4 @@
-//! The command on machines that give it little: one CPU, few open files.
+//! The command on machines that give it little: one CPU, few open files, a PID namespace.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::{Command, Output, Stdio};
@@ -48,6 +48,25 @@ fn one_cpu_is_enough_and_it_is_said() {
         assert!(output.status.success(), "{arguments:?}: {said}");
         assert_eq!(said.matches(SAID).count(), 1, "{arguments:?}: {said}");
     }
+}
+
+/// A command that a container's host starts in it has no leader of its session there.
+#[test]
+fn a_session_led_from_outside_of_the_pid_namespace_is_no_hindrance() {
+    let inside = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child", program]);
+        command.args(arguments).stdin(Stdio::null()).output()
+    };
+    if !inside("true", &[]).is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: this machine gives its users no PID namespaces");
+        return;
+    }
+    let haulage = env!("CARGO_BIN_EXE_haulage");
+    let output = inside(haulage, &["-v", "perf", "local", "null", "--seconds", "0.05"]).unwrap();
+    let said = text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    assert_eq!(said.matches("scheduling: ").count(), 1, "{said}");
 }
 
 #[test]

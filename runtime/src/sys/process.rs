@@ -159,7 +159,11 @@ pub fn begin_session() -> io::Result<()> {
 
 /// Returns whether this process leads its session, so that changing the session affects no other program.
 pub fn leads_session() -> bool {
-    rustix::process::getsid(None) == Ok(rustix::process::getpid())
+    // `rustix::process::getsid` takes the number for that of a process. It is 0 where the leader is outside of this
+    // process's PID namespace, as for a command that a container's host started in it.
+    // SAFETY: the call takes a number and returns one; it touches no memory.
+    let session = unsafe { libc::getsid(0) };
+    u32::try_from(session) == Ok(std::process::id())
 }
 
 /// Gives this process's session precedence over all others of the machine, as far as the scheduler groups by session.
