@@ -257,7 +257,7 @@ struct Caller {
     left: u64,
     in_flight: u64,
     leases: Vec<Local>,
-    /// The inline arguments of every Call.
+    /// The inline arguments of a GETATTR.
     arguments: Vec<u8>,
 }
 
@@ -273,7 +273,10 @@ impl Caller {
             Kind::Write => (lease(), None),
         };
         let request = Request { procedure: kind.procedure(), argument, result, timeout: None };
-        let made = cx.call(connection, request, left, |w| w.put(&self.arguments));
+        let made = cx.call(connection, request, left, |w| match kind {
+            Kind::GetAttr => w.put(&self.arguments),
+            Kind::Null | Kind::Read | Kind::Write => Ok(()),
+        });
         assert!(made.is_ok(), "{:?}", made.map_err(|(why, _)| why));
         self.left = left;
         self.in_flight += 1;

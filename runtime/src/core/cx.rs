@@ -64,10 +64,10 @@ impl<'a> Cx<'a> {
         let Request { procedure, argument, result, timeout } = request;
         let caller = Caller::Service(token);
         if argument.is_none() && result.is_none() {
-            if !self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0)) {
-                self.open_lane(connection);
-            }
-            if let Some((lane, port)) = self.exit.way(&mut self.lane, connection.0) {
+            let is_open = self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0));
+            if (is_open || self.open_lane(connection))
+                && let (Some(lane), Some(port)) = (&mut self.lane, self.exit.port())
+            {
                 let Inner { requester, common, .. } = &mut *self.inner;
                 let new = NewCall { now: self.now, procedure, timeout, caller };
                 return requester.call_at_once(common, lane, port, new, encode).map_err(|error| {
@@ -92,19 +92,23 @@ impl<'a> Cx<'a> {
         let Inner { requester, common, .. } = &mut *self.inner;
         let Request { procedure, timeout, .. } = request;
         let new = NewCall { now: self.now, procedure, timeout, caller };
-        let way = self.exit.way_of_opening(&mut self.lane, connection.0);
-        let called = match way.filter(|(lane, _)| lane.opens(&request)) {
-            Some((lane, port)) => {
+        let lane = self.lane.as_mut();
+        let lane = lane.filter(|lane| lane.takes(connection.0) && lane.opens(&request));
+        let called = match (lane, &mut self.exit) {
+            // A port that can be aimed at any connection exposes no lease.
+            (Some(lane), Exit::One(port)) => {
+                let port = &mut **port;
                 requester.call_opening_at_once(common, lane, port, new, &mut request, encode)
             }
-            None => requester.call(common, connection.0, new, &mut request, encode).map(drop),
+            _ => requester.call(common, connection.0, new, &mut request, encode).map(drop),
         };
         called.map_err(|error| (error, request))
     }
 
     /// If `exit` serves any connection, closes the open lane and opens that of `connection`, unless it is the same.
+    /// Returns whether the lane takes a Call.
     #[inline(never)]
-    fn open_lane(&mut self, connection: ConnectionId) {
+    fn open_lane(&mut self, connection: ConnectionId) -> bool {
         let is_another = !self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0));
         if let Exit::Any(port) = &mut self.exit
             && is_another
@@ -115,6 +119,7 @@ impl<'a> Cx<'a> {
             }
             self.lane = Lane::open_by(common, connection.0, *port);
         }
+        self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0))
     }
 
     /// Closes the open lane, if there is one: no further Call leaves on it.

@@ -19,7 +19,7 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use self::calls::{MadeCalls, Named, Stage};
+use self::calls::{MadeCalls, Named};
 use self::encoded::Encoded;
 use self::plan::Planned;
 use super::buffers::SendBuffers;
@@ -173,15 +173,15 @@ impl Requester {
         request: Option<&mut Request>,
         encoded: Encoded,
     ) {
-        let (Some(buffer), Some((call, opened))) = (common.buffers.pop(), self.calls.get_mut(slot))
+        let (Some(buffer), Some(mut found)) = (common.buffers.pop(), self.calls.get_mut(slot))
         else {
             return debug_assert!(false, "the Call has a slot, and is in the buffer");
         };
-        if let Some(request) = request.filter(|_| call.opens) {
-            opened.begin(request.argument.take(), request.result.take());
+        if let Some(request) = request.filter(|_| found.call.opens) {
+            found.opened.begin(request.argument.take(), request.result.take());
         }
-        call.stage = Stage::Queued(buffer, encoded);
-        let key = call.connection;
+        found.queue(buffer, encoded);
+        let key = found.call.connection;
         if let Some(connection) = common.connections.get_mut(key) {
             connection.calls.push_back(slot);
         }

@@ -29,6 +29,8 @@ pub(crate) struct MadeCalls {
     calls: Vec<Option<MadeCall>>,
     /// The leases of the Calls that expose any, by slot.
     opened: Box<[Opened]>,
+    /// What most Calls do without, by slot.
+    kept: Box<[Kept]>,
     /// Calls that have ended and whose callers do not know it yet, by slot.
     finished: VecDeque<usize>,
     /// Callers of Calls that were given up, who do not know it yet.
@@ -55,8 +57,8 @@ pub(super) struct Named {
     pub(super) xid: u32,
 }
 
-/// A Call of ours that has not ended.
-#[derive(Debug)]
+/// A Call of ours that has not ended. It fits a cache line, and there is nothing to drop.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct MadeCall {
     pub(crate) connection: ConnectionKey,
     pub(crate) caller: Caller,
@@ -68,8 +70,25 @@ pub(crate) struct MadeCall {
     pub(super) opens: bool,
     /// The version it was sent in.
     pub(super) version: Version,
+}
+
+// The table is walked by every Call: 32 in flight take 2 KiB of it.
+const _: () = assert!(size_of::<MadeCall>() <= 64, "a Call fits a cache line");
+
+/// What a Call keeps unless it leaves at once and its caller is told as its Reply arrives: most keep nothing.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// The buffer in which a [`Stage::Queued`] Call is encoded.
+    queued: Option<(Local, Encoded)>,
     reply: Option<Message>,
     error: Option<CallError>,
+}
+
+/// A Call in its slot.
+pub(super) struct Found<'a> {
+    pub(super) call: &'a mut MadeCall,
+    pub(super) opened: &'a mut Opened,
+    kept: &'a mut Kept,
 }
 
 /// The caller that waits for a Call.
@@ -84,10 +103,10 @@ pub(crate) enum Caller {
 }
 
 /// How far a Call has come.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Waits for credit, with its arguments encoded in this buffer.
-    Queued(Local, Encoded),
+    /// Waits for credit, with its arguments encoded in a buffer.
+    Queued,
     /// Waits for its Reply.
     Sent,
     /// Answered, or given up; waits until its handles are dead.
@@ -125,7 +144,7 @@ pub(crate) struct Placed {
 impl MadeCall {
     /// Returns whether the Call waits to be sent, or for its Reply.
     fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Queued(..) | Stage::Sent)
+        matches!(self.stage, Stage::Queued | Stage::Sent)
     }
 
     /// Returns the token of our own service, if a Reply without chunks on the connection `key` ends the Call.
@@ -139,6 +158,23 @@ impl MadeCall {
     }
 }
 
+impl Found<'_> {
+    /// Queues the Call, which is encoded in `buffer`.
+    #[inline]
+    pub(super) fn queue(&mut self, buffer: Local, encoded: Encoded) {
+        self.call.stage = Stage::Queued;
+        self.kept.queued = Some((buffer, encoded));
+    }
+
+    /// Takes the Call out of the queue, as if it had been sent. `None` if it is not queued.
+    #[inline]
+    pub(super) fn unqueue(&mut self) -> Option<(Local, Encoded)> {
+        let queued = self.kept.queued.take()?;
+        self.call.stage = Stage::Sent;
+        Some(queued)
+    }
+}
+
 impl MadeCalls {
     /// Makes the tables of an idle core. The XIDs of its Calls come from `seed`.
     pub(super) fn new(limits: &Limits, seed: u64) -> Self {
@@ -147,6 +183,7 @@ impl MadeCalls {
             xids: Xids::new(slots, seed),
             calls: std::iter::repeat_with(|| None).take(slots).collect(),
             opened: std::iter::repeat_with(Opened::default).take(slots).collect(),
+            kept: std::iter::repeat_with(Kept::default).take(slots).collect(),
             finished: VecDeque::with_capacity(slots),
             released: VecDeque::with_capacity(slots),
             timeout_nanos: Instant::ZERO.saturating_add(limits.call_timeout).as_nanos(),
@@ -160,10 +197,11 @@ impl MadeCalls {
         Some(Named { slot, xid })
     }
 
-    /// Finds a Call, and its leases.
+    /// Finds a Call.
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: usize) -> Option<(&mut MadeCall, &mut Opened)> {
-        Some((self.calls.get_mut(slot)?.as_mut()?, self.opened.get_mut(slot)?))
+    pub(super) fn get_mut(&mut self, slot: usize) -> Option<Found<'_>> {
+        let call = self.calls.get_mut(slot)?.as_mut()?;
+        Some(Found { call, opened: self.opened.get_mut(slot)?, kept: self.kept.get_mut(slot)? })
     }
 
     /// Enters an encoded Call that exposes nothing, as if it had been sent.
@@ -190,8 +228,6 @@ impl MadeCalls {
             procedure: new.procedure,
             opens: false,
             version,
-            reply: None,
-            error: None,
         })
     }
 
@@ -219,8 +255,8 @@ impl MadeCalls {
 
     /// Ends a Call that cannot leave.
     pub(super) fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
-        if let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) {
-            call.error = Some(error);
+        if let Some(Found { call, kept, .. }) = self.get_mut(slot) {
+            kept.error = Some(error);
             call.stage = Stage::Fencing;
         }
         self.fence_rest(common, slot);
@@ -244,33 +280,25 @@ impl MadeCalls {
         message: Message,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
-        let found = self.xids.find(xid).and_then(|slot| {
-            let call = self.calls.get_mut(slot)?.as_mut()?;
-            (call.connection == key && call.is_open()).then_some((slot, call))
-        });
-        let Some((slot, call)) = found else {
+        let slot = self.find_open(key, xid).map(|(slot, _)| slot);
+        let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
             // It answers no Call.
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();
         };
-        let opened = self.opened.get_mut(slot).filter(|_| call.opens);
+        let Found { call, opened, kept } = found;
         // A handle that is not this Call's is not the peer's to invalidate.
-        let (checked, stray) = match opened {
-            Some(opened) => (
-                opened.check(call.version, lists),
-                match proof {
-                    Some(proof) => opened.fence(proof),
-                    None => None,
-                },
-            ),
+        let (checked, stray) = if call.opens {
+            (opened.check(call.version, lists), proof.and_then(|proof| opened.fence(proof)))
+        } else {
             // A Call without chunks has its Reply inline, if that is in order.
-            None => (check_reply(call.version, &Offered::default(), lists).map(drop), proof),
+            (check_reply(call.version, &Offered::default(), lists).map(drop), proof)
         };
         if let Err(fault) = checked {
-            call.error = Some(CallError::BadReply(fault.rule()));
+            kept.error = Some(CallError::BadReply(fault.rule()));
         }
-        call.reply = Some(message);
+        kept.reply = Some(message);
         call.stage = Stage::Fencing;
         self.fence_rest(common, slot);
         stray.is_none()
@@ -398,8 +426,9 @@ impl MadeCalls {
     /// Takes out the next Call that has ended.
     pub(crate) fn next_finished(&mut self, abilities: &Abilities) -> Option<EndedCall> {
         let slot = self.finished.pop_front()?;
-        let MadeCall { caller, version, opens, reply, mut error, .. } =
+        let MadeCall { caller, version, opens, .. } =
             self.calls.get_mut(slot).and_then(Option::take)?;
+        let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
         self.xids.close(slot);
         let (mut leases, mut arrived) = ([None, None, None], None);
         if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
@@ -419,8 +448,8 @@ impl MadeCalls {
 
     /// Ends a Call: its caller is told later in the turn. A Call that was given up and never answered keeps its slot.
     fn finish(&mut self, slot: usize) {
-        let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
-        if call.caller == Caller::Nobody && call.reply.is_none() {
+        let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
+        if call.caller == Caller::Nobody && kept.reply.is_none() {
             // Given up and never answered: a late Reply must not meet another Call (P10).
             call.stage = Stage::Resting;
             return;
@@ -438,34 +467,31 @@ impl MadeCalls {
         proof: Option<&Quiesced>,
     ) {
         for slot in 0..self.calls.len() {
-            let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { continue };
+            let Some(Found { call, opened, kept }) = self.get_mut(slot) else { continue };
             if call.connection != key {
                 continue;
             }
-            if let (Some(proof), Some(opened)) = (proof, self.opened.get_mut(slot))
-                && call.opens
-            {
+            if let Some(proof) = proof.filter(|_| call.opens) {
                 opened.quiesce(proof);
             }
-            let stage = std::mem::replace(&mut call.stage, Stage::Finished);
-            if let Stage::Finished = stage {
+            if std::mem::replace(&mut call.stage, Stage::Finished) == Stage::Finished {
                 continue;
             }
             // An answered Call that only waited for its LocalInv keeps its answer.
-            if call.reply.is_none() && call.error.is_none() {
-                call.error = Some(error.clone());
+            if kept.reply.is_none() && kept.error.is_none() {
+                kept.error = Some(error.clone());
             }
-            self.finished.push_back(slot);
-            if let Stage::Queued(buffer, _) = stage {
+            if let Some((buffer, _)) = kept.queued.take() {
                 common.buffers.recycle(buffer);
             }
+            self.finished.push_back(slot);
         }
     }
 
     /// Ends Calls whose deadline has passed, and takes back the leases of Calls that were given up a while ago.
     pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
         for slot in 0..self.calls.len() {
-            let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { continue };
+            let Some(Found { call, kept, .. }) = self.get_mut(slot) else { continue };
             if matches!(call.stage, Stage::Finished | Stage::Resting) {
                 continue;
             }
@@ -476,18 +502,20 @@ impl MadeCalls {
             }
             let later = now.saturating_add(common.limits.grace_timeout);
             call.deadline = later;
-            match std::mem::replace(&mut call.stage, Stage::Fencing) {
-                Stage::Queued(buffer, _) => {
+            match call.stage {
+                Stage::Queued => {
                     let connection = common.connections.get(key);
                     let connecting = connection.is_some_and(Connection::is_connecting);
-                    call.error = Some(if connecting {
+                    kept.error = Some(if connecting {
                         CallError::Connect(ConnectError::TimedOut)
                     } else {
                         CallError::TimedOut
                     });
                     call.stage = Stage::Finished;
+                    if let Some((buffer, _)) = kept.queued.take() {
+                        common.buffers.recycle(buffer);
+                    }
                     self.finished.push_back(slot);
-                    common.buffers.recycle(buffer);
                     if let Some(connection) = common.connections.get_mut(key) {
                         connection.calls.retain(|&queued| queued != slot);
                     }
@@ -499,15 +527,19 @@ impl MadeCalls {
                         && call.opens
                         && !common.abilities.promises.handles_end =>
                 {
+                    call.stage = Stage::Fencing;
                     let why = "a call was not answered, and its handle stays valid";
                     common.connections.close(key, CallError::Disconnected(why.into()));
                 }
                 // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
-                Stage::Sent if call.caller == Caller::Nobody => self.fence_rest(common, slot),
+                Stage::Sent if call.caller == Caller::Nobody => {
+                    call.stage = Stage::Fencing;
+                    self.fence_rest(common, slot);
+                }
                 // P10: the caller is released at once, the leases stay where they are.
                 Stage::Sent => {
-                    call.stage = Stage::Sent;
-                    self.released.push_back(std::mem::replace(&mut call.caller, Caller::Nobody));
+                    let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
+                    self.released.push_back(caller);
                 }
                 // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
                 Stage::Fencing | Stage::Finished | Stage::Resting => {

@@ -9,7 +9,7 @@ use haulage_proto::verbs::{Access, Handle, Label};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
-use super::calls::{Named, Stage};
+use super::calls::{Found, Named};
 use super::encoded::Encoded;
 use super::exposures::Unopened;
 use super::lane::Lane;
@@ -53,18 +53,13 @@ impl Requester {
         slot: usize,
         port: &mut (impl Port + ?Sized),
     ) -> Progress {
-        let (Some((call, opened)), Some(connection)) =
+        let (Some(mut found), Some(connection)) =
             (self.calls.get_mut(slot), common.connections.get_mut(key))
         else {
             return Progress::Made;
         };
-        let (mut buffer, mut encoded) = match std::mem::replace(&mut call.stage, Stage::Sent) {
-            Stage::Queued(buffer, encoded) => (buffer, encoded),
-            other => {
-                call.stage = other;
-                return Progress::Made;
-            }
-        };
+        let Some((mut buffer, mut encoded)) = found.unqueue() else { return Progress::Made };
+        let call = &mut *found.call;
         let (version, xid) = (connection.terms.version, call.xid);
         call.version = version;
         let bare_max = &connection.terms.bare_max;
@@ -72,7 +67,7 @@ impl Requester {
             let credit = match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => credit,
                 Err(Unsent::Wait) => {
-                    call.stage = Stage::Queued(buffer, encoded);
+                    found.queue(buffer, encoded);
                     connection.calls.push_front(slot);
                     return Progress::Waits;
                 }
@@ -91,6 +86,7 @@ impl Requester {
             }
             return Progress::Made;
         }
+        let opened = &mut *found.opened;
         if !std::mem::replace(&mut call.opens, true) {
             opened.begin(None, None);
         }
@@ -160,7 +156,7 @@ impl Requester {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(buffer), Some((_, opened)), Some(length)) = (
+        let (Some(connection), Some(buffer), Some(Found { opened, .. }), Some(length)) = (
             common.connections.get(lane.connection),
             common.buffers.top(),
             self.calls.get_mut(named.slot),
