@@ -137,10 +137,17 @@ impl<P: Provider> Scene<P> {
         let done = self.until("its completion", |scene| scene.honest.done(sent));
         drop(spent(source, &done));
 
+        // A Write completes where it was posted. The message behind it tells that it is in its place.
         let (exposed, segment) = self.exposed.take().expect("it is asked once");
-        let (wrote, source) = self.victim.write(here, &[9; 16], segment);
+        let (received, sink) = self.honest.receive(there, 64);
+        let (wrote, written) = self.victim.write(here, &[9; 16], segment);
+        let (sent, source) = self.victim.send(here, b"placed", None, SIGNALED);
         let done = self.until("a Write", |scene| scene.victim.done(wrote));
         assert_eq!(done.status, Status::Success);
+        drop(spent(written, &done));
+        let done = self.until("the message behind it", |scene| scene.honest.done(received));
+        assert_eq!(filled(sink, &done).bytes()[..6], *b"placed");
+        let done = self.until("its completion", |scene| scene.victim.done(sent));
         drop(spent(source, &done));
         let retired = self.honest.invalidate(there, &exposed);
         let done = self.until("an invalidation", |scene| scene.honest.done(retired));
