@@ -2,7 +2,7 @@
 //!
 //! `fuzz [--seconds N] [--seed N] [TARGET...]` works on two targets at a time. It ends at the first input that fails,
 //! with the command that repeats it: `fuzz TARGET --input HEX`. `fuzz --first` writes the first inputs of a corpus
-//! instead. Coverage does not guide it, so it is no substitute for the crate in `fuzz/`; but it needs only a stable
+//! instead. Coverage does not guide it, so it is no substitute for the crate in `tests/fuzz`; but it needs only a stable
 //! compiler, and repeats from its seed.
 #![forbid(unsafe_code)]
 

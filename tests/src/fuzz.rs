@@ -3,7 +3,7 @@
 //!
 //! A [`Target`] is a function of bytes that panics when a property does not hold. Four drivers call the same functions:
 //! `tests/codecs.rs` with messages that are valid by construction, `tests/fuzz.rs` with the committed corpus,
-//! `examples/fuzz.rs` with seeded mutations of the corpus, and the crate in `fuzz/` with inputs from libFuzzer.
+//! `examples/fuzz.rs` with seeded mutations of the corpus, and the crate in `tests/fuzz` with inputs from libFuzzer.
 //!
 //! - `beside`: a provider under attack, and an honest connection beside the attacker's.
 //! - [`bound`]: limits on the allocations of a decoder.

@@ -262,9 +262,9 @@ const TIME_STAMP: &[&str] = &["runtime/src/sys/cpu.rs"];
 /// of host authentication; tests give each of them a seed instead.
 const ENTROPY: &[&str] = &[
     "mr-pool/src/handles.rs",
-    "apps/src/kv/index.rs",
-    "apps/src/node.rs",
-    "apps/src/store/secrets.rs",
+    "apps/haulage/src/kv/index.rs",
+    "apps/haulage/src/node.rs",
+    "apps/haulage/src/store/secrets.rs",
     "runtime/src/host_auth/nonce.rs",
 ];
 const NOWHERE: &[&str] = &[];

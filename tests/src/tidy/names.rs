@@ -28,11 +28,13 @@ pub(super) fn tests(workspace: &Workspace) -> BTreeMap<String, String> {
 fn modules(path: &str) -> Vec<&str> {
     let mut parts: Vec<_> = path.trim_end_matches(".rs").split('/').collect();
     // The integration tests in the tests' own crate are named without the second `tests`.
-    if parts.get(1) == Some(&"src") || parts.starts_with(&["tests", "tests"]) {
+    if parts.starts_with(&["tests", "tests"]) {
         parts.remove(1);
-    }
-    if parts.len() == 2 && matches!(parts.last(), Some(&("lib" | "main"))) {
-        parts.pop();
+    } else if let Some(at) = parts.iter().take(3).position(|part| *part == "src") {
+        parts.remove(at);
+        if parts.len() == at + 1 && matches!(parts.last(), Some(&("lib" | "main"))) {
+            parts.pop();
+        }
     }
     parts
 }

@@ -197,12 +197,12 @@ const TUPLE_MAX: usize = 2;
 const PARAMETERS_MAX: usize = 6;
 
 /// Crates whose sources are tests or benchmarks.
-const OF_TESTS: [&str; 3] = ["benches/", "fuzz/", "tests/"];
+const OF_TESTS: [&str; 2] = ["benches/", "tests/"];
 
 /// Functions whose `bool` is their data, and no choice between two behaviours.
 const DATA: [Named; 3] = [
     // A truth value, which is written as one.
-    ("apps/src/output/json.rs", "flag"),
+    ("apps/haulage/src/output/json.rs", "flag"),
     // Conditions to check, as `assert!` does.
     ("apps/store/src/service.rs", "allow"),
     ("mr-pool/src/region/map.rs", "check"),

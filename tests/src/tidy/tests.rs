@@ -8,7 +8,8 @@ fn objects(rule: Rule, path: &str, text: &str) -> Vec<usize> {
 #[test]
 fn the_keyword_is_found_in_code_alone() {
     let text = "// unsafe\n\"unsafe\"\n#![forbid(unsafe_code)]\nunsafe { f() }\n";
-    for path in ["apps/src/main.rs", "tests/src/lib.rs", "runtime/src/lib.rs", "runtime/src/sys.rs"]
+    for path in
+        ["apps/haulage/src/main.rs", "tests/src/lib.rs", "runtime/src/lib.rs", "runtime/src/sys.rs"]
     {
         assert_eq!(objects(unsafe_in_its_files, path, text), [4], "{path}");
     }
@@ -32,8 +33,11 @@ fn what_was_left_behind_is_found_in_every_kind_of_file() {
     assert_eq!(objects(leftovers, "README.md", note), [2]);
     let merge = format!("a\n{0}<< HEAD\nb {0}<< c\n", "<".repeat(5));
     assert_eq!(objects(leftovers, "README.md", &merge), [2]);
-    assert_eq!(objects(leftovers, "apps/src/main.rs", "fn f() {\n    todo!()\n}"), [2]);
-    assert_eq!(objects(leftovers, "apps/src/main.rs", "// \"todo!\"\nlet todo = 1;"), [0; 0]);
+    assert_eq!(objects(leftovers, "apps/haulage/src/main.rs", "fn f() {\n    todo!()\n}"), [2]);
+    assert_eq!(
+        objects(leftovers, "apps/haulage/src/main.rs", "// \"todo!\"\nlet todo = 1;"),
+        [0; 0]
+    );
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn a_message_or_metric_that_the_code_has_not_is_found() {
         | `cannot swerve ...` | b |\n| `cannot serve ...; choose none` | `haulage_leases{state}` |\n\
         | words | `haulage_losses` |\n";
     let summary = ("docs/book/src/SUMMARY.md", "- [T](troubleshooting.md)\n");
-    let files = [("apps/src/a.rs", code), (MESSAGES, table), summary];
+    let files = [("apps/haulage/src/a.rs", code), (MESSAGES, table), summary];
     let expected = [
         (2, "lists `cannot swerve ...`, which no message of the code is".to_owned()),
         (3, "lists `cannot serve ...; choose none`, which no message of the code is".to_owned()),

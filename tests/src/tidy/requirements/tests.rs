@@ -121,7 +121,7 @@ fn a_row_holds_in_the_outermost_layer_that_its_tests_drive() {
         ("tests::world::a", "library"),
         ("runtime::tests::host_auth::a", "runtime"),
         ("tests::hostile::two::a", "runtime"),
-        ("apps::tests::command::a", "command"),
+        ("apps::haulage::tests::command::a", "command"),
     ];
     let check = |holds_in: &str, names: &str| {
         let table = format!("{HEADER}\nEX-1-1\tMUST\ttest\t{holds_in}\t{names}\n");
@@ -130,7 +130,7 @@ fn a_row_holds_in_the_outermost_layer_that_its_tests_drive() {
             ("proto/src/v2/credit.rs", CODE),
             ("proto/src/tests.rs", test),
             ("runtime/tests/host_auth.rs", test),
-            ("apps/tests/command.rs", test),
+            ("apps/haulage/tests/command.rs", test),
             ("tests/tests/world.rs", test),
             ("tests/tests/hostile/two.rs", test),
             ("tests/tests/tidy.rs", test),

@@ -64,7 +64,7 @@ fn help_and_version_are_results() {
 
 #[test]
 fn a_copy_that_is_no_checkout_of_its_own_is_of_no_known_commit() {
-    let inside = place("inside/apps");
+    let inside = place("inside/apps/haulage");
     assert_eq!(build::commit(&inside), None, "it lies inside another checkout at most");
     assert_eq!(build::commit(&inside.join("nowhere")), None);
 }

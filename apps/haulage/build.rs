@@ -26,7 +26,8 @@ fn main() {
 /// checkout of its own, for example if it is vendored in another repository.
 pub(crate) fn commit(here: &Path) -> Option<String> {
     let top = git(here, &["rev-parse", "--show-toplevel"])?;
-    let ours = here.parent()?.canonicalize().ok()? == Path::new(&top).canonicalize().ok()?;
+    let ours =
+        here.ancestors().nth(2)?.canonicalize().ok()? == Path::new(&top).canonicalize().ok()?;
     if ours { git(here, &["rev-parse", "--short=12", "HEAD"]) } else { None }
 }
 
