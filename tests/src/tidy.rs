@@ -262,7 +262,7 @@ const TIME_STAMP: &[&str] = &["runtime/src/sys/cpu.rs"];
 /// of host authentication; tests give each of them a seed instead.
 const ENTROPY: &[&str] = &[
     "mr-pool/src/handles.rs",
-    "apps/haulage/src/kv/index.rs",
+    "apps/kv/src/index.rs",
     "apps/haulage/src/node.rs",
     "apps/haulage/src/store/secrets.rs",
     "runtime/src/host_auth/nonce.rs",

@@ -11,12 +11,12 @@ use std::time::Duration;
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::sys::clock;
+use haulage_kv::service::binding;
 
 use crate::cli::values::Polling;
 use crate::cli::{CoreOptions, bytes};
 use crate::failure::Failure;
 use crate::kv::client::{ClientConfig, explain};
-use crate::kv::service::binding;
 use crate::limits::{self, Limits, Pair};
 use crate::node::{Carrier, NodeConfig, over, polling};
 use crate::output::progress::Step;

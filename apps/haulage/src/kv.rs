@@ -1,20 +1,12 @@
-//! The key-value service.
+//! The commands of the key-value service, which is the package `haulage-kv`.
 //!
-//! Values live in registered memory: a GET is an RDMA Write from where the value lies, a PUT an RDMA
-//! Read to where it stays.
-//!
-//! - [`protocol`]: the RPC program, its arguments and results.
-//! - [`index`]: the hash table of keys.
-//! - [`service`]: the server; [`serve`]: the command that runs it.
-//! - [`client`]: the client; [`commands`]: `put`, `get`, `del`, `keys` and `stat`.
+//! - [`serve`]: the server.
+//! - [`client`]: a client on a core of its own; [`commands`]: `put`, `get`, `del`, `keys` and `stat`.
 //! - [`bench`](mod@bench): the benchmark.
-//! - [`stat`]: the statistics of a server.
+//! - [`stat`]: the printed statistics of a server.
 
 pub mod bench;
 pub mod client;
 pub mod commands;
-pub mod index;
-pub mod protocol;
 pub mod serve;
-pub mod service;
 pub mod stat;

@@ -3,14 +3,12 @@
 //! - [`protocol`]: the RPC program; [`service`]: the server; [`serve`]: the command that runs it.
 //! - [`load`]: the client, which keeps Calls in flight; [`calls`]: the Calls of each test; [`arrivals`]: the arrivals
 //!   of an open loop.
-//! - [`figures`]: the resource counters of an end.
 //! - [`plan`]: the checked options, and the resources of both ends; [`run`]: the benchmark itself.
 //! - `report`: the printed results; `plot`: the SVG; `progress`: the progress line.
 
 pub mod arrivals;
 pub mod calls;
 pub(crate) mod client;
-pub mod figures;
 pub mod load;
 pub mod plan;
 mod plot;

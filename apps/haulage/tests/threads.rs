@@ -15,9 +15,9 @@ use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::{CALLS_MAX, RemoteClient};
 use haulage::service::{Binding, Call, CallError, NoService, Outcome, Reply, Request, Service};
 use haulage::sys::clock;
-use haulage_apps::kv::index::Seed;
-use haulage_apps::kv::protocol::Procedure;
-use haulage_apps::kv::service::{KvService, binding};
+use haulage_kv::index::Seed;
+use haulage_kv::protocol::Procedure;
+use haulage_kv::service::{KvService, binding};
 
 const LIMITS: Limits = Limits {
     connections_max: 8,

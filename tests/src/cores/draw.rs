@@ -100,7 +100,7 @@ impl World {
                 let identity = if nobody { Identity::Nobody } else { user };
                 let binding = match serves {
                     Serves::Exercise => exercise::binding(),
-                    Serves::Kv => haulage_apps::kv::service::binding(programs::kv::VALUE_MAX),
+                    Serves::Kv => haulage_kv::service::binding(programs::kv::VALUE_MAX),
                     Serves::Nfs => haulage_store::nfs3::binding::binding(&programs::nfs::LIMITS),
                 };
                 Way { server, identity, binding }

@@ -18,8 +18,8 @@ use haulage::service::{
     AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, ConnectionId, Finished, NoService, Outcome,
     Reply, ResultSource, Service,
 };
-use haulage_apps::kv::index::Seed;
-use haulage_apps::kv::service::KvService;
+use haulage_kv::index::Seed;
+use haulage_kv::service::KvService;
 use haulage_proto::time::Instant;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::client::File;

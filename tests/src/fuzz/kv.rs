@@ -10,9 +10,9 @@ use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
-use haulage_apps::kv::index::Seed;
-use haulage_apps::kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
-use haulage_apps::kv::service::{KvService, binding};
+use haulage_kv::index::Seed;
+use haulage_kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
+use haulage_kv::service::{KvService, binding};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;

@@ -13,11 +13,11 @@ use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
 use haulage::sys::clock;
+use haulage_kv::protocol::{Answer, Carriage, Procedure};
+use haulage_kv::service::{copied_system, copied_user};
+use haulage_kv::stat::Stat;
 
 use crate::failure::Failure;
-use crate::kv::protocol::{Answer, Carriage, Procedure};
-use crate::kv::service::{copied_system, copied_user};
-use crate::kv::stat::Stat;
 use crate::samples::Samples;
 
 /// An operation on the values of one size.

@@ -5,9 +5,10 @@ use haulage::cores::Placement as Thread;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
+use haulage_kv::protocol::{Answer, Carriage, Procedure, Refusal, Value};
+use haulage_kv::service::binding;
 
-use super::protocol::{Answer, Carriage, Procedure, Refusal, Value};
-use super::service::binding;
+use super::client::refused;
 use crate::calling::{self, Callee};
 use crate::cli::{BenchKv, bytes};
 use crate::failure::Failure;
@@ -221,7 +222,7 @@ impl Work for Calls {
                 self.found.misses += 1;
                 Ok(())
             }
-            Ok(Answer::Refused(refusal)) => Err(Stopped::Refused(refusal.to_string())),
+            Ok(Answer::Refused(refusal)) => Err(Stopped::Refused(refused(&refusal))),
             Ok(_) | Err(_) => Err(Stopped::BadReply),
         }
     }

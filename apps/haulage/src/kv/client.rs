@@ -7,14 +7,13 @@ use haulage::cores::{CoreThread, Placement};
 use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
 use haulage::pool::Local;
-use haulage::proto::v1;
-use haulage::proto::v2::error::ErrorBody;
-use haulage::remote::{RemoteClient, RemoteReply};
-use haulage::service::{CallError, Request, TransportError};
+use haulage::remote::RemoteClient;
+use haulage::service::CallError;
+use haulage_kv::client::{Client, ClientError};
+use haulage_kv::protocol::{Key, Refusal};
+use haulage_kv::service::binding;
+use haulage_kv::stat::Stat;
 
-use super::protocol::{Answer, Carriage, Key, Procedure, Value};
-use super::service::binding;
-use super::stat::Stat;
 use crate::calling::Callee;
 use crate::cli::bytes;
 use crate::cli::values::{Provider, RpcVersion, Switch};
@@ -59,112 +58,49 @@ impl KvClient {
     pub fn get(&mut self, key: Key<'_>) -> Result<Option<Local>, Failure> {
         let mut room = FIRST_ROOM;
         loop {
-            let result = Some(self.lease(room)?);
-            match self.call(Procedure::Get, Some(key), None, result) {
-                Err(CallError::Refused(TransportError::Two(ErrorBody::WriteResource {
-                    length_needed,
-                    ..
-                }))) if room < length_needed as usize => {
-                    // The value is larger than the Write chunk: repeat with the length it needs.
-                    room = length_needed as usize;
-                    *self = Self::connect(self.config, room)?;
+            room = match self.ask(|client| client.get(key, room)) {
+                Err(ClientError::Room { needed: Some(needed) }) => needed,
+                Err(ClientError::Room { needed: None }) => {
+                    room.saturating_mul(GROWTH).min(ITEM_MAX)
                 }
-                Err(CallError::Refused(TransportError::One(v1::error::ErrorBody::Chunk)))
-                    if room < ITEM_MAX =>
-                {
-                    // Version 1 does not tell the length that the value needs.
-                    room = room.saturating_mul(GROWTH).min(ITEM_MAX);
-                    *self = Self::connect(self.config, room)?;
-                }
-                Err(error) => return Err(explain(&error, &self.config)),
-                Ok(mut reply) => {
-                    let results = reply.results();
-                    let answer = Answer::decode(
-                        Procedure::Get,
-                        results.rest(),
-                        Carriage::of(results.reduced()),
-                    );
-                    let value = match answer.map_err(|error| Failure::failed(error.to_string()))? {
-                        Answer::Value(Value::Reduced { length }) => Some(u64::from(length)),
-                        Answer::Value(Value::Inline([])) => None,
-                        Answer::Refused(refusal) => {
-                            return Err(Failure::failed(refusal.to_string()));
-                        }
-                        _ => return Err(Failure::failed("the reply holds no value")),
-                    };
-                    let written = reply.result.take();
-                    return match (value, written) {
-                        (None, _) => Ok(None),
-                        (Some(length), Some(lease)) if lease.len() as u64 == length => {
-                            Ok(Some(lease))
-                        }
-                        _ => Err(Failure::failed("the server wrote another length than it says")),
-                    };
-                }
-            }
+                done => return self.explained(done),
+            };
+            // The value is larger than the memory of this core: repeat with the room it needs.
+            *self = Self::connect(self.config, room)?;
         }
     }
 
     /// Stores `value` under `key`.
     pub fn put(&mut self, key: Key<'_>, value: &[u8]) -> Result<(), Failure> {
-        let argument = if value.is_empty() {
-            None
-        } else {
-            let mut lease = self.lease(value.len())?;
-            lease.bytes_mut().copy_from_slice(value);
-            Some(lease)
-        };
-        self.done(Procedure::Put, key, argument)
+        let done = self.ask(|client| client.put(key, value));
+        self.explained(done)
     }
 
     /// Deletes `key`.
     pub fn del(&mut self, key: Key<'_>) -> Result<(), Failure> {
-        self.done(Procedure::Del, key, None)
+        let done = self.ask(|client| client.del(key));
+        self.explained(done)
     }
 
     /// Returns the statistics of the server.
     pub fn stat(&mut self) -> Result<Stat, Failure> {
-        let reply = self
-            .call(Procedure::Stat, None, None, None)
-            .map_err(|error| explain(&error, &self.config))?;
-        match Answer::decode(Procedure::Stat, reply.results().rest(), Carriage::Inline) {
-            Ok(Answer::Stat(stat)) => Ok(stat),
-            Ok(_) => Err(Failure::failed("the reply holds no figures")),
-            Err(error) => Err(Failure::failed(error.to_string())),
-        }
+        let done = self.ask(|client| client.stat());
+        self.explained(done)
     }
 
     /// Passes each key to `sink`, in no particular order.
     pub fn keys(
         &mut self,
-        mut sink: impl FnMut(Key<'_>) -> Result<(), Failure>,
+        mut sink: impl FnMut(&str) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut at = 0;
-        loop {
-            let step = Step::begin(format_args!("waiting for {}", self.config.to));
-            let request = Request {
-                procedure: Procedure::Keys as u32,
-                argument: None,
-                result: None,
-                timeout: Some(self.config.timeout),
-            };
-            let reply = self.core.started.call(request, |w| w.u32(at));
-            drop(step);
-            let reply = reply.map_err(|failed| explain(&failed.error, &self.config))?;
-            let results = reply.results();
-            let keys = match Answer::decode(Procedure::Keys, results.rest(), Carriage::Inline) {
-                Ok(Answer::Keys(keys)) => keys,
-                Ok(_) => return Err(Failure::failed("the reply holds no keys")),
-                Err(error) => return Err(Failure::failed(error.to_string())),
-            };
-            keys.keys().try_for_each(&mut sink)?;
-            match keys.next {
-                None => return Ok(()),
-                // A position that does not increase would make the listing endless.
-                Some(next) if next <= at => return Err(Failure::failed("the keys do not end")),
-                Some(next) => at = next,
-            }
+        let mut at = Some(0);
+        while let Some(from) = at {
+            let page = self.ask(|client| client.keys(from));
+            let page = self.explained(page)?;
+            page.keys.iter().try_for_each(|key| sink(key))?;
+            at = page.next;
         }
+        Ok(())
     }
 
     /// Ends the core, which returns all leases.
@@ -172,48 +108,17 @@ impl KvClient {
         Ok(self.core.stop()?)
     }
 
-    fn done(
-        &mut self,
-        procedure: Procedure,
-        key: Key<'_>,
-        argument: Option<Local>,
-    ) -> Result<(), Failure> {
-        let reply = self
-            .call(procedure, Some(key), argument, None)
-            .map_err(|error| explain(&error, &self.config))?;
-        match Answer::decode(procedure, reply.results().rest(), Carriage::Inline) {
-            Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Refused(refusal)) => Err(Failure::failed(refusal.to_string())),
-            Ok(_) => Err(Failure::failed("the reply is that of another procedure")),
-            Err(error) => Err(Failure::failed(error.to_string())),
-        }
-    }
-
-    fn lease(&mut self, length: usize) -> Result<Local, Failure> {
-        self.core.started.lease(length).map_err(|error| explain(&error, &self.config))
-    }
-
-    fn call(
-        &mut self,
-        procedure: Procedure,
-        key: Option<Key<'_>>,
-        argument: Option<Local>,
-        result: Option<Local>,
-    ) -> Result<RemoteReply, CallError> {
+    fn ask<T>(&mut self, ask: impl FnOnce(&mut Client<'_>) -> T) -> T {
         let _step = Step::begin(format_args!("waiting for {}", self.config.to));
-        let empty_value = procedure == Procedure::Put && argument.is_none();
-        let request = Request {
-            procedure: procedure as u32,
-            argument,
-            result,
-            timeout: Some(self.config.timeout),
-        };
-        let reply = self.core.started.call(request, |w| {
-            key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
-            // An empty value is sent inline.
-            if empty_value { w.opaque(&[]) } else { Ok(()) }
-        })?;
-        Ok(reply)
+        ask(&mut Client::new(&mut self.core.started, Some(self.config.timeout)))
+    }
+
+    fn explained<T>(&self, done: Result<T, ClientError>) -> Result<T, Failure> {
+        done.map_err(|error| match error {
+            ClientError::Call(error) => explain(&error, &self.config),
+            ClientError::Refused(refusal) => Failure::failed(refused(&refusal)),
+            error => Failure::failed(error.to_string()),
+        })
     }
 }
 
@@ -234,6 +139,17 @@ impl ClientConfig {
     const fn callee(&self) -> Callee {
         let Self { to, timeout, provider, .. } = *self;
         Callee { to, timeout, served_by: "haulage kv serve", provider }
+    }
+}
+
+/// Converts the refusal of a server to a one-line message that says what to do.
+pub fn refused(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::TooLarge { max } => format!(
+            "the value is larger than {}; raise --value-max of the server",
+            bytes::format(*max)
+        ),
+        other => other.to_string(),
     }
 }
 

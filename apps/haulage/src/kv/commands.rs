@@ -6,9 +6,10 @@ use std::path::Path;
 
 use haulage::cores::Placement;
 use haulage::limits::ITEM_MAX;
+use haulage_kv::protocol::Key;
 
 use super::client::{ClientConfig, KvClient};
-use super::protocol::Key;
+use super::stat::{to_json, to_text};
 use crate::calling;
 use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
@@ -44,10 +45,11 @@ pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
 /// Runs `kv keys`, which prints one key a line, as it is or as a JSON string.
 pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
-    client.keys(|key| {
-        let key = key.to_string();
-        output.line(&if output.json { json::string(&key) } else { key })
-    })?;
+    client.keys(
+        |key| {
+            if output.json { output.line(&json::string(key)) } else { output.line(key) }
+        },
+    )?;
     client.close()
 }
 
@@ -56,7 +58,7 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
     let stat = client.stat()?;
     client.close()?;
-    if output.json { output.line(&stat.to_json()) } else { output.text(&stat.to_text()) }
+    if output.json { output.line(&to_json(&stat)) } else { output.text(&to_text(&stat)) }
 }
 
 fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 
 use haulage::cores;
 use haulage::limits::ITEM_MAX;
+use haulage_kv::index::Seed;
+use haulage_kv::service::KvService;
 
-use super::index::Seed;
-use super::service::KvService;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
 use crate::memory;
-use crate::metrics::{Metered, http};
+use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
 use crate::output::Output;
@@ -69,6 +69,12 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
     serving::ready(*bound, metrics, output)?;
     termination.wait(core)
+}
+
+impl Counted for KvService {
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
 }
 
 /// Warns once that every host which can reach the port can use it.

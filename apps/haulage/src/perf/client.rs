@@ -5,8 +5,8 @@ use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::provider::Provider;
 use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
+use haulage_kv::figures::Figures;
 
-use super::figures::Figures;
 use super::load::{Driver, Load, Pace, Stopped, Tally, Work};
 use super::progress::Progress;
 use crate::calling::Callee;

@@ -23,9 +23,9 @@ use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
 use haulage::sys::clock;
+use haulage_kv::figures::Figures;
 
 use super::arrivals::Arrivals;
-use super::figures::Figures;
 use crate::samples::Samples;
 
 /// The kind of Calls that a load makes.

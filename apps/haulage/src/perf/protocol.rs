@@ -6,7 +6,7 @@
 //! | 1 READ | `unsigned int length` | status; if OK, `opaque data<>`, which is DDP-eligible |
 //! | 2 WRITE | `opaque data<>`, which is DDP-eligible | status |
 //! | 3 ECHO | `opaque data<>` | `opaque data<>`, the same |
-//! | 4 FIGURES | | [`Figures`](super::figures::Figures) as unsigned hypers |
+//! | 4 FIGURES | | [`Figures`](haulage_kv::figures::Figures) as unsigned hypers |
 //!
 //! A status is an unsigned int: 0, or 1 if the server has no memory for an item of that length.
 

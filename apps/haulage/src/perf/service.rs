@@ -8,10 +8,10 @@ use haulage::core::Cx;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Shared;
 use haulage::service::{Argument, Arguments, Binding, Call, Data, Outcome, Reply, Service};
+use haulage_kv::figures::Figures;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
-use super::figures::Figures;
 use super::protocol::{ECHO_MAX, NO_SPACE, OK, Procedure, binding};
 
 /// The benchmark's server.

@@ -12,9 +12,9 @@ use haulage::service::{
     Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
 };
 use haulage::sys::clock;
-use haulage_apps::kv::index::Seed;
-use haulage_apps::kv::protocol::Procedure;
-use haulage_apps::kv::service::{KvService, binding};
+use haulage_kv::index::Seed;
+use haulage_kv::protocol::Procedure;
+use haulage_kv::service::{KvService, binding};
 
 /// Values up to this long.
 pub(crate) const VALUE_MAX: usize = 4 << 20;

@@ -49,7 +49,7 @@ fn values_survive_over_plain_sockets() {
 fn a_value_beyond_the_limit_is_refused_with_the_limit_and_disturbs_nothing() {
     let mut pair = Pair::new(Backend::Auto, 1);
     let at = pair.server.listen("127.0.0.1:0".parse().unwrap()).unwrap();
-    let wide = haulage_apps::kv::service::binding(2 * VALUE_MAX);
+    let wide = haulage_kv::service::binding(2 * VALUE_MAX);
     let now = haulage::sys::clock::now();
     pair.connections.push(pair.client.connect(now, at, wide).unwrap());
     let value = pair.lease(VALUE_MAX + 1);

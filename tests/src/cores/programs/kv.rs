@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use haulage::pool::Pool;
 use haulage::service::{CallError, Finished, Request};
-use haulage_apps::kv::protocol::{Answer, Carriage, Procedure, Refusal, Value};
+use haulage_kv::protocol::{Answer, Carriage, Procedure, Refusal, Value};
 use haulage_proto::xdr::Writer;
 use haulage_store::client::File;
 

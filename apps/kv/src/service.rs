@@ -17,11 +17,10 @@ use haulage::sys::process;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
-use super::index::{Index, Seed};
-use super::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
-use super::stat::Stat;
-use crate::metrics::{Counted, Counter};
-use crate::perf::figures::Figures;
+use crate::figures::Figures;
+use crate::index::{Index, Seed};
+use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
+use crate::stat::Stat;
 
 /// Returns the binding. Its DDP-eligible items are the value of a GET's results and of a PUT's arguments.
 pub fn binding(value_max: usize) -> Binding {
@@ -189,12 +188,6 @@ impl KvService {
         };
         stat.set_pages(cx.pages());
         stat
-    }
-}
-
-impl Counted for KvService {
-    fn counters(&self) -> Vec<Counter> {
-        Vec::new()
     }
 }
 

@@ -7,7 +7,7 @@
 //! | 2 PUT | `opaque key<512>`, `opaque value<>`, which is DDP-eligible | status |
 //! | 3 DEL | `opaque key<512>` | status |
 //! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
-//! | 5 FIGURES | | [`Figures`](crate::perf::figures::Figures) as unsigned hypers |
+//! | 5 FIGURES | | [`Figures`](crate::figures::Figures) as unsigned hypers |
 //! | 6 KEYS | `unsigned int at`, 0 to begin with | status; if OK, a list of `opaque key<512>`, and where to go on, or 0 |
 //!
 //! A list has a true word before each item and a false word at the end. KEYS returns some keys at a time, in no
@@ -21,8 +21,7 @@ use std::fmt;
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 use thiserror::Error;
 
-use super::stat::Stat;
-use crate::cli::bytes;
+use crate::stat::Stat;
 
 /// The program number, out of the range left to users (RFC 5531 section 8.2).
 pub const PROGRAM: u32 = 0x2048_4b56;
@@ -185,7 +184,7 @@ pub enum Refusal {
     #[error("no such key")]
     NotFound,
     /// 2, followed by an unsigned hyper: the value is longer than the server accepts.
-    #[error("the value is larger than {}; raise --value-max of the server", bytes::format(*max))]
+    #[error("the value is larger than {max} bytes, the most that the server stores")]
     TooLarge {
         /// Maximum length of a value, in octets.
         max: u64,

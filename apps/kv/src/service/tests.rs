@@ -13,7 +13,7 @@ use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
 
 use super::*;
-use crate::kv::protocol::{self, Carriage};
+use crate::protocol::{self, Carriage};
 
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {

@@ -1,0 +1,111 @@
+//! The statistics of a key-value server.
+
+use haulage::pool::{PageKind, PageReport};
+use haulage_proto::xdr::{Reader, Truncated, Writer};
+
+/// The statistics of `kv stat`. Memory is in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stat {
+    /// Servers the keys are spread over.
+    pub shards: u64,
+    /// Keys stored.
+    pub keys: u64,
+    /// Octets of all values.
+    pub value_bytes: u64,
+    /// Maximum octets of all values.
+    pub value_bytes_max: u64,
+    /// The `--memory` of the server, for values and index.
+    pub memory_bytes: u64,
+    /// VmRSS and HugetlbPages of the process.
+    pub resident_bytes: u64,
+    /// Memory that connections hold beyond the shared receive buffers.
+    pub connection_bytes: u64,
+    /// Open connections, including the client's own.
+    pub connections: u64,
+    /// Leases readable and writable by the server alone.
+    pub leases_local: u64,
+    /// Leases any number of replies may be sent from.
+    pub leases_shared: u64,
+    /// Leases owned by a posted work request.
+    pub leases_posted: u64,
+    /// Leases a peer may touch.
+    pub leases_exposed: u64,
+    /// Registrations in flight.
+    pub registrations: u64,
+    /// Registrations whose lease was dropped while exposed.
+    pub orphans: u64,
+    /// Handles invalidated by a peer's Send with Invalidate.
+    pub invalidations_remote: u64,
+    /// Handles invalidated by the server itself.
+    pub invalidations_local: u64,
+    /// Octets of payload the server's user space copied.
+    pub copied_user: u64,
+    /// Octets the system copied between the server's memory and its sockets.
+    pub copied_system: u64,
+    /// Registered memory in pages of 1 GiB.
+    pub pages_1g: u64,
+    /// Registered memory in pages of 2 MiB.
+    pub pages_2m: u64,
+    /// Registered memory in transparent huge pages.
+    pub pages_thp: u64,
+    /// Registered memory in pages of 4 KiB.
+    pub pages_4k: u64,
+}
+
+impl Stat {
+    /// Decodes the statistics.
+    pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
+        let mut stat = Self::default();
+        for figure in stat.figures_mut() {
+            *figure = r.u64()?;
+        }
+        Ok(stat)
+    }
+
+    /// Appends the statistics to `w`.
+    pub(crate) fn encode(mut self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        self.figures_mut().into_iter().try_for_each(|figure| w.u64(*figure))
+    }
+
+    /// Sets the page counters of the registered memory.
+    pub fn set_pages(&mut self, report: &PageReport) {
+        let (bytes, huge) = (report.bytes as u64, report.huge_bytes as u64);
+        match report.kind {
+            PageKind::Gigantic => self.pages_1g = bytes,
+            PageKind::Huge => self.pages_2m = bytes,
+            // The system decides which part gets huge pages.
+            PageKind::Transparent => {
+                (self.pages_thp, self.pages_4k) = (huge, bytes.saturating_sub(huge));
+            }
+            PageKind::Small | PageKind::Heap => self.pages_4k = bytes,
+        }
+    }
+
+    /// Returns the statistics in their order on the wire.
+    fn figures_mut(&mut self) -> [&mut u64; 22] {
+        [
+            &mut self.shards,
+            &mut self.keys,
+            &mut self.value_bytes,
+            &mut self.value_bytes_max,
+            &mut self.memory_bytes,
+            &mut self.resident_bytes,
+            &mut self.connection_bytes,
+            &mut self.connections,
+            &mut self.leases_local,
+            &mut self.leases_shared,
+            &mut self.leases_posted,
+            &mut self.leases_exposed,
+            &mut self.registrations,
+            &mut self.orphans,
+            &mut self.invalidations_remote,
+            &mut self.invalidations_local,
+            &mut self.pages_1g,
+            &mut self.pages_2m,
+            &mut self.pages_thp,
+            &mut self.pages_4k,
+            &mut self.copied_user,
+            &mut self.copied_system,
+        ]
+    }
+}
