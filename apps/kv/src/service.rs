@@ -80,6 +80,12 @@ impl KvService {
         Index::<KeyLease, Value>::octets_max(keys_max)
     }
 
+    /// Returns the part of the memory that is not for the index, in octets.
+    fn room(&self) -> u64 {
+        let keys_max = u32::try_from(self.index.capacity()).unwrap_or(u32::MAX);
+        self.memory.saturating_sub(Self::index_octets_max(keys_max) as u64)
+    }
+
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
@@ -169,7 +175,8 @@ impl KvService {
             shards: 1,
             keys: self.index.len() as u64,
             value_bytes: self.value_bytes,
-            value_bytes_max: self.value_bytes + gauges.free_bytes as u64,
+            // The pool has room for messages, too.
+            value_bytes_max: (self.value_bytes + gauges.free_bytes as u64).min(self.room()),
             memory_bytes: self.memory,
             resident_bytes: resident,
             connection_bytes: cx.connection_bytes() as u64,

@@ -38,6 +38,19 @@ fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
 }
 
 #[test]
+fn values_fit_in_the_memory_of_the_server_without_its_index() {
+    const MEMORY: u64 = 8 << 20;
+    let mut world = World::new(1, MEMORY);
+    let most = MEMORY - KvService::index_octets_max(1000) as u64;
+    assert_eq!(world.stat().value_bytes_max, most);
+    let value = world.value(1 << 20, 0);
+    world.put(0, "key", value);
+    assert_eq!(world.done(0), DONE);
+    let stat = world.stat();
+    assert!(stat.value_bytes_max <= most && stat.value_bytes == 1 << 20, "{stat:?}");
+}
+
+#[test]
 fn many_calls_on_four_connections_all_come_back_right() {
     const CALLS: usize = 64;
     let mut world = World::new(4, 64 << 20);
