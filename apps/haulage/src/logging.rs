@@ -5,7 +5,7 @@
 //! without it, `-v` does.
 //!
 //! # Limits
-//! The queue of lines is bounded; a line is dropped if it is full.
+//! The queue of lines is bounded; when it is full, lines are dropped.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, Receiver, SyncSender};

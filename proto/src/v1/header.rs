@@ -259,7 +259,7 @@ fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
         Ok(xid) if xid == prefix.xid => Ok(()),
         Ok(_) => {
             // [R5666-4.1-2] [R5666-4.1-8] [R8167-5.1-2] [R8167-5.2-2] a header of another RPC message.
-            // Nobody at the other end waits for us where the body is a Reply.
+            // If the body is a Reply, nobody at the other end waits for an answer.
             let report = Some(ErrorBody::Chunk);
             let report = report.filter(|_| rpc.direction() != Some(Direction::Reply));
             Err(fault("rdma_xid is not the XID of the RPC message", report))
@@ -289,7 +289,7 @@ struct Broken {
 impl Broken {
     /// Completes the fault with the prefix of the message and the error to answer with.
     fn of(self, prefix: Prefix) -> HeaderFault {
-        // What is wrong with an error is not answered with an error, and nobody waits after a DONE.
+        // A faulty error message is not answered by another error, and nobody waits after a DONE.
         let silent = matches!(prefix.proc, DONE | ERROR);
         HeaderFault {
             rule: self.rule,

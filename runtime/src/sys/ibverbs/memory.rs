@@ -60,7 +60,7 @@ pub(crate) enum WindowUse {
 /// No peer can name it: it is registered without remote access.
 #[derive(Debug)]
 pub(crate) struct Region {
-    /// First: it is dropped before its memory is.
+    /// The first field, so that it is dropped before its memory.
     registered: Registered,
     scrap: Rc<Scrap>,
 }
@@ -121,7 +121,7 @@ impl Region {
         self.registered
     }
 
-    /// Returns whether all `length` octets at `address` are in it.
+    /// Returns whether all `length` octets at `address` are registered here.
     pub(crate) fn holds(&self, address: u64, length: usize) -> bool {
         let (end, octets) = (address.checked_add(length as u64), &self.registered.octets);
         address >= octets.start && end.is_some_and(|end| end <= octets.end)
