@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blocks::{Block, Blocks, Grant};
-use crate::gauges::{Counters, State};
+use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
 
@@ -120,7 +120,7 @@ impl Home {
             None => return None,
         };
         let start = self.body().region.at(grant.offset);
-        owner.counters.enter(State::Local);
+        owner.counters.enter(LeaseState::Local);
         Some((grant, start))
     }
 
@@ -130,7 +130,7 @@ impl Home {
         match body.owner.get() {
             Some(owner) => {
                 owner.blocks.borrow_mut().give(block);
-                owner.counters.leave(State::Local, 1);
+                owner.counters.leave(LeaseState::Local, 1);
             }
             None => {
                 let Returns { head, marks, links } = &body.returns;
@@ -143,7 +143,7 @@ impl Home {
     pub(crate) fn collect(self) -> bool {
         let owner = self.owner();
         let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
-        owner.counters.leave(State::Local, count);
+        owner.counters.leave(LeaseState::Local, count);
         count > 0
     }
 

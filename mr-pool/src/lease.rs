@@ -4,7 +4,7 @@ use std::mem;
 use std::ptr::NonNull;
 
 use crate::blocks::Block;
-use crate::gauges::State;
+use crate::gauges::LeaseState;
 use crate::home::{Count, Home, Reference};
 use crate::view::{Frozen, Span};
 
@@ -67,7 +67,7 @@ impl Local {
 
     /// Makes the lease immutable, so that many requests can read it at once.
     pub fn share(self) -> Shared {
-        self.berth.home.owner().counters.pass(State::Local, State::Shared);
+        self.berth.home.owner().counters.pass(LeaseState::Local, LeaseState::Shared);
         let reference = self.count().into_first();
         let Self { span, berth } = self;
         mem::forget(berth); // the references keep it out
@@ -145,13 +145,13 @@ impl Clone for Shared {
     fn clone(&self) -> Self {
         let count = self.reference.count();
         let reference = count.more();
-        count.home().owner().counters.enter(State::Shared);
+        count.home().owner().counters.enter(LeaseState::Shared);
         Self { octets: self.octets, reference }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.reference.count().home().owner().counters.leave(State::Shared, 1);
+        self.reference.count().home().owner().counters.leave(LeaseState::Shared, 1);
     }
 }

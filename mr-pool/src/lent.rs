@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use haulage_proto::verbs::{Access, Handle};
 
-use crate::gauges::{State, bump};
+use crate::gauges::{LeaseState, bump};
 use crate::home::Count;
 use crate::lease::{Local, Shared};
 use crate::view::{Sink, Source, window};
@@ -30,7 +30,7 @@ impl Local {
     /// Makes the lease the source of Sends and Writes.
     #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.count(), State::Local, State::Posted);
+        let loan = Loan::begin(self.count(), LeaseState::Local, LeaseState::Posted);
         PostedSource::new(loan, self.octets(), self)
     }
 
@@ -55,7 +55,7 @@ impl Shared {
     /// Makes this reference the source of Sends and Writes.
     #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.count(), State::Shared, State::Posted);
+        let loan = Loan::begin(self.count(), LeaseState::Shared, LeaseState::Posted);
         PostedSource::new(loan, self.octets(), self)
     }
 }
@@ -132,7 +132,7 @@ pub struct PostedSink {
 impl PostedSink {
     #[inline]
     pub(crate) fn new(lease: Local) -> Self {
-        let loan = Loan::begin(lease.count(), State::Local, State::Posted);
+        let loan = Loan::begin(lease.count(), LeaseState::Local, LeaseState::Posted);
         Self { loan, lease: ManuallyDrop::new(lease) }
     }
 
@@ -222,7 +222,7 @@ impl Exposed {
     }
 
     fn new(lease: Local, handle: Handle, access: Access) -> Self {
-        let loan = Loan::begin(lease.count(), State::Local, State::Exposed);
+        let loan = Loan::begin(lease.count(), LeaseState::Local, LeaseState::Exposed);
         bump(&loan.count.home().owner().counters.registrations);
         loan.count.forget_placed();
         Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
@@ -280,12 +280,12 @@ impl Exposed {
 #[derive(Debug)]
 pub(crate) struct Loan {
     count: Count,
-    from: State,
-    to: State,
+    from: LeaseState,
+    to: LeaseState,
 }
 
 impl Loan {
-    pub(crate) fn begin(count: Count, from: State, to: State) -> Self {
+    pub(crate) fn begin(count: Count, from: LeaseState, to: LeaseState) -> Self {
         count.home().owner().counters.pass(from, to);
         Self { count, from, to }
     }

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use crate::blocks::Blocks;
 use crate::error::PoolError;
-use crate::gauges::{ClassGauge, Gauges, State};
+use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::home::Keeper;
 use crate::lease::Local;
 use crate::region::{PagePreference, PageReport, Region};
@@ -120,10 +120,10 @@ impl Pool {
             free_bytes: self.free_bytes(),
             largest_run: self.blocks(Blocks::largest_run),
             leased_bytes: self.blocks(Blocks::leased_bytes),
-            local: counters.get(State::Local),
-            shared: counters.get(State::Shared),
-            posted: counters.get(State::Posted),
-            exposed: counters.get(State::Exposed),
+            local: counters.get(LeaseState::Local),
+            shared: counters.get(LeaseState::Shared),
+            posted: counters.get(LeaseState::Posted),
+            exposed: counters.get(LeaseState::Exposed),
             orphans: counters.orphans.get(),
             registrations: counters.registrations.get(),
             fenced: counters.fenced.get(),

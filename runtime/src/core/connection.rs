@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     pub(crate) active: Instant,
     /// Whether the peer has made a Call.
     pub(crate) called: bool,
-    pub(crate) state: State,
+    pub(crate) state: SessionState,
     pub(crate) engine: Engine,
     /// The terms for version 1, from the private data of both ends.
     pub(crate) agreed: Agreement,
@@ -160,7 +160,7 @@ impl Terms {
 
 /// The states of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SessionState {
     /// Transport setup is under way.
     New,
     /// The first messages are under way.
@@ -186,7 +186,7 @@ pub(crate) enum Change {
     Gone,
 }
 
-impl State {
+impl SessionState {
     /// The whole transition table; anything not listed is a bug in this crate.
     pub(crate) fn on(self, change: Change) -> Option<Self> {
         use Change::{Closing, Established, Gone, Opened};
@@ -220,7 +220,7 @@ impl Connection {
             origin: None,
             active: Instant::ZERO,
             called: false,
-            state: State::New,
+            state: SessionState::New,
             engine,
             agreed,
             binding,
@@ -370,7 +370,7 @@ impl Connection {
 
     /// Returns whether the connection is still being set up.
     pub(crate) fn is_connecting(&self) -> bool {
-        matches!(self.state, State::New | State::Negotiating)
+        matches!(self.state, SessionState::New | SessionState::Negotiating)
     }
 
     /// Returns whether the peer serves RDMA Reads.
@@ -381,7 +381,7 @@ impl Connection {
 
     /// Returns whether the connection is neither closing nor gone.
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.state, State::New | State::Negotiating | State::Ready)
+        matches!(self.state, SessionState::New | SessionState::Negotiating | SessionState::Ready)
     }
 
     /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
@@ -402,8 +402,13 @@ mod tests {
     fn the_transition_matrix_is_the_reviewed_one() {
         use Change::{Closing, Established, Gone, Opened};
         let mut matrix = String::new();
-        for state in [State::New, State::Negotiating, State::Ready, State::Draining, State::Closed]
-        {
+        for state in [
+            SessionState::New,
+            SessionState::Negotiating,
+            SessionState::Ready,
+            SessionState::Draining,
+            SessionState::Closed,
+        ] {
             for change in [Established, Opened, Closing, Gone] {
                 let next = state.on(change).map_or("-".into(), |next| format!("{next:?}"));
                 matrix += &format!("{state:?} {change:?} {next}\n");

@@ -33,7 +33,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use self::setup::Setup;
-use super::base::State;
+use super::base::ConnectionState;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
     Provider, QueueFull, Receive, Waker, sealed,
@@ -102,7 +102,7 @@ impl Provider for Iwarp {
             io::ErrorKind::ConnectionRefused => ConnectError::Refused,
             kind => ConnectError::System(kind),
         })?;
-        let qp = self.admit(socket, State::Connecting, setup)?;
+        let qp = self.admit(socket, ConnectionState::Connecting, setup)?;
         self.settle_all();
         Ok(qp)
     }
@@ -127,18 +127,19 @@ impl Provider for Iwarp {
         self.nic.now = now;
         let Some(connection) = self.slots.get(qp) else { return };
         match connection.state {
-            State::Connecting | State::Requesting => {
+            ConnectionState::Connecting | ConnectionState::Requesting => {
                 let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
                 connection.fail_setup(&mut self.nic, aborted);
             }
-            State::Asked => connection.reject(&mut self.nic, &[]),
+            ConnectionState::Asked => connection.reject(&mut self.nic, &[]),
             _ => connection.close(&mut self.nic),
         }
     }
 
     #[inline]
     fn port(&mut self, qp: QpNum) -> Option<LanePort<'_>> {
-        let connection = self.slots.get(qp).filter(|connection| connection.state == State::Open)?;
+        let connection =
+            self.slots.get(qp).filter(|connection| connection.state == ConnectionState::Open)?;
         Some(LanePort { connection, nic: &mut self.nic })
     }
 

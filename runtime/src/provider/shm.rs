@@ -54,7 +54,7 @@ use self::connection::Connection;
 use self::names::name;
 use self::setup::Setup;
 use self::watch::RETRY;
-use super::base::State;
+use super::base::ConnectionState;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, OpenResult,
     PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
@@ -126,7 +126,7 @@ impl Provider for Shm {
         let setup = Setup::active(&self.nic, name(to.port()), layout, params)?;
         let qp = self
             .slots
-            .insert(|qp| Connection::new(qp, None, State::Connecting, setup))
+            .insert(|qp| Connection::new(qp, None, ConnectionState::Connecting, setup))
             .ok_or(ConnectError::NoQueuePair)?;
         if let Some(connection) = self.slots.get(qp) {
             let timeout = self.nic.config.handshake_timeout;
@@ -163,11 +163,11 @@ impl Provider for Shm {
         self.nic.now = now;
         let Some(connection) = self.slots.get(qp) else { return };
         match connection.state {
-            State::Connecting | State::Requesting => {
+            ConnectionState::Connecting | ConnectionState::Requesting => {
                 let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
                 connection.fail_setup(&mut self.nic, aborted);
             }
-            State::Asked => connection.reject(&mut self.nic, &[]),
+            ConnectionState::Asked => connection.reject(&mut self.nic, &[]),
             _ => {
                 connection.close(&mut self.nic);
                 self.heat(qp);

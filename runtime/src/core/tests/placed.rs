@@ -20,15 +20,15 @@ use crate::service::{AUTH_NONE, ResultSource};
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
-fn answer(number: u32) -> (Answer, usize) {
-    const ANSWERS: [Answer; 7] = [
-        Answer::Empty,
-        Answer::Lease,
-        Answer::Shared,
-        Answer::Pieces,
-        Answer::Failed,
-        Answer::Later,
-        Answer::TooLong,
+fn answer(number: u32) -> (PlannedAnswer, usize) {
+    const ANSWERS: [PlannedAnswer; 7] = [
+        PlannedAnswer::Empty,
+        PlannedAnswer::Lease,
+        PlannedAnswer::Shared,
+        PlannedAnswer::Pieces,
+        PlannedAnswer::Failed,
+        PlannedAnswer::Later,
+        PlannedAnswer::TooLong,
     ];
     // The longest one is not staged, and others come behind it.
     let lengths = [10, 700, 3000, 9000, 20_000, 66_000];
@@ -36,7 +36,7 @@ fn answer(number: u32) -> (Answer, usize) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum PlannedAnswer {
     Empty,
     Lease,
     Shared,
@@ -94,8 +94,8 @@ impl Service for Shelf {
                 other => panic!("{number}: {other:?}"),
             }
             return match answer {
-                Answer::Failed => Outcome::Failed(AcceptStat::SystemErr),
-                Answer::Later => {
+                PlannedAnswer::Failed => Outcome::Failed(AcceptStat::SystemErr),
+                PlannedAnswer::Later => {
                     self.waiting.push_back((call.token, STORE, number));
                     Outcome::Later
                 }
@@ -107,12 +107,14 @@ impl Service for Shelf {
         }
         self.fetched += 1;
         match answer {
-            Answer::Empty => reply.item(Data::Empty),
-            Answer::Lease | Answer::TooLong => {
+            PlannedAnswer::Empty => reply.item(Data::Empty),
+            PlannedAnswer::Lease | PlannedAnswer::TooLong => {
                 reply.item(Data::Local(Self::lease(cx, number, length)));
             }
-            Answer::Shared => reply.item(Data::Shared(Self::lease(cx, number, length).share())),
-            Answer::Pieces => {
+            PlannedAnswer::Shared => {
+                reply.item(Data::Shared(Self::lease(cx, number, length).share()))
+            }
+            PlannedAnswer::Pieces => {
                 // The halves of two blocks.
                 let block = Piece::whole(Self::lease(cx, number, length).share());
                 let mut pieces = Pieces::default();
@@ -121,12 +123,12 @@ impl Service for Shelf {
                 pieces.push(Piece::whole(rest).part(length / 2, length - length / 2)).unwrap();
                 reply.item(Data::Pieces(Box::new(pieces)));
             }
-            Answer::Failed => {
+            PlannedAnswer::Failed => {
                 // The result comes to nothing.
                 reply.item(Data::Local(Self::lease(cx, number, length)));
                 return Outcome::Failed(AcceptStat::SystemErr);
             }
-            Answer::Later => {
+            PlannedAnswer::Later => {
                 self.waiting.push_back((call.token, FETCH, number));
                 return Outcome::Later;
             }
@@ -179,7 +181,7 @@ fn anything(number: u32) -> u32 {
 /// Returns FETCH where the answer comes at once.
 fn fetches(number: u32) -> u32 {
     match answer(number).0 {
-        Answer::Later | Answer::TooLong => TELL,
+        PlannedAnswer::Later | PlannedAnswer::TooLong => TELL,
         _ => FETCH,
     }
 }
@@ -192,7 +194,7 @@ impl Fetcher {
             let procedure = (self.procedure)(number);
             let (answer, length) = answer(number);
             let room = match answer {
-                Answer::TooLong => length / 2,
+                PlannedAnswer::TooLong => length / 2,
                 _ => length + number as usize % 3 * 100,
             };
             let result = (procedure == FETCH).then(|| cx.pool().lease(room).unwrap());
@@ -233,23 +235,23 @@ impl Service for Fetcher {
             match results {
                 Ok(mut results) => assert_eq!(results.u32(), Ok(number)),
                 Err(CallError::Rejected(AcceptStat::SystemErr)) => {
-                    assert_eq!(answer, Answer::Failed, "{number}");
+                    assert_eq!(answer, PlannedAnswer::Failed, "{number}");
                 }
                 Err(other) => panic!("{number}: {other}"),
             }
         } else {
             let lease = result.expect("the room comes home");
             match (answer, results) {
-                (Answer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
+                (PlannedAnswer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
                     assert_eq!(lease.len(), 0, "{number}: what failed left nothing");
                 }
-                (Answer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
+                (PlannedAnswer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
                     let length_needed = u32::try_from(length).unwrap();
                     let wanted = ErrorBody::WriteResource { chunk_index: 1, length_needed };
                     assert_eq!(error, wanted, "{number}");
                 }
                 (_, Ok(mut results)) => {
-                    let length = if answer == Answer::Empty { 0 } else { length };
+                    let length = if answer == PlannedAnswer::Empty { 0 } else { length };
                     match results.eligible_opaque(length) {
                         Ok(Item::Reduced { length: told }) => {
                             assert_eq!((told, lease.len()), (length as u64, length));
@@ -260,7 +262,7 @@ impl Service for Fetcher {
                         }
                         // There is no item, or it does not fit its room and comes in the message.
                         Ok(Item::Inline(bytes))
-                            if matches!(answer, Answer::TooLong | Answer::Empty) =>
+                            if matches!(answer, PlannedAnswer::TooLong | PlannedAnswer::Empty) =>
                         {
                             assert!(bytes == octets(number, length), "{number}");
                             assert_eq!(lease.len(), 0);

@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`State`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and `handshake`
-//! sets the connection up.
+//! A connection lives as [`ConnectionState`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and
+//! `handshake` sets the connection up.
 //!
 //! # Recovery
 //!
@@ -22,7 +22,7 @@ use super::lane::Lane;
 use super::nic::Nic;
 use super::setup::Setup;
 use super::turn::Turn;
-use crate::provider::base::{Mark, Marks, Progress, State, Step};
+use crate::provider::base::{ConnectionState, Mark, Marks, Progress, Step};
 use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
@@ -31,7 +31,7 @@ use crate::sys::socket::Socket;
 pub(super) struct Connection {
     pub(super) qp: QpNum,
     pub(super) socket: Socket,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     /// The state of connection setup, until the connection is open.
     pub(super) setup: Option<Box<Setup>>,
     pub(super) receiver: Receiver,
@@ -138,7 +138,7 @@ pub(super) enum StreamEnd {
 }
 
 impl Connection {
-    pub(super) fn new(qp: QpNum, socket: Socket, state: State, setup: Setup) -> Self {
+    pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
         Self {
             qp,
             socket,
@@ -223,9 +223,11 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
         match self.state {
-            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
-            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
-            State::Open => self.nudge(nic),
+            ConnectionState::Connecting | ConnectionState::Requesting => {
+                self.fail_setup(nic, ConnectError::TimedOut)
+            }
+            ConnectionState::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            ConnectionState::Open => self.nudge(nic),
             _ => self.end(nic),
         }
     }
@@ -237,7 +239,7 @@ impl Connection {
             self.ended = Some(end);
             return;
         }
-        if self.state == State::Open {
+        if self.state == ConnectionState::Open {
             let orderly = end == StreamEnd::Orderly && self.receiver.is_between();
             self.reason = if orderly { DisconnectReason::Peer } else { DisconnectReason::Lost };
         }
@@ -289,7 +291,8 @@ impl Connection {
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let marks = if self.state == State::Open { self.marks(nic) } else { Marks::default() };
+        let marks =
+            if self.state == ConnectionState::Open { self.marks(nic) } else { Marks::default() };
         let stall = self.progress.check(&marks);
         if marks.is_any() {
             self.watch(nic);

@@ -19,7 +19,7 @@ use super::lane::{
     COPY_MAX, INLINE_MAX, Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work,
 };
 use super::nic::Nic;
-use crate::provider::base::{State, Step};
+use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
@@ -161,7 +161,7 @@ impl Connection {
             if self.blocked {
                 return true;
             }
-            if lane.batch.is_empty() && self.state != State::Terminating {
+            if lane.batch.is_empty() && self.state != ConnectionState::Terminating {
                 let sends = nic.counters.sends;
                 self.seal(nic, lane, octets);
                 octets = octets.saturating_mul(2).min(OCTETS_MAX);
@@ -371,8 +371,8 @@ impl Connection {
     fn finish_if_drained(&mut self, nic: &mut Nic) {
         match self.state {
             // An active end may send nothing before its first FPDU, so closing waits for nothing.
-            State::Draining if self.lane.is_none() || !self.may_send => {}
-            State::Terminating if !self.blocked => {
+            ConnectionState::Draining if self.lane.is_none() || !self.may_send => {}
+            ConnectionState::Terminating if !self.blocked => {
                 if let Some(words) = self.last_words.take() {
                     nic.counters.syscalls += 1;
                     let words = [IoSlice::new(words.prefix()), IoSlice::new(words.trailer())];

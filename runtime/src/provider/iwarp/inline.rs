@@ -17,7 +17,7 @@ use super::inbox::Inbox;
 use super::nic::Nic;
 use super::port::LanePort;
 use super::state::Iwarp;
-use crate::provider::base::State;
+use crate::provider::base::ConnectionState;
 use crate::provider::{Inlet, RUN_MAX, Run, RunKind};
 
 impl Iwarp {
@@ -59,7 +59,9 @@ impl Iwarp {
         if !self.inbox.is_empty() {
             // The caller may not have asked for messages since the last poll.
             let goes_on = self.slots.get(self.inbox.owner).is_some_and(|owner| {
-                owner.looked.is_some() && owner.intake == Intake::Hot && owner.state == State::Open
+                owner.looked.is_some()
+                    && owner.intake == Intake::Hot
+                    && owner.state == ConnectionState::Open
             });
             if self.inbox.refused || !goes_on {
                 self.feed_inbox();
@@ -93,7 +95,7 @@ impl Connection {
             return false;
         }
         self.intake == Intake::Hot
-            && self.state == State::Open
+            && self.state == ConnectionState::Open
             && self.is_at_ease()
             && self.receiver.is_between()
             && self.read_ahead() == usize::MAX
@@ -141,7 +143,8 @@ impl Connection {
                 break;
             }
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
-            let whole = self.receiver.whole(octets, 0).filter(|_| self.state == State::Open);
+            let whole =
+                self.receiver.whole(octets, 0).filter(|_| self.state == ConnectionState::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
                 // The FPDU may only be cut off.

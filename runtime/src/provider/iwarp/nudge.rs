@@ -11,7 +11,7 @@ use haulage_proto::verbs::Handle;
 
 use super::connection::Connection;
 use super::nic::Nic;
-use crate::provider::base::State;
+use crate::provider::base::ConnectionState;
 
 impl Connection {
     /// Starts to wait for the peer's first FPDU.
@@ -23,7 +23,7 @@ impl Connection {
     /// Notes that the peer's first FPDU has arrived.
     pub(super) const fn heard(&mut self) {
         // If closing has begun, the deadline is that of closing, and stays.
-        if self.unheard.take().is_some() && matches!(self.state, State::Open) {
+        if self.unheard.take().is_some() && matches!(self.state, ConnectionState::Open) {
             self.deadline = None;
         }
     }

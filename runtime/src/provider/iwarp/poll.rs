@@ -8,7 +8,7 @@ use super::connection::{Found, Intake, StreamEnd};
 use super::crowd::HOT_MAX;
 use super::reactor::{News, Over};
 use super::state::Iwarp;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 
 impl Iwarp {
     /// Does the work of a poll, one bounded stage after the other.
@@ -135,7 +135,7 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.writable_wanted = false;
                     connection.blocked = false;
-                    if connection.state == State::Connecting {
+                    if connection.state == ConnectionState::Connecting {
                         connection.on_connected(&mut self.nic);
                     }
                     connection.unsettle(&mut self.nic);
@@ -150,7 +150,7 @@ impl Iwarp {
     fn consider_heating(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         let busy = connection.streak >= STREAK_MIN || connection.expects_much();
-        if busy && connection.intake == Intake::Armed && connection.state == State::Open {
+        if busy && connection.intake == Intake::Armed && connection.state == ConnectionState::Open {
             connection.intake = Intake::Pausing;
             // Without room in the ring the connection stays as it is.
             if self.reactor.pause(qp).is_err() {
@@ -255,8 +255,9 @@ impl Iwarp {
             (Intake::Armed, false) => connection.intake = Intake::Off,
             _ => {}
         }
-        let waits = connection.blocked || connection.state == State::Connecting;
-        let asks = waits && connection.state != State::Closed && !connection.writable_wanted;
+        let waits = connection.blocked || connection.state == ConnectionState::Connecting;
+        let asks =
+            waits && connection.state != ConnectionState::Closed && !connection.writable_wanted;
         if asks && self.reactor.receives() {
             if self.reactor.writable(connection.socket.fd(), qp).is_ok() {
                 connection.writable_wanted = true;
@@ -264,7 +265,7 @@ impl Iwarp {
                 connection.unsettle(&mut self.nic);
             }
         }
-        if connection.state == State::Closed {
+        if connection.state == ConnectionState::Closed {
             self.release(qp);
         }
     }

@@ -12,7 +12,7 @@ use super::outlet::{Far, RingPort, Sent};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
 
 /// The reason that no more is taken from a ring.
@@ -234,7 +234,8 @@ impl Connection {
         self.left_inline = false;
         let Share { budget, is_only } = share;
         let looks = if is_only && self.came_alone { LOOKS } else { 1 };
-        let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
+        let is_ordinary =
+            self.state == ConnectionState::Open && self.filling.is_none() && !self.over;
         let Self { consumer, producer, region, registrations, pending, .. } = self;
         let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
             return 0;

@@ -16,7 +16,7 @@ use super::connection::Connection;
 use super::listening::WithoutRoom;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 use crate::provider::{Event, Inlet};
 use crate::sys::barrier;
 use crate::sys::bus_error;
@@ -36,7 +36,7 @@ impl Shm {
             let Some(&qp) = self.hot.get(at) else { break };
             at = if at + 1 < count { at + 1 } else { 0 };
             let Some(connection) = self.slots.get(qp) else { continue };
-            if !connection.pending.is_empty() || connection.state == State::Draining {
+            if !connection.pending.is_empty() || connection.state == ConnectionState::Draining {
                 moved |= connection.pump(&mut self.nic);
                 connection.watch_output(&mut self.nic);
             }
