@@ -8,7 +8,7 @@ use crate::v1::header::Form;
 use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
-use crate::v2::header::{Bare, Returned};
+use crate::v2::header::{Returned, Unchunked};
 use crate::verbs::{Handle, HeaderTemplate, Label, LabelOffsets, Segment};
 use crate::xdr::{Truncated, Writer};
 
@@ -139,19 +139,19 @@ impl<'a> Reply<'a> {
 /// valid or not.
 #[doc(hidden)]
 #[inline]
-pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
+pub fn unchunked(version: Version, message: &[u8]) -> Option<Unchunked> {
     match version {
-        Version::One => v1::header::bare(message),
-        Version::Two => Bare::of(message),
+        Version::One => v1::header::unchunked(message),
+        Version::Two => Unchunked::of(message),
     }
 }
 
 /// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`. The header is the one
-/// that an empty [`CallChunks`] or [`ReplyChunks`] encodes, and has [`bare_header_len`] octets; if `message` is
+/// that an empty [`CallChunks`] or [`ReplyChunks`] encodes, and has [`unchunked_header_len`] octets; if `message` is
 /// shorter, nothing is written.
 #[doc(hidden)]
 #[inline]
-pub fn put_bare_header(
+pub fn put_unchunked_header(
     version: Version,
     kind: Kind,
     message: &mut [u8],
@@ -176,11 +176,11 @@ pub fn put_bare_header(
 /// Returns the length of the transport header of a Call or a Reply without chunks, in octets.
 #[doc(hidden)]
 #[inline]
-pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
+pub const fn unchunked_header_len(version: Version, kind: Kind) -> usize {
     match (version, kind) {
         (Version::Two, Kind::Call) => 32,
         (Version::Two, Kind::Reply) => 20,
-        (Version::One, _) => v1::header::BARE_LEN,
+        (Version::One, _) => v1::header::UNCHUNKED_LEN,
     }
 }
 
@@ -363,18 +363,18 @@ impl PlainHeaders {
     /// transport header.
     const fn offsets(&self) -> LabelOffsets {
         #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
-        let rpc = bare_header_len(Version::Two, self.kind()) as u8;
+        let rpc = unchunked_header_len(Version::Two, self.kind()) as u8;
         LabelOffsets { xid: [0, rpc], credit: 8 }
     }
 }
 
-/// Returns what [`Bare::of`] would find in a version 2 message of this kind, with this label and without chunks.
+/// Returns what [`Unchunked::of`] would find in a version 2 message of this kind, with this label and without chunks.
 #[doc(hidden)]
 #[inline]
-pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
+pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Unchunked {
     #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
-    let payload_at = bare_header_len(Version::Two, kind) as u32;
-    Bare { kind, xid, credit, payload_at }
+    let payload_at = unchunked_header_len(Version::Two, kind) as u32;
+    Unchunked { kind, xid, credit, payload_at }
 }
 
 /// The template of [`PlainHeaders::Results`], as a constant.
@@ -394,7 +394,7 @@ const RESULTS: HeaderTemplate = {
 };
 
 /// The offset of program, version and procedure in the headers of a Call.
-const CALL_ASKED: usize = bare_header_len(Version::Two, Kind::Call) + 12;
+const CALL_ASKED: usize = unchunked_header_len(Version::Two, Kind::Call) + 12;
 
 /// Returns the words of an encoded segment.
 #[inline]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use haulage_proto::exchange::{self, BareMax};
+use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -96,11 +96,11 @@ pub(crate) struct Terms {
     /// Limits for our Calls.
     pub(crate) calls: exchange::Terms,
     /// Limits for our Calls without chunks, from `calls`.
-    pub(crate) bare_max: BareMax,
+    pub(crate) unchunked_max: UnchunkedMax,
     /// Limits for our Replies.
     pub(crate) replies: exchange::Terms,
     /// Octets of the longest Payload stream of a Reply in one message without chunks.
-    pub(crate) bare_reply_max: usize,
+    pub(crate) unchunked_reply_max: usize,
 }
 
 impl Terms {
@@ -133,10 +133,10 @@ impl Terms {
         };
         let header = ReplyChunks::default().wire_len(version);
         let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
-        let bare_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
+        let unchunked_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
         let (calls, replies) = (within_ours(calls), within_ours(replies));
-        let bare_max = BareMax::of(&calls);
-        Self { version, calls, bare_max, replies, bare_reply_max }
+        let unchunked_max = UnchunkedMax::of(&calls);
+        Self { version, calls, unchunked_max, replies, unchunked_reply_max }
     }
 
     /// Returns the octets of the longest Payload stream of a Reply in one message that returns the Write chunk `write`.

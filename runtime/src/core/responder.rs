@@ -19,7 +19,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
 
 use self::answer::QueuedReply;
@@ -316,7 +316,7 @@ impl Responder {
 
 impl ServedCall {
     /// Makes the record of a Call whose message is not needed any more, with its only chunk, if it has one.
-    pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&OneChunk>) -> Self {
+    pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&SingleChunk>) -> Self {
         let write = chunk.filter(|one| one.position.is_none());
         Self {
             connection,

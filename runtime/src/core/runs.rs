@@ -14,7 +14,7 @@
 //! Answers leave by the [`Port`] that came with the run. Some providers show them to the peer only at the end of the
 //! turn; so runs are handled as late in the turn as possible.
 
-use haulage_proto::negotiate::{Version, bare, bare_header_len, labeled};
+use haulage_proto::negotiate::{Version, labeled, unchunked, unchunked_header_len};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
 
@@ -52,7 +52,7 @@ impl<S: Service> Runs<'_, S> {
     fn take_whole(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let mut taken = 0;
         while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-            let done = match self.take_bare(from, rest, port) {
+            let done = match self.take_unchunked(from, rest, port) {
                 0 => self.take_chunks(from, rest, port),
                 done => done,
             };
@@ -100,24 +100,26 @@ impl<S: Service> Runs<'_, S> {
     /// Handles messages without chunks at the front of a run, all of them Calls or all of them Replies. Returns how
     /// many.
     #[inline]
-    fn take_bare(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
+    fn take_unchunked(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let version = from.version;
-        let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
+        let Some(first) = run.first().and_then(|message| unchunked(version, message)) else {
+            return 0;
+        };
         let kind = first.kind;
         // Older Calls come first.
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
-        let headers = run.iter().map_while(|message| bare(version, message));
+        let headers = run.iter().map_while(|message| unchunked(version, message));
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
         let run = run.iter().take(counted);
         let done = match kind {
             Kind::Call => {
-                let header_len = bare_header_len(version, Kind::Call);
-                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), port)
+                let header_len = unchunked_header_len(version, Kind::Call);
+                self.take_calls(from, run.map(|call| Taken::unchunked(call, header_len)), port)
             }
             Kind::Reply => {
-                let header_len = bare_header_len(version, Kind::Reply);
+                let header_len = unchunked_header_len(version, Kind::Reply);
                 let replies = run.map(|reply| apart(reply, header_len));
                 let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
                     tell_inline(cx, service, token, version, payload);

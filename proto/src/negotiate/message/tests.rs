@@ -37,7 +37,7 @@ fn received(version: Version, bytes: &[u8]) -> Received<'_> {
 }
 
 #[test]
-fn a_bare_header_is_the_one_without_chunks() {
+fn an_unchunked_header_is_the_one_without_chunks() {
     let (xid, credit) = (0x0102_0304, 77);
     for version in BOTH {
         let (call, reply) = (CallChunks::default(), ReplyChunks::default());
@@ -46,15 +46,18 @@ fn a_bare_header_is_the_one_without_chunks() {
             message(reply.wire_len(version), &[], |w| reply.encode(version, w, xid, credit));
         for (kind, header) in [(Kind::Call, call), (Kind::Reply, reply)] {
             let mut room = [0x55; 40];
-            put_bare_header(version, kind, &mut room, xid, credit).unwrap();
-            let length = bare_header_len(version, kind);
+            put_unchunked_header(version, kind, &mut room, xid, credit).unwrap();
+            let length = unchunked_header_len(version, kind);
             assert_eq!(room[..length], header);
             assert!(
                 room[length..].iter().all(|octet| *octet == 0x55),
                 "nothing behind it is touched"
             );
             let mut short = [0x55; 40];
-            assert_eq!(put_bare_header(version, kind, &mut short[..length - 1], xid, credit), None);
+            assert_eq!(
+                put_unchunked_header(version, kind, &mut short[..length - 1], xid, credit),
+                None
+            );
             assert_eq!(short, [0x55; 40]);
         }
     }
@@ -72,7 +75,7 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     let (headers, label) = (PlainHeaders::Results, Label { xid, credit });
     headers.put(&mut message, label).unwrap();
     assert_eq!(headers.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
+    assert_eq!(Unchunked::of(&message), Some(labeled(headers.kind(), label)));
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
     assert_eq!(headers.put(&mut message[..43], label), None);
 }
@@ -89,7 +92,7 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     let (headers, label) = (PlainHeaders::Call([0x2000_0001, 3, 9]), Label { xid, credit });
     headers.put(&mut message, label).unwrap();
     assert_eq!(headers.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
+    assert_eq!(Unchunked::of(&message), Some(labeled(headers.kind(), label)));
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
     assert_eq!(headers.put(&mut message[..71], label), None);
 }

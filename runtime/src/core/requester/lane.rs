@@ -9,8 +9,8 @@
 
 use std::rc::Rc;
 
-use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, bare_header_len};
+use haulage_proto::exchange::UnchunkedMax;
+use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::Label;
@@ -18,7 +18,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use super::aim::Aim;
 use super::encoded::{Encoded, put_length};
-use super::plan::goes_bare;
+use super::plan::goes_unchunked;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
@@ -33,7 +33,7 @@ use crate::service::{Binding, Request, allows_to_reduce};
 pub(crate) struct Lane {
     pub(super) connection: ConnectionKey,
     binding: Rc<Bound>,
-    bare_max: BareMax,
+    unchunked_max: UnchunkedMax,
     /// Octets of the longest Payload stream that leaves at once.
     length_max: usize,
     /// The credits of these Calls, and their credit word.
@@ -61,7 +61,7 @@ impl Lane {
         Some(Self {
             connection: key,
             binding: Rc::clone(&connection.binding),
-            bare_max: connection.terms.bare_max,
+            unchunked_max: connection.terms.unchunked_max,
             length_max: inline_max.saturating_sub(TRANSPORT_LEN),
             grant,
         })
@@ -157,7 +157,7 @@ impl Lane {
         encoded: &Encoded,
     ) -> bool {
         let goes = encoded.length <= self.length_max
-            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && goes_unchunked(procedure, &self.binding, &self.unchunked_max, encoded)
             && message
                 .get_mut(..TRANSPORT_LEN + encoded.length)
                 .is_some_and(|message| self.leave(port, message, xid, procedure));
@@ -186,4 +186,4 @@ impl Lane {
 }
 
 /// Octets of the transport header of a Call without chunks in version 2, which lanes alone use.
-const TRANSPORT_LEN: usize = bare_header_len(Version::Two, Kind::Call);
+const TRANSPORT_LEN: usize = unchunked_header_len(Version::Two, Kind::Call);

@@ -1,7 +1,7 @@
 //! Plans the format of our Calls, by the terms of the connection and its binding.
 
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::exchange::{CallFault, CallPlan, CallShape, UnchunkedMax, plan_call};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::xdr::pad;
 
@@ -13,14 +13,14 @@ use crate::service::CallError;
 
 /// Returns whether a Call fits one message without chunks, and so does its longest Reply.
 #[inline]
-pub(super) fn goes_bare(
+pub(super) fn goes_unchunked(
     procedure: u32,
     binding: &Binding,
-    bare_max: &BareMax,
+    unchunked_max: &UnchunkedMax,
     encoded: &Encoded,
 ) -> bool {
     let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
-    !procedure.call_only && bare_max.holds(encoded.length, procedure.reply_max(&[]))
+    !procedure.call_only && unchunked_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
 /// The properties of a Call that its plan depends on.

@@ -4,7 +4,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::{Access, Handle, Label};
 use haulage_proto::xdr::Writer;
 
@@ -14,7 +14,7 @@ use super::encoded::Encoded;
 use super::exposures::Unopened;
 use super::lane::Lane;
 use super::opened::LeaseRole;
-use super::plan::{Outline, goes_bare};
+use super::plan::{Outline, goes_unchunked};
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
@@ -62,8 +62,10 @@ impl Requester {
         let call = &mut *found.call;
         let (version, xid) = (connection.terms.version, call.xid);
         call.version = version;
-        let bare_max = &connection.terms.bare_max;
-        if !call.opens && goes_bare(call.procedure, &connection.binding, bare_max, &encoded) {
+        let unchunked_max = &connection.terms.unchunked_max;
+        if !call.opens
+            && goes_unchunked(call.procedure, &connection.binding, unchunked_max, &encoded)
+        {
             let credit = match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => credit,
                 Err(Unsent::Wait) => {
@@ -77,8 +79,9 @@ impl Requester {
                     return Progress::Made;
                 }
             };
-            let bare = Bare { label: Label { xid, credit }, procedure: call.procedure, encoded };
-            if bare.leave(connection, port, &mut buffer, common.abilities.inline_max) {
+            let unchunked =
+                UnchunkedCall { label: Label { xid, credit }, procedure: call.procedure, encoded };
+            if unchunked.leave(connection, port, &mut buffer, common.abilities.inline_max) {
                 common.buffers.recycle(buffer);
             } else {
                 let range = encoded.complete(&mut buffer, version, xid, credit);
@@ -151,7 +154,7 @@ impl Requester {
         request: &mut Request,
         encoded: &Encoded,
     ) -> bool {
-        const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
+        const START: usize = HEADER_ROOM - SingleChunk::CALL_LEN;
         let (role, access, lease) = match &mut request.argument {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
@@ -229,13 +232,13 @@ enum Progress {
 }
 
 /// A Call without chunks that has its credit.
-struct Bare {
+struct UnchunkedCall {
     label: Label,
     procedure: u32,
     encoded: Encoded,
 }
 
-impl Bare {
+impl UnchunkedCall {
     /// Sends the Call at once, with a template if other Calls leave in this turn. Returns whether it left; if not, it
     /// is to be posted.
     #[inline]

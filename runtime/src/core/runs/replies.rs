@@ -2,7 +2,7 @@
 
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::v2::header::{SingleChunk, Unchunked};
 use haulage_proto::verbs::Handle;
 
 use super::sender::{Runs, Sender};
@@ -90,21 +90,21 @@ fn end_fenced(
     handle: Handle,
     port: &mut impl Port,
 ) -> Option<(Option<Placed>, usize)> {
-    let (bare, written) = match OneChunk::of(reply) {
-        Some(one) => (one.bare, Some(one.segment.length)),
-        None => (Bare::of(reply)?, None),
+    let (unchunked, written) = match SingleChunk::of(reply) {
+        Some(one) => (one.unchunked, Some(one.segment.length)),
+        None => (Unchunked::of(reply)?, None),
     };
     let Inner { requester, common, .. } = inner;
-    if bare.kind != Kind::Reply {
+    if unchunked.kind != Kind::Reply {
         return None;
     }
-    let slot = requester.calls.over_with_fence(common, key, bare.xid, handle, written)?;
-    if common.take(now, key, Kind::Reply, [bare]) == 0 {
+    let slot = requester.calls.over_with_fence(common, key, unchunked.xid, handle, written)?;
+    if common.take(now, key, Kind::Reply, [unchunked]) == 0 {
         return None;
     }
     let retired = port.retire(handle);
     common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
     let done = retired?;
     let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
-    Some((placed, bare.payload_at as usize))
+    Some((placed, unchunked.payload_at as usize))
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use haulage_proto::negotiate::put_call_headers_with;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::{Access, Handle, Label, QpNum, Segment};
 
 use super::*;
@@ -443,7 +443,7 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
         let mut message = [0; 96];
         let label = Label { xid: 3, credit: 9 };
         put_call_headers_with(&mut message, label, Handle(5), position, &segment, asked).unwrap();
-        let chunk = OneChunk::of(&message).unwrap();
+        let chunk = SingleChunk::of(&message).unwrap();
         program.allows(&chunk, &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
