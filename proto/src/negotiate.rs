@@ -26,7 +26,7 @@ pub use alphabet::{
 };
 pub use grant::Grant;
 pub use message::{
-    Call, CallChunks, PlainHeaders, Reply, ReplyChunks, labeled, put_call_headers_with,
+    Call, CallChunks, PlainHeaders, Reply, ReplyChunks, patched, put_call_headers_with,
     put_results_headers, put_results_headers_one, put_results_headers_with, put_unchunked_header,
     unchunked, unchunked_header_len,
 };

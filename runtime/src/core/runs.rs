@@ -14,9 +14,9 @@
 //! Answers leave by the [`Port`] that came with the run. Some providers show them to the peer only at the end of the
 //! turn; so runs are handled as late in the turn as possible.
 
-use haulage_proto::negotiate::{Version, labeled, unchunked, unchunked_header_len};
+use haulage_proto::negotiate::{Version, patched, unchunked, unchunked_header_len};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
+use haulage_proto::verbs::{HeaderPatch, NamedTemplate, QpNum};
 
 use self::sender::Sender;
 use self::taken::{Taken, apart};
@@ -24,7 +24,7 @@ use super::cx::Cx;
 use super::inner::Inner;
 use super::tell::{tell_inline, tell_results};
 use super::templates::Meaning;
-use crate::provider::{Inlet, Port, Run, RunKind};
+use crate::provider::{MessageSink, Port, Run, RunKind};
 use crate::service::Service;
 
 mod calls;
@@ -34,13 +34,13 @@ mod taken;
 
 pub(super) use sender::Runs;
 
-impl<S: Service> Inlet for Runs<'_, S> {
+impl<S: Service> MessageSink for Runs<'_, S> {
     #[inline(always)]
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.inner.common.sender(qp) else { return 0 };
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
-            RunKind::Like(like, labels) => self.take_like(from, like, labels, run.octets, port),
+            RunKind::Like(like, patches) => self.take_like(from, like, patches, run.octets, port),
             RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
         }
     }
@@ -70,7 +70,7 @@ impl<S: Service> Runs<'_, S> {
         &mut self,
         from: Sender,
         like: NamedTemplate<'_>,
-        labels: &[Label],
+        patches: &[HeaderPatch],
         bodies: &[&[u8]],
         port: &mut impl Port,
     ) -> usize {
@@ -80,16 +80,16 @@ impl<S: Service> Runs<'_, S> {
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
-        let headers = labels.iter().map(|label| labeled(kind, *label));
+        let headers = patches.iter().map(|patch| patched(kind, *patch));
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
-        let run = labels.iter().zip(bodies).take(counted);
+        let run = patches.iter().zip(bodies).take(counted);
         let done = match meaning {
             Meaning::Call(procedure) => {
-                let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
+                let calls = run.map(|(patch, body)| Taken::asking(patch.xid, procedure, body));
                 self.take_calls(from, calls, port)
             }
             Meaning::Results | Meaning::Unknown => {
-                let replies = run.map(|(label, body)| (label.xid, *body));
+                let replies = run.map(|(patch, body)| (patch.xid, *body));
                 self.take_replies(from, replies, tell_results, port)
             }
         };

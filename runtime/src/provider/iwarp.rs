@@ -35,7 +35,7 @@ use haulage_proto::verbs::QpNum;
 use self::setup::Setup;
 use super::base::ConnectionState;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink, PeerUser,
     Provider, QueueFull, Receive, Waker, sealed,
 };
 use crate::sys::socket::{Socket, Vanished};
@@ -149,9 +149,9 @@ impl Provider for Iwarp {
         _: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
-        self.take_inline(length_max, budget, inlet)
+        self.take_inline(length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -44,7 +44,7 @@ mod tests {
             let found = providers_know_verbs(&Workspace::of(&[(path, text)]));
             found.into_iter().map(|breach| (breach.line, breach.what)).collect::<Vec<_>>()
         };
-        let good = "use haulage_proto::verbs::{Handle, Label};\n// haulage_proto::rpc\nfn f() -> haulage_proto::time::Instant;\n";
+        let good = "use haulage_proto::verbs::{Handle, HeaderPatch};\n// haulage_proto::rpc\nfn f() -> haulage_proto::time::Instant;\n";
         let bad = [
             "use haulage_proto::negotiate::Unchunked;\n",
             "fn f(of: haulage_proto::rpc::Binding) {}\n",

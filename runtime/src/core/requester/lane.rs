@@ -13,7 +13,7 @@ use haulage_proto::exchange::UnchunkedMax;
 use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::Label;
+use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::aim::Aim;
@@ -142,7 +142,7 @@ impl Lane {
     #[inline(never)]
     pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
         let headers = PlainHeaders::Call(self.asked(procedure));
-        let written = headers.put(message, Label { xid, credit: self.grant.word() });
+        let written = headers.put(message, HeaderPatch { xid, credit: self.grant.word() });
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
@@ -174,8 +174,8 @@ impl Lane {
     fn leave(&self, port: &mut dyn Port, message: &mut [u8], xid: u32, procedure: u32) -> bool {
         match self.binding.template(procedure) {
             Some(like) => {
-                let label = Label { xid, credit: self.grant.word() };
-                port.send_like(like, label, message).is_ok()
+                let patch = HeaderPatch { xid, credit: self.grant.word() };
+                port.send_like(like, patch, message).is_ok()
             }
             None => {
                 self.put(message, xid, procedure);

@@ -5,7 +5,7 @@ use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
-use haulage_proto::verbs::{Access, Handle, Label};
+use haulage_proto::verbs::{Access, Handle, HeaderPatch};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
@@ -79,8 +79,11 @@ impl Requester {
                     return Progress::Made;
                 }
             };
-            let unchunked =
-                UnchunkedCall { label: Label { xid, credit }, procedure: call.procedure, encoded };
+            let unchunked = UnchunkedCall {
+                patch: HeaderPatch { xid, credit },
+                procedure: call.procedure,
+                encoded,
+            };
             if unchunked.leave(connection, port, &mut buffer, common.abilities.inline_max) {
                 common.buffers.recycle(buffer);
             } else {
@@ -188,9 +191,9 @@ impl Requester {
         let inv_handle =
             if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let label = Label { xid: named.xid, credit: lane.next_credit() };
+        let patch = HeaderPatch { xid: named.xid, credit: lane.next_credit() };
         let asked = lane.asked(request.procedure);
-        let written = put_call_headers_with(message, label, inv_handle, position, &segment, asked);
+        let written = put_call_headers_with(message, patch, inv_handle, position, &segment, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         if port.send(message, None).is_err()
             && let Some(buffer) = common.buffers.pop()
@@ -233,7 +236,7 @@ enum Progress {
 
 /// A Call without chunks that has its credit.
 struct UnchunkedCall {
-    label: Label,
+    patch: HeaderPatch,
     procedure: u32,
     encoded: Encoded,
 }
@@ -249,7 +252,7 @@ impl UnchunkedCall {
         buffer: &mut Local,
         inline_max: usize,
     ) -> bool {
-        let Self { label, procedure, encoded } = self;
+        let Self { patch, procedure, encoded } = self;
         let version = connection.terms.version;
         let range = encoded.message(version);
         if !connection.queue.is_empty() || range.len() > inline_max {
@@ -261,10 +264,10 @@ impl UnchunkedCall {
         let sent = match like {
             Some(like) => {
                 let message = buffer.bytes_mut().get_mut(range);
-                port.send_like(like, *label, message.unwrap_or_default())
+                port.send_like(like, *patch, message.unwrap_or_default())
             }
             None => {
-                let range = encoded.complete(buffer, version, label.xid, label.credit);
+                let range = encoded.complete(buffer, version, patch.xid, patch.credit);
                 port.send(buffer.bytes().get(range).unwrap_or_default(), None)
             }
         };

@@ -8,7 +8,7 @@ use haulage_proto::rpc::{CallHeader, Credential};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::v2::invalidation::{Place, invalidates};
-use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
+use haulage_proto::verbs::{ClaimedSegment, HeaderPatch, Segment};
 
 use super::sender::{Runs, Sender};
 use super::taken::Taken;
@@ -112,9 +112,9 @@ impl<S: Service> Runs<'_, S> {
                 && grant.has_more()
                 && unchunked_len + chunk_len + length <= leaves_max
             {
-                let label = Label { xid, credit: grant.word() };
+                let patch = HeaderPatch { xid, credit: grant.word() };
                 // Made anew for each use, so that the first one needs no copy in memory.
-                let results = || Results { label, chunk, length };
+                let results = || Results { patch, chunk, length };
                 if making.leave(version, &results(), port).is_some()
                     || leave_behind(&mut cx.inner.common, connection, &results(), reply, port)
                         .is_some()
@@ -219,7 +219,7 @@ fn leave_behind(
     reply: &mut Option<Reply>,
     port: &mut impl Port,
 ) -> Option<()> {
-    let Results { label: Label { xid, credit }, chunk, length } = *results;
+    let Results { patch: HeaderPatch { xid, credit }, chunk, length } = *results;
     let chunk = chunk.filter(|one| one.position.is_none())?;
     let making = reply.as_mut()?;
     let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
@@ -270,7 +270,7 @@ fn park(
 /// The results of a Call, of which a Reply consists.
 #[derive(Clone, Copy)]
 struct Results<'a> {
-    label: Label,
+    patch: HeaderPatch,
     /// The chunk of the Call.
     chunk: Option<&'a SingleChunk>,
     /// Octets of the Payload stream.
@@ -287,13 +287,13 @@ impl Reply {
         results: &Results<'_>,
         port: &mut impl Port,
     ) -> Option<()> {
-        let Results { label, chunk, length } = *results;
-        let Label { xid, credit } = label;
+        let Results { patch, chunk, length } = *results;
+        let HeaderPatch { xid, credit } = patch;
         let Some(call) = chunk else {
             let start = HEADER_ROOM - unchunked_header_len(version, Kind::Reply);
             let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
             return match version {
-                Version::Two => port.send_like(RESULTS, label, message).ok(),
+                Version::Two => port.send_like(RESULTS, patch, message).ok(),
                 Version::One => {
                     put_results_headers_one(message, xid, credit)?;
                     port.send(message, None).ok()

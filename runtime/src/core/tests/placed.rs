@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use haulage_proto::negotiate::put_call_headers_with;
 use haulage_proto::v2::header::SingleChunk;
-use haulage_proto::verbs::{Access, Handle, Label, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, HeaderPatch, QpNum, Segment};
 
 use super::*;
 use crate::core::program::Program;
@@ -397,15 +397,15 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let Core { inner: Inner { requester, common, .. }, provider, .. } = &mut world.client;
     let key = world.connection.0;
     let qp = common.connections.get(key).unwrap().qp;
-    let mut outlet = Full { provider, qp };
-    let mut lane = requester.open_lane(common, key, 2, &mut outlet).unwrap();
+    let mut port = Full { provider, qp };
+    let mut lane = requester.open_lane(common, key, 2, &mut port).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };
     assert!(lane.takes(world.connection.0) && lane.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
     let new = NewCall { now, procedure: FETCH, timeout: None, caller };
     let lane_mut = &mut lane;
     requester
-        .call_opening_at_once(common, lane_mut, &mut outlet, new, &mut asked, |_| Ok(()))
+        .call_opening_at_once(common, lane_mut, &mut port, new, &mut asked, |_| Ok(()))
         .unwrap();
     lane.close(common);
     common.connections.touch(key);
@@ -441,8 +441,8 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];
-        let label = Label { xid: 3, credit: 9 };
-        put_call_headers_with(&mut message, label, Handle(5), position, &segment, asked).unwrap();
+        let patch = HeaderPatch { xid: 3, credit: 9 };
+        put_call_headers_with(&mut message, patch, Handle(5), position, &segment, asked).unwrap();
         let chunk = SingleChunk::of(&message).unwrap();
         program.allows(&chunk, &message)
     };

@@ -18,7 +18,7 @@ use super::nic::Nic;
 use super::port::LanePort;
 use super::state::Iwarp;
 use crate::provider::base::ConnectionState;
-use crate::provider::{Inlet, RUN_MAX, Run, RunKind};
+use crate::provider::{MessageSink, RUN_MAX, Run, RunKind};
 
 impl Iwarp {
     /// Takes messages of at most `length_max` octets without Receives from the hot connections.
@@ -27,7 +27,7 @@ impl Iwarp {
         &mut self,
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         // Messages that were polled before come first.
         if !self.nic.reports.is_empty() {
@@ -39,7 +39,7 @@ impl Iwarp {
                 let Self { slots, nic, inbox, .. } = self;
                 let owner = slots.get(inbox.owner).filter(|_| !inbox.refused);
                 let Some(owner) = owner else { return taken };
-                taken += owner.take_inline(nic, inbox, length_max, budget - taken, inlet);
+                taken += owner.take_inline(nic, inbox, length_max, budget - taken, sink);
                 if !inbox.is_empty() || taken == budget {
                     return taken;
                 }
@@ -133,7 +133,7 @@ impl Connection {
         inbox: &mut Inbox,
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         let mut count = 0;
         self.turn.begin(nic.polls);
@@ -168,7 +168,7 @@ impl Connection {
                     let (qp, messages) = (self.qp, &messages[..fpdus]);
                     let offered = Run { octets: messages, kind: RunKind::Whole };
                     let mut port = LanePort { connection: self, nic };
-                    let taken = inlet.messages(qp, &offered, &mut port);
+                    let taken = sink.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     if taken == fpdus {
@@ -184,7 +184,7 @@ impl Connection {
                     let kind = RunKind::Invalidating(&[handle]);
                     let offered = Run { octets: &[payload], kind };
                     let mut port = LanePort { connection: self, nic };
-                    let taken = inlet.messages(qp, &offered, &mut port);
+                    let taken = sink.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     (taken > 0).then(|| Passed::one(whole))

@@ -7,17 +7,19 @@
 //! begins. A request that cannot be carried out (the ring is full; a handle's memory is being copied; enough octets
 //! were moved for one call) waits in order, and everything behind it waits, too.
 //!
-//! Messages sent while others are taken without Receives leave through `shm/outlet.rs`.
+//! Messages sent while others are taken without Receives leave through `shm/port.rs`.
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, Status};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Opcode, Status,
+};
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
 use super::leaving::{INLINE_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::outlet::Far;
+use super::port::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::Retired;
@@ -134,17 +136,17 @@ impl Connection {
         &mut self,
         nic: &mut Nic,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let length = message.len();
         let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            like.template.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, patch).ok_or(Refused::TooLong)?;
             return self.send_inline(nic, message, None);
         };
         let goes = self.state == ConnectionState::Open && self.pending.is_empty();
         let body = message.get(like.template.len()..).filter(|_| goes).ok_or(Refused::Full)?;
-        if producer.push_like(like, label, body) != Ok(true) {
+        if producer.push_like(like, patch, body) != Ok(true) {
             return Err(Refused::Full);
         }
         nic.counters.sends += 1;

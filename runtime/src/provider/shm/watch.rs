@@ -17,7 +17,7 @@ use super::listening::WithoutRoom;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
 use crate::provider::base::{ConnectionState, ListenerId};
-use crate::provider::{Event, Inlet};
+use crate::provider::{Event, MessageSink};
 use crate::sys::barrier;
 use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
@@ -74,7 +74,7 @@ impl Shm {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         // Messages that were polled before come first.
         if self.nic.has_reports() {
@@ -86,7 +86,7 @@ impl Shm {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
                 let share = Share { budget: budget - taken, is_only };
-                taken += connection.take_inline(&mut self.nic, room, length_max, share, inlet);
+                taken += connection.take_inline(&mut self.nic, room, length_max, share, sink);
             }
             if taken == budget {
                 break;

@@ -70,7 +70,7 @@ struct Refuser {
     was_asked: bool,
 }
 
-impl Inlet for Refuser {
+impl MessageSink for Refuser {
     fn messages(&mut self, _: QpNum, _: &Run<'_>, _: &mut impl Port) -> usize {
         self.was_asked = true;
         0
