@@ -348,7 +348,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let mut direct = Direct::new(provider);
         let mut cx = Cx::within(now, inner, None, Exit::Any(&mut direct));
         worked += usize::from(service.turn(&mut cx));
-        cx.close_lane();
+        cx.close_grant();
         worked
     }
 

@@ -4,9 +4,9 @@
 //! Messages arrive in runs of one connection: from the provider, in its own memory, or in Receives that completed in
 //! one poll. The core settles once for all of a run that nothing is out of the ordinary, which credits the peer is
 //! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to the
-//! service, and its Reply leaves; the caller of each Reply is told, and the Call that it makes next leaves by the
-//! [`Lane`](crate::core::requester::Lane) of the connection. If a Reply invalidates the handle of its Call's lease, the
-//! handle is retired first.
+//! service, and its Reply leaves; the caller of each Reply is told, and the Call that it makes next leaves under the
+//! [`SendGrant`](crate::core::requester::SendGrant) of the connection. If a Reply invalidates the handle of its Call's
+//! lease, the handle is retired first.
 //!
 //! A message that cannot be handled in a run is left. A provider then keeps it, and reports it in a Receive; a message
 //! that came in a Receive is decoded and judged by itself.

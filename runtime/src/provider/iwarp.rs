@@ -49,7 +49,6 @@ mod handshake;
 mod inbox;
 mod inline;
 mod intake;
-mod lane;
 mod listening;
 mod nic;
 mod nudge;
@@ -58,6 +57,7 @@ mod port;
 mod reactor;
 mod setup;
 mod state;
+mod transmit_queue;
 mod turn;
 
 pub use config::{Backend, BackendReport, Config, Crc};

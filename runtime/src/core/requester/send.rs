@@ -11,10 +11,10 @@ use haulage_proto::xdr::Writer;
 use super::Requester;
 use super::calls::{Found, Named};
 use super::encoded::Encoded;
+use super::exposed_leases::LeaseRole;
 use super::exposures::Unopened;
-use super::lane::Lane;
-use super::opened::LeaseRole;
-use super::plan::{Outline, goes_unchunked};
+use super::plan::{PlanKey, goes_unchunked};
+use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
@@ -92,15 +92,15 @@ impl Requester {
             }
             return Progress::Made;
         }
-        let opened = &mut *found.opened;
+        let exposed_leases = &mut *found.exposed_leases;
         if !std::mem::replace(&mut call.opens, true) {
-            opened.begin(None, None);
+            exposed_leases.begin(None, None);
         }
-        let outline = Outline::of(key, call.procedure, &encoded, opened);
-        let plan = outline.plan(&mut self.planned, connection).map_err(Unopened::Failed);
+        let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
+        let plan = plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed);
         let chunks = plan.and_then(|plan| {
-            opened.place(plan, &common.pool, &mut buffer, &mut encoded)?;
-            opened.expose(plan, port)
+            exposed_leases.place(plan, &common.pool, &mut buffer, &mut encoded)?;
+            exposed_leases.expose(plan, port)
         });
         // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.rings = true;
@@ -122,11 +122,11 @@ impl Requester {
             }
         };
         let inv_handle = if common.abilities.promises.remote_invalidation {
-            opened.solicited()
+            exposed_leases.solicited()
         } else {
             Handle(0)
         };
-        let range = chunks.with(opened, inv_handle, |chunks| {
+        let range = chunks.with(exposed_leases, inv_handle, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
             let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
@@ -145,13 +145,14 @@ impl Requester {
         Progress::Made
     }
 
-    /// Exposes the one lease of an encoded Call and sends the Call on a lane, if the Call needs no more than that.
+    /// Exposes the one lease of an encoded Call and sends the Call under a send grant, if the Call needs no more
+    /// than that.
     /// Returns whether the Call left or is queued; if not, nothing has changed.
     #[inline(never)]
     pub(super) fn open_at_once(
         &mut self,
         common: &mut Common,
-        lane: &mut Lane,
+        grant: &mut SendGrant,
         port: &mut dyn Port,
         named: Named,
         request: &mut Request,
@@ -162,8 +163,8 @@ impl Requester {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(buffer), Some(Found { opened, .. }), Some(length)) = (
-            common.connections.get(lane.connection),
+        let (Some(connection), Some(buffer), Some(Found { exposed_leases, .. }), Some(length)) = (
+            common.connections.get(grant.connection),
             common.buffers.top(),
             self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
@@ -171,8 +172,8 @@ impl Requester {
             return false;
         };
         let range = START..HEADER_ROOM + encoded.length;
-        let outline = Outline::of_one(lane.connection, request.procedure, encoded, role, length);
-        let position = match outline.only_chunk(&mut self.planned, connection) {
+        let plan_key = PlanKey::of_one(grant.connection, request.procedure, encoded, role, length);
+        let position = match plan_key.only_chunk(&mut self.planned, connection) {
             Some(position) if range.len() <= common.abilities.inline_max => position,
             _ => return false,
         };
@@ -187,32 +188,32 @@ impl Requester {
                 return false;
             }
         };
-        opened.begin_open(role, exposed, segment);
+        exposed_leases.begin_open(role, exposed, segment);
         let inv_handle =
             if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let patch = HeaderPatch { xid: named.xid, credit: lane.next_credit() };
-        let asked = lane.asked(request.procedure);
+        let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
+        let asked = grant.asked(request.procedure);
         let written = put_call_headers_with(message, patch, inv_handle, position, &segment, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         if port.send(message, None).is_err()
             && let Some(buffer) = common.buffers.pop()
         {
-            common.send(lane.connection, buffer, range, None, Written::default());
+            common.send(grant.connection, buffer, range, None, Written::default());
         }
         true
     }
 
-    /// Grants the peer credits for the `count` messages that arrived, sends the Calls that wait, and opens the lane of
-    /// the connection for `count` Calls, which leave by `port`. `None` if no Call can leave on it at once.
+    /// Grants the peer credits for the `count` messages that arrived, sends the Calls that wait, and opens the send
+    /// grant of the connection for `count` Calls, which leave by `port`. `None` if no Call can leave under it at once.
     #[inline(always)]
-    pub(crate) fn open_lane(
+    pub(crate) fn open_grant(
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
         count: usize,
         port: &mut dyn Port,
-    ) -> Option<Lane> {
+    ) -> Option<SendGrant> {
         let touched = common.connections.touched();
         let mut connection = common.connections.get_mut(key)?;
         connection.give_credits(&mut common.receives, touched, count, 0);
@@ -221,7 +222,7 @@ impl Requester {
             connection = common.connections.get_mut(key)?;
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Lane::open(connection, key, count, common.abilities.inline_max)
+        SendGrant::open(connection, key, count, common.abilities.inline_max)
     }
 }
 

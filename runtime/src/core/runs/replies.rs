@@ -28,15 +28,15 @@ impl<S: Service> Runs<'_, S> {
         let Self { inner, service, now, .. } = self;
         // A caller that is told may call again at once.
         let Inner { requester, common, .. } = &mut **inner;
-        let lane = requester.open_lane(common, from.key, replies.len(), port);
-        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
+        let grant = requester.open_grant(common, from.key, replies.len(), port);
+        let mut cx = Cx::within(*now, inner, grant, Exit::One(port));
         let mut done = 0;
         for (xid, octets) in replies {
             let Some(token) = cx.inner.requester.calls.end(from.key, xid) else { break };
             tell(&mut cx, *service, token, octets);
             done += 1;
         }
-        cx.close_lane();
+        cx.close_grant();
         inner.common.counters.calls_made += u64::from(done);
         inner.common.receives.pass(done);
         done as usize
@@ -65,15 +65,15 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         }
         let Inner { requester, common, .. } = &mut **inner;
-        let lane = requester.open_lane(common, from.key, done, port);
-        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
+        let grant = requester.open_grant(common, from.key, done, port);
+        let mut cx = Cx::within(*now, inner, grant, Exit::One(port));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
             if let Some((Some(placed), payload_at)) = place.take() {
                 let payload = reply.get(payload_at..).unwrap_or_default();
                 tell_placed(&mut cx, *service, placed, payload);
             }
         }
-        cx.close_lane();
+        cx.close_grant();
         inner.common.counters.calls_made += done as u64;
         inner.common.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
         done
@@ -105,6 +105,6 @@ fn end_fenced(
     let retired = port.retire(handle);
     common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
     let done = retired?;
-    let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
+    let placed = requester.calls.end_exposed(slot, complete::invalidated(&done), written);
     Some((placed, unchunked.payload_at as usize))
 }

@@ -398,26 +398,29 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let key = world.connection.0;
     let qp = common.connections.get(key).unwrap().qp;
     let mut port = Full { provider, qp };
-    let mut lane = requester.open_lane(common, key, 2, &mut port).unwrap();
+    let mut grant = requester.open_grant(common, key, 2, &mut port).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };
-    assert!(lane.takes(world.connection.0) && lane.opens(&asked));
+    assert!(grant.takes(world.connection.0) && grant.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
     let new = NewCall { now, procedure: FETCH, timeout: None, caller };
-    let lane_mut = &mut lane;
+    let grant_mut = &mut grant;
     requester
-        .call_opening_at_once(common, lane_mut, &mut port, new, &mut asked, |_| Ok(()))
+        .call_opening_at_once(common, grant_mut, &mut port, new, &mut asked, |_| Ok(()))
         .unwrap();
-    lane.close(common);
+    grant.close(common);
     common.connections.touch(key);
     // The conditions for a Reply that ends the Call.
-    let (slot, xid, opened) = requester.calls.only();
-    let handle = opened.solicited();
+    let (slot, xid, exposed_leases) = requester.calls.only();
+    let handle = exposed_leases.solicited();
     let over = |handle, written| {
         requester.calls.over_with_fence(common, key, xid, handle, written) == Some(slot)
     };
     assert!(over(handle, Some(0)) && !over(Handle(handle.0 ^ 1), Some(0)));
     assert!(!over(handle, Some(1)), "nothing was placed yet");
-    assert!(opened.is_over_with(handle, Some(3000)) && !opened.is_over_with(handle, Some(3001)));
+    assert!(
+        exposed_leases.is_over_with(handle, Some(3000))
+            && !exposed_leases.is_over_with(handle, Some(3001))
+    );
     assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);
     let (token, reduced, lease) = &world.ended()[1];

@@ -18,9 +18,9 @@ use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
-use super::lane::Lane;
 use super::nic::Nic;
 use super::setup::Setup;
+use super::transmit_queue::TransmitQueue;
 use super::turn::Turn;
 use crate::provider::base::{ConnectionState, Mark, Marks, Progress, Step};
 use crate::provider::{ConnectError, DisconnectReason, Receive};
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     pub(super) bulk: bool,
     /// The Receive being filled.
     pub(super) receive: Option<Receive>,
-    pub(super) lane: Option<Box<Lane>>,
+    pub(super) queue: Option<Box<TransmitQueue>>,
     pub(super) intake: Intake,
     /// A Send waits for a Receive; `backlog` holds the octets behind its header.
     pub(super) starved: bool,
@@ -155,7 +155,7 @@ impl Connection {
             tagged: 0,
             bulk: false,
             receive: None,
-            lane: None,
+            queue: None,
             intake: Intake::Off,
             starved: false,
             throttled: false,
@@ -265,9 +265,9 @@ impl Connection {
             nic.receives.push_front(receive);
         }
         self.target = Target::None;
-        if let Some(mut lane) = self.lane.take() {
-            lane.flush(self.qp, &mut nic.reports, self.read_status);
-            nic.return_lane(lane);
+        if let Some(mut queue) = self.queue.take() {
+            queue.flush(self.qp, &mut nic.reports, self.read_status);
+            nic.return_queue(queue);
         }
         self.last_words = None;
         (self.starved, self.throttled) = (false, false);
@@ -307,7 +307,7 @@ impl Connection {
     /// Returns the peer's marks for the work that waits for it: RDMA Reads of ours, output, and a message that has
     /// begun. Calls that wait inside this process are no such work.
     fn marks(&self, nic: &mut Nic) -> Marks {
-        let read = self.lane.as_ref().and_then(|lane| lane.reads.front());
+        let read = self.queue.as_ref().and_then(|queue| queue.reads.front());
         // Octets of ours that the peer's system has acknowledged, if any work waits for that.
         let acknowledged = if self.blocked || read.is_some() {
             nic.counters.syscalls += 1;

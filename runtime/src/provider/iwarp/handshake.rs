@@ -152,8 +152,8 @@ impl Connection {
                 self.expect_first(nic);
                 if agreement.rtr == Some(Rtr::Write) {
                     let indication = self.transmitter.write(Handle(0), 0, &[]);
-                    let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-                    lane.batch.push(&indication);
+                    let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
+                    queue.batch.push(&indication);
                     nic.wire.fpdus_sent += 1;
                     self.unsettle(nic);
                 }

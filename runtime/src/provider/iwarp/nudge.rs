@@ -37,10 +37,10 @@ impl Connection {
             return;
         }
         // Queued output serves as well, and no message may be interrupted.
-        let busy = self.blocked || self.lane.as_ref().is_some_and(|lane| lane.sealed > 0);
+        let busy = self.blocked || self.queue.as_ref().is_some_and(|queue| queue.sealed > 0);
         if !busy {
             let nudge = self.transmitter.write(Handle(0), 0, &[]);
-            self.lane.get_or_insert_with(|| nic.lend_lane()).batch.push(&nudge);
+            self.queue.get_or_insert_with(|| nic.lend_queue()).batch.push(&nudge);
             nic.wire.fpdus_sent += 1;
             nic.wire.nudges += 1;
         }

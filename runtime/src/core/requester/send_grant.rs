@@ -1,11 +1,11 @@
-//! The lane: Calls that leave at once, while messages of their connection are handled, or in their service's turn.
+//! Send grants: Calls leave at once, while messages of their connection are handled, or in their service's turn.
 //!
 //! # Normal operation
 //! A caller that learns of a Reply usually makes its next Call at once: short, without chunks, on the same connection.
 //! For a run of Replies the core settles once whether Calls may leave at once, how many, and with which credit word.
 //! Each Call then takes two headers from a template, its arguments, and its entry in the table. A service that makes
-//! Calls in its turn has a lane opened to the connection of the first Call, and another one whenever a Call is on
-//! another connection than the one before. A Call that cannot leave on a lane is queued.
+//! Calls in its turn opens a send grant of the connection of the first Call, and another one whenever a Call is on
+//! another connection than the one before. A Call that cannot leave under a send grant is queued.
 
 use std::rc::Rc;
 
@@ -30,7 +30,7 @@ use crate::service::{Binding, Request, allows_to_reduce};
 
 /// The permission for Calls to leave on a connection at once.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct SendGrant {
     pub(super) connection: ConnectionKey,
     binding: Rc<Bound>,
     unchunked_max: UnchunkedMax,
@@ -40,8 +40,8 @@ pub(crate) struct Lane {
     grant: Grant,
 }
 
-impl Lane {
-    /// Opens the lane of a connection for at most `count` Calls. `None` if no Call can leave on it at once.
+impl SendGrant {
+    /// Opens the send grant of a connection for at most `count` Calls. `None` if no Call can leave under it at once.
     #[inline(always)]
     pub(super) fn open(
         connection: &mut Connection,
@@ -67,21 +67,21 @@ impl Lane {
         })
     }
 
-    /// Opens the lane of a connection for as many Calls as its credits allow, and aims `port` at it. `None` if no Call
-    /// can leave on it at once.
+    /// Opens the send grant of a connection for as many Calls as its credits allow, and aims `port` at the connection.
+    /// `None` if no Call can leave under it at once.
     pub(crate) fn open_by(
         common: &mut Common,
         key: ConnectionKey,
         port: &mut dyn Aim,
     ) -> Option<Self> {
         let connection = common.connections.get_mut(key)?;
-        let lane = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
+        let grant = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
         port.aim(connection.qp);
         common.connections.touch(key);
-        Some(lane)
+        Some(grant)
     }
 
-    /// Closes the lane: gives back the credits of Calls that did not leave.
+    /// Closes the send grant: gives back the credits of Calls that did not leave.
     #[inline]
     pub(crate) fn close(&self, common: &mut Common) {
         common.settle_grant(self.connection, &self.grant);
@@ -90,13 +90,13 @@ impl Lane {
     /// Where in a send buffer the message of a Call without chunks starts.
     pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
 
-    /// Returns whether a Call on `connection` may try to leave on this lane.
+    /// Returns whether a Call on `connection` may try to leave under this send grant.
     #[inline]
     pub(crate) fn takes(&self, connection: ConnectionKey) -> bool {
         self.connection == connection && self.grant.has_more()
     }
 
-    /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
+    /// Returns whether this is the send grant of a connection, whether it takes more Calls or not.
     pub(crate) fn is_of(&self, connection: ConnectionKey) -> bool {
         self.connection == connection
     }
@@ -185,5 +185,5 @@ impl Lane {
     }
 }
 
-/// Octets of the transport header of a Call without chunks in version 2, which lanes alone use.
+/// Octets of the transport header of a Call without chunks in version 2, which send grants alone use.
 const TRANSPORT_LEN: usize = unchunked_header_len(Version::Two, Kind::Call);
