@@ -224,7 +224,7 @@ impl Connection {
             engine,
             agreed,
             binding,
-            identity: Identity::Nobody,
+            identity: Identity::Anonymous,
             terms,
             meanings: Meanings::default(),
             share: Share::default(),

@@ -35,7 +35,7 @@ impl Encoded {
         let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
         let mut writer = Writer::new(room);
         match identity {
-            Identity::Nobody => header.encode(&mut writer)?,
+            Identity::Anonymous => header.encode(&mut writer)?,
             somebody => somebody.encode(header, &mut writer)?,
         }
         let arguments_at = writer.position();

@@ -279,7 +279,7 @@ impl UnchunkedCall {
 
 /// Returns whether the Calls without chunks on a connection may begin with a template.
 fn has_templates(connection: &Connection) -> bool {
-    connection.terms.version == Version::Two && connection.identity == Identity::Nobody
+    connection.terms.version == Version::Two && connection.identity == Identity::Anonymous
 }
 
 impl From<Unsent> for CallError {

@@ -53,7 +53,7 @@ impl SendGrant {
             && connection.calls.is_empty()
             && connection.queue.is_empty()
             && connection.takes_calls()
-            && connection.identity == Identity::Nobody;
+            && connection.identity == Identity::Anonymous;
         if !is_plain {
             return None;
         }
