@@ -88,7 +88,7 @@ pub(super) struct Connection {
     /// refused.
     pub(super) looked: Option<Found>,
     /// Rounds in which the connection is not read for messages without Receives.
-    pub(super) shy: u8,
+    pub(super) inline_backoff: u8,
 }
 
 /// The way a connection's octets come in.
@@ -175,7 +175,7 @@ impl Connection {
             deadline: None,
             streak: 0,
             looked: None,
-            shy: 0,
+            inline_backoff: 0,
         }
     }
 
@@ -227,7 +227,7 @@ impl Connection {
                 self.fail_setup(nic, ConnectError::TimedOut)
             }
             ConnectionState::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
-            ConnectionState::Open => self.nudge(nic),
+            ConnectionState::Open => self.send_keepalive(nic),
             _ => self.end(nic),
         }
     }

@@ -90,8 +90,8 @@ impl Iwarp {
 impl Connection {
     /// Returns whether messages of the connection may be taken without Receives now.
     fn is_plain(&mut self) -> bool {
-        if self.shy > 0 {
-            self.shy -= 1;
+        if self.inline_backoff > 0 {
+            self.inline_backoff -= 1;
             return false;
         }
         self.intake == Intake::Hot
@@ -249,7 +249,7 @@ impl Connection {
     /// Leaves the next message, and all that come in the next `rounds` rounds, to polls.
     const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
         inbox.refused = true;
-        (self.looked, self.shy) = (None, rounds);
+        (self.looked, self.inline_backoff) = (None, rounds);
     }
 }
 

@@ -55,7 +55,7 @@ pub struct WireCounters {
     /// Handshakes that failed at the passive end, garbage and silence included.
     pub handshakes_failed: u64,
     /// Keepalive FPDUs, sent only because nothing had come from the peer.
-    pub nudges: u64,
+    pub keepalives: u64,
     /// Connections ended because the peer made no progress.
     pub stalls: u64,
     /// Connections ended because the peer sent too many FPDUs that deliver nothing.

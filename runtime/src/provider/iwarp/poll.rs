@@ -5,7 +5,7 @@ use std::time::Duration;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::{Found, Intake, StreamEnd};
-use super::crowd::HOT_MAX;
+use super::contention::HOT_MAX;
 use super::reactor::{News, Over};
 use super::state::Iwarp;
 use crate::provider::base::{ConnectionState, ListenerId};
@@ -51,7 +51,7 @@ impl Iwarp {
         self.unread = false;
         let mut at = 0;
         while let Some(&qp) = self.hot.get(at) {
-            let crowded = self.hot.len() > HOT_MAX || self.crowd.is_here();
+            let is_contended = self.hot.len() > HOT_MAX || self.contention.is_high();
             let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
                 self.hot.swap_remove(at);
                 continue;
@@ -61,15 +61,15 @@ impl Iwarp {
                 Found::Nothing => connection.streak = connection.streak.saturating_add(1),
                 Found::All => {
                     connection.streak = 0;
-                    self.crowd.found();
+                    self.contention.found();
                 }
                 Found::Some => {
                     connection.streak = 0;
-                    self.crowd.found();
+                    self.contention.found();
                     self.unread = true;
                 }
             }
-            let others_tell = crowded && connection.streak > 0;
+            let others_tell = is_contended && connection.streak > 0;
             if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || others_tell) {
                 connection.cool(&mut self.nic, &mut self.reactor);
                 self.hot.swap_remove(at);
@@ -112,10 +112,10 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
                     connection.streak = connection.streak.saturating_add(1);
-                    self.crowd.heard(qp);
+                    self.contention.heard(qp);
                     if !more {
                         self.on_receive_over(qp, Over::Paused);
-                    } else if self.hot.len() < HOT_MAX && !self.crowd.is_here() {
+                    } else if self.hot.len() < HOT_MAX && !self.contention.is_high() {
                         self.consider_heating(qp);
                     }
                 }

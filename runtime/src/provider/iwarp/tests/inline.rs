@@ -35,7 +35,7 @@ impl Scene {
             self.expect_reported(b"hello");
             assert!(self.reported < before + 100, "a busy connection becomes hot");
         }
-        self.node.nic.slots.get(self.rogue.qp).unwrap().shy = 0;
+        self.node.nic.slots.get(self.rogue.qp).unwrap().inline_backoff = 0;
     }
 
     fn octets(fpdu: &haulage_proto::iwarp::transmit::Fpdu, payload: &[u8]) -> Vec<u8> {
