@@ -119,7 +119,7 @@ impl<P: Provider, S: Service> World<P, S> {
         let service = make(&server.pool);
         let binding = service.binding();
         let (versions, identity) = match speech {
-            Speech::Ours => (Versions::OnlyTwo, Identity::Nobody),
+            Speech::Ours => (Versions::OnlyTwo, Identity::Anonymous),
             Speech::Linux => {
                 (Versions::OnlyOne, Identity::User(User::new("bench", 1000, 1000, &[10, 27])))
             }

@@ -49,7 +49,7 @@ pub struct ClassGauge {
 
 /// The states of a lease, which say who may access its octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum LeaseState {
     Local,
     Shared,
     Posted,
@@ -67,30 +67,30 @@ pub(crate) struct Counters {
 
 impl Counters {
     /// Counts a lease that enters a state.
-    pub(crate) fn enter(&self, state: State) {
+    pub(crate) fn enter(&self, state: LeaseState) {
         bump(&self.leases[state as usize]);
     }
 
     /// Counts `count` leases that leave a state.
-    pub(crate) fn leave(&self, state: State, count: u64) {
+    pub(crate) fn leave(&self, state: LeaseState, count: u64) {
         let leases = &self.leases[state as usize];
         leases.set(leases.get() - count);
     }
 
     /// Counts a lease that changes its state.
-    pub(crate) fn pass(&self, from: State, to: State) {
+    pub(crate) fn pass(&self, from: LeaseState, to: LeaseState) {
         self.leave(from, 1);
         self.enter(to);
     }
 
     /// Counts a lease that was dropped in a state in which it must not be returned.
-    pub(crate) fn orphan(&self, from: State) {
+    pub(crate) fn orphan(&self, from: LeaseState) {
         self.leave(from, 1);
         bump(&self.orphans);
     }
 
     /// Returns the number of leases in a state.
-    pub(crate) fn get(&self, state: State) -> u64 {
+    pub(crate) fn get(&self, state: LeaseState) -> u64 {
         self.leases[state as usize].get()
     }
 }

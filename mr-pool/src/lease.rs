@@ -4,8 +4,8 @@ use std::mem;
 use std::ptr::NonNull;
 
 use crate::blocks::Block;
-use crate::gauges::State;
-use crate::home::{Count, Home, Reference};
+use crate::gauges::LeaseState;
+use crate::pool_core::{Count, PoolRef, Reference};
 use crate::view::{Frozen, Span};
 
 /// An owned lease: registered memory that no peer can access and no posted request holds.
@@ -18,12 +18,12 @@ use crate::view::{Frozen, Span};
 #[derive(Debug)]
 pub struct Local {
     span: Span,
-    berth: Berth,
+    block_ref: BlockRef,
 }
 
 impl Local {
-    pub(crate) fn new(home: Home, block: Block, span: Span) -> Self {
-        Self { span, berth: Berth { home, block } }
+    pub(crate) fn new(pool: PoolRef, block: Block, span: Span) -> Self {
+        Self { span, block_ref: BlockRef { pool, block } }
     }
 
     /// Changes the length. Additional octets have the contents that the last lease of the block
@@ -67,10 +67,10 @@ impl Local {
 
     /// Makes the lease immutable, so that many requests can read it at once.
     pub fn share(self) -> Shared {
-        self.berth.home.owner().counters.pass(State::Local, State::Shared);
+        self.block_ref.pool.owner().counters.pass(LeaseState::Local, LeaseState::Shared);
         let reference = self.count().into_first();
-        let Self { span, berth } = self;
-        mem::forget(berth); // the references keep it out
+        let Self { span, block_ref } = self;
+        mem::forget(block_ref); // the references keep it out
         Shared { octets: span.freeze(), reference }
     }
 
@@ -83,20 +83,20 @@ impl Local {
     /// Starts counting references to the block; the lease is the first.
     #[inline]
     pub(crate) fn count(&self) -> Count {
-        self.berth.home.count(self.berth.block)
+        self.block_ref.pool.count(self.block_ref.block)
     }
 }
 
 /// A block in use. Dropping it returns the block to the pool, from any thread.
 #[derive(Debug)]
-struct Berth {
-    home: Home,
+struct BlockRef {
+    pool: PoolRef,
     block: Block,
 }
 
-impl Drop for Berth {
+impl Drop for BlockRef {
     fn drop(&mut self) {
-        self.home.give(self.block);
+        self.pool.give(self.block);
     }
 }
 
@@ -145,13 +145,13 @@ impl Clone for Shared {
     fn clone(&self) -> Self {
         let count = self.reference.count();
         let reference = count.more();
-        count.home().owner().counters.enter(State::Shared);
+        count.pool().owner().counters.enter(LeaseState::Shared);
         Self { octets: self.octets, reference }
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.reference.count().home().owner().counters.leave(State::Shared, 1);
+        self.reference.count().pool().owner().counters.leave(LeaseState::Shared, 1);
     }
 }

@@ -21,17 +21,17 @@ use std::ptr::NonNull;
 
 use haulage_proto::verbs::{Access, Handle};
 
-use crate::gauges::{State, bump};
-use crate::home::Count;
+use crate::gauges::{LeaseState, bump};
 use crate::lease::{Local, Shared};
+use crate::pool_core::Count;
 use crate::view::{Sink, Source, window};
 
 impl Local {
     /// Makes the lease the source of Sends and Writes.
     #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.count(), State::Local, State::Posted);
-        PostedSource::new(loan, self.octets(), self)
+        let record = LeaseRecord::begin(self.count(), LeaseState::Local, LeaseState::Posted);
+        PostedSource::new(record, self.octets(), self)
     }
 
     /// Makes the lease the sink of Receives and Reads.
@@ -55,8 +55,8 @@ impl Shared {
     /// Makes this reference the source of Sends and Writes.
     #[inline]
     pub fn into_source(self) -> PostedSource<Self> {
-        let loan = Loan::begin(self.count(), State::Shared, State::Posted);
-        PostedSource::new(loan, self.octets(), self)
+        let record = LeaseRecord::begin(self.count(), LeaseState::Shared, LeaseState::Posted);
+        PostedSource::new(record, self.octets(), self)
     }
 }
 
@@ -64,7 +64,7 @@ impl Shared {
 /// [`crate::Shared`].
 #[derive(Debug)]
 pub struct PostedSource<L> {
-    loan: Loan,
+    record: LeaseRecord,
     start: NonNull<u8>,
     length: usize,
     lease: ManuallyDrop<L>,
@@ -72,8 +72,12 @@ pub struct PostedSource<L> {
 
 impl<L> PostedSource<L> {
     /// Makes a posted source of a lease with these octets.
-    pub(crate) fn new(loan: Loan, (start, length): (NonNull<u8>, usize), lease: L) -> Self {
-        Self { loan, start, length, lease: ManuallyDrop::new(lease) }
+    pub(crate) fn new(
+        record: LeaseRecord,
+        (start, length): (NonNull<u8>, usize),
+        lease: L,
+    ) -> Self {
+        Self { record, start, length, lease: ManuallyDrop::new(lease) }
     }
 
     /// Returns a view of a range for the RNIC, or `None` if the range is not within the lease.
@@ -83,7 +87,7 @@ impl<L> PostedSource<L> {
         // counted: a `Local` is in here, where it lends no bytes, until `complete`, which that count
         // makes fail; a `Shared` is written nowhere; our RNIC and the peer write only sinks, which
         // neither makes.
-        Some(unsafe { Source::new(start, length, self.loan.count.more()) })
+        Some(unsafe { Source::new(start, length, self.record.count.more()) })
     }
 
     /// Returns the length in octets.
@@ -105,10 +109,10 @@ impl PostedSource<Local> {
     /// Returns the lease unchanged while a view of it exists.
     #[inline]
     pub fn complete(self) -> Result<Local, Self> {
-        if !self.loan.count.is_one() {
+        if !self.record.count.is_one() {
             return Err(self);
         }
-        self.loan.end();
+        self.record.end();
         Ok(ManuallyDrop::into_inner(self.lease))
     }
 }
@@ -117,7 +121,7 @@ impl PostedSource<Shared> {
     /// Ends the posted state. Remaining views may still read the octets.
     #[inline]
     pub fn complete(self) -> Shared {
-        self.loan.end();
+        self.record.end();
         ManuallyDrop::into_inner(self.lease)
     }
 }
@@ -125,15 +129,15 @@ impl PostedSource<Shared> {
 /// A lease that the local RNIC may write at any moment: the sink of a posted Receive or Read.
 #[derive(Debug)]
 pub struct PostedSink {
-    loan: Loan,
+    record: LeaseRecord,
     lease: ManuallyDrop<Local>,
 }
 
 impl PostedSink {
     #[inline]
     pub(crate) fn new(lease: Local) -> Self {
-        let loan = Loan::begin(lease.count(), State::Local, State::Posted);
-        Self { loan, lease: ManuallyDrop::new(lease) }
+        let record = LeaseRecord::begin(lease.count(), LeaseState::Local, LeaseState::Posted);
+        Self { record, lease: ManuallyDrop::new(lease) }
     }
 
     /// Returns a view of a range for the RNIC, or `None` if the range is not within the lease.
@@ -145,7 +149,7 @@ impl PostedSink {
         // the only lease of the block is in here, where it lends bytes neither now, as `self` is
         // borrowed alone, nor while that count is more than one; nor does `complete` succeed then; and
         // this type makes no readable view.
-        Some(unsafe { Sink::new(start, length, self.loan.count.more()) })
+        Some(unsafe { Sink::new(start, length, self.record.count.more()) })
     }
 
     /// Borrows the octets that the local RNIC has written, if no view is left, without ending the posted state. The
@@ -153,7 +157,7 @@ impl PostedSink {
     #[inline]
     pub fn filled(&self) -> Option<&[u8]> {
         // No view can be made while the bytes are borrowed.
-        self.loan.count.is_one().then(|| self.lease.bytes())
+        self.record.count.is_one().then(|| self.lease.bytes())
     }
 
     /// Ends the posted state, once the local RNIC has written the lease.
@@ -163,10 +167,10 @@ impl PostedSink {
     /// Returns the lease unchanged while a view of it exists.
     #[inline]
     pub fn complete(self) -> Result<Local, Self> {
-        if !self.loan.count.is_one() {
+        if !self.record.count.is_one() {
             return Err(self);
         }
-        self.loan.end();
+        self.record.end();
         Ok(ManuallyDrop::into_inner(self.lease))
     }
 
@@ -194,7 +198,7 @@ impl PostedSink {
 /// ```
 #[derive(Debug)]
 pub struct Exposed {
-    loan: Loan,
+    record: LeaseRecord,
     handle: Handle,
     access: Access,
     lease: ManuallyDrop<Local>,
@@ -204,7 +208,7 @@ impl Exposed {
     pub(crate) fn for_reading(lease: Local, handle: Handle) -> (Self, Source) {
         let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteRead);
-        let reference = exposed.loan.count.more();
+        let reference = exposed.record.count.more();
         // SAFETY: the octets are the lease's, so initialized. Nobody writes them while the view is
         // counted: the only lease is in `exposed`, which lends no bytes, until `fence`, which that
         // count makes fail; our RNIC grants the peer what the view can do, which is to read.
@@ -214,7 +218,7 @@ impl Exposed {
     pub(crate) fn for_writing(lease: Local, handle: Handle) -> (Self, Sink) {
         let (start, length) = lease.octets();
         let exposed = Self::new(lease, handle, Access::RemoteWrite);
-        let reference = exposed.loan.count.more();
+        let reference = exposed.record.count.more();
         // SAFETY: the octets are the lease's. No reference to them exists while the view is counted:
         // the only lease is in `exposed`, which lends none, until `fence`, which that count makes
         // fail; and it also wants proof that the peer's RNIC does not write on behind the view.
@@ -222,10 +226,10 @@ impl Exposed {
     }
 
     fn new(lease: Local, handle: Handle, access: Access) -> Self {
-        let loan = Loan::begin(lease.count(), State::Local, State::Exposed);
-        bump(&loan.count.home().owner().counters.registrations);
-        loan.count.forget_placed();
-        Self { loan, handle, access, lease: ManuallyDrop::new(lease) }
+        let record = LeaseRecord::begin(lease.count(), LeaseState::Local, LeaseState::Exposed);
+        bump(&record.count.pool().owner().counters.registrations);
+        record.count.forget_placed();
+        Self { record, handle, access, lease: ManuallyDrop::new(lease) }
     }
 
     /// Ends the exposure, given proof that the peer has lost access.
@@ -239,18 +243,18 @@ impl Exposed {
         self,
         proof: Invalidated<'turn>,
     ) -> Result<Local, (Self, Invalidated<'turn>)> {
-        if proof.handle != self.handle || !self.loan.count.is_one() {
+        if proof.handle != self.handle || !self.record.count.is_one() {
             return Err((self, proof));
         }
-        bump(&self.loan.count.home().owner().counters.fenced);
-        self.loan.end();
+        bump(&self.record.count.pool().owner().counters.fenced);
+        self.record.end();
         Ok(ManuallyDrop::into_inner(self.lease))
     }
 
     /// Returns the number of octets that the peer placed, as far as the RNIC counts them ([`Sink::count_placed`]).
     /// Octets placed twice count twice, and the count does not say which octets were placed.
     pub fn placed(&self) -> u32 {
-        self.loan.count.placed()
+        self.record.count.placed()
     }
 
     /// Returns the handle under which the lease is exposed.
@@ -278,27 +282,27 @@ impl Exposed {
 /// the record ends. A record that is dropped instead counts as an orphan. It stays on the thread of
 /// its pool, with the count of the lease and its views.
 #[derive(Debug)]
-pub(crate) struct Loan {
+pub(crate) struct LeaseRecord {
     count: Count,
-    from: State,
-    to: State,
+    from: LeaseState,
+    to: LeaseState,
 }
 
-impl Loan {
-    pub(crate) fn begin(count: Count, from: State, to: State) -> Self {
-        count.home().owner().counters.pass(from, to);
+impl LeaseRecord {
+    pub(crate) fn begin(count: Count, from: LeaseState, to: LeaseState) -> Self {
+        count.pool().owner().counters.pass(from, to);
         Self { count, from, to }
     }
 
     fn end(self) {
-        self.count.home().owner().counters.pass(self.to, self.from);
+        self.count.pool().owner().counters.pass(self.to, self.from);
         mem::forget(self);
     }
 }
 
-impl Drop for Loan {
+impl Drop for LeaseRecord {
     fn drop(&mut self) {
-        self.count.home().owner().counters.orphan(self.to);
+        self.count.pool().owner().counters.orphan(self.to);
     }
 }
 

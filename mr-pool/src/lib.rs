@@ -75,7 +75,7 @@
 //! The crate's `unsafe` code is in four files, each of which proves one part:
 //!
 //! - `region/map.rs`: memory is mapped once and unmapped once.
-//! - `home.rs`: only the owner's thread accesses a pool's bookkeeping, which outlives every lease
+//! - `pool_core.rs`: only the owner's thread accesses a pool's bookkeeping, which outlives every lease
 //!   and view.
 //! - `view.rs`: octets are read and written through pointers only here.
 //! - `lent.rs`: a lease stays posted or exposed while a view of it exists; the caller has to prove only that a peer has
@@ -86,8 +86,6 @@ mod blocks;
 mod error;
 mod gauges;
 mod handles;
-#[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
-mod home;
 mod lease;
 #[allow(
     unsafe_code,
@@ -96,6 +94,8 @@ mod lease;
 mod lent;
 mod pieces;
 mod pool;
+#[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
+mod pool_core;
 mod region;
 mod registration;
 mod returns;

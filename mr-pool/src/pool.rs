@@ -6,9 +6,9 @@ use std::ptr::NonNull;
 
 use crate::blocks::Blocks;
 use crate::error::PoolError;
-use crate::gauges::{ClassGauge, Gauges, State};
-use crate::home::Keeper;
+use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::lease::Local;
+use crate::pool_core::PoolCore;
 use crate::region::{PagePreference, PageReport, Region};
 use crate::size::PAGE;
 use crate::view::Span;
@@ -41,7 +41,7 @@ pub struct PoolConfig {
 /// otherwise, because it may still be read or written.
 #[derive(Debug)]
 pub struct Pool {
-    keeper: Keeper,
+    core: PoolCore,
     report: PageReport,
     _here: PhantomData<*const ()>,
 }
@@ -59,8 +59,8 @@ impl Pool {
         let pages = u32::try_from(bytes / PAGE).ok().filter(|&p| p < u32::MAX).ok_or(too_large)?;
         let (region, report) = Region::new(bytes, config.pages, config.node)?;
         let no_books = || PoolError::NoMemory { bytes, reason: "no room for its books".to_owned() };
-        let keeper = Keeper::new(region, pages).ok_or_else(no_books)?;
-        Ok(Self { keeper, report, _here: PhantomData })
+        let core = PoolCore::new(region, pages).ok_or_else(no_books)?;
+        Ok(Self { core, report, _here: PhantomData })
     }
 
     /// Leases a block of at least `length` octets. The lease has exactly that length, which may be
@@ -69,13 +69,13 @@ impl Pool {
     /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
     /// time and allocates nothing from the heap.
     pub fn lease(&self, length: usize) -> Option<Local> {
-        let home = self.keeper.home();
-        Span::take(home, length).map(|(block, span)| Local::new(home, block, span))
+        let pool = self.core.pool();
+        Span::take(pool, length).map(|(block, span)| Local::new(pool, block, span))
     }
 
     /// Frees the leases that were dropped on other threads. [`Self::lease`] does so itself when memory runs short.
     pub fn collect(&self) {
-        self.keeper.home().collect();
+        self.core.pool().collect();
     }
 
     /// Returns the report on the region's pages, and on the commands that would improve them.
@@ -86,7 +86,7 @@ impl Pool {
     /// Returns the address range of the region, for registering it with the system. Only leases permit access to the
     /// octets.
     pub fn region(&self) -> NonNull<[u8]> {
-        NonNull::slice_from_raw_parts(self.keeper.start(), self.usable())
+        NonNull::slice_from_raw_parts(self.core.start(), self.usable())
     }
 
     /// Returns the sealed memfd of the region, if the pool was created with
@@ -96,7 +96,7 @@ impl Pool {
     /// of its lease, even while a slice of it is borrowed. The caller is responsible for the peer it passes the memfd
     /// to: see "Shared regions" in the documentation of the crate.
     pub fn memfd(&self) -> Option<BorrowedFd<'_>> {
-        self.keeper.memfd()
+        self.core.memfd()
     }
 
     /// Returns the size of the region in octets.
@@ -112,18 +112,18 @@ impl Pool {
 
     /// Returns the pool's state in numbers.
     pub fn gauges(&self) -> Gauges {
-        let home = self.keeper.home();
-        let counters = &home.owner().counters;
+        let pool = self.core.pool();
+        let counters = &pool.owner().counters;
         Gauges {
             kind: self.report.kind,
             bytes: self.usable(),
             free_bytes: self.free_bytes(),
             largest_run: self.blocks(Blocks::largest_run),
             leased_bytes: self.blocks(Blocks::leased_bytes),
-            local: counters.get(State::Local),
-            shared: counters.get(State::Shared),
-            posted: counters.get(State::Posted),
-            exposed: counters.get(State::Exposed),
+            local: counters.get(LeaseState::Local),
+            shared: counters.get(LeaseState::Shared),
+            posted: counters.get(LeaseState::Posted),
+            exposed: counters.get(LeaseState::Exposed),
             orphans: counters.orphans.get(),
             registrations: counters.registrations.get(),
             fenced: counters.fenced.get(),
@@ -138,6 +138,6 @@ impl Pool {
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&Blocks) -> T) -> T {
-        look(&self.keeper.home().owner().blocks.borrow())
+        look(&self.core.pool().owner().blocks.borrow())
     }
 }

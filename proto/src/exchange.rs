@@ -31,7 +31,7 @@ pub use answer::{
     Offer, OfferedChunk, ReplyPlan, ReplyShape, Shortage, WriteUse, padded, plan_reply,
     reply_format,
 };
-pub use call::{BareMax, CallFault, CallPlan, CallShape, ReducedArgument, plan_call};
+pub use call::{CallFault, CallPlan, CallShape, ReducedArgument, UnchunkedMax, plan_call};
 pub use format::Format;
 pub use reply::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
 pub use retry::{Ended, retry};

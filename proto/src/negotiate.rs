@@ -26,9 +26,9 @@ pub use alphabet::{
 };
 pub use grant::Grant;
 pub use message::{
-    Call, CallChunks, PlainHeaders, Reply, ReplyChunks, bare, bare_header_len, labeled,
-    put_bare_header, put_call_headers_with, put_results_headers, put_results_headers_one,
-    put_results_headers_with,
+    Call, CallChunks, PlainHeaders, Reply, ReplyChunks, patched, put_call_headers_with,
+    put_results_headers, put_results_headers_one, put_results_headers_with, put_unchunked_header,
+    unchunked, unchunked_header_len,
 };
 
 pub use crate::chunk::Version;
@@ -39,7 +39,7 @@ use crate::v1;
 use crate::v2;
 use crate::v2::connection::{Role, Sending, Unsent};
 use crate::v2::continuation::Kind;
-use crate::v2::header::Bare;
+use crate::v2::header::Unchunked;
 use crate::v2::host_auth::Policy;
 use crate::xdr::{Reader, Truncated, Writer};
 
@@ -151,7 +151,12 @@ impl Connection {
     /// [`v1::connection::Connection::take`] and [`v2::connection::Connection::take`].
     #[doc(hidden)]
     #[inline]
-    pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        run: impl IntoIterator<Item = Unchunked>,
+    ) -> u32 {
         match (&mut self.engine, &self.fallback) {
             (Engine::Two(two), None) => two.take(now, kind, run),
             (Engine::Two(_), Some(_)) => 0,

@@ -9,7 +9,7 @@ mod template;
 use alloc::boxed::Box;
 use core::fmt;
 
-pub use template::{HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId};
+pub use template::{HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, TemplateId};
 
 use crate::xdr::{Reader, Truncated, Writer};
 

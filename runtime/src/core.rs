@@ -174,7 +174,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         to: SocketAddr,
         binding: Binding,
     ) -> Result<ConnectionId, CallError> {
-        self.connect_as(now, to, binding, Identity::Nobody)
+        self.connect_as(now, to, binding, Identity::Anonymous)
     }
 
     /// Like [`Self::connect`], but the Calls on the connection carry the credential of `identity`.
@@ -348,7 +348,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let mut direct = Direct::new(provider);
         let mut cx = Cx::within(now, inner, None, Exit::Any(&mut direct));
         worked += usize::from(service.turn(&mut cx));
-        cx.close_lane();
+        cx.close_grant();
         worked
     }
 

@@ -92,12 +92,12 @@ pub struct KeyAuthenticator {
     last: bool,
     /// The key that the peer claims.
     peer: Option<PublicKey>,
-    state: State,
+    state: AuthState,
 }
 
 /// The next step. Both ends agree on it at every moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AuthState {
     /// This message is due.
     Due(Kind),
     /// Both ends have proved who they are.
@@ -120,7 +120,7 @@ impl KeyAuthenticator {
             transcript: Transcript::new(),
             last: false,
             peer: None,
-            state: State::Due(Kind::ClientHello),
+            state: AuthState::Due(Kind::ClientHello),
         }
     }
 
@@ -163,9 +163,9 @@ impl KeyAuthenticator {
     /// `author` sent that message.
     fn falls_to(&self, author: Role) -> Result<Option<Kind>, Refused> {
         let kind = match self.state {
-            State::Due(kind) => kind,
-            State::Finished => return Ok(None),
-            State::Failed(refused) => return Err(refused),
+            AuthState::Due(kind) => kind,
+            AuthState::Finished => return Ok(None),
+            AuthState::Failed(refused) => return Err(refused),
         };
         if kind.author() == author && kind.is_final() == self.last {
             return Ok(Some(kind));
@@ -177,14 +177,14 @@ impl KeyAuthenticator {
     /// Moves on after a message that was sent or accepted.
     fn pass(&mut self, kind: Kind, octets: &[u8]) {
         self.transcript.said(kind, octets);
-        self.state = kind.next().map_or(State::Finished, State::Due);
+        self.state = kind.next().map_or(AuthState::Finished, AuthState::Due);
     }
 
     fn progress(&self) -> Progress {
         match (self.state, self.role) {
-            (State::Due(Kind::ClientHello | Kind::ServerHello), _)
-            | (State::Due(Kind::ClientProof), Role::Server)
-            | (State::Failed(_), _) => Progress::More,
+            (AuthState::Due(Kind::ClientHello | Kind::ServerHello), _)
+            | (AuthState::Due(Kind::ClientProof), Role::Server)
+            | (AuthState::Failed(_), _) => Progress::More,
             _ => Progress::Done,
         }
     }
@@ -192,7 +192,7 @@ impl KeyAuthenticator {
     /// Remembers a refusal: there is no second attempt.
     fn settle(&mut self, result: Result<Progress, Refused>) -> Result<Progress, Refused> {
         if let Err(refused) = result {
-            self.state = State::Failed(refused);
+            self.state = AuthState::Failed(refused);
         }
         result
     }
@@ -221,7 +221,7 @@ impl Authenticator for KeyAuthenticator {
     }
 
     fn peer(&self) -> Option<&[u8]> {
-        let peer = self.peer.as_ref().filter(|_| self.state == State::Finished);
+        let peer = self.peer.as_ref().filter(|_| self.state == AuthState::Finished);
         peer.map(|key| key.octets().as_slice())
     }
 }

@@ -6,9 +6,9 @@ use haulage_proto::xdr::{Truncated, Writer};
 /// The identity in the credential of our Calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
-    /// Anonymous: AUTH_NONE.
+    /// No user: AUTH_NONE.
     #[default]
-    Nobody,
+    Anonymous,
     /// A user of a machine, which the server may or may not believe: AUTH_SYS.
     User(User),
 }
@@ -36,7 +36,7 @@ impl Identity {
     /// Returns the credential of this identity.
     pub fn credential(&self) -> Credential<'_> {
         match self {
-            Self::Nobody => Credential::None,
+            Self::Anonymous => Credential::None,
             Self::User(user) => user.credential(),
         }
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum};
 
 mod base;
 #[cfg(test)]
@@ -96,7 +96,7 @@ pub use crate::sys::wake::Waker;
 ///
 /// Messages without Receives
 /// 24. A message that `receive_inline` takes keeps its place: behind everything that was polled of its queue pair, and
-///     before anything that is polled next. A message that the inlet does not take arrives in a Receive, as if
+///     before anything that is polled next. A message that the sink does not take arrives in a Receive, as if
 ///     `receive_inline` had not been called.
 ///
 /// Receive queues of each queue pair
@@ -108,7 +108,7 @@ pub use crate::sys::wake::Waker;
 /// 26. An operation that a [`Port`] does at once has the effect of the work request: it has happened before a message
 ///     sent behind it arrives, and a handle that it retired is out of the peer's reach.
 /// 27. A message that [`Port`] sends with a template is a message like any other: the octets of the template with the
-///     label in their places, and the octets behind them. A run names a template by the number that its sender gave it.
+///     patch in their places, and the octets behind them. A run names a template by the number that its sender gave it.
 /// 28. [`Port`] refuses as [`Refused::Full`] no message that it takes otherwise, and no Write, once the peer has taken
 ///     everything sent, and all completions were polled: one of either fits.
 pub trait Provider: sealed::Sealed {
@@ -152,8 +152,8 @@ pub trait Provider: sealed::Sealed {
     /// nothing can be sent: before the connection is accepted, and after `disconnect`.
     fn port(&mut self, qp: QpNum) -> Option<Self::Port<'_>>;
 
-    /// Delivers messages to `inlet` without using Receives. Of each queue pair in its turn it delivers the next
-    /// messages, as long as each is a Send of at most `length_max` octets, the provider can deliver it so, and `inlet`
+    /// Delivers messages to `sink` without using Receives. Of each queue pair in its turn it delivers the next
+    /// messages, as long as each is a Send of at most `length_max` octets, the provider can deliver it so, and `sink`
     /// takes it. `room`, of at least `length_max` octets, is scratch memory for their octets. Returns how many messages
     /// were taken, at most `budget`. The first message that is not taken stays, and [`Self::poll`] reports it in a
     /// Receive. Each queue pair is asked once between two polls.
@@ -165,9 +165,9 @@ pub trait Provider: sealed::Sealed {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
-        let _ = (room, length_max, budget, inlet);
+        let _ = (room, length_max, budget, sink);
         0
     }
 
@@ -201,7 +201,7 @@ pub trait Provider: sealed::Sealed {
 }
 
 /// Acts on messages that are taken without Receives.
-pub trait Inlet {
+pub trait MessageSink {
     /// Takes messages from the front of a run of one queue pair, on which `port` sends. Returns how many it took; the
     /// others are untouched. A message that invalidates a handle is taken only once [`Port::retire`] has retired that
     /// handle.
@@ -231,10 +231,10 @@ pub trait Port {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        like.template.put(message, label).ok_or(Refused::TooLong)?;
+        like.template.put(message, patch).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 
@@ -298,10 +298,10 @@ impl<P: Port> Port for &mut P {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        (**self).send_like(like, label, message)
+        (**self).send_like(like, patch, message)
     }
 
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {

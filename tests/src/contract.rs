@@ -4,14 +4,14 @@
 //! looks behind the trait.
 
 mod connections;
-mod outlet;
+mod port;
 mod receive_queue;
 mod registration;
 mod send_queue;
 mod sleeping;
 
 pub use connections::*;
-pub use outlet::*;
+pub use port::*;
 pub use receive_queue::*;
 pub use registration::*;
 pub use send_queue::*;

@@ -101,20 +101,20 @@ impl Peer {
         let (link, theirs) = Link::connect(server, &Config::default(), &private_data, 16).unwrap();
         assert_eq!(theirs[..4], private_data[..4], "the server says how long messages may be");
         let mut peer = Self(link);
-        assert_eq!(peer.null(1), Answer::Reply { xid: 1 });
+        assert_eq!(peer.null(1), AnswerV1::Reply { xid: 1 });
         peer
     }
 
     /// Makes a valid Call. Returns the first answer.
-    fn null(&mut self, xid: u32) -> Answer {
+    fn null(&mut self, xid: u32) -> AnswerV1 {
         self.0.send(&message(xid, MSG, &NO_LISTS, &call(xid, NULL, &[]))).unwrap();
         self.answer()
     }
 
-    fn answer(&mut self) -> Answer {
+    fn answer(&mut self) -> AnswerV1 {
         match self.0.message(None) {
-            Ok(message) => Answer::of(&message.expect("nothing but a message ends the wait")),
-            Err(Failure::Ended(_)) => Answer::Closed,
+            Ok(message) => AnswerV1::of(&message.expect("nothing but a message ends the wait")),
+            Err(Failure::Ended(_)) => AnswerV1::Closed,
             Err(other) => panic!("{other}"),
         }
     }
@@ -122,7 +122,7 @@ impl Peer {
 
 /// The answer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum AnswerV1 {
     Reply {
         xid: u32,
     },
@@ -140,7 +140,7 @@ enum Answer {
     Closed,
 }
 
-impl Answer {
+impl AnswerV1 {
     fn of(message: &[u8]) -> Self {
         let words: Vec<u32> =
             message.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect();
@@ -177,10 +177,10 @@ const fn nowhere(length: u32) -> [u32; 4] {
 }
 
 /// Returns the cases: a name, a message under XID 7, and the answer to it.
-fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
+fn cases() -> Vec<(&'static str, Vec<u8>, AnswerV1)> {
     let null = call(7, NULL, &[]);
     let with = |lists: &[u32]| message(7, MSG, lists, &null);
-    let (served, chunk) = (Answer::Reply { xid: 7 }, Answer::Chunk { xid: 7 });
+    let (served, chunk) = (AnswerV1::Reply { xid: 7 }, AnswerV1::Chunk { xid: 7 });
     let version = |vers: u32| octets(&[&[7, vers, 32, 0], &NO_LISTS[..]].concat());
     let credit = |credit: u32| [octets(&[7, 1, credit, 0, 0, 0, 0]), null.clone()].concat();
     let read =
@@ -197,21 +197,21 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
     let seventeen = [&[0, 1, 17][..], &nowhere(64).repeat(17)].concat();
     let wraps = [0xbad, 0x20, u32::MAX, 0xffff_fff0];
     vec![
-        ("version 0", version(0), Answer::Versions { xid: 7, vers: 0 }),
-        ("version 2, after version 1", version(2), Answer::Versions { xid: 7, vers: 2 }),
-        ("version garbage", version(0xdead_beef), Answer::Versions { xid: 7, vers: 0xdead_beef }),
+        ("version 0", version(0), AnswerV1::Versions { xid: 7, vers: 0 }),
+        ("version 2, after version 1", version(2), AnswerV1::Versions { xid: 7, vers: 2 }),
+        ("version garbage", version(0xdead_beef), AnswerV1::Versions { xid: 7, vers: 0xdead_beef }),
         ("RDMA_MSGP", message(7, 2, &[4, 64, 0, 0, 0], &null), chunk),
         ("an unknown message type", message(7, 77, &NO_LISTS, &null), chunk),
-        ("an empty Send", Vec::new(), Answer::Silence),
-        ("12 octets", octets(&[7, 1, 32]), Answer::Silence),
+        ("an empty Send", Vec::new(), AnswerV1::Silence),
+        ("12 octets", octets(&[7, 1, 32]), AnswerV1::Silence),
         ("16 octets", octets(&[7, 1, 32, 0]), chunk),
         ("20 octets", octets(&[7, 1, 32, 0, 0]), chunk),
         ("a list without end", octets(&[7, 1, 32, 0, 1, 44, 1, 2, 3, 4]), chunk),
-        ("RDMA_DONE", octets(&[7, 1, 32, 3]), Answer::Silence),
-        ("RDMA_ERROR", octets(&[7, 1, 32, 4, 2]), Answer::Silence),
-        ("a header alone", with(&NO_LISTS)[..28].to_vec(), Answer::Silence),
-        ("RDMA_NOMSG of nothing", message(7, NOMSG, &NO_LISTS, &[]), Answer::Silence),
-        ("a Reply to nobody", message(7, MSG, &NO_LISTS, &octets(&[7, 1, 0])), Answer::Silence),
+        ("RDMA_DONE", octets(&[7, 1, 32, 3]), AnswerV1::Silence),
+        ("RDMA_ERROR", octets(&[7, 1, 32, 4, 2]), AnswerV1::Silence),
+        ("a header alone", with(&NO_LISTS)[..28].to_vec(), AnswerV1::Silence),
+        ("RDMA_NOMSG of nothing", message(7, NOMSG, &NO_LISTS, &[]), AnswerV1::Silence),
+        ("a Reply to nobody", message(7, MSG, &NO_LISTS, &octets(&[7, 1, 0])), AnswerV1::Silence),
         ("a Call cut short", message(7, MSG, &NO_LISTS, &octets(&[7, 0])), chunk),
         ("another XID inside", message(7, MSG, &NO_LISTS, &call(8, NULL, &[])), chunk),
         ("no credit asked for", credit(0), served),
@@ -239,7 +239,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Answer)> {
         ("a Reply chunk of all segments", with(&[0, 0, 1, u32::MAX]), chunk),
         ("RDMA_NOMSG with its body inline", message(7, NOMSG, &NO_LISTS, &null), served),
         ("RDMA_NOMSG of an argument", message(7, NOMSG, &read(40, nowhere(8)), &[]), chunk),
-        ("a Call from nowhere", message(7, NOMSG, &read(0, nowhere(64)), &[]), Answer::Closed),
+        ("a Call from nowhere", message(7, NOMSG, &read(0, nowhere(64)), &[]), AnswerV1::Closed),
         ("a Call of 4 GiB", message(7, NOMSG, &read(0, nowhere(u32::MAX)), &[]), chunk),
     ]
 }
@@ -252,20 +252,20 @@ fn a_peer_that_breaks_the_rules_is_told_and_troubles_nobody() {
         let mut peer = Peer::connect(server.started);
         peer.0.send(&bytes).unwrap();
         // A message without an answer is followed by a valid Call.
-        let answer = if expected == Answer::Silence {
+        let answer = if expected == AnswerV1::Silence {
             match peer.null(9) {
-                Answer::Reply { xid: 9 } => Answer::Silence,
+                AnswerV1::Reply { xid: 9 } => AnswerV1::Silence,
                 other => other,
             }
         } else {
             peer.answer()
         };
         assert_eq!(answer, expected, "{what}");
-        if expected != Answer::Closed {
-            assert_eq!(peer.null(10), Answer::Reply { xid: 10 }, "after {what}");
+        if expected != AnswerV1::Closed {
+            assert_eq!(peer.null(10), AnswerV1::Reply { xid: 10 }, "after {what}");
             peer.0.close().unwrap();
         }
-        assert_eq!(bystander.null(xid), Answer::Reply { xid }, "beside {what}");
+        assert_eq!(bystander.null(xid), AnswerV1::Reply { xid }, "beside {what}");
     }
     bystander.0.close().unwrap();
     server.stop().unwrap();
@@ -295,7 +295,7 @@ fn a_write_chunk_that_no_result_can_take_is_returned_unused() {
         assert_eq!((words[0], words[1], words[3]), (7, 1, MSG), "{procedure}");
         assert_eq!(words[4..], [&unused[..], &header, results].concat(), "{procedure}");
     }
-    assert_eq!(peer.null(8), Answer::Reply { xid: 8 });
+    assert_eq!(peer.null(8), AnswerV1::Reply { xid: 8 });
     server.stop().unwrap();
 }
 
@@ -307,11 +307,11 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
     let mut long = message(7, MSG, &NO_LISTS, &call(7, NULL, &[]));
     long.resize(INLINE_SIZE, 0);
     peer.0.send(&long).unwrap();
-    assert_eq!(peer.answer(), Answer::Reply { xid: 7 }, "as long as was agreed");
+    assert_eq!(peer.answer(), AnswerV1::Reply { xid: 7 }, "as long as was agreed");
     long.resize(INLINE_SIZE + 4, 0);
     peer.0.send(&long).unwrap();
-    assert_eq!(peer.answer(), Answer::Closed);
-    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    assert_eq!(peer.answer(), AnswerV1::Closed);
+    assert_eq!(bystander.null(5), AnswerV1::Reply { xid: 5 });
     server.stop().unwrap();
 }
 
@@ -325,9 +325,9 @@ fn peers_that_connect_and_say_nothing_keep_nobody_out() {
         .collect();
     let mut newcomers: Vec<_> = (0..8).map(|_| Peer::connect(server.started)).collect();
     for (xid, newcomer) in (20..).zip(&mut newcomers) {
-        assert_eq!(newcomer.null(xid), Answer::Reply { xid });
+        assert_eq!(newcomer.null(xid), AnswerV1::Reply { xid });
     }
-    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    assert_eq!(bystander.null(5), AnswerV1::Reply { xid: 5 });
     drop(silent);
     server.stop().unwrap();
 }
@@ -345,13 +345,13 @@ fn a_peer_that_ignores_its_credits_troubles_nobody() {
     let all_sent = sent.by_ref().count() == CALLS as usize;
     while all_sent && answered < CALLS {
         match peer.answer() {
-            Answer::Reply { .. } => answered += 1,
+            AnswerV1::Reply { .. } => answered += 1,
             other => {
-                assert_eq!(other, Answer::Closed, "it took Receives that were not its own");
+                assert_eq!(other, AnswerV1::Closed, "it took Receives that were not its own");
                 break;
             }
         }
     }
-    assert_eq!(bystander.null(5), Answer::Reply { xid: 5 });
+    assert_eq!(bystander.null(5), AnswerV1::Reply { xid: 5 });
     server.stop().unwrap();
 }

@@ -30,7 +30,7 @@ impl Held {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct StagSlot {
     /// The current handle, or the last one of a free slot.
     handle: Handle,
     /// The queue pair and the memory; `None` while the slot is free.
@@ -43,7 +43,7 @@ struct Slot {
 
 #[derive(Debug)]
 pub(super) struct Slots {
-    slots: Box<[Slot]>,
+    slots: Box<[StagSlot]>,
     /// The first used slot of the queue pairs with each index.
     chains: Box<[u32]>,
     free_first: u32,
@@ -55,7 +55,7 @@ impl Slots {
     /// Creates a table of `capacity` free slots.
     #[allow(clippy::cast_possible_truncation, reason = "the handles' layout bounds the capacity")]
     pub(super) fn new(capacity: usize) -> Self {
-        let slot = |index| Slot {
+        let slot = |index| StagSlot {
             handle: Handle(0),
             used: None,
             prev: NONE,

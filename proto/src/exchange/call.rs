@@ -104,17 +104,17 @@ pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallF
 /// The longest Call and Reply that a connection conveys without chunks, in one message each.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BareMax {
+pub struct UnchunkedMax {
     call: u32,
     reply: u32,
 }
 
-impl BareMax {
+impl UnchunkedMax {
     /// Computes the lengths from the terms of a connection.
     pub const fn of(terms: &Terms) -> Self {
         let (call, reply) = match terms.version {
-            Version::One => (V1_BARE, V1_BARE),
-            Version::Two => (V2_BARE_CALL, V2_BARE_REPLY),
+            Version::One => (V1_UNCHUNKED, V1_UNCHUNKED),
+            Version::Two => (V2_UNCHUNKED_CALL, V2_UNCHUNKED_REPLY),
         };
         Self {
             call: terms.call_threshold.saturating_sub(call),
@@ -131,11 +131,11 @@ impl BareMax {
 }
 
 /// The length of an `RDMA_MSG` header without chunks, in octets.
-const V1_BARE: u32 = 28;
+const V1_UNCHUNKED: u32 = 28;
 /// The length of an `RDMA2_CALL_INLINE` header without chunks, in octets.
-const V2_BARE_CALL: u32 = 32;
+const V2_UNCHUNKED_CALL: u32 = 32;
 /// The length of an `RDMA2_REPLY_INLINE` header without chunks, in octets.
-const V2_BARE_REPLY: u32 = 20;
+const V2_UNCHUNKED_REPLY: u32 = 20;
 
 /// Plans a Call within the limits learnt from the Responder's errors.
 pub(super) fn plan_within(

@@ -8,8 +8,8 @@ use crate::v1::header::Form;
 use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
-use crate::v2::header::{Bare, Returned};
-use crate::verbs::{Handle, HeaderTemplate, Label, LabelOffsets, Segment};
+use crate::v2::header::{Returned, Unchunked};
+use crate::verbs::{Handle, HeaderPatch, HeaderTemplate, PatchOffsets, Segment};
 use crate::xdr::{Truncated, Writer};
 
 /// A received Call, or the last message of one.
@@ -139,19 +139,19 @@ impl<'a> Reply<'a> {
 /// valid or not.
 #[doc(hidden)]
 #[inline]
-pub fn bare(version: Version, message: &[u8]) -> Option<Bare> {
+pub fn unchunked(version: Version, message: &[u8]) -> Option<Unchunked> {
     match version {
-        Version::One => v1::header::bare(message),
-        Version::Two => Bare::of(message),
+        Version::One => v1::header::unchunked(message),
+        Version::Two => Unchunked::of(message),
     }
 }
 
 /// Writes the transport header of a Call or a Reply without chunks to the beginning of `message`. The header is the one
-/// that an empty [`CallChunks`] or [`ReplyChunks`] encodes, and has [`bare_header_len`] octets; if `message` is
+/// that an empty [`CallChunks`] or [`ReplyChunks`] encodes, and has [`unchunked_header_len`] octets; if `message` is
 /// shorter, nothing is written.
 #[doc(hidden)]
 #[inline]
-pub fn put_bare_header(
+pub fn put_unchunked_header(
     version: Version,
     kind: Kind,
     message: &mut [u8],
@@ -176,11 +176,11 @@ pub fn put_bare_header(
 /// Returns the length of the transport header of a Call or a Reply without chunks, in octets.
 #[doc(hidden)]
 #[inline]
-pub const fn bare_header_len(version: Version, kind: Kind) -> usize {
+pub const fn unchunked_header_len(version: Version, kind: Kind) -> usize {
     match (version, kind) {
         (Version::Two, Kind::Call) => 32,
         (Version::Two, Kind::Reply) => 20,
-        (Version::One, _) => v1::header::BARE_LEN,
+        (Version::One, _) => v1::header::UNCHUNKED_LEN,
     }
 }
 
@@ -266,7 +266,7 @@ fn put_call_headers(
 #[inline(always)]
 pub fn put_call_headers_with(
     message: &mut [u8],
-    Label { xid, credit }: Label,
+    HeaderPatch { xid, credit }: HeaderPatch,
     inv_handle: Handle,
     position: Option<u32>,
     segment: &Segment,
@@ -295,7 +295,7 @@ pub fn put_call_headers_with(
     Some(())
 }
 
-/// The transport and RPC headers of version 2 messages without chunks that differ only in a [`Label`].
+/// The transport and RPC headers of version 2 messages without chunks that differ only in a [`HeaderPatch`].
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PlainHeaders {
@@ -324,7 +324,7 @@ impl PlainHeaders {
     /// Returns the template of the headers.
     pub fn template(&self) -> Option<HeaderTemplate> {
         let mut octets = [0; Self::LEN_MAX];
-        self.put(&mut octets, Label::default())?;
+        self.put(&mut octets, HeaderPatch::default())?;
         HeaderTemplate::new(octets.get(..self.len())?, self.offsets())
     }
 
@@ -352,29 +352,29 @@ impl PlainHeaders {
 
     /// Writes the headers to the beginning of `message`. Returns `None` if `message` is too short.
     #[inline(always)]
-    pub fn put(&self, message: &mut [u8], Label { xid, credit }: Label) -> Option<()> {
+    pub fn put(&self, message: &mut [u8], HeaderPatch { xid, credit }: HeaderPatch) -> Option<()> {
         match *self {
             Self::Call(asked) => put_call_headers(message, xid, credit, asked),
             Self::Results => put_results_headers(message, xid, credit),
         }
     }
 
-    /// Returns the offsets of the label: the XID is the first word of both headers, and the credit word is in the
+    /// Returns the offsets of the patch: the XID is the first word of both headers, and the credit word is in the
     /// transport header.
-    const fn offsets(&self) -> LabelOffsets {
+    const fn offsets(&self) -> PatchOffsets {
         #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
-        let rpc = bare_header_len(Version::Two, self.kind()) as u8;
-        LabelOffsets { xid: [0, rpc], credit: 8 }
+        let rpc = unchunked_header_len(Version::Two, self.kind()) as u8;
+        PatchOffsets { xid: [0, rpc], credit: 8 }
     }
 }
 
-/// Returns what [`Bare::of`] would find in a version 2 message of this kind, with this label and without chunks.
+/// Returns what [`Unchunked::of`] would find in a version 2 message of this kind, with this patch and without chunks.
 #[doc(hidden)]
 #[inline]
-pub const fn labeled(kind: Kind, Label { xid, credit }: Label) -> Bare {
+pub const fn patched(kind: Kind, HeaderPatch { xid, credit }: HeaderPatch) -> Unchunked {
     #[expect(clippy::cast_possible_truncation, reason = "of a few words")]
-    let payload_at = bare_header_len(Version::Two, kind) as u32;
-    Bare { kind, xid, credit, payload_at }
+    let payload_at = unchunked_header_len(Version::Two, kind) as u32;
+    Unchunked { kind, xid, credit, payload_at }
 }
 
 /// The template of [`PlainHeaders::Results`], as a constant.
@@ -387,14 +387,14 @@ const RESULTS: HeaderTemplate = {
         *place = word.to_be_bytes();
         (room, rest) = (room_left, words_left);
     }
-    match HeaderTemplate::new(octets.as_flattened(), LabelOffsets { xid: [0, 20], credit: 8 }) {
+    match HeaderTemplate::new(octets.as_flattened(), PatchOffsets { xid: [0, 20], credit: 8 }) {
         Some(template) => template,
         None => panic!("two short headers"),
     }
 };
 
 /// The offset of program, version and procedure in the headers of a Call.
-const CALL_ASKED: usize = bare_header_len(Version::Two, Kind::Call) + 12;
+const CALL_ASKED: usize = unchunked_header_len(Version::Two, Kind::Call) + 12;
 
 /// Returns the words of an encoded segment.
 #[inline]

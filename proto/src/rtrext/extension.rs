@@ -19,7 +19,7 @@ mod limits;
 
 use alloc::vec::Vec;
 
-pub use self::alphabet::{Answer, Event, Refusal, Whole};
+pub use self::alphabet::{Event, Refusal, RefusalAnswer, Whole};
 
 use super::direction::Directions;
 use super::group::{First, Group, Other, Received};
@@ -102,8 +102,8 @@ impl Extension {
         self.complete = false;
         let Some(terms) = self.terms.filter(|terms| terms.allows(prefix.htype)) else {
             // [V2-7.1.3-1] what was not agreed on is unknown here.
-            let answer =
-                Some(Answer::Error(ErrorBody::InvalHtype)).filter(|_| prefix.htype != REPTERR);
+            let answer = Some(RefusalAnswer::Error(ErrorBody::InvalHtype))
+                .filter(|_| prefix.htype != REPTERR);
             return refused("unsupported header type", prefix.xid, answer);
         };
         let length = body.len().saturating_add(Prefix::WIRE_LEN);
@@ -251,7 +251,11 @@ impl Extension {
             Err(Wrong::Placement(Fault::Rule(rule))) => self.nonsense(rule),
             Err(Wrong::Limit(error)) => {
                 self.group.drop_rest();
-                refused("more chunks than are taken", self.group.xid(), Some(Answer::Error(error)))
+                refused(
+                    "more chunks than are taken",
+                    self.group.xid(),
+                    Some(RefusalAnswer::Error(error)),
+                )
             }
         }
     }
@@ -284,7 +288,7 @@ impl Extension {
         if prefix.htype != REPTERR {
             self.group.drop_rest();
         }
-        let answer = report.filter(|_| !of_reply).map(Answer::Error);
+        let answer = report.filter(|_| !of_reply).map(RefusalAnswer::Error);
         let failed_call = of_reply.then_some(prefix.xid);
         Event::Refused(Refusal { rule, xid: prefix.xid, answer, failed_call })
     }
@@ -296,7 +300,7 @@ impl Extension {
         let xid = self.group.xid();
         // [V2-7.2.1-1]; E13: a Reply fails its Call here.
         let is_reply = self.group.dir() == MessageType::Reply;
-        let answer = (!is_reply).then_some(Answer::Error(ErrorBody::BadXdr));
+        let answer = (!is_reply).then_some(RefusalAnswer::Error(ErrorBody::BadXdr));
         Event::Refused(Refusal { rule, xid, answer, failed_call: is_reply.then_some(xid) })
     }
 
@@ -339,14 +343,14 @@ const fn first_dir(htype: u32) -> Option<MessageType> {
     }
 }
 
-const fn refused(rule: &'static str, xid: u32, answer: Option<Answer>) -> Event {
+const fn refused(rule: &'static str, xid: u32, answer: Option<RefusalAnswer>) -> Event {
     Event::Refused(Refusal { rule, xid, answer, failed_call: None })
 }
 
 /// Returns the event of a report. [RTR-5.4-1] A report goes to the end that sent the message, also if that is a
 /// Reply: only that end can send it again.
 const fn reported(report: Report) -> Event {
-    refused(report.info.name(), report.bad.xid, Some(Answer::Report(report)))
+    refused(report.info.name(), report.bad.xid, Some(RefusalAnswer::Report(report)))
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::xdr::UNIT;
 /// The group that is being received.
 #[derive(Debug, Default)]
 pub struct Group {
-    state: State,
+    state: GroupState,
     xid: u32,
     reply: bool,
     /// The number of transmissions of the group.
@@ -33,7 +33,7 @@ pub struct Group {
 
 /// The state of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum State {
+pub enum GroupState {
     /// There is no group: a first transmission may arrive.
     #[default]
     Idle,
@@ -86,7 +86,7 @@ pub enum Verdict {
     Drop,
 }
 
-impl State {
+impl GroupState {
     /// Applies the transition table: returns the next state and the verdict.
     pub const fn on(self, event: Event) -> (Self, Verdict) {
         match (self, event) {
@@ -191,7 +191,7 @@ impl Group {
     /// Receives a continuation.
     pub fn next(&mut self, xid: u32, part_of: &Continue<'_>, length: usize) -> Received {
         let due = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
-        let open = self.state == State::Open;
+        let open = self.state == GroupState::Open;
         // [RTR-9.4-1] a continuation has the XID of the first transmission.
         let event = match (xid == self.xid, part_of.xnum == due) {
             (true, true) if open && due.saturating_add(1) == self.count => Event::Last,
@@ -254,7 +254,7 @@ impl Group {
 
     /// Ends the group silently; its later continuations are dropped.
     pub fn drop_rest(&mut self) {
-        self.state = State::Broken;
+        self.state = GroupState::Broken;
         self.parts.clear();
     }
 
@@ -275,7 +275,7 @@ impl Group {
 
     /// Returns whether a group has begun and is not complete.
     pub fn is_open(&self) -> bool {
-        self.state == State::Open
+        self.state == GroupState::Open
     }
 
     fn broken(&mut self, bad: TransmissionId, info: ReportInfo) -> Received {

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 pub use self::outgoing::{Content, Directive, Kind, Outgoing, Source, Unfit};
-use self::targets::{Slot, Targets};
+use self::targets::{TargetSlot, Targets};
 use super::direction::{Direction, Directions};
 use super::item::{Item, Items, Location};
 use super::properties::Terms;
@@ -27,7 +27,7 @@ use crate::xdr::{Truncated, UNIT, Writer};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     transmissions: Vec<Transmission>,
-    slots: Vec<Slot>,
+    slots: Vec<TargetSlot>,
     /// `optxrq_rsbuf`, in a request.
     rsbuf: u32,
 }

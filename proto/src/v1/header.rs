@@ -5,16 +5,16 @@
 //! discriminator announces an entry, Read chunks may come in any order, a chunk may have no segments, and an
 //! `RDMA_NOMSG` may carry a body.
 
-mod bare;
 mod encode;
+mod unchunked;
 
 use core::fmt;
 
-pub use bare::{BARE_LEN, bare};
 pub use encode::{
     CallLists, Form, ReplyLists, call_wire_len, encode_call, encode_done, encode_error,
     encode_reply,
 };
+pub use unchunked::{UNCHUNKED_LEN, unchunked};
 
 use super::VERSION;
 use super::error::ErrorBody;

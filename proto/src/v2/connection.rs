@@ -15,10 +15,10 @@
 //! more without granting credit is closed.
 
 mod alphabet;
-mod bare;
 mod config;
 mod extended;
 mod receive;
+mod runs;
 mod sending;
 
 use alloc::boxed::Box;

@@ -4,22 +4,22 @@
 //! Decoding is total: any octets give a [`Message`] or a [`HeaderFault`] that names the broken rule, its offset and the
 //! error to answer with.
 
-mod bare;
 mod decode;
 mod encode;
 pub(crate) mod extended;
-mod one_chunk;
+mod single_chunk;
+mod unchunked;
 
 use core::fmt;
 
-pub use bare::Bare;
 pub use decode::{decode, decode_transport};
 pub use encode::{
     CallLists, MIDDLE_WIRE_LEN, Returned, call_inline_wire_len, encode_call_external,
     encode_call_inline, encode_call_middle, encode_connprop, encode_error, encode_grant,
     encode_reply_external, encode_reply_inline, encode_reply_middle, reply_inline_wire_len,
 };
-pub use one_chunk::OneChunk;
+pub use single_chunk::SingleChunk;
+pub use unchunked::Unchunked;
 
 use super::VERSION;
 use super::error::ErrorBody;

@@ -15,14 +15,14 @@ pub const SLOTS_MAX: usize = 1 << SLOT_BITS;
 /// The XIDs of one client's Calls.
 #[derive(Debug)]
 pub struct Xids {
-    slots: Box<[Slot]>,
+    slots: Box<[XidSlot]>,
     /// The first free slot, or the table's length.
     free: u32,
     in_use: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+struct XidSlot {
     generation: u32,
     /// The next free slot while this one is free, else [`IN_USE`].
     next: u32,
@@ -42,7 +42,7 @@ impl Xids {
                 *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
                 let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
                 let generation = (mixed >> 44) as u32;
-                Some(Slot { generation, next })
+                Some(XidSlot { generation, next })
             })
             .collect();
         Self { slots, free: 0, in_use: 0 }

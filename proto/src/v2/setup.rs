@@ -74,7 +74,7 @@ pub(super) enum Event {
 
 /// The action that follows an event of setup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum SetupAction {
     /// This end sends its next CONNPROP message.
     Speak,
     /// This end sends a grant, because it has already sent its FINAL.
@@ -87,25 +87,25 @@ pub(super) enum Answer {
 
 impl Progress {
     /// Applies the transition table: returns the peer's new progress and the action due.
-    const fn on(self, role: Role, event: Event) -> (Side, Answer) {
+    const fn on(self, role: Role, event: Event) -> (Side, SetupAction) {
         use Side::{Final, Middle, Silent};
         match (event, self.ours, self.theirs) {
             (Event::Start, Silent, Silent) if matches!(role, Role::Client) => {
-                (Silent, Answer::Speak)
+                (Silent, SetupAction::Speak)
             }
-            (Event::Start, _, theirs) => (theirs, Answer::Nothing),
+            (Event::Start, _, theirs) => (theirs, SetupAction::Nothing),
             // [V2-6.3.4-1] nothing follows a FINAL.
-            (Event::Middle | Event::Final, _, Final) => (Final, Answer::OutOfPlace),
-            (Event::Middle, Final, _) => (Middle, Answer::Grant),
-            (Event::Middle, _, _) => (Middle, Answer::Speak),
-            (Event::Final, Final, _) => (Final, Answer::Nothing),
-            (Event::Final, _, _) => (Final, Answer::Speak),
-            (Event::Grant, Middle, Final) => (Final, Answer::Speak),
+            (Event::Middle | Event::Final, _, Final) => (Final, SetupAction::OutOfPlace),
+            (Event::Middle, Final, _) => (Middle, SetupAction::Grant),
+            (Event::Middle, _, _) => (Middle, SetupAction::Speak),
+            (Event::Final, Final, _) => (Final, SetupAction::Nothing),
+            (Event::Final, _, _) => (Final, SetupAction::Speak),
+            (Event::Grant, Middle, Final) => (Final, SetupAction::Speak),
             // E12: otherwise grants disturb nothing.
-            (Event::Grant, _, theirs) => (theirs, Answer::Nothing),
+            (Event::Grant, _, theirs) => (theirs, SetupAction::Nothing),
             // [V2-6.3.3-1] nothing but properties follows a MIDDLE.
-            (Event::Other, _, Middle) => (Middle, Answer::OutOfPlace),
-            (Event::Other, _, theirs) => (theirs, Answer::Nothing),
+            (Event::Other, _, Middle) => (Middle, SetupAction::OutOfPlace),
+            (Event::Other, _, theirs) => (theirs, SetupAction::Nothing),
         }
     }
 }
@@ -146,7 +146,7 @@ impl Setup {
     }
 
     /// Handles an event without properties.
-    pub(super) fn on_event(&mut self, event: Event) -> Answer {
+    pub(super) fn on_event(&mut self, event: Event) -> SetupAction {
         let (theirs, answer) = self.progress.on(self.role, event);
         self.progress.theirs = theirs;
         answer
@@ -157,13 +157,13 @@ impl Setup {
         &mut self,
         kind: ConnPropKind,
         set: &PropertySet<'_>,
-    ) -> Result<Answer, Fault> {
+    ) -> Result<SetupAction, Fault> {
         let is_first = self.progress.theirs == Side::Silent;
         let answer = self.on_event(match kind {
             ConnPropKind::Middle => Event::Middle,
             ConnPropKind::Final => Event::Final,
         });
-        if answer == Answer::OutOfPlace {
+        if answer == SetupAction::OutOfPlace {
             return Ok(answer);
         }
         self.messages_received = self.messages_received.saturating_add(1);

@@ -5,20 +5,20 @@
 
 use core::fmt;
 
-/// The octets that many messages begin with, in whole words, and the offsets of the words of a [`Label`] in them.
+/// The octets that many messages begin with, in whole words, and the offsets of the words of a [`HeaderPatch`] in them.
 #[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct HeaderTemplate {
-    /// The octets, with zeros in the words of the label and after the last octet.
+    /// The octets, with zeros in the words of the patch and after the last octet.
     octets: [u8; Self::LEN_MAX],
     length: u8,
-    offsets: LabelOffsets,
+    offsets: PatchOffsets,
 }
 
-/// The offsets of the words of a [`Label`] in a [`HeaderTemplate`], in octets.
+/// The offsets of the words of a [`HeaderPatch`] in a [`HeaderTemplate`], in octets.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LabelOffsets {
+pub struct PatchOffsets {
     /// The offsets of the XID: in the transport header and in the RPC header. Both are equal if the template holds the
     /// XID once.
     pub xid: [u8; 2],
@@ -29,7 +29,7 @@ pub struct LabelOffsets {
 /// The words in which messages with the same [`HeaderTemplate`] differ.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Label {
+pub struct HeaderPatch {
     /// The XID, at each of its offsets.
     pub xid: u32,
     /// The credit word.
@@ -59,8 +59,8 @@ impl HeaderTemplate {
     /// Makes a template of `octets`, ignoring the words at `offsets`. Returns `None` if there are more than
     /// [`LEN_MAX`](Self::LEN_MAX) octets, if they are not whole words, if an offset is not that of a word, or if the
     /// XID and the credit word share an offset.
-    pub const fn new(octets: &[u8], offsets: LabelOffsets) -> Option<Self> {
-        let LabelOffsets { xid: [first, second], credit } = offsets;
+    pub const fn new(octets: &[u8], offsets: PatchOffsets) -> Option<Self> {
+        let PatchOffsets { xid: [first, second], credit } = offsets;
         let length = octets.len();
         let is_whole = length <= Self::LEN_MAX && length.is_multiple_of(WORD);
         if !is_whole || !has(length, first) || !has(length, second) || !has(length, credit) {
@@ -89,31 +89,31 @@ impl HeaderTemplate {
         self.length as usize
     }
 
-    /// Returns the octets, with zeros in the words of the label.
+    /// Returns the octets, with zeros in the words of the patch.
     #[inline]
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..self.len()).unwrap_or_default()
     }
 
-    /// Returns the offsets of the words of a label.
+    /// Returns the offsets of the words of a patch.
     #[inline]
-    pub const fn offsets(&self) -> LabelOffsets {
+    pub const fn offsets(&self) -> PatchOffsets {
         self.offsets
     }
 
-    /// Writes the octets and a label to the beginning of `message`. Returns `None`, and writes nothing, if `message` is
+    /// Writes the octets and a patch to the beginning of `message`. Returns `None`, and writes nothing, if `message` is
     /// too short.
     ///
     /// The octets are written as 64-bit words, because the copy that follows reads 64-bit words. The function is
     /// inlined so that the compiler resolves all lookups in a constant template.
     #[inline(always)]
-    pub fn put(&self, message: &mut [u8], label: Label) -> Option<()> {
-        let LabelOffsets { xid: [first, second], credit } = self.offsets;
+    pub fn put(&self, message: &mut [u8], patch: HeaderPatch) -> Option<()> {
+        let PatchOffsets { xid: [first, second], credit } = self.offsets;
         let (pairs, last) = message.get_mut(..self.len())?.as_chunks_mut();
         let (from, from_last) = self.octets().as_chunks();
         pairs.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
         let (mut last, mut word) = (last.first_chunk_mut(), from_last.first_chunk().copied());
-        for (offset, value) in [(first, label.xid), (second, label.xid), (credit, label.credit)] {
+        for (offset, value) in [(first, patch.xid), (second, patch.xid), (credit, patch.credit)] {
             match pairs.get_mut(usize::from(offset) / PAIR) {
                 Some(pair) => {
                     let value = u64::from(value) << if holds_first(offset) { 32 } else { 0 };
@@ -184,28 +184,28 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_put_where_it_belongs_and_nothing_else_is_changed() {
-        let label = Label { xid: 0xa1a2_a3a4, credit: 0xc1c2_c3c4 };
+    fn a_patch_is_put_where_it_belongs_and_nothing_else_is_changed() {
+        let patch = HeaderPatch { xid: 0xa1a2_a3a4, credit: 0xc1c2_c3c4 };
         for length in (4..=96).step_by(4) {
             for xid in [[0, 0], [0, length - 4], [length - 4, 4], [8, 12]] {
                 for credit in (0..length).step_by(4) {
-                    let offsets = LabelOffsets { xid, credit };
+                    let offsets = PatchOffsets { xid, credit };
                     let template = HeaderTemplate::new(&octets(length), offsets);
                     let is_one = xid.iter().all(|offset| *offset < length && *offset != credit);
                     assert_eq!(template.is_some(), is_one, "{length} {offsets:?}");
                     let Some(template) = template else { continue };
                     let mut expected = octets(length);
-                    let words = [(xid[0], label.xid), (xid[1], label.xid), (credit, label.credit)];
+                    let words = [(xid[0], patch.xid), (xid[1], patch.xid), (credit, patch.credit)];
                     for (offset, word) in words {
                         let at = usize::from(offset);
                         expected[at..at + 4].copy_from_slice(&word.to_be_bytes());
                     }
                     expected.extend([0x55; 3]);
                     let mut message = std::vec![0x55; usize::from(length) + 3];
-                    assert_eq!(template.put(&mut message, label), Some(()));
+                    assert_eq!(template.put(&mut message, patch), Some(()));
                     assert_eq!(message, expected, "{offsets:?}");
                     let mut short = std::vec![0x55; usize::from(length) - 1];
-                    assert_eq!(template.put(&mut short, label), None);
+                    assert_eq!(template.put(&mut short, patch), None);
                     assert!(short.iter().all(|octet| *octet == 0x55));
                 }
             }
@@ -215,11 +215,11 @@ mod tests {
     #[test]
     fn what_is_no_template_is_not_made_one() {
         let made = |length: usize, xid, credit| {
-            HeaderTemplate::new(&[1; 104][..length], LabelOffsets { xid, credit }).is_some()
+            HeaderTemplate::new(&[1; 104][..length], PatchOffsets { xid, credit }).is_some()
         };
         assert!(made(96, [0, 92], 4));
         assert!(!made(100, [0, 0], 4), "too long");
-        assert!(!made(0, [0, 0], 0) && !made(4, [0, 0], 4), "no room for a label");
+        assert!(!made(0, [0, 0], 0) && !made(4, [0, 0], 4), "no room for a patch");
         assert!(!made(10, [0, 0], 4), "half a word");
         assert!(!made(44, [44, 0], 4) && !made(44, [0, 44], 4) && !made(44, [0, 0], 44));
         assert!(!made(44, [0, 255], 4) && !made(44, [0, 42], 4) && !made(44, [0, 0], 6));
@@ -227,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_the_place_of_a_label_does_not_tell_templates_apart() {
-        let offsets = LabelOffsets { xid: [0, 8], credit: 4 };
+    fn what_is_in_the_place_of_a_patch_does_not_tell_templates_apart() {
+        let offsets = PatchOffsets { xid: [0, 8], credit: 4 };
         let made = |octets: &[u8]| HeaderTemplate::new(octets, offsets).unwrap();
         assert_eq!(made(&[7; 12]), made(&[8; 12]));
         assert_ne!(made(&[7; 16]), made(&[8; 16]));

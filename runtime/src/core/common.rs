@@ -15,7 +15,7 @@ use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
 use super::buffers::SendBuffers;
-use super::connection::{Change, Connection, Link, State, Terms};
+use super::connection::{Change, Connection, Link, SessionState, Terms};
 use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
@@ -151,7 +151,7 @@ impl Common {
         let connection = self.connections.get_touched(key)?;
         let Connection { engine, role, agreed, .. } = &*connection;
         connection.terms = Terms::of(engine.engine(), *role, agreed);
-        if connection.state == State::Negotiating {
+        if connection.state == SessionState::Negotiating {
             connection.change(Change::Opened);
             connection.was_ready = true;
             let described = connection.described(key);

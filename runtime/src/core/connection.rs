@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-use haulage_proto::exchange::{self, BareMax};
+use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -40,7 +40,7 @@ pub(crate) struct Connection {
     pub(crate) active: Instant,
     /// Whether the peer has made a Call.
     pub(crate) called: bool,
-    pub(crate) state: State,
+    pub(crate) state: SessionState,
     pub(crate) engine: Engine,
     /// The terms for version 1, from the private data of both ends.
     pub(crate) agreed: Agreement,
@@ -96,11 +96,11 @@ pub(crate) struct Terms {
     /// Limits for our Calls.
     pub(crate) calls: exchange::Terms,
     /// Limits for our Calls without chunks, from `calls`.
-    pub(crate) bare_max: BareMax,
+    pub(crate) unchunked_max: UnchunkedMax,
     /// Limits for our Replies.
     pub(crate) replies: exchange::Terms,
     /// Octets of the longest Payload stream of a Reply in one message without chunks.
-    pub(crate) bare_reply_max: usize,
+    pub(crate) unchunked_reply_max: usize,
 }
 
 impl Terms {
@@ -133,10 +133,10 @@ impl Terms {
         };
         let header = ReplyChunks::default().wire_len(version);
         let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
-        let bare_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
+        let unchunked_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
         let (calls, replies) = (within_ours(calls), within_ours(replies));
-        let bare_max = BareMax::of(&calls);
-        Self { version, calls, bare_max, replies, bare_reply_max }
+        let unchunked_max = UnchunkedMax::of(&calls);
+        Self { version, calls, unchunked_max, replies, unchunked_reply_max }
     }
 
     /// Returns the octets of the longest Payload stream of a Reply in one message that returns the Write chunk `write`.
@@ -160,7 +160,7 @@ impl Terms {
 
 /// The states of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SessionState {
     /// Transport setup is under way.
     New,
     /// The first messages are under way.
@@ -186,7 +186,7 @@ pub(crate) enum Change {
     Gone,
 }
 
-impl State {
+impl SessionState {
     /// The whole transition table; anything not listed is a bug in this crate.
     pub(crate) fn on(self, change: Change) -> Option<Self> {
         use Change::{Closing, Established, Gone, Opened};
@@ -220,11 +220,11 @@ impl Connection {
             origin: None,
             active: Instant::ZERO,
             called: false,
-            state: State::New,
+            state: SessionState::New,
             engine,
             agreed,
             binding,
-            identity: Identity::Nobody,
+            identity: Identity::Anonymous,
             terms,
             meanings: Meanings::default(),
             share: Share::default(),
@@ -370,7 +370,7 @@ impl Connection {
 
     /// Returns whether the connection is still being set up.
     pub(crate) fn is_connecting(&self) -> bool {
-        matches!(self.state, State::New | State::Negotiating)
+        matches!(self.state, SessionState::New | SessionState::Negotiating)
     }
 
     /// Returns whether the peer serves RDMA Reads.
@@ -381,7 +381,7 @@ impl Connection {
 
     /// Returns whether the connection is neither closing nor gone.
     pub(crate) const fn is_up(&self) -> bool {
-        matches!(self.state, State::New | State::Negotiating | State::Ready)
+        matches!(self.state, SessionState::New | SessionState::Negotiating | SessionState::Ready)
     }
 
     /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
@@ -402,8 +402,13 @@ mod tests {
     fn the_transition_matrix_is_the_reviewed_one() {
         use Change::{Closing, Established, Gone, Opened};
         let mut matrix = String::new();
-        for state in [State::New, State::Negotiating, State::Ready, State::Draining, State::Closed]
-        {
+        for state in [
+            SessionState::New,
+            SessionState::Negotiating,
+            SessionState::Ready,
+            SessionState::Draining,
+            SessionState::Closed,
+        ] {
             for change in [Established, Opened, Closing, Gone] {
                 let next = state.on(change).map_or("-".into(), |next| format!("{next:?}"));
                 matrix += &format!("{state:?} {change:?} {next}\n");

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use haulage_proto::verbs::QpNum;
 
 use super::admission::{Occupancy, Origin};
-use super::connection::{Change, Connection, State};
+use super::connection::{Change, Connection, SessionState};
 use super::table::{ConnectionKey, OfConnection, Table};
 use super::templates::Bound;
 use crate::service::{Binding, CallError, Ended, Peer};
@@ -185,7 +185,7 @@ impl Connections {
     pub(crate) fn close(&mut self, key: ConnectionKey, reason: CallError) {
         self.fail(key, reason);
         if let Some(connection) = self.get_mut(key)
-            && !matches!(connection.state, State::Closed | State::Draining)
+            && !matches!(connection.state, SessionState::Closed | SessionState::Draining)
         {
             connection.change(Change::Closing);
             self.closing.push(key);

@@ -10,7 +10,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 use super::connection::Connection;
 use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
-use super::requester::{Caller, Exit, Lane, NewCall};
+use super::requester::{Caller, Exit, NewCall, SendGrant};
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, Request};
 
@@ -18,8 +18,8 @@ use crate::service::{CallError, CallToken, ConnectionId, Request};
 pub struct Cx<'a> {
     pub(crate) now: Instant,
     pub(crate) inner: &'a mut Inner,
-    /// The open lane, whose Calls leave at once by `exit`.
-    pub(crate) lane: Option<Lane>,
+    /// The open send grant, whose Calls leave at once by `exit`.
+    pub(crate) grant: Option<SendGrant>,
     exit: Exit<'a>,
 }
 
@@ -35,15 +35,15 @@ impl<'a> Cx<'a> {
         Self::within(now, inner, None, Exit::Closed)
     }
 
-    /// Makes the view of a core for a service whose Calls can leave at once: by `exit`, on `lane` if one is open
+    /// Makes the view of a core for a service whose Calls can leave at once: by `exit`, under `grant` if one is open
     /// already.
     pub(crate) const fn within(
         now: Instant,
         inner: &'a mut Inner,
-        lane: Option<Lane>,
+        grant: Option<SendGrant>,
         exit: Exit<'a>,
     ) -> Self {
-        Self { now, inner, lane, exit }
+        Self { now, inner, grant, exit }
     }
 
     /// Makes a Call. `encode` writes the arguments other than the reduced one. The core calls
@@ -64,13 +64,13 @@ impl<'a> Cx<'a> {
         let Request { procedure, argument, result, timeout } = request;
         let caller = Caller::Service(token);
         if argument.is_none() && result.is_none() {
-            let is_open = self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0));
-            if (is_open || self.open_lane(connection))
-                && let (Some(lane), Some(port)) = (&mut self.lane, self.exit.port())
+            let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));
+            if (is_open || self.open_grant(connection))
+                && let (Some(grant), Some(port)) = (&mut self.grant, self.exit.port())
             {
                 let Inner { requester, common, .. } = &mut *self.inner;
                 let new = NewCall { now: self.now, procedure, timeout, caller };
-                return requester.call_at_once(common, lane, port, new, encode).map_err(|error| {
+                return requester.call_at_once(common, grant, port, new, encode).map_err(|error| {
                     (error, Request { procedure, argument: None, result: None, timeout })
                 });
             }
@@ -92,42 +92,42 @@ impl<'a> Cx<'a> {
         let Inner { requester, common, .. } = &mut *self.inner;
         let Request { procedure, timeout, .. } = request;
         let new = NewCall { now: self.now, procedure, timeout, caller };
-        let lane = self.lane.as_mut();
-        let lane = lane.filter(|lane| lane.takes(connection.0) && lane.opens(&request));
-        let called = match (lane, &mut self.exit) {
+        let grant = self.grant.as_mut();
+        let grant = grant.filter(|grant| grant.takes(connection.0) && grant.opens(&request));
+        let called = match (grant, &mut self.exit) {
             // A port that can be aimed at any connection exposes no lease.
-            (Some(lane), Exit::One(port)) => {
+            (Some(grant), Exit::One(port)) => {
                 let port = &mut **port;
-                requester.call_opening_at_once(common, lane, port, new, &mut request, encode)
+                requester.call_opening_at_once(common, grant, port, new, &mut request, encode)
             }
             _ => requester.call(common, connection.0, new, &mut request, encode).map(drop),
         };
         called.map_err(|error| (error, request))
     }
 
-    /// If `exit` serves any connection, closes the open lane and opens that of `connection`, unless it is the same.
-    /// Returns whether the lane takes a Call.
+    /// If `exit` serves any connection, closes the open send grant and opens that of `connection`, unless it is the
+    /// same. Returns whether the send grant takes a Call.
     #[inline(never)]
-    fn open_lane(&mut self, connection: ConnectionId) -> bool {
-        let is_another = !self.lane.as_ref().is_some_and(|lane| lane.is_of(connection.0));
+    fn open_grant(&mut self, connection: ConnectionId) -> bool {
+        let is_another = !self.grant.as_ref().is_some_and(|grant| grant.is_of(connection.0));
         if let Exit::Any(port) = &mut self.exit
             && is_another
         {
             let common = &mut self.inner.common;
-            if let Some(lane) = self.lane.take() {
-                lane.close(common);
+            if let Some(grant) = self.grant.take() {
+                grant.close(common);
             }
-            self.lane = Lane::open_by(common, connection.0, *port);
+            self.grant = SendGrant::open_by(common, connection.0, *port);
         }
-        self.lane.as_ref().is_some_and(|lane| lane.takes(connection.0))
+        self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0))
     }
 
-    /// Closes the open lane, if there is one: no further Call leaves on it.
+    /// Closes the open send grant, if there is one: no further Call leaves under it.
     #[inline]
-    pub(crate) fn close_lane(&mut self) {
+    pub(crate) fn close_grant(&mut self) {
         // By reference: the counts in it were just written, and a copy would wait for them to reach the cache.
-        if let Some(lane) = &self.lane {
-            lane.close(&mut self.inner.common);
+        if let Some(grant) = &self.grant {
+            grant.close(&mut self.inner.common);
         }
     }
 

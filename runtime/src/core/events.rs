@@ -19,7 +19,7 @@ use super::work::Name;
 use super::{tell, transmit, vacancy};
 use crate::limits::our_private_data;
 use crate::provider::{
-    ConnectionAnswer, ConnectionParams, Event, Inlet as _, Provider, RUN_MAX, Run, RunKind,
+    ConnectionAnswer, ConnectionParams, Event, MessageSink as _, Provider, RUN_MAX, Run, RunKind,
 };
 use crate::service::{CallError, Reply, Service};
 use crate::sys::complete;

@@ -9,7 +9,7 @@ use haulage_proto::rpc::{
     AcceptStat, CallHeader, PlainCalls, Procedure, ReplyBody, ReplyHeader, Violation,
 };
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 
 use super::connection::Connection;
 use super::segments::Segments;
@@ -197,8 +197,8 @@ impl Program {
     /// Returns whether a Call with one chunk may be handled as it arrives: its procedure has an argument that can be
     /// read from there, or a result that can be written there and that takes no memory of the pool.
     #[inline]
-    pub(crate) fn allows(&self, chunk: &OneChunk, call: &[u8]) -> bool {
-        let payload = call.get(OneChunk::CALL_LEN..).unwrap_or_default();
+    pub(crate) fn allows(&self, chunk: &SingleChunk, call: &[u8]) -> bool {
+        let payload = call.get(SingleChunk::CALL_LEN..).unwrap_or_default();
         let number = self.plain_calls.procedure(payload).or_else(|| {
             let (header, _) = CallHeader::decode(payload).ok()?;
             let is_ours = self.binding.has(header.program, header.version, header.procedure);

@@ -33,16 +33,16 @@ mod aim;
 mod calls;
 mod encoded;
 mod exit;
+mod exposed_leases;
 mod exposures;
-mod lane;
-mod opened;
 mod plan;
 mod send;
+mod send_grant;
 
 pub(crate) use aim::Direct;
 pub(crate) use calls::{Caller, EndedCall, NewCall, Placed};
 pub(crate) use exit::Exit;
-pub(crate) use lane::Lane;
+pub(crate) use send_grant::SendGrant;
 
 /// The Calls that this core makes.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(crate) struct Requester {
     planned: Option<Planned>,
 }
 
-/// A Call that is encoded for a lane.
+/// A Call that is encoded to leave under a send grant.
 struct Begun<'a> {
     named: Named,
     /// The message, whose headers are not written yet.
@@ -103,31 +103,32 @@ impl Requester {
         Ok(named.slot)
     }
 
-    /// Sends a Call without leases on the lane of its connection at once, or queues it if it is too long for that.
+    /// Sends a Call without leases at once under the send grant of its connection, or queues it if it is too long for
+    /// that.
     #[inline]
     pub(crate) fn call_at_once(
         &mut self,
         common: &mut Common,
-        lane: &mut Lane,
+        grant: &mut SendGrant,
         port: &mut dyn Port,
         new: NewCall,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
         let Begun { named, message, encoded } = self.begin(&mut common.buffers, None, encode)?;
-        let is_sent = lane.send(port, message, named.xid, new.procedure, &encoded);
-        self.calls.enter(common, named, lane.connection, Version::Two, &new);
+        let is_sent = grant.send(port, message, named.xid, new.procedure, &encoded);
+        self.calls.enter(common, named, grant.connection, Version::Two, &new);
         if !is_sent {
             self.set_out(common, named.slot, None, encoded);
         }
         Ok(())
     }
 
-    /// Sends a Call with one lease, of an argument or for a result, on the lane of its connection at once, or queues it
-    /// if it needs more than the exposure of that lease.
+    /// Sends a Call with one lease, of an argument or for a result, at once under the send grant of its connection, or
+    /// queues it if it needs more than the exposure of that lease.
     pub(crate) fn call_opening_at_once(
         &mut self,
         common: &mut Common,
-        lane: &mut Lane,
+        grant: &mut SendGrant,
         port: &mut dyn Port,
         new: NewCall,
         request: &mut Request,
@@ -136,15 +137,15 @@ impl Requester {
         let argument = request.argument.as_ref().map(Local::len);
         let Begun { named, message, encoded } =
             self.begin(&mut common.buffers, argument, encode)?;
-        lane.put(message, named.xid, new.procedure);
-        self.calls.enter(common, named, lane.connection, Version::Two, &new).opens = true;
-        if !self.open_at_once(common, lane, port, named, request, &encoded) {
+        grant.put(message, named.xid, new.procedure);
+        self.calls.enter(common, named, grant.connection, Version::Two, &new).opens = true;
+        if !self.open_at_once(common, grant, port, named, request, &encoded) {
             self.set_out(common, named.slot, Some(request), encoded);
         }
         Ok(())
     }
 
-    /// Names a Call that is to leave on a lane, and encodes its arguments in the next send buffer.
+    /// Names a Call that is to leave under a send grant, and encodes its arguments in the next send buffer.
     #[inline(always)]
     fn begin<'a>(
         &mut self,
@@ -154,8 +155,8 @@ impl Requester {
     ) -> Result<Begun<'a>, CallError> {
         let Some(buffer) = buffers.top() else { return Err(CallError::Busy) };
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
-        let message = buffer.bytes_mut().get_mut(Lane::START..).unwrap_or_default();
-        match Lane::encode(message, argument, encode) {
+        let message = buffer.bytes_mut().get_mut(SendGrant::START..).unwrap_or_default();
+        match SendGrant::encode(message, argument, encode) {
             Some(encoded) => Ok(Begun { named, message, encoded }),
             None => {
                 self.calls.forget(named.slot);
@@ -178,7 +179,7 @@ impl Requester {
             return debug_assert!(false, "the Call has a slot, and is in the buffer");
         };
         if let Some(request) = request.filter(|_| found.call.opens) {
-            found.opened.begin(request.argument.take(), request.result.take());
+            found.exposed_leases.begin(request.argument.take(), request.result.take());
         }
         found.queue(buffer, encoded);
         let key = found.call.connection;

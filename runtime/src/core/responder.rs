@@ -19,10 +19,10 @@ use haulage_mr_pool::Local;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
 
-use self::answer::Answer;
+use self::answer::QueuedReply;
 use super::common::Common;
 use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
@@ -119,7 +119,7 @@ pub(crate) enum Stage {
     /// For its turn: the service resumed it.
     Resumed,
     /// For credit for its Reply.
-    Replying(Answer),
+    Replying(QueuedReply),
 }
 
 /// The purpose for which a Call waits for memory.
@@ -316,7 +316,7 @@ impl Responder {
 
 impl ServedCall {
     /// Makes the record of a Call whose message is not needed any more, with its only chunk, if it has one.
-    pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&OneChunk>) -> Self {
+    pub(crate) fn with(connection: ConnectionKey, xid: u32, chunk: Option<&SingleChunk>) -> Self {
         let write = chunk.filter(|one| one.position.is_none());
         Self {
             connection,
@@ -361,7 +361,7 @@ impl ServedCall {
             return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: 0 }));
         }
         reply.at = reply.at.max(end);
-        self.stage = Stage::Replying(Answer::new(reply, terms, &self.offers())?);
+        self.stage = Stage::Replying(QueuedReply::new(reply, terms, &self.offers())?);
         Ok(())
     }
 

@@ -4,9 +4,9 @@
 //! Messages arrive in runs of one connection: from the provider, in its own memory, or in Receives that completed in
 //! one poll. The core settles once for all of a run that nothing is out of the ordinary, which credits the peer is
 //! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to the
-//! service, and its Reply leaves; the caller of each Reply is told, and the Call that it makes next leaves by the
-//! [`Lane`](crate::core::requester::Lane) of the connection. If a Reply invalidates the handle of its Call's lease, the
-//! handle is retired first.
+//! service, and its Reply leaves; the caller of each Reply is told, and the Call that it makes next leaves under the
+//! [`SendGrant`](crate::core::requester::SendGrant) of the connection. If a Reply invalidates the handle of its Call's
+//! lease, the handle is retired first.
 //!
 //! A message that cannot be handled in a run is left. A provider then keeps it, and reports it in a Receive; a message
 //! that came in a Receive is decoded and judged by itself.
@@ -14,9 +14,9 @@
 //! Answers leave by the [`Port`] that came with the run. Some providers show them to the peer only at the end of the
 //! turn; so runs are handled as late in the turn as possible.
 
-use haulage_proto::negotiate::{Version, bare, bare_header_len, labeled};
+use haulage_proto::negotiate::{Version, patched, unchunked, unchunked_header_len};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::{Label, NamedTemplate, QpNum};
+use haulage_proto::verbs::{HeaderPatch, NamedTemplate, QpNum};
 
 use self::sender::Sender;
 use self::taken::{Taken, apart};
@@ -24,7 +24,7 @@ use super::cx::Cx;
 use super::inner::Inner;
 use super::tell::{tell_inline, tell_results};
 use super::templates::Meaning;
-use crate::provider::{Inlet, Port, Run, RunKind};
+use crate::provider::{MessageSink, Port, Run, RunKind};
 use crate::service::Service;
 
 mod calls;
@@ -34,13 +34,13 @@ mod taken;
 
 pub(super) use sender::Runs;
 
-impl<S: Service> Inlet for Runs<'_, S> {
+impl<S: Service> MessageSink for Runs<'_, S> {
     #[inline(always)]
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.inner.common.sender(qp) else { return 0 };
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
-            RunKind::Like(like, labels) => self.take_like(from, like, labels, run.octets, port),
+            RunKind::Like(like, patches) => self.take_like(from, like, patches, run.octets, port),
             RunKind::Invalidating(handles) => self.take_fencing(from, run.octets, handles, port),
         }
     }
@@ -52,7 +52,7 @@ impl<S: Service> Runs<'_, S> {
     fn take_whole(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let mut taken = 0;
         while let Some(rest) = run.get(taken..).filter(|rest| !rest.is_empty()) {
-            let done = match self.take_bare(from, rest, port) {
+            let done = match self.take_unchunked(from, rest, port) {
                 0 => self.take_chunks(from, rest, port),
                 done => done,
             };
@@ -70,7 +70,7 @@ impl<S: Service> Runs<'_, S> {
         &mut self,
         from: Sender,
         like: NamedTemplate<'_>,
-        labels: &[Label],
+        patches: &[HeaderPatch],
         bodies: &[&[u8]],
         port: &mut impl Port,
     ) -> usize {
@@ -80,16 +80,16 @@ impl<S: Service> Runs<'_, S> {
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
-        let headers = labels.iter().map(|label| labeled(kind, *label));
+        let headers = patches.iter().map(|patch| patched(kind, *patch));
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
-        let run = labels.iter().zip(bodies).take(counted);
+        let run = patches.iter().zip(bodies).take(counted);
         let done = match meaning {
             Meaning::Call(procedure) => {
-                let calls = run.map(|(label, body)| Taken::asking(label.xid, procedure, body));
+                let calls = run.map(|(patch, body)| Taken::asking(patch.xid, procedure, body));
                 self.take_calls(from, calls, port)
             }
             Meaning::Results | Meaning::Unknown => {
-                let replies = run.map(|(label, body)| (label.xid, *body));
+                let replies = run.map(|(patch, body)| (patch.xid, *body));
                 self.take_replies(from, replies, tell_results, port)
             }
         };
@@ -100,24 +100,26 @@ impl<S: Service> Runs<'_, S> {
     /// Handles messages without chunks at the front of a run, all of them Calls or all of them Replies. Returns how
     /// many.
     #[inline]
-    fn take_bare(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
+    fn take_unchunked(&mut self, from: Sender, run: &[&[u8]], port: &mut impl Port) -> usize {
         let version = from.version;
-        let Some(first) = run.first().and_then(|message| bare(version, message)) else { return 0 };
+        let Some(first) = run.first().and_then(|message| unchunked(version, message)) else {
+            return 0;
+        };
         let kind = first.kind;
         // Older Calls come first.
         if kind == Kind::Call && self.inner.responder.has_ready() {
             return 0;
         }
-        let headers = run.iter().map_while(|message| bare(version, message));
+        let headers = run.iter().map_while(|message| unchunked(version, message));
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
         let run = run.iter().take(counted);
         let done = match kind {
             Kind::Call => {
-                let header_len = bare_header_len(version, Kind::Call);
-                self.take_calls(from, run.map(|call| Taken::bare(call, header_len)), port)
+                let header_len = unchunked_header_len(version, Kind::Call);
+                self.take_calls(from, run.map(|call| Taken::unchunked(call, header_len)), port)
             }
             Kind::Reply => {
-                let header_len = bare_header_len(version, Kind::Reply);
+                let header_len = unchunked_header_len(version, Kind::Reply);
                 let replies = run.map(|reply| apart(reply, header_len));
                 let tell = |cx: &mut Cx<'_>, service: &mut S, token, payload: &[u8]| {
                     tell_inline(cx, service, token, version, payload);

@@ -13,7 +13,7 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{QpNum, Status};
 
-use super::connection::{Change, State};
+use super::connection::{Change, SessionState};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::table::ConnectionKey;
@@ -221,7 +221,7 @@ impl Inner {
         let connection = self.common.connections.get_mut(key)?;
         connection.engine.handle(now, input);
         // A connection that is ready is replenished when the turn's messages leave.
-        if connection.state != State::Ready {
+        if connection.state != SessionState::Ready {
             self.common.replenish(key);
         }
         self.carry_out(key)

@@ -39,7 +39,7 @@ pub(crate) struct Key<N> {
 #[derive(Debug)]
 pub(crate) struct Table<T, N = T> {
     /// Slots that were ever in use, at most `capacity`.
-    slots: Vec<Slot<T>>,
+    slots: Vec<TableSlot<T>>,
     capacity: u32,
     /// The first free slot of the chain, or else the next slot that was never in use.
     free: u32,
@@ -48,7 +48,7 @@ pub(crate) struct Table<T, N = T> {
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct TableSlot<T> {
     generation: u32,
     /// Next free slot, while this one is free.
     next: u32,
@@ -72,7 +72,7 @@ impl<T, N> Table<T, N> {
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
         let at = self.free;
         if at as usize == self.slots.len() && at < self.capacity {
-            self.slots.push(Slot { generation: 0, next: at + 1, entry: None });
+            self.slots.push(TableSlot { generation: 0, next: at + 1, entry: None });
         }
         let Some(slot) = self.slots.get_mut(at as usize) else { return Err(entry) };
         self.free = slot.next;

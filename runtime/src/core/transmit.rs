@@ -4,7 +4,7 @@ use haulage_proto::negotiate::{Class, Input};
 use haulage_proto::time::Instant;
 
 use super::common::Common;
-use super::connection::State;
+use super::connection::SessionState;
 use super::inner::Inner;
 use super::requester::Direct;
 use super::responder::{self, Responder};
@@ -51,7 +51,7 @@ fn flush_connection(
     let Common { connections, receives, .. } = &mut inner.common;
     let touched = connections.touched();
     let Some(connection) = connections.get_mut(key) else { return };
-    if connection.state == State::Closed {
+    if connection.state == SessionState::Closed {
         connection.dirty = false;
         return;
     }
@@ -121,7 +121,7 @@ fn close_connections(provider: &mut impl Provider, common: &mut Common, now: Ins
     while let Some(key) = common.connections.next_closing() {
         closed += 1;
         if let Some(connection) = common.connections.get(key)
-            && connection.state == State::Draining
+            && connection.state == SessionState::Draining
         {
             provider.disconnect(now, connection.qp);
         }

@@ -12,7 +12,7 @@ mod slots;
 pub use listeners::ListenerId;
 
 pub(crate) use deadlines::Deadlines;
-pub(crate) use life::{State, Step};
+pub(crate) use life::{ConnectionState, Step};
 pub(crate) use listeners::Listeners;
 pub(crate) use payload::Payload;
 pub(crate) use progress::{Mark, Marks, Progress, Watches};

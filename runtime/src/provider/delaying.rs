@@ -7,7 +7,7 @@ use haulage_proto::time::Instant;
 
 use super::pass_on::pass_on;
 use super::sim::Rng;
-use super::{Event, Inlet, Provider, QueueFull, Receive, sealed};
+use super::{Event, MessageSink, Provider, QueueFull, Receive, sealed};
 
 /// Wraps a provider and withholds its events, in order, for a few polls chosen by a seed.
 ///
@@ -81,12 +81,12 @@ impl<P: Provider> Provider for Delaying<P> {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
             return 0;
         }
-        self.inner.receive_inline(room, length_max, budget, inlet)
+        self.inner.receive_inline(room, length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -33,9 +33,9 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use self::setup::Setup;
-use super::base::State;
+use super::base::ConnectionState;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, PeerUser,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink, PeerUser,
     Provider, QueueFull, Receive, Waker, sealed,
 };
 use crate::sys::socket::{Socket, Vanished};
@@ -43,21 +43,21 @@ use crate::sys::socket::{Socket, Vanished};
 mod arrive;
 mod config;
 mod connection;
-mod crowd;
+mod contention;
 mod depart;
 mod handshake;
 mod inbox;
 mod inline;
 mod intake;
-mod lane;
+mod keepalive;
 mod listening;
 mod nic;
-mod nudge;
 mod poll;
 mod port;
 mod reactor;
 mod setup;
 mod state;
+mod transmit_queue;
 mod turn;
 
 pub use config::{Backend, BackendReport, Config, Crc};
@@ -102,7 +102,7 @@ impl Provider for Iwarp {
             io::ErrorKind::ConnectionRefused => ConnectError::Refused,
             kind => ConnectError::System(kind),
         })?;
-        let qp = self.admit(socket, State::Connecting, setup)?;
+        let qp = self.admit(socket, ConnectionState::Connecting, setup)?;
         self.settle_all();
         Ok(qp)
     }
@@ -127,18 +127,19 @@ impl Provider for Iwarp {
         self.nic.now = now;
         let Some(connection) = self.slots.get(qp) else { return };
         match connection.state {
-            State::Connecting | State::Requesting => {
+            ConnectionState::Connecting | ConnectionState::Requesting => {
                 let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
                 connection.fail_setup(&mut self.nic, aborted);
             }
-            State::Asked => connection.reject(&mut self.nic, &[]),
+            ConnectionState::Asked => connection.reject(&mut self.nic, &[]),
             _ => connection.close(&mut self.nic),
         }
     }
 
     #[inline]
     fn port(&mut self, qp: QpNum) -> Option<LanePort<'_>> {
-        let connection = self.slots.get(qp).filter(|connection| connection.state == State::Open)?;
+        let connection =
+            self.slots.get(qp).filter(|connection| connection.state == ConnectionState::Open)?;
         Some(LanePort { connection, nic: &mut self.nic })
     }
 
@@ -148,9 +149,9 @@ impl Provider for Iwarp {
         _: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
-        self.take_inline(length_max, budget, inlet)
+        self.take_inline(length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -13,7 +13,7 @@ use super::corrupting::{Corrupting, Fate};
 use super::pass_on::pass_on;
 use super::sim::Rng;
 use super::{
-    Done, Event, Inlet, OpenResult, Operation, Port, Provider, QueueFull, RUN_MAX, Receive,
+    Done, Event, MessageSink, OpenResult, Operation, Port, Provider, QueueFull, RUN_MAX, Receive,
     Refused, Run, RunKind, WorkQueue, WorkRequest, sealed,
 };
 use crate::sys::complete;
@@ -278,7 +278,7 @@ impl<P: Provider> Provider for Lending<P> {
         _: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         let mut asked: Vec<QpNum> = Vec::new();
         let mut total = 0;
@@ -301,7 +301,7 @@ impl<P: Provider> Provider for Lending<P> {
             if self.rng.below(0..100) >= u64::from(self.percent) {
                 continue;
             }
-            let taken = self.offer(qp, length_max, (budget - total).min(RUN_MAX), inlet);
+            let taken = self.offer(qp, length_max, (budget - total).min(RUN_MAX), sink);
             total += taken;
             // The messages behind have moved up.
             at = if taken > 0 { 0 } else { at };
@@ -328,7 +328,7 @@ impl<P: Provider> Lending<P> {
         qp: QpNum,
         length_max: usize,
         count_max: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         let Self { inner, pool, held, .. } = self;
         let of_qp = held.iter().enumerate().filter_map(|(at, held)| match held {
@@ -350,7 +350,7 @@ impl<P: Provider> Lending<P> {
         let Some(port) = inner.port(qp) else { return 0 };
         let mut way = LendingPort { inner: port, pool, qp, retired: handles.clone() };
         let kind = if first { RunKind::Invalidating(&handles) } else { RunKind::Whole };
-        let taken = inlet.messages(qp, &Run { octets: &octets, kind }, &mut way);
+        let taken = sink.messages(qp, &Run { octets: &octets, kind }, &mut way);
         drop(way);
         for at in places.into_iter().take(taken).rev() {
             held.remove(at);

@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::verbs as alphabet;
-use haulage_proto::verbs::{Access, Handle, Label, NamedTemplate, Segment};
+use haulage_proto::verbs::{Access, Handle, HeaderPatch, NamedTemplate, Segment};
 
 /// A send queue entry over leased memory.
 pub type WorkRequest = alphabet::WorkRequest<Source, Sink>;
@@ -32,9 +32,9 @@ pub struct Run<'a> {
 pub enum RunKind<'a> {
     /// None: the octets of each message are all of it.
     Whole,
-    /// Each message was sent with this template and the label at its index. On one queue pair a number always stands
+    /// Each message was sent with this template and the patch at its index. On one queue pair a number always stands
     /// for the same template.
-    Like(NamedTemplate<'a>, &'a [Label]),
+    Like(NamedTemplate<'a>, &'a [HeaderPatch]),
     /// Each message invalidates the handle at its index.
     Invalidating(&'a [Handle]),
 }

@@ -2,7 +2,7 @@
 //!
 //! Both ends map one segment of memory of each other, with a ring for messages and a table of
 //! Each end maps a segment of memory of the other, with a ring for messages and a table of registrations, and the
-//! region that the other exposes. A Send is copied into the ring, and out of it into a Receive, or to the inlet that
+//! region that the other exposes. A Send is copied into the ring, and out of it into a Receive, or to the sink that
 //! takes it without one. RDMA Writes and Reads are one copy by the end that posts them, straight between the registered
 //! memory of both applications.
 //!
@@ -48,16 +48,17 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, Label, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, Handle, HeaderPatch, NamedTemplate, QpNum};
 
 use self::connection::Connection;
 use self::names::name;
 use self::setup::Setup;
 use self::watch::RETRY;
-use super::base::State;
+use super::base::ConnectionState;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Inlet, OpenResult,
-    PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink,
+    OpenResult, PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue,
+    WorkRequest, sealed,
 };
 use crate::sys::bus_error;
 use crate::sys::unix::Stream;
@@ -73,7 +74,7 @@ mod leaving;
 mod listening;
 mod names;
 mod nic;
-mod outlet;
+mod port;
 mod receives;
 mod regions;
 mod ring;
@@ -126,7 +127,7 @@ impl Provider for Shm {
         let setup = Setup::active(&self.nic, name(to.port()), layout, params)?;
         let qp = self
             .slots
-            .insert(|qp| Connection::new(qp, None, State::Connecting, setup))
+            .insert(|qp| Connection::new(qp, None, ConnectionState::Connecting, setup))
             .ok_or(ConnectError::NoQueuePair)?;
         if let Some(connection) = self.slots.get(qp) {
             let timeout = self.nic.config.handshake_timeout;
@@ -163,11 +164,11 @@ impl Provider for Shm {
         self.nic.now = now;
         let Some(connection) = self.slots.get(qp) else { return };
         match connection.state {
-            State::Connecting | State::Requesting => {
+            ConnectionState::Connecting | ConnectionState::Requesting => {
                 let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
                 connection.fail_setup(&mut self.nic, aborted);
             }
-            State::Asked => connection.reject(&mut self.nic, &[]),
+            ConnectionState::Asked => connection.reject(&mut self.nic, &[]),
             _ => {
                 connection.close(&mut self.nic);
                 self.heat(qp);
@@ -186,9 +187,9 @@ impl Provider for Shm {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
-        self.take_inline(room, length_max, budget, inlet)
+        self.take_inline(room, length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
@@ -260,12 +261,12 @@ impl Port for ShmPort<'_> {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let Shm { slots, nic, .. } = &mut *self.shm;
         let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
-        connection.send_like(nic, like, label, message)
+        connection.send_like(nic, like, patch, message)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -33,7 +33,7 @@ mod net;
 
 pub use net::Net;
 
-use net::{Entry, Event, Node, QueuePair, State, name};
+use net::{EndState, Entry, Event, Node, QueuePair, name};
 
 /// One provider of a [`Net`]. Dropping it loses its connections.
 #[derive(Debug)]
@@ -95,14 +95,14 @@ impl Provider for Toy {
             return Err(ConnectError::NoQueuePair);
         }
         let [ord, ird] = [params.ord.min(CAPS.ord_max), params.ird.min(CAPS.ird_max)];
-        let mut asking = QueuePair::new(self.node, State::Connecting, [ord, ird]);
+        let mut asking = QueuePair::new(self.node, EndState::Connecting, [ord, ird]);
         asking.deadline = Some(now.saturating_add(TIMEOUT));
         net.qps.push(asking);
         let Some(node) = net.listeners.get(&to).copied() else {
             net.qps.push(QueuePair::default());
             return Ok(name(active));
         };
-        net.qps.push(QueuePair::new(node, State::Requested, [ird, ord]));
+        net.qps.push(QueuePair::new(node, EndState::Requested, [ird, ord]));
         let (listener, qp, process) = (to, name(passive), None);
         // The request has no port of origin.
         let (peer, private_data) = (SocketAddr::new(to.ip(), 0), params.private_data.into());
@@ -113,13 +113,13 @@ impl Provider for Toy {
     fn answer(&mut self, _: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         let (net, [passive, active]) = (&mut *self.net(), [qp.slot(), qp.slot() ^ 1]);
         let ConnectionAnswer::Accept(params) = answer else {
-            net.qps[passive].state = State::Rejected;
+            net.qps[passive].state = EndState::Rejected;
             return;
         };
         let [ord, ird] = net.qps[passive].terms;
         let [ord, ird] = [ord.min(params.ord), ird.min(params.ird)];
         net.open(passive, [ord, ird], &[]);
-        if net.qps[active].state == State::Connecting {
+        if net.qps[active].state == EndState::Connecting {
             net.open(active, [ird, ord], params.private_data);
         }
     }
@@ -131,21 +131,21 @@ impl Provider for Toy {
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         let (net, slot) = (&mut *self.net(), qp.slot());
         match net.qps[slot].state {
-            State::Connecting => {
+            EndState::Connecting => {
                 net.fail(slot, ConnectError::System(io::ErrorKind::ConnectionAborted))
             }
-            State::Requested => net.qps[slot].state = State::Rejected,
-            State::Open => {
-                net.qps[slot].state = State::Closing;
+            EndState::Requested => net.qps[slot].state = EndState::Rejected,
+            EndState::Open => {
+                net.qps[slot].state = EndState::Closing;
                 net.qps[slot].deadline = Some(now.saturating_add(TIMEOUT));
             }
-            State::Closing | State::Rejected | State::Gone => {}
+            EndState::Closing | EndState::Rejected | EndState::Gone => {}
         }
     }
 
     fn port(&mut self, qp: QpNum) -> Option<ToyPort<'_>> {
         let (net, slot) = (self.net(), qp.slot());
-        let is_open = net.qps[slot].state == State::Open;
+        let is_open = net.qps[slot].state == EndState::Open;
         is_open.then_some(ToyPort { net, slot })
     }
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, QpNum, Status,
+    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Opcode, QpNum, Status,
 };
 
 use super::pass_on::pass_on;
 use super::{
-    ConnectError, ConnectionAnswer, ConnectionParams, Done, Event, Inlet, OpenResult, Operation,
-    Port, Provider, QueueFull, Receive, Refused, Run, WorkQueue, WorkRequest, sealed,
+    ConnectError, ConnectionAnswer, ConnectionParams, Done, Event, MessageSink, OpenResult,
+    Operation, Port, Provider, QueueFull, Receive, Refused, Run, WorkQueue, WorkRequest, sealed,
 };
 
 /// Wraps a provider and records each verb, completion and event in a [`Trace`].
@@ -306,7 +306,7 @@ fn posted(request: &WorkRequest) -> Step {
 
 /// Records the messages that a core takes without Receives.
 struct Watched<'a, I> {
-    inlet: &'a mut I,
+    sink: &'a mut I,
     pen: Pen<'a>,
 }
 
@@ -333,10 +333,10 @@ impl Pen<'_> {
     }
 }
 
-impl<I: Inlet> Inlet for Watched<'_, I> {
+impl<I: MessageSink> MessageSink for Watched<'_, I> {
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let pen = self.pen;
-        let taken = self.inlet.messages(qp, run, &mut TracingPort { inner: port, pen, qp });
+        let taken = self.sink.messages(qp, run, &mut TracingPort { inner: port, pen, qp });
         pen.note_run(qp, run, taken);
         taken
     }
@@ -361,10 +361,10 @@ impl<O: Port> Port for TracingPort<'_, O> {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        self.inner.send_like(like, label, message)?;
+        self.inner.send_like(like, patch, message)?;
         self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle: 0 });
         Ok(())
     }
@@ -473,10 +473,10 @@ impl<P: Provider> Provider for Tracing<P> {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         let Self { inner, trace, node, now } = self;
-        let mut watched = Watched { inlet, pen: Pen { trace, node: *node, now: *now } };
+        let mut watched = Watched { sink, pen: Pen { trace, node: *node, now: *now } };
         inner.receive_inline(room, length_max, budget, &mut watched)
     }
 

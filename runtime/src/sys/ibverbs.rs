@@ -39,7 +39,7 @@ mod window;
 
 pub(crate) use bounce::Bounce;
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
-pub(crate) use connection::{Answer, CmEvent, CmEventKind, CmId, EventChannel, Parameters};
+pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters, PeerParameters};
 pub(crate) use device::{Attributes, Device, Fault, Link};
 pub(crate) use grant::Grant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};

@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 
-use haulage::provider::{DisconnectReason, Event, Inlet, Port, Provider, Receive, Run, WorkQueue};
+use haulage::provider::{
+    DisconnectReason, Event, MessageSink, Port, Provider, Receive, Run, WorkQueue,
+};
 use haulage_mr_pool::PostedSink;
 use haulage_proto::verbs::{QpNum, Status, WrId};
 
@@ -114,8 +116,8 @@ pub fn line_18_a_receive_fills_its_scatter_list_in_order<N: Network>(network: N)
     }
 }
 
-/// A message that is taken without a Receive keeps its place, and a message that the inlet does not take arrives in a
-/// Receive. Messages that the inlet sends keep their places too.
+/// A message that is taken without a Receive keeps its place, and a message that the sink does not take arrives in a
+/// Receive. Messages that the sink sends keep their places too.
 pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     if !bed.ends[PASSIVE].provider.caps().promises.sends_wait {
@@ -131,7 +133,7 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     let mut receives = more(&mut bed.ends[PASSIVE], 16);
     let (mut posted, mut sent) = (0, VecDeque::new());
     let (mut arrived, mut taken, mut into) = ([0, 0], 0, [0; 1000]);
-    // Messages that the inlet sent back, and the Receives they are to arrive in.
+    // Messages that the sink sent back, and the Receives they are to arrive in.
     let (mut answers, mut echoes) =
         ([VecDeque::new(), VecDeque::new()], Vec::<(WrId, PostedSink)>::new());
     let mut random = Rng::new(18);
@@ -174,11 +176,11 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             arrived[link] += 1;
         }
         for _ in 0..random.below(0..4) {
-            let mut inlet = Echo { wanted: random.below(0..4), took: Vec::new() };
+            let mut sink = Echo { wanted: random.below(0..4), took: Vec::new() };
             let budget = usize::try_from(random.below(1..4)).expect("few");
-            let count = passive.provider.receive_inline(&mut into, 300, budget, &mut inlet);
-            assert!(count == inlet.took.len() && count <= budget, "{count} of {budget}");
-            for (qp, bytes, is_answered) in inlet.took {
+            let count = passive.provider.receive_inline(&mut into, 300, budget, &mut sink);
+            assert!(count == sink.took.len() && count <= budget, "{count} of {budget}");
+            for (qp, bytes, is_answered) in sink.took {
                 let link = usize::from(qp == links[1][PASSIVE]);
                 assert!(bytes == messages[arrived[link]], "{arrived:?} were before it");
                 arrived[link] += 1;
@@ -210,7 +212,7 @@ struct Echo {
     took: Vec<(QpNum, Vec<u8>, bool)>,
 }
 
-impl Inlet for Echo {
+impl MessageSink for Echo {
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let before = self.took.len();
         for message in run.octets {

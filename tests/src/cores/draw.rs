@@ -96,8 +96,8 @@ impl World {
                 let server = choices.below(servers.len());
                 let serves = servers[server].serves;
                 let user = Identity::User(User::new("world", 0, 0, &[7]));
-                let nobody = serves != Serves::Nfs && choices.one_in(2);
-                let identity = if nobody { Identity::Nobody } else { user };
+                let is_anonymous = serves != Serves::Nfs && choices.one_in(2);
+                let identity = if is_anonymous { Identity::Anonymous } else { user };
                 let binding = match serves {
                     Serves::Exercise => exercise::binding(),
                     Serves::Kv => haulage_kv::service::binding(programs::kv::VALUE_MAX),
@@ -118,7 +118,7 @@ impl World {
             let program: Box<dyn Program> = match server.serves {
                 Serves::Exercise => {
                     let flavor =
-                        if way.identity == Identity::Nobody { AUTH_NONE } else { AUTH_SYS };
+                        if way.identity == Identity::Anonymous { AUTH_NONE } else { AUTH_SYS };
                     let denied = !server.flavors.contains(&flavor);
                     Box::new(Exercises::new(Rc::clone(ledger), denied))
                 }

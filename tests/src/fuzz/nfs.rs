@@ -36,7 +36,7 @@ pub(super) fn run(data: &[u8]) {
 
 /// Makes a Call twice. Returns the handles in its results.
 fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> Vec<Vec<u8>> {
-    let before = State::of(served, known);
+    let before = FileSystemState::of(served, known);
     let got = served.call(xid, asked);
     let Some(procedure) = Procedure::from_number(asked.procedure) else {
         assert_eq!(got, Got::Failed(AcceptStat::ProcUnavail));
@@ -50,14 +50,14 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
         Got::Failed(stat) => {
             assert_eq!(*stat, AcceptStat::GarbageArgs);
             assert!(arguments.is_err(), "arguments that make sense");
-            assert_eq!(State::of(served, known), before, "garbage changes nothing");
+            assert_eq!(FileSystemState::of(served, known), before, "garbage changes nothing");
             assert_eq!(served.call(xid, asked), got, "the same arguments are the same garbage");
             return Vec::new();
         }
     };
     let arguments = arguments.expect("arguments that were carried out");
     let results = results(procedure, octets);
-    let after = State::of(served, known);
+    let after = FileSystemState::of(served, known);
     if is_idempotent(procedure) {
         let (before, after) = (before.without_atimes(), after.clone().without_atimes());
         assert_eq!(after, before, "{procedure:?} only looks");
@@ -76,7 +76,7 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
     // A Call that found no memory may find some the next time.
     if results.status() != Status::Jukebox {
         assert_eq!(served.call(xid, asked), got, "{procedure:?} came twice");
-        assert_eq!(State::of(served, known), after, "and was carried out once");
+        assert_eq!(FileSystemState::of(served, known), after, "and was carried out once");
     }
     if let (Arguments::Write(write), Results::Write(Ok(done))) = (&arguments, &results) {
         assert!(done.count <= write.count, "more than was sent");
@@ -88,13 +88,13 @@ fn exchange(served: &mut Served, xid: u32, asked: &Asked, known: &[Vec<u8>]) -> 
 
 /// The state of the file system, as Calls show it without changing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct State {
+struct FileSystemState {
     free: (u64, u64),
     /// The attributes of the known files, or the errors of GETATTR.
     files: Vec<Result<Attributes, Status>>,
 }
 
-impl State {
+impl FileSystemState {
     fn of(served: &mut Served, known: &[Vec<u8>]) -> Self {
         let file = |handle: &Vec<u8>| Octets::default().opaque(handle).0;
         let octets = served.aside(Procedure::FsStat, file(&known[0]));

@@ -43,7 +43,7 @@ fn methods_of(text: &str, name: &str) -> usize {
 }
 
 const CONTRACT: &str = "runtime/src/provider.rs";
-const TRAITS: [&str; 3] = ["Provider", "Inlet", "Port"];
+const TRAITS: [&str; 3] = ["Provider", "MessageSink", "Port"];
 const METHODS_MAX: usize = 25;
 /// Pages, with the maximum number of words in each.
 const PAGES: [(&str, usize); 2] = [("ARCHITECTURE.md", 2000), ("README.md", 1000)];
@@ -57,7 +57,7 @@ mod tests {
         let contract = |methods: usize| {
             let one =
                 "    /// Does one thing.\n    fn step(&mut self) {\n        if true {}\n    }\n";
-            let two = "pub trait Inlet {\n    fn take(&mut self);\n}\n";
+            let two = "pub trait MessageSink {\n    fn take(&mut self);\n}\n";
             let other = "pub trait Portal {\n    fn no(&self);\n}\n";
             let port = format!("pub trait Port: Sized {{\n{}}}\n", one.repeat(methods - 2));
             format!("pub trait Provider {{\n    fn caps(&self);\n}}\n{two}{other}{port}")

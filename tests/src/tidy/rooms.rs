@@ -116,7 +116,8 @@ mod tests {
         };
         let found = |text: &str| {
             let other = ("runtime/src/core/tests/more.rs", "fn test() {\n    port.send(it);\n}\n");
-            let one = ("runtime/src/core/a.rs", "impl Inlet {\n    fn messages(&self) {}\n}\n");
+            let one =
+                ("runtime/src/core/a.rs", "impl MessageSink {\n    fn messages(&self) {}\n}\n");
             let files = [("runtime/src/core/sends.rs", text), one, other];
             routes(&Workspace::of(&files)).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
@@ -146,7 +147,7 @@ mod tests {
         };
         assert_eq!(found(&with(METHODS_MAX), FILES_MAX), [""; 0]);
         assert_eq!(found(&with(METHODS_MAX + 1), 0), ["Many has 26 methods, at most 25"]);
-        let spread = found("impl Inlet for Many {\n    fn x() {}\n}\n", FILES_MAX + 1);
+        let spread = found("impl MessageSink for Many {\n    fn x() {}\n}\n", FILES_MAX + 1);
         assert_eq!(spread, ["Spread has methods in 4 files, at most 3"]);
     }
 }

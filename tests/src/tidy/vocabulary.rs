@@ -44,14 +44,14 @@ mod tests {
             let found = providers_know_verbs(&Workspace::of(&[(path, text)]));
             found.into_iter().map(|breach| (breach.line, breach.what)).collect::<Vec<_>>()
         };
-        let good = "use haulage_proto::verbs::{Handle, Label};\n// haulage_proto::rpc\nfn f() -> haulage_proto::time::Instant;\n";
+        let good = "use haulage_proto::verbs::{Handle, HeaderPatch};\n// haulage_proto::rpc\nfn f() -> haulage_proto::time::Instant;\n";
         let bad = [
-            "use haulage_proto::negotiate::Bare;\n",
+            "use haulage_proto::negotiate::Unchunked;\n",
             "fn f(of: haulage_proto::rpc::Binding) {}\n",
             "use haulage_proto::{rpc, verbs};\n",
             "use haulage_proto as library;\n",
-            "use haulage_proto::v2::header::Bare;\n",
-            "use haulage_proto::verbs_of_rpc::Bare;\n",
+            "use haulage_proto::v2::header::Unchunked;\n",
+            "use haulage_proto::verbs_of_rpc::Unchunked;\n",
         ];
         let paths = [CONTRACT, "runtime/src/provider/shm/ring.rs", "runtime/src/provider/sim.rs"];
         for path in paths {

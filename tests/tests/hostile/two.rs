@@ -29,7 +29,7 @@ pub(super) const CREDIT: u32 = 1000;
 
 /// An answer of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum AnswerV2 {
     /// A Reply, with its XID.
     Reply(u32),
     /// An `RDMA2_ERROR` in version 2: its XID, and its code with the words behind it.
@@ -42,9 +42,9 @@ pub(super) enum Answer {
     Closed,
 }
 
-use Answer::{Closed, Error, OtherVersion, Properties, Reply};
+use AnswerV2::{Closed, Error, OtherVersion, Properties, Reply};
 
-impl Answer {
+impl AnswerV2 {
     fn of(message: &[u8]) -> Option<Self> {
         let words = words(message);
         Some(match words[..] {
@@ -99,21 +99,21 @@ impl Peer {
         }
     }
 
-    fn answer(&mut self) -> Answer {
+    fn answer(&mut self) -> AnswerV2 {
         loop {
             let message = match self.0.message(None) {
                 Ok(message) => message.expect("nothing but a message ends the wait"),
                 Err(Failure::Ended(_)) => return Closed,
                 Err(other) => panic!("{other}"),
             };
-            if let Some(answer) = Answer::of(&message) {
+            if let Some(answer) = AnswerV2::of(&message) {
                 return answer;
             }
         }
     }
 
     /// Makes a valid Call. Returns the first answer.
-    fn null(&mut self, xid: u32) -> Answer {
+    fn null(&mut self, xid: u32) -> AnswerV2 {
         match self.0.send(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[]))) {
             Ok(()) => self.answer(),
             Err(_) => Closed,
@@ -129,7 +129,7 @@ impl Peer {
     }
 
     /// Sends messages, and checks that `answers` and no others come.
-    fn expect(mut self, what: &str, messages: &[Vec<u8>], answers: &[Answer]) {
+    fn expect(mut self, what: &str, messages: &[Vec<u8>], answers: &[AnswerV2]) {
         for message in messages {
             self.0.send(message).unwrap();
         }
@@ -144,7 +144,7 @@ impl Peer {
 }
 
 /// The name of a case, its messages, and the answers to them.
-type Case = (&'static str, Vec<Vec<u8>>, Vec<Answer>);
+type Case = (&'static str, Vec<Vec<u8>>, Vec<AnswerV2>);
 
 /// Returns the cases of the first messages on a connection.
 fn openings() -> Vec<Case> {
@@ -209,11 +209,11 @@ fn write(count: u32) -> Vec<u32> {
 }
 
 /// Returns a case of one message, with one answer or none.
-fn one(what: &'static str, message: Vec<u8>, answer: Option<Answer>) -> Case {
+fn one(what: &'static str, message: Vec<u8>, answer: Option<AnswerV2>) -> Case {
     (what, vec![message], answer.into_iter().collect())
 }
 
-fn refused(words: &[u32]) -> Option<Answer> {
+fn refused(words: &[u32]) -> Option<AnswerV2> {
     Some(Error(7, words.to_vec()))
 }
 

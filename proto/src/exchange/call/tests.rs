@@ -56,7 +56,7 @@ fn a_short_call_has_no_chunks() {
 }
 
 #[test]
-fn what_goes_bare_is_what_the_plan_gives_no_chunk() {
+fn what_goes_unchunked_is_what_the_plan_gives_no_chunk() {
     let procedure = any();
     for terms in [V1, v2(), Terms { call_threshold: 200, reply_threshold: 150, ..v2() }] {
         let [call, reply] = [terms.call_threshold, terms.reply_threshold].map(i64::from);
@@ -65,9 +65,9 @@ fn what_goes_bare_is_what_the_plan_gives_no_chunk() {
             let reply_max = u32::try_from(reply + over_reply).unwrap();
             let shape = CallShape { length, reply_max, ..shape(&procedure) };
             let plan = plan_call(&terms, &shape).unwrap();
-            let bare = plan.format == Format::Simple && plan.reply.is_none();
-            let holds = BareMax::of(&terms).holds(length as usize, reply_max.into());
-            assert_eq!(holds, bare, "{length} {reply_max}");
+            let unchunked = plan.format == Format::Simple && plan.reply.is_none();
+            let holds = UnchunkedMax::of(&terms).holds(length as usize, reply_max.into());
+            assert_eq!(holds, unchunked, "{length} {reply_max}");
         }
     }
 }

@@ -64,7 +64,7 @@ pub struct Active {
 
 /// The answer of a Reply to the Request.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum MpaReply {
     /// The stream is open.
     Accepted {
         /// The agreed parameters.
@@ -123,7 +123,7 @@ impl Active {
     /// Consumes the octets of the frame from `bytes`. Returns `None` if more octets are needed.
     ///
     /// The octets after the Reply stay in `bytes`: they are the start of the FPDU stream.
-    pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<Answer>, Fault> {
+    pub fn handle(&mut self, bytes: &mut &[u8]) -> Result<Option<MpaReply>, Fault> {
         let Some(frame) = gather(Kind::Reply, &mut self.gathered, bytes)? else {
             return Ok(None);
         };
@@ -132,7 +132,7 @@ impl Active {
         }
         let private_data = Box::from(frame.private_data);
         if frame.flags.rejected {
-            return Ok(Some(Answer::Rejected { private_data }));
+            return Ok(Some(MpaReply::Rejected { private_data }));
         }
         if frame.flags.markers {
             return Err(Fault::Markers);
@@ -160,7 +160,7 @@ impl Active {
                 agreement.rtr = Some(Rtr::Write);
             }
         }
-        Ok(Some(Answer::Accepted { agreement, private_data }))
+        Ok(Some(MpaReply::Accepted { agreement, private_data }))
     }
 }
 

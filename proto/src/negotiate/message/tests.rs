@@ -37,7 +37,7 @@ fn received(version: Version, bytes: &[u8]) -> Received<'_> {
 }
 
 #[test]
-fn a_bare_header_is_the_one_without_chunks() {
+fn an_unchunked_header_is_the_one_without_chunks() {
     let (xid, credit) = (0x0102_0304, 77);
     for version in BOTH {
         let (call, reply) = (CallChunks::default(), ReplyChunks::default());
@@ -46,15 +46,18 @@ fn a_bare_header_is_the_one_without_chunks() {
             message(reply.wire_len(version), &[], |w| reply.encode(version, w, xid, credit));
         for (kind, header) in [(Kind::Call, call), (Kind::Reply, reply)] {
             let mut room = [0x55; 40];
-            put_bare_header(version, kind, &mut room, xid, credit).unwrap();
-            let length = bare_header_len(version, kind);
+            put_unchunked_header(version, kind, &mut room, xid, credit).unwrap();
+            let length = unchunked_header_len(version, kind);
             assert_eq!(room[..length], header);
             assert!(
                 room[length..].iter().all(|octet| *octet == 0x55),
                 "nothing behind it is touched"
             );
             let mut short = [0x55; 40];
-            assert_eq!(put_bare_header(version, kind, &mut short[..length - 1], xid, credit), None);
+            assert_eq!(
+                put_unchunked_header(version, kind, &mut short[..length - 1], xid, credit),
+                None
+            );
             assert_eq!(short, [0x55; 40]);
         }
     }
@@ -69,12 +72,12 @@ fn the_headers_of_results_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
     let mut message = [0x55; 48];
-    let (headers, label) = (PlainHeaders::Results, Label { xid, credit });
-    headers.put(&mut message, label).unwrap();
+    let (headers, patch) = (PlainHeaders::Results, HeaderPatch { xid, credit });
+    headers.put(&mut message, patch).unwrap();
     assert_eq!(headers.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
+    assert_eq!(Unchunked::of(&message), Some(patched(headers.kind(), patch)));
     assert_eq!((w.written(), message[44..].to_vec()), (&message[..44], vec![0x55; 4]));
-    assert_eq!(headers.put(&mut message[..43], label), None);
+    assert_eq!(headers.put(&mut message[..43], patch), None);
 }
 
 #[test]
@@ -86,12 +89,12 @@ fn the_headers_of_a_call_are_the_two_one_behind_the_other() {
     chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
     CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
     let mut message = [0x55; 76];
-    let (headers, label) = (PlainHeaders::Call([0x2000_0001, 3, 9]), Label { xid, credit });
-    headers.put(&mut message, label).unwrap();
+    let (headers, patch) = (PlainHeaders::Call([0x2000_0001, 3, 9]), HeaderPatch { xid, credit });
+    headers.put(&mut message, patch).unwrap();
     assert_eq!(headers.len(), w.position());
-    assert_eq!(Bare::of(&message), Some(labeled(headers.kind(), label)));
+    assert_eq!(Unchunked::of(&message), Some(patched(headers.kind(), patch)));
     assert_eq!((w.written(), message[72..].to_vec()), (&message[..72], vec![0x55; 4]));
-    assert_eq!(headers.put(&mut message[..71], label), None);
+    assert_eq!(headers.put(&mut message[..71], patch), None);
 }
 
 #[test]
@@ -106,21 +109,21 @@ fn a_template_is_of_the_headers_that_it_was_made_of_and_of_no_others() {
     for headers in all {
         let template = headers.template().unwrap();
         assert_eq!(PlainHeaders::of(&template), Some(headers));
-        let label = Label { xid: 0x0102_0304, credit: 77 };
+        let patch = HeaderPatch { xid: 0x0102_0304, credit: 77 };
         let (mut written, mut made) = ([0x55; 76], [0x55; 76]);
-        headers.put(&mut written, label).unwrap();
-        template.put(&mut made, label).unwrap();
+        headers.put(&mut written, patch).unwrap();
+        template.put(&mut made, patch).unwrap();
         assert_eq!(made, written);
-        // Neither is one whose label is elsewhere, or that has other octets.
+        // Neither is one whose patch is elsewhere, or that has other octets.
         let octets = template.octets();
         let offsets = template.offsets();
         let [first, second] = offsets.xid;
         for xid in [[first, first], [second, second], [second, first], [first, 12]] {
-            let other = HeaderTemplate::new(octets, LabelOffsets { xid, ..offsets }).unwrap();
+            let other = HeaderTemplate::new(octets, PatchOffsets { xid, ..offsets }).unwrap();
             assert_eq!(PlainHeaders::of(&other), None, "{xid:?}");
         }
         for length in (12..octets.len()).step_by(4) {
-            let offsets = LabelOffsets { xid: [0, 0], ..offsets };
+            let offsets = PatchOffsets { xid: [0, 0], ..offsets };
             let other = HeaderTemplate::new(&octets[..length], offsets).unwrap();
             assert_eq!(PlainHeaders::of(&other), None, "{length}");
         }
@@ -160,8 +163,8 @@ fn the_headers_with_a_chunk_are_those_of_a_list_of_one() {
         chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
         CallHeader::new(xid, 0x2000_0001, 3, 9).encode(&mut w).unwrap();
         let put = |message: &mut [u8]| {
-            let (label, asked) = (Label { xid, credit }, [0x2000_0001, 3, 9]);
-            put_call_headers_with(message, label, handle, position, &segment, asked)
+            let (patch, asked) = (HeaderPatch { xid, credit }, [0x2000_0001, 3, 9]);
+            put_call_headers_with(message, patch, handle, position, &segment, asked)
         };
         let mut message = [0x55; 100];
         put(&mut message).unwrap();

@@ -31,7 +31,7 @@ pub struct Refusal {
     /// The XID of the message.
     pub xid: u32,
     /// The answer to send; `None` if the peer is not told.
-    pub answer: Option<Answer>,
+    pub answer: Option<RefusalAnswer>,
     /// The Call of this end that the message was to answer, if no other Reply can be expected
     /// (E13).
     pub failed_call: Option<u32>,
@@ -39,7 +39,7 @@ pub struct Refusal {
 
 /// The answer to a message that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum RefusalAnswer {
     /// `RDMA2_ERROR`.
     Error(ErrorBody),
     /// `ROPT_REPTERR`.

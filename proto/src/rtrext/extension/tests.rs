@@ -82,7 +82,7 @@ fn what_the_peer_has_not_offered_is_neither_sent_nor_taken() {
         let kind = Kind::Request { rsd: &[], rsbuf: 0 };
         assert_eq!(client.send(XID, kind, &[], &stream), Err(Unfit::NotAgreed));
         // [V2-7.1.3-1]
-        let answer = Some(Answer::Error(ErrorBody::InvalHtype));
+        let answer = Some(RefusalAnswer::Error(ErrorBody::InvalHtype));
         let rule = "unsupported header type";
         let refusal = Refusal { rule, xid: XID, answer, failed_call: None };
         assert_eq!(server.take(&request[0]), Event::Refused(refusal));
@@ -128,7 +128,7 @@ fn a_group_is_no_longer_than_was_announced_or_asked_for() {
         };
         assert_eq!(first(most), Event::More);
         let Event::Refused(refusal) = first(most + 1) else { panic!("not refused") };
-        let Some(Answer::Report(report)) = refusal.answer else { panic!("not reported") };
+        let Some(RefusalAnswer::Report(report)) = refusal.answer else { panic!("not reported") };
         let field = Expected { expect: most, current: most + 1 };
         assert_eq!(report.info, ReportInfo::BadSequence(field));
     }
@@ -143,7 +143,7 @@ fn report_of(before: &[Vec<u8>], bad: &[u8]) -> Report {
     let Event::Refused(Refusal { answer, failed_call, rule, .. }) = server.take(bad) else {
         panic!("not refused")
     };
-    let Some(Answer::Report(report)) = answer else { panic!("not reported: {answer:?}") };
+    let Some(RefusalAnswer::Report(report)) = answer else { panic!("not reported: {answer:?}") };
     assert_eq!((failed_call, rule), (None, report.info.name()));
     assert!(server.ext.whole().is_none());
     let mut memory = [0; 64];
@@ -246,7 +246,7 @@ fn a_malformed_request_is_answered_and_a_malformed_reply_fails_its_call() {
     let request = |words: &[u32]| Xdr::common(XID, 2, 0, XMTREQ).words(words).0;
     let response = |words: &[u32]| Xdr::common(XID, 2, 0, XMTRESP).words(words).0;
     let short = Xdr::common(XID, 2, 0, XMTCONT).words(&[1, 0]).0;
-    let bad = (Some(Answer::Error(ErrorBody::BadXdr)), None);
+    let bad = (Some(RefusalAnswer::Error(ErrorBody::BadXdr)), None);
     let fails = (None, Some(XID));
     assert_eq!(refusal(&[request(&[0, 0, 1])]), bad);
     assert_eq!(refusal(&[response(&[0, 1])]), fails);
@@ -262,7 +262,7 @@ fn a_malformed_request_is_answered_and_a_malformed_reply_fails_its_call() {
     assert_eq!(refusal(&[response(&[1, 4, 9, 1, 0, 1, 4, XID])]), fails);
     // Directions that go backwards have an error of their own.
     let (answer, _) = refusal(&[request(&[0, 1, 8, 4, 0, 1, 0, 4, XID])]);
-    let Some(Answer::Report(report)) = answer else { panic!("{answer:?}") };
+    let Some(RefusalAnswer::Report(report)) = answer else { panic!("{answer:?}") };
     let field = OutOfRange { value: 4, min: 8, max: u32::MAX };
     assert_eq!(report.info, ReportInfo::BadOffset(field));
     // An error is never answered.
@@ -277,7 +277,7 @@ fn a_malformed_message_ends_the_group_it_comes_into() {
     server.take(&sent[0]);
     let short = Xdr::common(9, 2, 0, XMTRESP).0;
     let Event::Refused(refusal) = server.take(&short) else { panic!("refused") };
-    assert!(matches!(refusal.answer, Some(Answer::Report(_))), "it breaks the group first");
+    assert!(matches!(refusal.answer, Some(RefusalAnswer::Report(_))), "it breaks the group first");
     assert_eq!(server.take(&sent[1]), Event::Dropped);
     server.take(&sent[0]);
     let report = Xdr::common(9, 2, 0, REPTERR).0;
@@ -293,7 +293,9 @@ fn a_request_asks_for_no_more_chunks_than_are_taken() {
         let words = [dp, rsd, &[1, 0, 4, XID]].concat();
         match server.take(&Xdr::common(XID, 2, 0, XMTREQ).words(&words).0) {
             Event::Complete => None,
-            Event::Refused(Refusal { answer: Some(Answer::Error(error)), .. }) => Some(error),
+            Event::Refused(Refusal { answer: Some(RefusalAnswer::Error(error)), .. }) => {
+                Some(error)
+            }
             other => panic!("{other:?}"),
         }
     };

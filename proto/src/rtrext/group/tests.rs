@@ -11,7 +11,7 @@ const REPLY: MessageType = MessageType::Reply;
 
 #[test]
 fn the_transition_table_is_this() {
-    let states = [State::Idle, State::Open, State::Broken];
+    let states = [GroupState::Idle, GroupState::Open, GroupState::Broken];
     let events = [
         Event::Only,
         Event::First,

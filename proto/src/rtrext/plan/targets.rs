@@ -43,7 +43,7 @@ impl Targets {
         &self,
         items: &[Item<Source>],
         count_max: usize,
-    ) -> Result<Vec<Slot>, Unfit> {
+    ) -> Result<Vec<TargetSlot>, Unfit> {
         let mut slots = Vec::new();
         let mut places = (0..count_max)
             .flat_map(|transmission| self.0.iter().map(move |target| (transmission, target)));
@@ -64,7 +64,7 @@ impl Targets {
                 };
                 let end = from.saturating_add(taken);
                 let number = target.number;
-                slots.push(Slot { item: nth, range: from..end, transmission, number, at });
+                slots.push(TargetSlot { item: nth, range: from..end, transmission, number, at });
                 from = end;
             }
         }
@@ -74,7 +74,7 @@ impl Targets {
 
 /// A contiguous part of an item in one targetable segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct TargetSlot {
     /// The index of the item in the message.
     pub(super) item: usize,
     /// The range of the item.

@@ -3,7 +3,7 @@
 use super::{Class, Connection, Phase, Role};
 use crate::v1::credit::LentReplies;
 use crate::v2::continuation::Kind;
-use crate::v2::header::Bare;
+use crate::v2::header::Unchunked;
 
 /// Credits for several messages of one class, all with one credit word. The caller passes the number of messages posted
 /// to [`Connection::settle`] before the next input.
@@ -29,7 +29,7 @@ impl Connection {
     /// it to `handle`.
     #[doc(hidden)]
     #[inline]
-    pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
+    pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Unchunked>) -> u32 {
         if !self.is_plain(kind) {
             return 0;
         }

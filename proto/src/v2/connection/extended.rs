@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 
 use super::{Connection, ControlBody, Event, Role};
 use crate::rtrext::extension::{
-    Answer, Config as ExtensionConfig, Event as Extends, Extension, Refusal,
+    Config as ExtensionConfig, Event as Extends, Extension, Refusal, RefusalAnswer,
 };
 use crate::rtrext::properties::{Heard, Offer};
 use crate::rtrext::report::MessageType;
@@ -129,8 +129,8 @@ impl Connection {
 
     fn on_refusal(&mut self, begun: Option<u32>, refusal: &Refusal) {
         let body = match refusal.answer {
-            Some(Answer::Error(error)) => Some(ControlBody::Error(error)),
-            Some(Answer::Report(report)) => Some(ControlBody::Report(report)),
+            Some(RefusalAnswer::Error(error)) => Some(ControlBody::Error(error)),
+            Some(RefusalAnswer::Report(report)) => Some(ControlBody::Report(report)),
             None => None,
         };
         if let Some(body) = body {

@@ -11,7 +11,7 @@ use crate::v2::error::ErrorBody;
 use crate::v2::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, ConnProp, HeaderFault, Message, Prefix};
 use crate::v2::properties::ConnPropKind;
 use crate::v2::reverse::Level;
-use crate::v2::setup::{Answer, Event as SetupEvent};
+use crate::v2::setup::{Event as SetupEvent, SetupAction};
 
 impl Connection {
     pub(super) fn on_established(&mut self, now: Instant) {
@@ -86,7 +86,7 @@ impl Connection {
             (Message::ConnProp(properties), _) => return self.on_properties(properties),
             _ => {}
         }
-        if self.setup.on_event(SetupEvent::Other) == Answer::OutOfPlace {
+        if self.setup.on_event(SetupEvent::Other) == SetupAction::OutOfPlace {
             // What it begins is not taken up, nor answered again.
             if let Some((kind, xid)) = self.incoming.current() {
                 self.incoming.refuse(kind, xid);
@@ -124,7 +124,7 @@ impl Connection {
             return self.report(prefix, ErrorBody::BadPropval);
         };
         match self.setup.on_properties(*kind, set) {
-            Ok(Answer::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
+            Ok(SetupAction::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
             Ok(answer) => {
                 self.heed(heard);
                 if self.config.role == Role::Server {
@@ -137,9 +137,9 @@ impl Connection {
     }
 
     /// Carries out the answer of setup, and opens the connection once setup is over.
-    fn answer(&mut self, answer: Answer) {
+    fn answer(&mut self, answer: SetupAction) {
         match answer {
-            Answer::Speak => match self.setup.speak() {
+            SetupAction::Speak => match self.setup.speak() {
                 // [V2-4.3.3-1] in the version the client spoke, as all that follows; and
                 // [V2-4.3.3-2] it stays the same.
                 Ok(kind) => {
@@ -149,8 +149,8 @@ impl Connection {
                 Err(fault) => return self.close(fault.into()),
             },
             // E12: it carries the credit that a MIDDLE of ours would have.
-            Answer::Grant => self.control(0, VERSION, ControlBody::Grant),
-            Answer::Nothing | Answer::OutOfPlace => {}
+            SetupAction::Grant => self.control(0, VERSION, ControlBody::Grant),
+            SetupAction::Nothing | SetupAction::OutOfPlace => {}
         }
         if self.setup.is_over() {
             self.opened();
@@ -229,7 +229,7 @@ impl Connection {
             (_, Some(error)) => {
                 let is_properties = matches!(prefix.htype, CONNPROP_MIDDLE | CONNPROP_FINAL);
                 let is_other = prefix.vers == VERSION && !is_properties;
-                if is_other && self.setup.on_event(SetupEvent::Other) == Answer::OutOfPlace {
+                if is_other && self.setup.on_event(SetupEvent::Other) == SetupAction::OutOfPlace {
                     return self.on_out_of_place(prefix);
                 }
                 self.report(prefix, error);

@@ -55,7 +55,7 @@ fn decode_from(message: &[u8], start: Start) -> Result<Message<'_>, HeaderFault>
         return Err(unsupported(prefix));
     }
     match prefix.htype {
-        CALL_INLINE => match bare_call(r, prefix, start) {
+        CALL_INLINE => match unchunked_call(r, prefix, start) {
             Some(call) => Ok(Message::CallInline(call)),
             None => decode_call_inline(message, prefix.xid, prefix.credit, start),
         },
@@ -67,7 +67,7 @@ fn decode_from(message: &[u8], start: Start) -> Result<Message<'_>, HeaderFault>
 /// Decodes a Call without chunks, the most common message, which one comparison recognises. Returns
 /// `None` for any other Call.
 #[inline(always)]
-fn bare_call(mut r: Reader<'_>, prefix: Prefix, start: Start) -> Option<CallInline<'_>> {
+fn unchunked_call(mut r: Reader<'_>, prefix: Prefix, start: Start) -> Option<CallInline<'_>> {
     let nothing = r.array() == Ok([0; 4 * UNIT]);
     let payload = r.rest();
     if !nothing || start == Start::Xid && check_xid(prefix.xid, payload, r.position()).is_err() {

@@ -98,12 +98,12 @@ impl Pair {
     /// Lets the two ends talk until both fall silent.
     fn run(&mut self) -> Result<(), (usize, Fault)> {
         let mut turn = (CLIENT, self.ends[CLIENT].on_event(Event::Start));
-        assert_eq!(self.ends[SERVER].on_event(Event::Start), Answer::Nothing);
+        assert_eq!(self.ends[SERVER].on_event(Event::Start), SetupAction::Nothing);
         loop {
             let (at, answer) = turn;
             let peer = 1 - at;
             let next = match answer {
-                Answer::Speak => {
+                SetupAction::Speak => {
                     let kind = self.ends[at].speak().map_err(|fault| (at, fault))?;
                     let message = self.ends[at].message().to_vec();
                     self.said.push((
@@ -114,12 +114,12 @@ impl Pair {
                     let set = PropertySet::decode(&mut Reader::new(&message)).unwrap();
                     self.ends[peer].on_properties(kind, &set).map_err(|fault| (peer, fault))?
                 }
-                Answer::Grant => {
+                SetupAction::Grant => {
                     self.grants += 1;
                     self.ends[peer].on_event(Event::Grant)
                 }
-                Answer::Nothing => return Ok(()),
-                Answer::OutOfPlace => panic!("the two ends take turns"),
+                SetupAction::Nothing => return Ok(()),
+                SetupAction::OutOfPlace => panic!("the two ends take turns"),
             };
             turn = (peer, next);
         }
@@ -342,7 +342,7 @@ fn every_event_meets_every_state_as_the_table_says() {
             // A server differs in one thing.
             let server = Progress { ours, theirs }.on(Role::Server, event);
             let expected =
-                if event == Event::Start { (theirs, Answer::Nothing) } else { (side, answer) };
+                if event == Event::Start { (theirs, SetupAction::Nothing) } else { (side, answer) };
             assert_eq!(server, expected);
         }
         table.push_str(line.trim_end());

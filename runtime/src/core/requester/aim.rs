@@ -1,7 +1,7 @@
 //! A port to any queue pair, for messages that leave while the provider delivers none.
 
 use haulage_mr_pool::Local;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum};
 
 use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
 
@@ -56,14 +56,14 @@ impl<P: Provider> Port for Direct<'_, P> {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         if std::mem::take(&mut self.is_first) {
-            like.template.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, patch).ok_or(Refused::TooLong)?;
             return self.send(message, None);
         }
-        self.port()?.send_like(like, label, message)
+        self.port()?.send_like(like, patch, message)
     }
 
     fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {

@@ -11,7 +11,7 @@ use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
 
 use super::encoded::Encoded;
-use super::opened::Opened;
+use super::exposed_leases::ExposedLeases;
 use crate::core::common::{Abilities, Common};
 use crate::core::connection::Connection;
 use crate::core::receives::Message;
@@ -28,7 +28,7 @@ pub(crate) struct MadeCalls {
     /// The Calls, by slot.
     calls: Vec<Option<MadeCall>>,
     /// The leases of the Calls that expose any, by slot.
-    opened: Box<[Opened]>,
+    exposed_leases: Box<[ExposedLeases]>,
     /// What most Calls do without, by slot.
     kept: Box<[Kept]>,
     /// Calls that have ended and whose callers do not know it yet, by slot.
@@ -66,7 +66,7 @@ pub(crate) struct MadeCall {
     pub(crate) deadline: Instant,
     pub(crate) stage: Stage,
     pub(super) procedure: u32,
-    /// Whether the Call exposes memory, or may yet do so: only then its entry of [`Opened`] means anything.
+    /// Whether the Call exposes memory, or may yet do so: only then its entry of [`ExposedLeases`] means anything.
     pub(super) opens: bool,
     /// The version it was sent in.
     pub(super) version: Version,
@@ -87,7 +87,7 @@ pub(super) struct Kept {
 /// A Call in its slot.
 pub(super) struct Found<'a> {
     pub(super) call: &'a mut MadeCall,
-    pub(super) opened: &'a mut Opened,
+    pub(super) exposed_leases: &'a mut ExposedLeases,
     kept: &'a mut Kept,
 }
 
@@ -182,7 +182,7 @@ impl MadeCalls {
         Self {
             xids: Xids::new(slots, seed),
             calls: std::iter::repeat_with(|| None).take(slots).collect(),
-            opened: std::iter::repeat_with(Opened::default).take(slots).collect(),
+            exposed_leases: std::iter::repeat_with(ExposedLeases::default).take(slots).collect(),
             kept: std::iter::repeat_with(Kept::default).take(slots).collect(),
             finished: VecDeque::with_capacity(slots),
             released: VecDeque::with_capacity(slots),
@@ -201,7 +201,11 @@ impl MadeCalls {
     #[inline]
     pub(super) fn get_mut(&mut self, slot: usize) -> Option<Found<'_>> {
         let call = self.calls.get_mut(slot)?.as_mut()?;
-        Some(Found { call, opened: self.opened.get_mut(slot)?, kept: self.kept.get_mut(slot)? })
+        Some(Found {
+            call,
+            exposed_leases: self.exposed_leases.get_mut(slot)?,
+            kept: self.kept.get_mut(slot)?,
+        })
     }
 
     /// Enters an encoded Call that exposes nothing, as if it had been sent.
@@ -233,8 +237,8 @@ impl MadeCalls {
 
     /// Keeps a remote caller's buffer until its Call ends.
     pub(crate) fn lend(&mut self, slot: usize, buffer: Local) {
-        if let Some(opened) = self.opened.get_mut(slot) {
-            opened.lent = Some(buffer);
+        if let Some(exposed_leases) = self.exposed_leases.get_mut(slot) {
+            exposed_leases.lent = Some(buffer);
         }
     }
 
@@ -245,12 +249,12 @@ impl MadeCalls {
 
     /// Returns the only Call: its slot, its XID, and its leases.
     #[cfg(test)]
-    pub(in crate::core) fn only(&self) -> (usize, u32, &Opened) {
+    pub(in crate::core) fn only(&self) -> (usize, u32, &ExposedLeases) {
         let calls = (0..).zip(&self.calls);
         let mut calls = calls.filter_map(|(slot, call)| Some((slot, call.as_ref()?.xid)));
         let (slot, xid) = calls.next().unwrap();
         assert!(calls.next().is_none());
-        (slot, xid, &self.opened[slot])
+        (slot, xid, &self.exposed_leases[slot])
     }
 
     /// Ends a Call that cannot leave.
@@ -287,10 +291,13 @@ impl MadeCalls {
             common.receives.give_back(message.received);
             return proof.is_none();
         };
-        let Found { call, opened, kept } = found;
+        let Found { call, exposed_leases, kept } = found;
         // A handle that is not this Call's is not the peer's to invalidate.
         let (checked, stray) = if call.opens {
-            (opened.check(call.version, lists), proof.and_then(|proof| opened.fence(proof)))
+            (
+                exposed_leases.check(call.version, lists),
+                proof.and_then(|proof| exposed_leases.fence(proof)),
+            )
         } else {
             // A Call without chunks has its Reply inline, if that is in order.
             (check_reply(call.version, &Offered::default(), lists).map(drop), proof)
@@ -321,9 +328,10 @@ impl MadeCalls {
             let is_ours = matches!(call.caller, Caller::Service(_));
             call.connection == key && call.opens && is_ours && matches!(call.stage, Stage::Sent)
         });
-        let opened = self.opened.get(slot).filter(|_| waits)?;
-        let is_placed = !common.abilities.promises.counts_placed || opened.has_placed(written);
-        (opened.is_over_with(handle, written) && is_placed).then_some(slot)
+        let exposed_leases = self.exposed_leases.get(slot).filter(|_| waits)?;
+        let is_placed =
+            !common.abilities.promises.counts_placed || exposed_leases.has_placed(written);
+        (exposed_leases.is_over_with(handle, written) && is_placed).then_some(slot)
     }
 
     /// Forgets the Call with this XID, if a Reply without chunks on this connection ends it. Returns the token of our
@@ -338,14 +346,14 @@ impl MadeCalls {
 
     /// Forgets a Call whose only lease `proof` fences. Returns the outcome for its caller.
     #[inline]
-    pub(crate) fn end_opened(
+    pub(crate) fn end_exposed(
         &mut self,
         slot: usize,
         proof: Option<Invalidated<'_>>,
         written: Option<u32>,
     ) -> Option<Placed> {
         let caller = self.calls.get(slot)?.as_ref()?.caller;
-        let lease = self.opened.get_mut(slot)?.take_back(proof?, written)?;
+        let lease = self.exposed_leases.get_mut(slot)?.take_back(proof?, written)?;
         let Caller::Service(token) = caller else { return None };
         self.forget(slot);
         Some(Placed { token, lease, written })
@@ -364,8 +372,11 @@ impl MadeCalls {
     /// again.
     pub(crate) fn on_not_supported(&self, common: &mut Common, key: ConnectionKey, xid: u32) {
         let Some((slot, call)) = self.find_open(key, xid) else { return };
-        let is_fetched =
-            call.opens && self.opened.get(slot).is_some_and(|opened| opened.has_body());
+        let is_fetched = call.opens
+            && self
+                .exposed_leases
+                .get(slot)
+                .is_some_and(|exposed_leases| exposed_leases.has_body());
         let format = if is_fetched { Format::Special } else { Format::Simple };
         if let Some(connection) = common.connections.get_mut(key) {
             connection.engine.not_supported(format);
@@ -388,10 +399,12 @@ impl MadeCalls {
     /// Takes in the completion of a LocalInv on behalf of a Call.
     pub(crate) fn on_fenced(&mut self, slot: usize, proof: Invalidated<'_>) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
-        let Some(opened) = self.opened.get_mut(slot).filter(|_| call.opens) else { return };
-        let stray = opened.fence(proof);
+        let Some(exposed_leases) = self.exposed_leases.get_mut(slot).filter(|_| call.opens) else {
+            return;
+        };
+        let stray = exposed_leases.fence(proof);
         debug_assert!(stray.is_none(), "a LocalInv retires a handle of the Call it was posted for");
-        if opened.is_fenced() && matches!(call.stage, Stage::Fencing) {
+        if exposed_leases.is_fenced() && matches!(call.stage, Stage::Fencing) {
             self.finish(slot);
         }
     }
@@ -399,9 +412,12 @@ impl MadeCalls {
     /// Posts a LocalInv for every handle of an answered Call that is still valid, or finishes the Call.
     fn fence_rest(&mut self, common: &mut Common, slot: usize) {
         let Some(call) = self.calls.get_mut(slot).and_then(Option::as_mut) else { return };
-        let opened = self.opened.get(slot).filter(|opened| call.opens && !opened.is_fenced());
-        let Some(opened) = opened else { return self.finish(slot) };
-        let (key, handles) = (call.connection, opened.handles());
+        let exposed_leases = self
+            .exposed_leases
+            .get(slot)
+            .filter(|exposed_leases| call.opens && !exposed_leases.is_fenced());
+        let Some(exposed_leases) = exposed_leases else { return self.finish(slot) };
+        let (key, handles) = (call.connection, exposed_leases.handles());
         let Some(connection) = common.connections.get_mut(key) else { return };
         for handle in handles.into_iter().flatten() {
             let id = common.posted.enter(key, Held::LocalInv { slot });
@@ -431,11 +447,12 @@ impl MadeCalls {
         let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
         self.xids.close(slot);
         let (mut leases, mut arrived) = ([None, None, None], None);
-        if let Some(opened) = self.opened.get_mut(slot).filter(|_| opens) {
-            if error.is_none() && abilities.promises.counts_placed && opened.is_overstated() {
+        if let Some(exposed_leases) = self.exposed_leases.get_mut(slot).filter(|_| opens) {
+            if error.is_none() && abilities.promises.counts_placed && exposed_leases.is_overstated()
+            {
                 error = Some(CallError::BadReply("it claims more octets than were written"));
             }
-            (leases, arrived) = (opened.take(), opened.arrived.take());
+            (leases, arrived) = (exposed_leases.take(), exposed_leases.arrived.take());
         }
         let [argument, result, chunk] = leases;
         Some(EndedCall { slot, caller, version, reply, error, argument, result, chunk, arrived })
@@ -443,7 +460,7 @@ impl MadeCalls {
 
     /// Returns the buffer that a remote caller lent for this Call.
     pub(crate) fn give_back(&mut self, slot: usize) -> Option<Local> {
-        self.opened.get_mut(slot)?.lent.take()
+        self.exposed_leases.get_mut(slot)?.lent.take()
     }
 
     /// Ends a Call: its caller is told later in the turn. A Call that was given up and never answered keeps its slot.
@@ -467,12 +484,12 @@ impl MadeCalls {
         proof: Option<&Quiesced>,
     ) {
         for slot in 0..self.calls.len() {
-            let Some(Found { call, opened, kept }) = self.get_mut(slot) else { continue };
+            let Some(Found { call, exposed_leases, kept }) = self.get_mut(slot) else { continue };
             if call.connection != key {
                 continue;
             }
             if let Some(proof) = proof.filter(|_| call.opens) {
-                opened.quiesce(proof);
+                exposed_leases.quiesce(proof);
             }
             if std::mem::replace(&mut call.stage, Stage::Finished) == Stage::Finished {
                 continue;

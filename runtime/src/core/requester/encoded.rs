@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Version, bare_header_len, put_bare_header};
+use haulage_proto::negotiate::{Version, put_unchunked_header, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -35,7 +35,7 @@ impl Encoded {
         let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
         let mut writer = Writer::new(room);
         match identity {
-            Identity::Nobody => header.encode(&mut writer)?,
+            Identity::Anonymous => header.encode(&mut writer)?,
             somebody => somebody.encode(header, &mut writer)?,
         }
         let arguments_at = writer.position();
@@ -47,7 +47,7 @@ impl Encoded {
     /// Returns the range of the buffer that holds the message of a Call without chunks.
     #[inline]
     pub(super) const fn message(&self, version: Version) -> Range<usize> {
-        HEADER_ROOM - bare_header_len(version, Kind::Call)..HEADER_ROOM + self.length
+        HEADER_ROOM - unchunked_header_len(version, Kind::Call)..HEADER_ROOM + self.length
     }
 
     /// Writes the transport header of a Call without chunks. Returns the range of the buffer that holds the message.
@@ -61,7 +61,7 @@ impl Encoded {
     ) -> Range<usize> {
         let range = self.message(version);
         let room = buffer.bytes_mut().get_mut(range.start..HEADER_ROOM).unwrap_or_default();
-        let written = put_bare_header(version, Kind::Call, room, xid, credit);
+        let written = put_unchunked_header(version, Kind::Call, room, xid, credit);
         debug_assert!(written.is_some(), "every send buffer has the room");
         range
     }

@@ -9,13 +9,13 @@ use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
-use super::opened::{CallLease, LeaseRole, Opened};
+use super::exposed_leases::{CallLease, ExposedLeases, LeaseRole};
 use crate::core::segments::Segments;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Port, Refused};
 use crate::service::CallError;
 
-/// The segments of the memory that a Call exposes for being read. The segments to be written are in [`Opened`].
+/// The segments of the memory that a Call exposes for being read. The segments to be written are in [`ExposedLeases`].
 #[derive(Debug, Default)]
 pub(super) struct Exposures {
     argument: Option<(u32, Segments)>,
@@ -32,11 +32,11 @@ impl Exposures {
     /// Calls `f` with the chunk lists of a Call.
     pub(super) fn with<R>(
         &self,
-        opened: &Opened,
+        exposed_leases: &ExposedLeases,
         inv_handle: Handle,
         f: impl FnOnce(&CallChunks<'_>) -> R,
     ) -> R {
-        let [write, reply] = opened.offered.each_ref().map(|offered| offered.as_ref());
+        let [write, reply] = exposed_leases.offered.each_ref().map(|offered| offered.as_ref());
         let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
         let writes = write.map(|write| [write.as_slice()]);
         f(&CallChunks {
@@ -49,7 +49,7 @@ impl Exposures {
     }
 }
 
-impl Opened {
+impl ExposedLeases {
     /// Prepares the memory that the plan needs: copies an argument that is not reduced into the Payload stream, copies
     /// a Payload stream that is fetched into a lease of its own, and leases the Reply chunk.
     pub(super) fn place(
@@ -139,11 +139,12 @@ fn expose(
     access: Access,
 ) -> Result<Segments, Unopened> {
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
-    let opened = port.open(lease, access);
-    let (exposed, Segment { handle, length, offset }) = opened.map_err(|(lease, why)| {
-        *item = CallLease::Local(lease);
-        if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
-    })?;
+    let exposed_leases = port.open(lease, access);
+    let (exposed, Segment { handle, length, offset }) =
+        exposed_leases.map_err(|(lease, why)| {
+            *item = CallLease::Local(lease);
+            if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
+        })?;
     *item = CallLease::Exposed(exposed);
     // P7: split at the largest segment that the peer takes.
     Ok(Segments::collect(plan.split(handle, offset, length)))

@@ -1,31 +1,31 @@
 //! Plans the format of our Calls, by the terms of the connection and its binding.
 
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{BareMax, CallFault, CallPlan, CallShape, plan_call};
+use haulage_proto::exchange::{CallFault, CallPlan, CallShape, UnchunkedMax, plan_call};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
-use super::opened::{LeaseRole, Opened};
+use super::exposed_leases::{ExposedLeases, LeaseRole};
 use crate::core::connection::{Connection, Terms};
 use crate::core::table::ConnectionKey;
 use crate::service::CallError;
 
 /// Returns whether a Call fits one message without chunks, and so does its longest Reply.
 #[inline]
-pub(super) fn goes_bare(
+pub(super) fn goes_unchunked(
     procedure: u32,
     binding: &Binding,
-    bare_max: &BareMax,
+    unchunked_max: &UnchunkedMax,
     encoded: &Encoded,
 ) -> bool {
     let procedure = binding.procedure(procedure).unwrap_or(&UNBOUND);
-    !procedure.call_only && bare_max.holds(encoded.length, procedure.reply_max(&[]))
+    !procedure.call_only && unchunked_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
 /// The properties of a Call that its plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Outline {
+pub(super) struct PlanKey {
     /// The connection, which has the terms and the binding.
     connection: ConnectionKey,
     procedure: u32,
@@ -39,24 +39,24 @@ pub(super) struct Outline {
     result: usize,
 }
 
-/// A stored plan, for the next Call with the same outline: most Calls have it.
+/// A stored plan, for the next Call with the same plan key: most Calls have the key of the one before.
 #[derive(Debug)]
 pub(crate) struct Planned {
-    outline: Outline,
+    plan_key: PlanKey,
     plan: CallPlan,
 }
 
-impl Outline {
+impl PlanKey {
     /// Describes a Call with these leases.
     pub(super) fn of(
         connection: ConnectionKey,
         procedure: u32,
         encoded: &Encoded,
-        opened: &Opened,
+        exposed_leases: &ExposedLeases,
     ) -> Self {
         let Encoded { arguments_at, length, .. } = *encoded;
         let [argument, result] =
-            [LeaseRole::Argument, LeaseRole::Result].map(|role| opened.length(role));
+            [LeaseRole::Argument, LeaseRole::Result].map(|role| exposed_leases.length(role));
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
@@ -74,7 +74,7 @@ impl Outline {
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
-    /// Returns `Some` if a Call of this outline goes in one message with its lease as the only chunk, in one segment.
+    /// Returns `Some` if a Call of this plan key goes in one message with its lease as the only chunk, in one segment.
     /// The inner value is the position of a Read chunk, or `None` for a Write chunk.
     pub(super) fn only_chunk(
         &self,
@@ -90,15 +90,15 @@ impl Outline {
         }
     }
 
-    /// Returns the plan of a Call of this outline: the stored plan `made`, if its outline is the same.
+    /// Returns the plan of a Call of this plan key: the stored plan `made`, if its plan key is the same.
     pub(super) fn plan<'a>(
         &self,
         made: &'a mut Option<Planned>,
         connection: &Connection,
     ) -> Result<&'a CallPlan, CallError> {
-        if made.as_ref().is_none_or(|made| made.outline != *self) {
+        if made.as_ref().is_none_or(|made| made.plan_key != *self) {
             let plan = self.make_plan(&connection.terms, &connection.binding)?;
-            *made = Some(Planned { outline: *self, plan });
+            *made = Some(Planned { plan_key: *self, plan });
         }
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
     }

@@ -4,17 +4,17 @@ use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Handle, Label};
+use haulage_proto::v2::header::SingleChunk;
+use haulage_proto::verbs::{Access, Handle, HeaderPatch};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
 use super::calls::{Found, Named};
 use super::encoded::Encoded;
+use super::exposed_leases::LeaseRole;
 use super::exposures::Unopened;
-use super::lane::Lane;
-use super::opened::LeaseRole;
-use super::plan::{Outline, goes_bare};
+use super::plan::{PlanKey, goes_unchunked};
+use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
@@ -62,8 +62,10 @@ impl Requester {
         let call = &mut *found.call;
         let (version, xid) = (connection.terms.version, call.xid);
         call.version = version;
-        let bare_max = &connection.terms.bare_max;
-        if !call.opens && goes_bare(call.procedure, &connection.binding, bare_max, &encoded) {
+        let unchunked_max = &connection.terms.unchunked_max;
+        if !call.opens
+            && goes_unchunked(call.procedure, &connection.binding, unchunked_max, &encoded)
+        {
             let credit = match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => credit,
                 Err(Unsent::Wait) => {
@@ -77,8 +79,12 @@ impl Requester {
                     return Progress::Made;
                 }
             };
-            let bare = Bare { label: Label { xid, credit }, procedure: call.procedure, encoded };
-            if bare.leave(connection, port, &mut buffer, common.abilities.inline_max) {
+            let unchunked = UnchunkedCall {
+                patch: HeaderPatch { xid, credit },
+                procedure: call.procedure,
+                encoded,
+            };
+            if unchunked.leave(connection, port, &mut buffer, common.abilities.inline_max) {
                 common.buffers.recycle(buffer);
             } else {
                 let range = encoded.complete(&mut buffer, version, xid, credit);
@@ -86,15 +92,15 @@ impl Requester {
             }
             return Progress::Made;
         }
-        let opened = &mut *found.opened;
+        let exposed_leases = &mut *found.exposed_leases;
         if !std::mem::replace(&mut call.opens, true) {
-            opened.begin(None, None);
+            exposed_leases.begin(None, None);
         }
-        let outline = Outline::of(key, call.procedure, &encoded, opened);
-        let plan = outline.plan(&mut self.planned, connection).map_err(Unopened::Failed);
+        let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
+        let plan = plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed);
         let chunks = plan.and_then(|plan| {
-            opened.place(plan, &common.pool, &mut buffer, &mut encoded)?;
-            opened.expose(plan, port)
+            exposed_leases.place(plan, &common.pool, &mut buffer, &mut encoded)?;
+            exposed_leases.expose(plan, port)
         });
         // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.rings = true;
@@ -116,11 +122,11 @@ impl Requester {
             }
         };
         let inv_handle = if common.abilities.promises.remote_invalidation {
-            opened.solicited()
+            exposed_leases.solicited()
         } else {
             Handle(0)
         };
-        let range = chunks.with(opened, inv_handle, |chunks| {
+        let range = chunks.with(exposed_leases, inv_handle, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
             let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
@@ -139,25 +145,26 @@ impl Requester {
         Progress::Made
     }
 
-    /// Exposes the one lease of an encoded Call and sends the Call on a lane, if the Call needs no more than that.
+    /// Exposes the one lease of an encoded Call and sends the Call under a send grant, if the Call needs no more
+    /// than that.
     /// Returns whether the Call left or is queued; if not, nothing has changed.
     #[inline(never)]
     pub(super) fn open_at_once(
         &mut self,
         common: &mut Common,
-        lane: &mut Lane,
+        grant: &mut SendGrant,
         port: &mut dyn Port,
         named: Named,
         request: &mut Request,
         encoded: &Encoded,
     ) -> bool {
-        const START: usize = HEADER_ROOM - OneChunk::CALL_LEN;
+        const START: usize = HEADER_ROOM - SingleChunk::CALL_LEN;
         let (role, access, lease) = match &mut request.argument {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(buffer), Some(Found { opened, .. }), Some(length)) = (
-            common.connections.get(lane.connection),
+        let (Some(connection), Some(buffer), Some(Found { exposed_leases, .. }), Some(length)) = (
+            common.connections.get(grant.connection),
             common.buffers.top(),
             self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
@@ -165,8 +172,8 @@ impl Requester {
             return false;
         };
         let range = START..HEADER_ROOM + encoded.length;
-        let outline = Outline::of_one(lane.connection, request.procedure, encoded, role, length);
-        let position = match outline.only_chunk(&mut self.planned, connection) {
+        let plan_key = PlanKey::of_one(grant.connection, request.procedure, encoded, role, length);
+        let position = match plan_key.only_chunk(&mut self.planned, connection) {
             Some(position) if range.len() <= common.abilities.inline_max => position,
             _ => return false,
         };
@@ -181,32 +188,32 @@ impl Requester {
                 return false;
             }
         };
-        opened.begin_open(role, exposed, segment);
+        exposed_leases.begin_open(role, exposed, segment);
         let inv_handle =
             if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
         let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
-        let label = Label { xid: named.xid, credit: lane.next_credit() };
-        let asked = lane.asked(request.procedure);
-        let written = put_call_headers_with(message, label, inv_handle, position, &segment, asked);
+        let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
+        let asked = grant.asked(request.procedure);
+        let written = put_call_headers_with(message, patch, inv_handle, position, &segment, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
         if port.send(message, None).is_err()
             && let Some(buffer) = common.buffers.pop()
         {
-            common.send(lane.connection, buffer, range, None, Written::default());
+            common.send(grant.connection, buffer, range, None, Written::default());
         }
         true
     }
 
-    /// Grants the peer credits for the `count` messages that arrived, sends the Calls that wait, and opens the lane of
-    /// the connection for `count` Calls, which leave by `port`. `None` if no Call can leave on it at once.
+    /// Grants the peer credits for the `count` messages that arrived, sends the Calls that wait, and opens the send
+    /// grant of the connection for `count` Calls, which leave by `port`. `None` if no Call can leave under it at once.
     #[inline(always)]
-    pub(crate) fn open_lane(
+    pub(crate) fn open_grant(
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
         count: usize,
         port: &mut dyn Port,
-    ) -> Option<Lane> {
+    ) -> Option<SendGrant> {
         let touched = common.connections.touched();
         let mut connection = common.connections.get_mut(key)?;
         connection.give_credits(&mut common.receives, touched, count, 0);
@@ -215,7 +222,7 @@ impl Requester {
             connection = common.connections.get_mut(key)?;
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        Lane::open(connection, key, count, common.abilities.inline_max)
+        SendGrant::open(connection, key, count, common.abilities.inline_max)
     }
 }
 
@@ -229,13 +236,13 @@ enum Progress {
 }
 
 /// A Call without chunks that has its credit.
-struct Bare {
-    label: Label,
+struct UnchunkedCall {
+    patch: HeaderPatch,
     procedure: u32,
     encoded: Encoded,
 }
 
-impl Bare {
+impl UnchunkedCall {
     /// Sends the Call at once, with a template if other Calls leave in this turn. Returns whether it left; if not, it
     /// is to be posted.
     #[inline]
@@ -246,7 +253,7 @@ impl Bare {
         buffer: &mut Local,
         inline_max: usize,
     ) -> bool {
-        let Self { label, procedure, encoded } = self;
+        let Self { patch, procedure, encoded } = self;
         let version = connection.terms.version;
         let range = encoded.message(version);
         if !connection.queue.is_empty() || range.len() > inline_max {
@@ -258,10 +265,10 @@ impl Bare {
         let sent = match like {
             Some(like) => {
                 let message = buffer.bytes_mut().get_mut(range);
-                port.send_like(like, *label, message.unwrap_or_default())
+                port.send_like(like, *patch, message.unwrap_or_default())
             }
             None => {
-                let range = encoded.complete(buffer, version, label.xid, label.credit);
+                let range = encoded.complete(buffer, version, patch.xid, patch.credit);
                 port.send(buffer.bytes().get(range).unwrap_or_default(), None)
             }
         };
@@ -272,7 +279,7 @@ impl Bare {
 
 /// Returns whether the Calls without chunks on a connection may begin with a template.
 fn has_templates(connection: &Connection) -> bool {
-    connection.terms.version == Version::Two && connection.identity == Identity::Nobody
+    connection.terms.version == Version::Two && connection.identity == Identity::Anonymous
 }
 
 impl From<Unsent> for CallError {

@@ -12,7 +12,7 @@ use crate::service::{Data, Reply};
 
 /// A Reply that waits for credit.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct QueuedReply {
     /// The message: room for its transport header, then the Payload stream unless `body` has it.
     pub(crate) buffer: Local,
     pub(super) body: Option<Local>,
@@ -24,7 +24,7 @@ pub(crate) struct Answer {
     pub(super) data: Data,
 }
 
-impl Answer {
+impl QueuedReply {
     /// Chooses the format of a Reply to a Call with these chunks.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use haulage_proto::v2::invalidation::{Place, invalidates};
 use haulage_proto::verbs::{Flags, Segment};
 use haulage_proto::xdr::Writer;
 
-use super::answer::Answer;
+use super::answer::QueuedReply;
 use super::{ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::memory::Charge;
@@ -27,7 +27,7 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let mut charge = std::mem::take(&mut call.charge);
     let Stage::Replying(answer) = call.stage else { return common.discharge(key, charge) };
     let Some(connection) = common.connections.get_mut(key) else { return };
-    let Answer { mut buffer, body, length, is_special, data } = answer;
+    let QueuedReply { mut buffer, body, length, is_special, data } = answer;
 
     let write = call.write.as_ref().map(Segments::as_slice).unwrap_or_default();
     let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();

@@ -1,14 +1,14 @@
 //! Calls that are handled as they arrive, and answered at once if possible.
 
 use haulage_proto::negotiate::{
-    Class, Grant, Version, bare_header_len, put_results_headers, put_results_headers_one,
-    put_results_headers_with,
+    Class, Grant, Version, put_results_headers, put_results_headers_one, put_results_headers_with,
+    unchunked_header_len,
 };
 use haulage_proto::rpc::{CallHeader, Credential};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::v2::invalidation::{Place, invalidates};
-use haulage_proto::verbs::{ClaimedSegment, Label, Segment};
+use haulage_proto::verbs::{ClaimedSegment, HeaderPatch, Segment};
 
 use super::sender::{Runs, Sender};
 use super::taken::Taken;
@@ -43,10 +43,10 @@ impl<S: Service> Runs<'_, S> {
         let program = &responder.program;
         let [read_max, write_max] = chunk_max(common, from.key);
         let calls = run.iter().map_while(|message| {
-            let call = OneChunk::of(message)?;
+            let call = SingleChunk::of(message)?;
             let length_max = if call.position.is_some() { read_max } else { write_max };
             let fits = (1..=length_max).contains(&call.segment.length);
-            (fits && program.allows(&call, message)).then_some(call.bare)
+            (fits && program.allows(&call, message)).then_some(call.unchunked)
         });
         let counted = common.take(self.now, from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
@@ -67,7 +67,8 @@ impl<S: Service> Runs<'_, S> {
         let Self { inner, service, now, reply } = self;
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
-        let (version, bare_len) = (from.version, bare_header_len(from.version, Kind::Reply));
+        let (version, unchunked_len) =
+            (from.version, unchunked_header_len(from.version, Kind::Reply));
         let leaves_max = inner.common.abilities.inline_max;
         // True until the first Reply cannot leave at once: the others leave behind it.
         let mut leave = true;
@@ -82,7 +83,7 @@ impl<S: Service> Runs<'_, S> {
             let chunk = chunk.as_ref();
             let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
             let Some((argument, charge)) = fetched else { break };
-            let length_max = from.bare_reply_max.saturating_sub(chunk_len);
+            let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
@@ -109,11 +110,11 @@ impl<S: Service> Runs<'_, S> {
             if let Acted::Results(length) = acted
                 && leave
                 && grant.has_more()
-                && bare_len + chunk_len + length <= leaves_max
+                && unchunked_len + chunk_len + length <= leaves_max
             {
-                let label = Label { xid, credit: grant.word() };
+                let patch = HeaderPatch { xid, credit: grant.word() };
                 // Made anew for each use, so that the first one needs no copy in memory.
-                let results = || Results { label, chunk, length };
+                let results = || Results { patch, chunk, length };
                 if making.leave(version, &results(), port).is_some()
                     || leave_behind(&mut cx.inner.common, connection, &results(), reply, port)
                         .is_some()
@@ -166,10 +167,10 @@ fn chunk_max(common: &Common, key: ConnectionKey) -> [u32; 2] {
 fn read_argument(
     common: &mut Common,
     key: ConnectionKey,
-    chunk: Option<&OneChunk>,
+    chunk: Option<&SingleChunk>,
     port: &mut impl Port,
 ) -> Option<(Option<Argument>, Charge)> {
-    let Some(OneChunk { position, segment, .. }) = chunk else {
+    let Some(SingleChunk { position, segment, .. }) = chunk else {
         return Some((None, Charge::default()));
     };
     let Some(position) = *position else {
@@ -218,7 +219,7 @@ fn leave_behind(
     reply: &mut Option<Reply>,
     port: &mut impl Port,
 ) -> Option<()> {
-    let Results { label: Label { xid, credit }, chunk, length } = *results;
+    let Results { patch: HeaderPatch { xid, credit }, chunk, length } = *results;
     let chunk = chunk.filter(|one| one.position.is_none())?;
     let making = reply.as_mut()?;
     let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
@@ -269,9 +270,9 @@ fn park(
 /// The results of a Call, of which a Reply consists.
 #[derive(Clone, Copy)]
 struct Results<'a> {
-    label: Label,
+    patch: HeaderPatch,
     /// The chunk of the Call.
-    chunk: Option<&'a OneChunk>,
+    chunk: Option<&'a SingleChunk>,
     /// Octets of the Payload stream.
     length: usize,
 }
@@ -286,20 +287,20 @@ impl Reply {
         results: &Results<'_>,
         port: &mut impl Port,
     ) -> Option<()> {
-        let Results { label, chunk, length } = *results;
-        let Label { xid, credit } = label;
+        let Results { patch, chunk, length } = *results;
+        let HeaderPatch { xid, credit } = patch;
         let Some(call) = chunk else {
-            let start = HEADER_ROOM - bare_header_len(version, Kind::Reply);
+            let start = HEADER_ROOM - unchunked_header_len(version, Kind::Reply);
             let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
             return match version {
-                Version::Two => port.send_like(RESULTS, label, message).ok(),
+                Version::Two => port.send_like(RESULTS, patch, message).ok(),
                 Version::One => {
                     put_results_headers_one(message, xid, credit)?;
                     port.send(message, None).ok()
                 }
             };
         };
-        let OneChunk { inv_handle, position, segment, .. } = *call;
+        let SingleChunk { inv_handle, position, segment, .. } = *call;
         let invalidate = invalidates(Kind::Reply, Place::Last, inv_handle);
         if position.is_some() {
             let message = self.seal_results(xid, length, credit)?;
@@ -319,7 +320,7 @@ impl Reply {
     }
 
     /// Where in the buffer a Reply in version 2 begins that returns a chunk of one segment.
-    const START_WITH_CHUNK: usize = HEADER_ROOM - OneChunk::REPLY_LEN;
+    const START_WITH_CHUNK: usize = HEADER_ROOM - SingleChunk::REPLY_LEN;
 
     /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
     /// message.
@@ -340,7 +341,7 @@ impl Reply {
     /// Writes the headers of a Reply in version 2 that has results and no chunk. Returns the message.
     #[inline]
     pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
-        const START: usize = HEADER_ROOM - bare_header_len(Version::Two, Kind::Reply);
+        const START: usize = HEADER_ROOM - unchunked_header_len(Version::Two, Kind::Reply);
         let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
         put_results_headers(message, xid, credit)?;
         Some(message)

@@ -2,7 +2,7 @@
 
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::{Bare, OneChunk};
+use haulage_proto::v2::header::{SingleChunk, Unchunked};
 use haulage_proto::verbs::Handle;
 
 use super::sender::{Runs, Sender};
@@ -28,15 +28,15 @@ impl<S: Service> Runs<'_, S> {
         let Self { inner, service, now, .. } = self;
         // A caller that is told may call again at once.
         let Inner { requester, common, .. } = &mut **inner;
-        let lane = requester.open_lane(common, from.key, replies.len(), port);
-        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
+        let grant = requester.open_grant(common, from.key, replies.len(), port);
+        let mut cx = Cx::within(*now, inner, grant, Exit::One(port));
         let mut done = 0;
         for (xid, octets) in replies {
             let Some(token) = cx.inner.requester.calls.end(from.key, xid) else { break };
             tell(&mut cx, *service, token, octets);
             done += 1;
         }
-        cx.close_lane();
+        cx.close_grant();
         inner.common.counters.calls_made += u64::from(done);
         inner.common.receives.pass(done);
         done as usize
@@ -65,15 +65,15 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         }
         let Inner { requester, common, .. } = &mut **inner;
-        let lane = requester.open_lane(common, from.key, done, port);
-        let mut cx = Cx::within(*now, inner, lane, Exit::One(port));
+        let grant = requester.open_grant(common, from.key, done, port);
+        let mut cx = Cx::within(*now, inner, grant, Exit::One(port));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
             if let Some((Some(placed), payload_at)) = place.take() {
                 let payload = reply.get(payload_at..).unwrap_or_default();
                 tell_placed(&mut cx, *service, placed, payload);
             }
         }
-        cx.close_lane();
+        cx.close_grant();
         inner.common.counters.calls_made += done as u64;
         inner.common.receives.pass(u32::try_from(done).unwrap_or(u32::MAX));
         done
@@ -90,21 +90,21 @@ fn end_fenced(
     handle: Handle,
     port: &mut impl Port,
 ) -> Option<(Option<Placed>, usize)> {
-    let (bare, written) = match OneChunk::of(reply) {
-        Some(one) => (one.bare, Some(one.segment.length)),
-        None => (Bare::of(reply)?, None),
+    let (unchunked, written) = match SingleChunk::of(reply) {
+        Some(one) => (one.unchunked, Some(one.segment.length)),
+        None => (Unchunked::of(reply)?, None),
     };
     let Inner { requester, common, .. } = inner;
-    if bare.kind != Kind::Reply {
+    if unchunked.kind != Kind::Reply {
         return None;
     }
-    let slot = requester.calls.over_with_fence(common, key, bare.xid, handle, written)?;
-    if common.take(now, key, Kind::Reply, [bare]) == 0 {
+    let slot = requester.calls.over_with_fence(common, key, unchunked.xid, handle, written)?;
+    if common.take(now, key, Kind::Reply, [unchunked]) == 0 {
         return None;
     }
     let retired = port.retire(handle);
     common.settle_run(key, Kind::Reply, 1, usize::from(retired.is_some()));
     let done = retired?;
-    let placed = requester.calls.end_opened(slot, complete::invalidated(&done), written);
-    Some((placed, bare.payload_at as usize))
+    let placed = requester.calls.end_exposed(slot, complete::invalidated(&done), written);
+    Some((placed, unchunked.payload_at as usize))
 }

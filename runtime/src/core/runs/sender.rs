@@ -3,7 +3,7 @@
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::Bare;
+use haulage_proto::v2::header::Unchunked;
 use haulage_proto::verbs::QpNum;
 
 use crate::core::common::Common;
@@ -28,7 +28,7 @@ pub(super) struct Sender {
     pub(super) key: ConnectionKey,
     pub(super) version: Version,
     /// Octets of the longest Payload stream of a Reply without chunks.
-    pub(super) bare_reply_max: usize,
+    pub(super) unchunked_reply_max: usize,
 }
 
 impl Common {
@@ -36,8 +36,8 @@ impl Common {
     #[inline]
     pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
         let (key, connection) = self.connections.get_at(qp)?;
-        let Terms { version, bare_reply_max, .. } = connection.terms;
-        Some(Sender { key, version, bare_reply_max })
+        let Terms { version, unchunked_reply_max, .. } = connection.terms;
+        Some(Sender { key, version, unchunked_reply_max })
     }
 
     /// Has a connection's engine take messages, up to the first one that is out of the ordinary. Returns how many it
@@ -48,7 +48,7 @@ impl Common {
         now: Instant,
         key: ConnectionKey,
         kind: Kind,
-        run: impl IntoIterator<Item = Bare>,
+        run: impl IntoIterator<Item = Unchunked>,
     ) -> usize {
         let connection = self.connections.get_mut(key);
         connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize

@@ -1,15 +1,15 @@
 //! A Call of a run, as its provider hands it over.
 
-use haulage_proto::negotiate::{Version, bare_header_len};
+use haulage_proto::negotiate::{Version, unchunked_header_len};
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::v2::header::OneChunk;
+use haulage_proto::v2::header::SingleChunk;
 
 use crate::core::responder::Header;
 
 /// A Call of a run.
 pub(super) struct Taken<'a> {
     pub(super) xid: u32,
-    pub(super) chunk: Option<OneChunk>,
+    pub(super) chunk: Option<SingleChunk>,
     /// The parts of its RPC header, if they are known already.
     pub(super) header: Option<Header>,
     /// The Payload stream; if `header` is given, it may begin with the arguments.
@@ -19,7 +19,7 @@ pub(super) struct Taken<'a> {
 impl<'a> Taken<'a> {
     /// Makes a Call without chunks from a whole message, whose transport header has `header_len` octets.
     #[inline]
-    pub(super) fn bare(call: &'a [u8], header_len: usize) -> Self {
+    pub(super) fn unchunked(call: &'a [u8], header_len: usize) -> Self {
         let (xid, payload) = apart(call, header_len);
         Self { xid, chunk: None, header: None, payload }
     }
@@ -27,8 +27,8 @@ impl<'a> Taken<'a> {
     /// Makes a Call with one chunk from a whole message.
     #[inline]
     pub(super) fn with_chunk(call: &'a [u8]) -> Self {
-        let (xid, payload) = apart(call, OneChunk::CALL_LEN);
-        Self { xid, chunk: OneChunk::read(call), header: None, payload }
+        let (xid, payload) = apart(call, SingleChunk::CALL_LEN);
+        Self { xid, chunk: SingleChunk::read(call), header: None, payload }
     }
 
     /// Makes an anonymous Call without chunks, for this procedure with these arguments.
@@ -42,8 +42,8 @@ impl<'a> Taken<'a> {
     #[inline]
     pub(super) const fn reply_chunk_len(&self) -> usize {
         match self.chunk {
-            Some(OneChunk { position: None, .. }) => {
-                OneChunk::REPLY_LEN - bare_header_len(Version::Two, Kind::Reply)
+            Some(SingleChunk { position: None, .. }) => {
+                SingleChunk::REPLY_LEN - unchunked_header_len(Version::Two, Kind::Reply)
             }
             _ => 0,
         }

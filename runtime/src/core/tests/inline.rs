@@ -64,7 +64,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
     let identity = match versions {
         // A Linux client calls like this.
         Versions::OnlyOne => Identity::User(User::new("machine", 1000, 100, &[1, 2, 3])),
-        _ => Identity::Nobody,
+        _ => Identity::Anonymous,
     };
     let connection = client.connect_as(clock::now(), at, binding(), identity).unwrap();
     let told = |token: u64| {

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use haulage_proto::negotiate::put_call_headers_with;
-use haulage_proto::v2::header::OneChunk;
-use haulage_proto::verbs::{Access, Handle, Label, QpNum, Segment};
+use haulage_proto::v2::header::SingleChunk;
+use haulage_proto::verbs::{Access, Handle, HeaderPatch, QpNum, Segment};
 
 use super::*;
 use crate::core::program::Program;
@@ -20,15 +20,15 @@ use crate::service::{AUTH_NONE, ResultSource};
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
-fn answer(number: u32) -> (Answer, usize) {
-    const ANSWERS: [Answer; 7] = [
-        Answer::Empty,
-        Answer::Lease,
-        Answer::Shared,
-        Answer::Pieces,
-        Answer::Failed,
-        Answer::Later,
-        Answer::TooLong,
+fn answer(number: u32) -> (PlannedAnswer, usize) {
+    const ANSWERS: [PlannedAnswer; 7] = [
+        PlannedAnswer::Empty,
+        PlannedAnswer::Lease,
+        PlannedAnswer::Shared,
+        PlannedAnswer::Pieces,
+        PlannedAnswer::Failed,
+        PlannedAnswer::Later,
+        PlannedAnswer::TooLong,
     ];
     // The longest one is not staged, and others come behind it.
     let lengths = [10, 700, 3000, 9000, 20_000, 66_000];
@@ -36,7 +36,7 @@ fn answer(number: u32) -> (Answer, usize) {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum PlannedAnswer {
     Empty,
     Lease,
     Shared,
@@ -94,8 +94,8 @@ impl Service for Shelf {
                 other => panic!("{number}: {other:?}"),
             }
             return match answer {
-                Answer::Failed => Outcome::Failed(AcceptStat::SystemErr),
-                Answer::Later => {
+                PlannedAnswer::Failed => Outcome::Failed(AcceptStat::SystemErr),
+                PlannedAnswer::Later => {
                     self.waiting.push_back((call.token, STORE, number));
                     Outcome::Later
                 }
@@ -107,12 +107,14 @@ impl Service for Shelf {
         }
         self.fetched += 1;
         match answer {
-            Answer::Empty => reply.item(Data::Empty),
-            Answer::Lease | Answer::TooLong => {
+            PlannedAnswer::Empty => reply.item(Data::Empty),
+            PlannedAnswer::Lease | PlannedAnswer::TooLong => {
                 reply.item(Data::Local(Self::lease(cx, number, length)));
             }
-            Answer::Shared => reply.item(Data::Shared(Self::lease(cx, number, length).share())),
-            Answer::Pieces => {
+            PlannedAnswer::Shared => {
+                reply.item(Data::Shared(Self::lease(cx, number, length).share()))
+            }
+            PlannedAnswer::Pieces => {
                 // The halves of two blocks.
                 let block = Piece::whole(Self::lease(cx, number, length).share());
                 let mut pieces = Pieces::default();
@@ -121,12 +123,12 @@ impl Service for Shelf {
                 pieces.push(Piece::whole(rest).part(length / 2, length - length / 2)).unwrap();
                 reply.item(Data::Pieces(Box::new(pieces)));
             }
-            Answer::Failed => {
+            PlannedAnswer::Failed => {
                 // The result comes to nothing.
                 reply.item(Data::Local(Self::lease(cx, number, length)));
                 return Outcome::Failed(AcceptStat::SystemErr);
             }
-            Answer::Later => {
+            PlannedAnswer::Later => {
                 self.waiting.push_back((call.token, FETCH, number));
                 return Outcome::Later;
             }
@@ -179,7 +181,7 @@ fn anything(number: u32) -> u32 {
 /// Returns FETCH where the answer comes at once.
 fn fetches(number: u32) -> u32 {
     match answer(number).0 {
-        Answer::Later | Answer::TooLong => TELL,
+        PlannedAnswer::Later | PlannedAnswer::TooLong => TELL,
         _ => FETCH,
     }
 }
@@ -192,7 +194,7 @@ impl Fetcher {
             let procedure = (self.procedure)(number);
             let (answer, length) = answer(number);
             let room = match answer {
-                Answer::TooLong => length / 2,
+                PlannedAnswer::TooLong => length / 2,
                 _ => length + number as usize % 3 * 100,
             };
             let result = (procedure == FETCH).then(|| cx.pool().lease(room).unwrap());
@@ -233,23 +235,23 @@ impl Service for Fetcher {
             match results {
                 Ok(mut results) => assert_eq!(results.u32(), Ok(number)),
                 Err(CallError::Rejected(AcceptStat::SystemErr)) => {
-                    assert_eq!(answer, Answer::Failed, "{number}");
+                    assert_eq!(answer, PlannedAnswer::Failed, "{number}");
                 }
                 Err(other) => panic!("{number}: {other}"),
             }
         } else {
             let lease = result.expect("the room comes home");
             match (answer, results) {
-                (Answer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
+                (PlannedAnswer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
                     assert_eq!(lease.len(), 0, "{number}: what failed left nothing");
                 }
-                (Answer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
+                (PlannedAnswer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
                     let length_needed = u32::try_from(length).unwrap();
                     let wanted = ErrorBody::WriteResource { chunk_index: 1, length_needed };
                     assert_eq!(error, wanted, "{number}");
                 }
                 (_, Ok(mut results)) => {
-                    let length = if answer == Answer::Empty { 0 } else { length };
+                    let length = if answer == PlannedAnswer::Empty { 0 } else { length };
                     match results.eligible_opaque(length) {
                         Ok(Item::Reduced { length: told }) => {
                             assert_eq!((told, lease.len()), (length as u64, length));
@@ -260,7 +262,7 @@ impl Service for Fetcher {
                         }
                         // There is no item, or it does not fit its room and comes in the message.
                         Ok(Item::Inline(bytes))
-                            if matches!(answer, Answer::TooLong | Answer::Empty) =>
+                            if matches!(answer, PlannedAnswer::TooLong | PlannedAnswer::Empty) =>
                         {
                             assert!(bytes == octets(number, length), "{number}");
                             assert_eq!(lease.len(), 0);
@@ -395,27 +397,30 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let Core { inner: Inner { requester, common, .. }, provider, .. } = &mut world.client;
     let key = world.connection.0;
     let qp = common.connections.get(key).unwrap().qp;
-    let mut outlet = Full { provider, qp };
-    let mut lane = requester.open_lane(common, key, 2, &mut outlet).unwrap();
+    let mut port = Full { provider, qp };
+    let mut grant = requester.open_grant(common, key, 2, &mut port).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };
-    assert!(lane.takes(world.connection.0) && lane.opens(&asked));
+    assert!(grant.takes(world.connection.0) && grant.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
     let new = NewCall { now, procedure: FETCH, timeout: None, caller };
-    let lane_mut = &mut lane;
+    let grant_mut = &mut grant;
     requester
-        .call_opening_at_once(common, lane_mut, &mut outlet, new, &mut asked, |_| Ok(()))
+        .call_opening_at_once(common, grant_mut, &mut port, new, &mut asked, |_| Ok(()))
         .unwrap();
-    lane.close(common);
+    grant.close(common);
     common.connections.touch(key);
     // The conditions for a Reply that ends the Call.
-    let (slot, xid, opened) = requester.calls.only();
-    let handle = opened.solicited();
+    let (slot, xid, exposed_leases) = requester.calls.only();
+    let handle = exposed_leases.solicited();
     let over = |handle, written| {
         requester.calls.over_with_fence(common, key, xid, handle, written) == Some(slot)
     };
     assert!(over(handle, Some(0)) && !over(Handle(handle.0 ^ 1), Some(0)));
     assert!(!over(handle, Some(1)), "nothing was placed yet");
-    assert!(opened.is_over_with(handle, Some(3000)) && !opened.is_over_with(handle, Some(3001)));
+    assert!(
+        exposed_leases.is_over_with(handle, Some(3000))
+            && !exposed_leases.is_over_with(handle, Some(3001))
+    );
     assert!(!over(handle, None), "it returns no chunk");
     world.until(|w| w.ended().len() == 2);
     let (token, reduced, lease) = &world.ended()[1];
@@ -439,9 +444,9 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];
-        let label = Label { xid: 3, credit: 9 };
-        put_call_headers_with(&mut message, label, Handle(5), position, &segment, asked).unwrap();
-        let chunk = OneChunk::of(&message).unwrap();
+        let patch = HeaderPatch { xid: 3, credit: 9 };
+        put_call_headers_with(&mut message, patch, Handle(5), position, &segment, asked).unwrap();
+        let chunk = SingleChunk::of(&message).unwrap();
         program.allows(&chunk, &message)
     };
     assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));

@@ -12,7 +12,7 @@
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// The transport below is being connected.
     Connecting,
     /// Our request has been sent.
@@ -58,7 +58,7 @@ pub(crate) enum Step {
     Ended,
 }
 
-impl State {
+impl ConnectionState {
     /// Takes the step, if the table has it for this state. Returns whether it had.
     pub(crate) fn step(&mut self, step: Step) -> bool {
         let next = self.on(step);
@@ -104,8 +104,8 @@ impl State {
 mod tests {
     use super::*;
 
-    const STATES: [State; 10] = {
-        use State::*;
+    const STATES: [ConnectionState; 10] = {
+        use ConnectionState::*;
         [
             Connecting,
             Requesting,

@@ -5,14 +5,14 @@ use haulage_proto::verbs::QpNum;
 /// Values by queue pair number. Grows with use, up to a limit.
 #[derive(Debug)]
 pub(crate) struct Slots<T> {
-    slots: Vec<Slot<T>>,
+    slots: Vec<QpSlot<T>>,
     free: Vec<u16>,
     slots_max: usize,
     in_use: usize,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct QpSlot<T> {
     generation: u16,
     value: Option<Box<T>>,
 }
@@ -37,7 +37,7 @@ impl<T> Slots<T> {
             Some(index) => index,
             None => {
                 let index = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(Slot { generation: 0, value: None });
+                self.slots.push(QpSlot { generation: 0, value: None });
                 index
             }
         };

@@ -12,8 +12,8 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
 
 use super::connection::{Connection, Target};
 use super::intake::{BEHIND, BULK_AHEAD, DIRECT_MIN};
-use super::lane::Response;
 use super::nic::Nic;
+use super::transmit_queue::Response;
 use crate::provider::{DisconnectReason, Receive};
 use crate::sys::crc::crc32c_of_sink;
 
@@ -200,7 +200,7 @@ impl Connection {
             return false;
         }
         if let Some(handle) = invalidate {
-            let is_read = self.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+            let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
             if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
                 return false;
             }
@@ -331,9 +331,9 @@ impl Connection {
             }
             Delivery::ReadResponse { handle } => {
                 nic.stags.take_read_sink(handle);
-                if let Some(lane) = &mut self.lane {
-                    lane.on_read_done();
-                    if let Some(next) = lane.reads.front() {
+                if let Some(queue) = &mut self.queue {
+                    queue.on_read_done();
+                    if let Some(next) = queue.reads.front() {
                         self.receiver.expect_read(next.handle, next.offset, next.length);
                     }
                 }
@@ -357,7 +357,7 @@ impl Connection {
     ) -> Result<(), Fault> {
         if let Some(handle) = invalidated {
             // A peer whose Read is being answered cannot retire the memory: the Read would not find it.
-            let is_read = self.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+            let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
             if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
                 return Err(Fault::CannotInvalidate);
             }
@@ -403,11 +403,11 @@ impl Connection {
         }
         // The response may not wrap in the peer's sink either.
         request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::ReadWrap)?;
-        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-        if lane.unanswered() >= granted as usize {
+        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
+        if queue.unanswered() >= granted as usize {
             return Err(Fault::NoBuffer);
         }
-        lane.responses.push_back(Response(request));
+        queue.responses.push_back(Response(request));
         self.unsettle(nic);
         Ok(())
     }

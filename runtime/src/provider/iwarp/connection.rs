@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`State`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and `handshake`
-//! sets the connection up.
+//! A connection lives as [`ConnectionState`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and
+//! `handshake` sets the connection up.
 //!
 //! # Recovery
 //!
@@ -18,11 +18,11 @@ use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
-use super::lane::Lane;
 use super::nic::Nic;
 use super::setup::Setup;
+use super::transmit_queue::TransmitQueue;
 use super::turn::Turn;
-use crate::provider::base::{Mark, Marks, Progress, State, Step};
+use crate::provider::base::{ConnectionState, Mark, Marks, Progress, Step};
 use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
@@ -31,7 +31,7 @@ use crate::sys::socket::Socket;
 pub(super) struct Connection {
     pub(super) qp: QpNum,
     pub(super) socket: Socket,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     /// The state of connection setup, until the connection is open.
     pub(super) setup: Option<Box<Setup>>,
     pub(super) receiver: Receiver,
@@ -52,7 +52,7 @@ pub(super) struct Connection {
     pub(super) bulk: bool,
     /// The Receive being filled.
     pub(super) receive: Option<Receive>,
-    pub(super) lane: Option<Box<Lane>>,
+    pub(super) queue: Option<Box<TransmitQueue>>,
     pub(super) intake: Intake,
     /// A Send waits for a Receive; `backlog` holds the octets behind its header.
     pub(super) starved: bool,
@@ -88,7 +88,7 @@ pub(super) struct Connection {
     /// refused.
     pub(super) looked: Option<Found>,
     /// Rounds in which the connection is not read for messages without Receives.
-    pub(super) shy: u8,
+    pub(super) inline_backoff: u8,
 }
 
 /// The way a connection's octets come in.
@@ -138,7 +138,7 @@ pub(super) enum StreamEnd {
 }
 
 impl Connection {
-    pub(super) fn new(qp: QpNum, socket: Socket, state: State, setup: Setup) -> Self {
+    pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
         Self {
             qp,
             socket,
@@ -155,7 +155,7 @@ impl Connection {
             tagged: 0,
             bulk: false,
             receive: None,
-            lane: None,
+            queue: None,
             intake: Intake::Off,
             starved: false,
             throttled: false,
@@ -175,7 +175,7 @@ impl Connection {
             deadline: None,
             streak: 0,
             looked: None,
-            shy: 0,
+            inline_backoff: 0,
         }
     }
 
@@ -223,9 +223,11 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
         match self.state {
-            State::Connecting | State::Requesting => self.fail_setup(nic, ConnectError::TimedOut),
-            State::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
-            State::Open => self.nudge(nic),
+            ConnectionState::Connecting | ConnectionState::Requesting => {
+                self.fail_setup(nic, ConnectError::TimedOut)
+            }
+            ConnectionState::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            ConnectionState::Open => self.send_keepalive(nic),
             _ => self.end(nic),
         }
     }
@@ -237,7 +239,7 @@ impl Connection {
             self.ended = Some(end);
             return;
         }
-        if self.state == State::Open {
+        if self.state == ConnectionState::Open {
             let orderly = end == StreamEnd::Orderly && self.receiver.is_between();
             self.reason = if orderly { DisconnectReason::Peer } else { DisconnectReason::Lost };
         }
@@ -263,9 +265,9 @@ impl Connection {
             nic.receives.push_front(receive);
         }
         self.target = Target::None;
-        if let Some(mut lane) = self.lane.take() {
-            lane.flush(self.qp, &mut nic.reports, self.read_status);
-            nic.return_lane(lane);
+        if let Some(mut queue) = self.queue.take() {
+            queue.flush(self.qp, &mut nic.reports, self.read_status);
+            nic.return_queue(queue);
         }
         self.last_words = None;
         (self.starved, self.throttled) = (false, false);
@@ -289,7 +291,8 @@ impl Connection {
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let marks = if self.state == State::Open { self.marks(nic) } else { Marks::default() };
+        let marks =
+            if self.state == ConnectionState::Open { self.marks(nic) } else { Marks::default() };
         let stall = self.progress.check(&marks);
         if marks.is_any() {
             self.watch(nic);
@@ -304,7 +307,7 @@ impl Connection {
     /// Returns the peer's marks for the work that waits for it: RDMA Reads of ours, output, and a message that has
     /// begun. Calls that wait inside this process are no such work.
     fn marks(&self, nic: &mut Nic) -> Marks {
-        let read = self.lane.as_ref().and_then(|lane| lane.reads.front());
+        let read = self.queue.as_ref().and_then(|queue| queue.reads.front());
         // Octets of ours that the peer's system has acknowledged, if any work waits for that.
         let acknowledged = if self.blocked || read.is_some() {
             nic.counters.syscalls += 1;

@@ -15,11 +15,11 @@ use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
 use super::connection::Connection;
-use super::lane::{
-    COPY_MAX, INLINE_MAX, Lane, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, Work,
-};
 use super::nic::Nic;
-use crate::provider::base::{State, Step};
+use super::transmit_queue::{
+    COPY_MAX, INLINE_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue, Work,
+};
+use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
 
 impl Connection {
@@ -28,13 +28,13 @@ impl Connection {
         if !self.state.is_live() {
             return;
         }
-        if let Some(mut lane) = self.lane.take() {
-            let alive = self.pump_lane(nic, &mut lane);
-            let failed = lane.complete(self.qp, &mut nic.reports);
-            if lane.is_empty() {
-                nic.return_lane(lane);
+        if let Some(mut queue) = self.queue.take() {
+            let alive = self.pump_queue(nic, &mut queue);
+            let failed = queue.complete(self.qp, &mut nic.reports);
+            if queue.is_empty() {
+                nic.return_queue(queue);
             } else {
-                self.lane = Some(lane);
+                self.queue = Some(queue);
             }
             if failed || !alive {
                 // A request of ours that cannot be carried out ends the connection, as on any RNIC.
@@ -49,15 +49,15 @@ impl Connection {
 
     /// Takes a prefix of `batch`, and sends as much as can be sent.
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        let mut lane = self.lane.take().unwrap_or_else(|| nic.lend_lane());
-        let room = nic.config.send_queue_max.saturating_sub(lane.entries.len());
+        let mut queue = self.queue.take().unwrap_or_else(|| nic.lend_queue());
+        let room = nic.config.send_queue_max.saturating_sub(queue.entries.len());
         for request in batch.drain(..room.min(batch.len())) {
-            lane.push(request);
+            queue.push(request);
         }
-        self.lane = Some(lane);
+        self.queue = Some(queue);
         self.pump(nic);
-        if let Some(lane) = &mut self.lane {
-            lane.copy_inline();
+        if let Some(queue) = &mut self.queue {
+            queue.copy_inline();
         }
         if self.blocked {
             self.unsettle(nic);
@@ -72,21 +72,21 @@ impl Connection {
             _ => return Err(request),
         };
         let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
-        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
+        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
         let goes = self.may_send
             && octets <= STAGED_MAX
-            && lane.is_between_messages()
-            && lane.entries.len() < nic.config.send_queue_max
-            && !lane.batch.is_full(batch_max);
+            && queue.is_between_messages()
+            && queue.entries.len() < nic.config.send_queue_max
+            && !queue.batch.is_full(batch_max);
         if !goes {
             return Err(request);
         }
-        lane.push(request);
-        let Some(mut lane) = self.lane.take() else { return Ok(()) };
-        let before = lane.batch.is_empty();
-        while !lane.is_between_messages() && self.seal_entry(nic, &mut lane) {}
-        nic.counters.send_batches += u64::from(before && !lane.batch.is_empty());
-        self.lane = Some(lane);
+        queue.push(request);
+        let Some(mut queue) = self.queue.take() else { return Ok(()) };
+        let before = queue.batch.is_empty();
+        while !queue.is_between_messages() && self.seal_entry(nic, &mut queue) {}
+        nic.counters.send_batches += u64::from(before && !queue.batch.is_empty());
+        self.queue = Some(queue);
         Ok(())
     }
 
@@ -105,12 +105,12 @@ impl Connection {
         if !self.may_send {
             return Err(Refused::Full);
         }
-        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-        if !lane.is_between_messages() || lane.batch.is_full(OCTETS_MAX) {
+        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
+        if !queue.is_between_messages() || queue.batch.is_full(OCTETS_MAX) {
             return Err(Refused::Full);
         }
-        nic.counters.send_batches += u64::from(lane.batch.is_empty());
-        lane.batch.push_whole(&mut self.transmitter, invalidate, message);
+        nic.counters.send_batches += u64::from(queue.batch.is_empty());
+        queue.batch.push_whole(&mut self.transmitter, invalidate, message);
         nic.wire.fpdus_sent += 1;
         nic.counters.sends += 1;
         Ok(())
@@ -131,18 +131,18 @@ impl Connection {
             return Err(Refused::Full);
         }
         let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
-        let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-        if !lane.is_between_messages() || lane.batch.is_full(batch_max) {
+        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
+        if !queue.is_between_messages() || queue.batch.is_full(batch_max) {
             return Err(Refused::Full);
         }
-        nic.counters.send_batches += u64::from(lane.batch.is_empty());
+        nic.counters.send_batches += u64::from(queue.batch.is_empty());
         let mut offset = target.offset();
         for part in parts {
             let mut rest = *part;
             loop {
                 let fpdu = self.transmitter.write(target.handle(), offset, rest);
                 let (sealed, more) = rest.split_at(fpdu.payload_len());
-                lane.batch.push_copied(&fpdu, sealed);
+                queue.batch.push_copied(&fpdu, sealed);
                 nic.wire.fpdus_sent += 1;
                 nic.counters.count_tagged(sealed.len());
                 (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
@@ -155,23 +155,23 @@ impl Connection {
     }
 
     /// Sends batches until nothing is left, or the socket is full. Returns whether the connection is still there.
-    fn pump_lane(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
+    fn pump_queue(&mut self, nic: &mut Nic, queue: &mut TransmitQueue) -> bool {
         let mut octets = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
         for _ in 0..BATCHES_PER_PUMP {
             if self.blocked {
                 return true;
             }
-            if lane.batch.is_empty() && self.state != State::Terminating {
+            if queue.batch.is_empty() && self.state != ConnectionState::Terminating {
                 let sends = nic.counters.sends;
-                self.seal(nic, lane, octets);
+                self.seal(nic, queue, octets);
                 octets = octets.saturating_mul(2).min(OCTETS_MAX);
                 nic.counters.send_batches += u64::from(nic.counters.sends > sends);
             }
-            if lane.batch.is_empty() {
+            if queue.batch.is_empty() {
                 return true;
             }
-            match self.send_batch(nic, lane) {
-                Ok(true) => lane.on_batch_sent(),
+            match self.send_batch(nic, queue) {
+                Ok(true) => queue.on_batch_sent(),
                 Ok(false) => {
                     self.blocked = true;
                     self.watch(nic);
@@ -185,38 +185,38 @@ impl Connection {
     }
 
     /// Hands octets of the batch to the system; returns whether it took all.
-    fn send_batch(&mut self, nic: &mut Nic, lane: &mut Lane) -> std::io::Result<bool> {
+    fn send_batch(&mut self, nic: &mut Nic, queue: &mut TransmitQueue) -> std::io::Result<bool> {
         loop {
             nic.counters.syscalls += 1;
-            let sent = if lane.batch.pieces() <= PIECES_FEW {
+            let sent = if queue.batch.pieces() <= PIECES_FEW {
                 let mut slices = [IoSlice::new(&[]); PIECES_FEW];
-                let count = lane.gather(&nic.stags, self.qp, &mut slices);
+                let count = queue.gather(&nic.stags, self.qp, &mut slices);
                 self.socket.send(slices.get(..count).unwrap_or_default())?
             } else {
                 let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-                let count = lane.gather(&nic.stags, self.qp, &mut slices);
+                let count = queue.gather(&nic.stags, self.qp, &mut slices);
                 self.socket.send(slices.get(..count).unwrap_or_default())?
             };
             let Some(sent) = sent else { return Ok(false) };
             nic.counters.bytes_system += sent as u64;
             self.sent += sent as u64;
-            if lane.batch.on_sent(sent) {
+            if queue.batch.on_sent(sent) {
                 return Ok(true);
             }
         }
     }
 
     /// Fills the batch with as many FPDUs as it takes, of about `octets` in all.
-    fn seal(&mut self, nic: &mut Nic, lane: &mut Lane, octets: usize) {
-        while !lane.batch.is_full(octets) {
-            let in_message = lane.sealed > 0;
-            let in_response = lane.answered_octets > 0;
-            let response = lane.responses.get(lane.answered).copied();
-            let turn = in_response || (!in_message && lane.response_next);
+    fn seal(&mut self, nic: &mut Nic, queue: &mut TransmitQueue, octets: usize) {
+        while !queue.batch.is_full(octets) {
+            let in_message = queue.sealed > 0;
+            let in_response = queue.answered_octets > 0;
+            let response = queue.responses.get(queue.answered).copied();
+            let turn = in_response || (!in_message && queue.response_next);
             let sealed = match response {
-                Some(response) if turn => self.seal_response(nic, lane, response),
-                _ if self.seal_entry(nic, lane) => true,
-                Some(response) if lane.sealed == 0 => self.seal_response(nic, lane, response),
+                Some(response) if turn => self.seal_response(nic, queue, response),
+                _ if self.seal_entry(nic, queue) => true,
+                Some(response) if queue.sealed == 0 => self.seal_response(nic, queue, response),
                 _ => false,
             };
             if !sealed {
@@ -226,8 +226,13 @@ impl Connection {
     }
 
     /// Seals one FPDU of a Read Response.
-    fn seal_response(&mut self, nic: &mut Nic, lane: &mut Lane, Response(r): Response) -> bool {
-        let done = lane.answered_octets;
+    fn seal_response(
+        &mut self,
+        nic: &mut Nic,
+        queue: &mut TransmitQueue,
+        Response(r): Response,
+    ) -> bool {
+        let done = queue.answered_octets;
         if done == 0 && r.length as usize >= REMEASURE_MIN {
             self.measure_segments(nic);
         }
@@ -243,28 +248,28 @@ impl Connection {
             let Ok(octets) = octets else { return false };
             let sink_offset = r.sink_offset.wrapping_add(done as u64);
             let fpdu = self.transmitter.read_response(r.sink, sink_offset, octets);
-            lane.batch.push_registration(&fpdu, r.source, offset);
+            queue.batch.push_registration(&fpdu, r.source, offset);
             fpdu
         };
         nic.wire.fpdus_sent += 1;
         nic.counters.count_tagged(fpdu.payload_len());
         if fpdu.payload_len() == rest {
-            lane.answered += 1;
-            lane.answered_octets = 0;
-            lane.response_next = false;
+            queue.answered += 1;
+            queue.answered_octets = 0;
+            queue.response_next = false;
         } else {
-            lane.answered_octets = done + fpdu.payload_len();
+            queue.answered_octets = done + fpdu.payload_len();
         }
         true
     }
 
     /// Seals one FPDU of the current work request, or carries out a request that needs none; returns whether there was
     /// progress.
-    fn seal_entry(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
-        let sequence = lane.current();
-        let reads = lane.reads.len();
-        let started = lane.started;
-        let Some(entry) = lane.entries.get_mut(started) else { return false };
+    fn seal_entry(&mut self, nic: &mut Nic, queue: &mut TransmitQueue) -> bool {
+        let sequence = queue.current();
+        let reads = queue.reads.len();
+        let started = queue.started;
+        let Some(entry) = queue.entries.get_mut(started) else { return false };
         if entry.flags.fence && reads > 0 {
             return false;
         }
@@ -272,7 +277,7 @@ impl Connection {
         if !is_local && !self.may_send {
             return false;
         }
-        let done = lane.sealed;
+        let done = queue.sealed;
         if done == 0 && entry.work.length() >= REMEASURE_MIN {
             self.measure_segments(nic);
         }
@@ -283,11 +288,11 @@ impl Connection {
                 let at = u32::try_from(done).unwrap_or(u32::MAX);
                 let fpdu = self.transmitter.send(*invalidate, at, rest);
                 nic.wire.fpdus_sent += 1;
-                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
+                let is_last = queue.batch.push_rest(&fpdu, rest, (sequence, done));
                 nic.counters.sends += u64::from(is_last);
-                lane.sealed = done + fpdu.payload_len();
+                queue.sealed = done + fpdu.payload_len();
                 if is_last {
-                    lane.start_next();
+                    queue.start_next();
                 }
             }
             Work::Write { source, target } => {
@@ -296,47 +301,47 @@ impl Connection {
                 let fpdu = self.transmitter.write(target.handle(), offset, rest);
                 nic.wire.fpdus_sent += 1;
                 nic.counters.count_tagged(fpdu.payload_len());
-                let is_last = lane.batch.push_rest(&fpdu, rest, (sequence, done));
-                lane.sealed = done + fpdu.payload_len();
+                let is_last = queue.batch.push_rest(&fpdu, rest, (sequence, done));
+                queue.sealed = done + fpdu.payload_len();
                 if is_last {
-                    lane.start_next();
+                    queue.start_next();
                 }
             }
-            Work::Read { .. } => return self.seal_read(nic, lane),
+            Work::Read { .. } => return self.seal_read(nic, queue),
             Work::LocalInv { handle } => {
                 let handle: Handle = *handle;
-                if lane.is_read(handle) {
+                if queue.is_read(handle) {
                     // The handle is retired once the peer's Read has been answered.
                     return false;
                 }
                 let retired = nic.stags.invalidate(handle, self.qp).is_ok();
                 nic.counters.invalidated_local += u64::from(retired);
-                if let Some(entry) = lane.entries.get_mut(started) {
+                if let Some(entry) = queue.entries.get_mut(started) {
                     entry.work = if retired {
                         Work::Invalidated(handle)
                     } else {
                         Work::Done(Status::LocalFault)
                     };
                 }
-                lane.start_next();
+                queue.start_next();
             }
-            Work::Done(_) | Work::Invalidated(_) | Work::Awaiting => lane.start_next(),
+            Work::Done(_) | Work::Invalidated(_) | Work::Awaiting => queue.start_next(),
         }
         true
     }
 
     /// Seals a Read Request, if one more may be outstanding.
-    fn seal_read(&mut self, nic: &mut Nic, lane: &mut Lane) -> bool {
-        let started = lane.started;
-        let Some(entry) = lane.entries.get_mut(started) else { return false };
+    fn seal_read(&mut self, nic: &mut Nic, queue: &mut TransmitQueue) -> bool {
+        let started = queue.started;
+        let Some(entry) = queue.entries.get_mut(started) else { return false };
         if self.ord == 0 {
             // No Read was granted: this one would wait for ever.
             entry.work = Work::Done(Status::LocalFault);
-            lane.start_next();
+            queue.start_next();
             return true;
         }
         let full = nic.stags.in_use() >= nic.config.registrations_max;
-        if lane.reads.len() >= self.ord as usize || full {
+        if queue.reads.len() >= self.ord as usize || full {
             return false;
         }
         let Work::Read { sink, source } = std::mem::replace(&mut entry.work, Work::Awaiting) else {
@@ -345,7 +350,7 @@ impl Connection {
         let length = source.length();
         let Some((handle, offset)) = nic.stags.read_sink(self.qp, sink) else {
             entry.work = Work::Done(Status::LocalFault);
-            lane.start_next();
+            queue.start_next();
             return true;
         };
         let request = ReadRequest {
@@ -355,14 +360,14 @@ impl Connection {
             source: source.handle(),
             source_offset: source.offset(),
         };
-        lane.batch.push(&self.transmitter.read_request(&request));
+        queue.batch.push(&self.transmitter.read_request(&request));
         nic.wire.fpdus_sent += 1;
-        if lane.reads.is_empty() {
+        if queue.reads.is_empty() {
             self.receiver.expect_read(handle, offset, length);
         }
-        let requested_at = self.sent + lane.batch.unsent() as u64;
-        lane.reads.push_back(OutstandingRead { handle, offset, length, requested_at });
-        lane.start_next();
+        let requested_at = self.sent + queue.batch.unsent() as u64;
+        queue.reads.push_back(OutstandingRead { handle, offset, length, requested_at });
+        queue.start_next();
         self.watch(nic);
         true
     }
@@ -371,8 +376,8 @@ impl Connection {
     fn finish_if_drained(&mut self, nic: &mut Nic) {
         match self.state {
             // An active end may send nothing before its first FPDU, so closing waits for nothing.
-            State::Draining if self.lane.is_none() || !self.may_send => {}
-            State::Terminating if !self.blocked => {
+            ConnectionState::Draining if self.queue.is_none() || !self.may_send => {}
+            ConnectionState::Terminating if !self.blocked => {
                 if let Some(words) = self.last_words.take() {
                     nic.counters.syscalls += 1;
                     let words = [IoSlice::new(words.prefix()), IoSlice::new(words.trailer())];

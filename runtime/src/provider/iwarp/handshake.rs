@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Agreement, Answer, Fault, Rtr};
+use haulage_proto::iwarp::mpa::handshake::{Agreement, Fault, MpaReply, Rtr};
 use haulage_proto::iwarp::receive::Receiver;
 use haulage_proto::iwarp::transmit::Transmitter;
 use haulage_proto::verbs::Handle;
@@ -11,7 +11,7 @@ use haulage_proto::verbs::Handle;
 use super::connection::Connection;
 use super::nic::Nic;
 use super::setup::{Setup, offer};
-use crate::provider::base::{State, Step};
+use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::crc::crc32c;
 
@@ -102,7 +102,7 @@ impl Connection {
 
     /// Accepts the peer, as the application asks.
     pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
-        if self.state != State::Asked {
+        if self.state != ConnectionState::Asked {
             return;
         }
         let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
@@ -142,18 +142,18 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    fn on_answer(&mut self, nic: &mut Nic, answer: Answer) {
+    fn on_answer(&mut self, nic: &mut Nic, answer: MpaReply) {
         match answer {
-            Answer::Rejected { .. } => self.fail_setup(nic, ConnectError::Rejected),
-            Answer::Accepted { agreement, private_data } => {
+            MpaReply::Rejected { .. } => self.fail_setup(nic, ConnectError::Rejected),
+            MpaReply::Accepted { agreement, private_data } => {
                 self.setup = None;
                 self.open(nic, &agreement, private_data);
                 self.may_send = true;
                 self.expect_first(nic);
                 if agreement.rtr == Some(Rtr::Write) {
                     let indication = self.transmitter.write(Handle(0), 0, &[]);
-                    let lane = self.lane.get_or_insert_with(|| nic.lend_lane());
-                    lane.batch.push(&indication);
+                    let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
+                    queue.batch.push(&indication);
                     nic.wire.fpdus_sent += 1;
                     self.unsettle(nic);
                 }

@@ -17,8 +17,8 @@ use super::inbox::Inbox;
 use super::nic::Nic;
 use super::port::LanePort;
 use super::state::Iwarp;
-use crate::provider::base::State;
-use crate::provider::{Inlet, RUN_MAX, Run, RunKind};
+use crate::provider::base::ConnectionState;
+use crate::provider::{MessageSink, RUN_MAX, Run, RunKind};
 
 impl Iwarp {
     /// Takes messages of at most `length_max` octets without Receives from the hot connections.
@@ -27,7 +27,7 @@ impl Iwarp {
         &mut self,
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         // Messages that were polled before come first.
         if !self.nic.reports.is_empty() {
@@ -39,7 +39,7 @@ impl Iwarp {
                 let Self { slots, nic, inbox, .. } = self;
                 let owner = slots.get(inbox.owner).filter(|_| !inbox.refused);
                 let Some(owner) = owner else { return taken };
-                taken += owner.take_inline(nic, inbox, length_max, budget - taken, inlet);
+                taken += owner.take_inline(nic, inbox, length_max, budget - taken, sink);
                 if !inbox.is_empty() || taken == budget {
                     return taken;
                 }
@@ -59,7 +59,9 @@ impl Iwarp {
         if !self.inbox.is_empty() {
             // The caller may not have asked for messages since the last poll.
             let goes_on = self.slots.get(self.inbox.owner).is_some_and(|owner| {
-                owner.looked.is_some() && owner.intake == Intake::Hot && owner.state == State::Open
+                owner.looked.is_some()
+                    && owner.intake == Intake::Hot
+                    && owner.state == ConnectionState::Open
             });
             if self.inbox.refused || !goes_on {
                 self.feed_inbox();
@@ -88,12 +90,12 @@ impl Iwarp {
 impl Connection {
     /// Returns whether messages of the connection may be taken without Receives now.
     fn is_plain(&mut self) -> bool {
-        if self.shy > 0 {
-            self.shy -= 1;
+        if self.inline_backoff > 0 {
+            self.inline_backoff -= 1;
             return false;
         }
         self.intake == Intake::Hot
-            && self.state == State::Open
+            && self.state == ConnectionState::Open
             && self.is_at_ease()
             && self.receiver.is_between()
             && self.read_ahead() == usize::MAX
@@ -131,7 +133,7 @@ impl Connection {
         inbox: &mut Inbox,
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         let mut count = 0;
         self.turn.begin(nic.polls);
@@ -141,7 +143,8 @@ impl Connection {
                 break;
             }
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
-            let whole = self.receiver.whole(octets, 0).filter(|_| self.state == State::Open);
+            let whole =
+                self.receiver.whole(octets, 0).filter(|_| self.state == ConnectionState::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
                 // The FPDU may only be cut off.
@@ -165,7 +168,7 @@ impl Connection {
                     let (qp, messages) = (self.qp, &messages[..fpdus]);
                     let offered = Run { octets: messages, kind: RunKind::Whole };
                     let mut port = LanePort { connection: self, nic };
-                    let taken = inlet.messages(qp, &offered, &mut port);
+                    let taken = sink.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     if taken == fpdus {
@@ -181,7 +184,7 @@ impl Connection {
                     let kind = RunKind::Invalidating(&[handle]);
                     let offered = Run { octets: &[payload], kind };
                     let mut port = LanePort { connection: self, nic };
-                    let taken = inlet.messages(qp, &offered, &mut port);
+                    let taken = sink.messages(qp, &offered, &mut port);
                     count += taken;
                     nic.counters.receives += taken as u64;
                     (taken > 0).then(|| Passed::one(whole))
@@ -246,7 +249,7 @@ impl Connection {
     /// Leaves the next message, and all that come in the next `rounds` rounds, to polls.
     const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
         inbox.refused = true;
-        (self.looked, self.shy) = (None, rounds);
+        (self.looked, self.inline_backoff) = (None, rounds);
     }
 }
 

@@ -13,7 +13,7 @@
 use super::connection::{Connection, Found, Intake, StreamEnd};
 use super::nic::Nic;
 use super::reactor::Reactor;
-use crate::provider::base::State;
+use crate::provider::base::ConnectionState;
 use crate::provider::{ConnectError, DisconnectReason};
 
 impl Connection {
@@ -80,7 +80,7 @@ impl Connection {
     /// Reads the socket until it is empty, or enough octets have come.
     pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
         let mut total = 0;
-        while self.intake == Intake::Hot && !self.starved && self.state != State::Closed {
+        while self.intake == Intake::Hot && !self.starved && self.state != ConnectionState::Closed {
             if self.throttled {
                 return Found::Some;
             }
@@ -166,7 +166,7 @@ impl Connection {
 
     /// Returns whether octets should be read or awaited.
     pub(super) fn wants_input(&self) -> bool {
-        let closed = matches!(self.state, State::Connecting | State::Closed);
+        let closed = matches!(self.state, ConnectionState::Connecting | ConnectionState::Closed);
         // A hot connection is read only when it has no backlog.
         let waits = self.starved || self.throttled && self.intake != Intake::Hot;
         !closed && !waits && !self.input_over

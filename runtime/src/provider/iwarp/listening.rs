@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::setup::Setup;
 use super::state::Iwarp;
 use crate::provider::ConnectError;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 use crate::sys::socket::{Listener, Socket, Vanished};
 
 impl Iwarp {
@@ -69,7 +69,7 @@ impl Iwarp {
     pub(super) fn admit(
         &mut self,
         socket: Socket,
-        state: State,
+        state: ConnectionState,
         setup: Setup,
     ) -> Result<QpNum, ConnectError> {
         let fd = socket.fd();
@@ -102,7 +102,7 @@ impl Iwarp {
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
-                && connection.state == State::Awaiting
+                && connection.state == ConnectionState::Awaiting
             {
                 self.nic.wire.handshakes_failed += 1;
                 return connection.end(&mut self.nic);
@@ -112,7 +112,7 @@ impl Iwarp {
 
     fn welcome(&mut self, socket: Socket, peer: SocketAddr, listener: ListenerId) {
         let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
-        if let Ok(qp) = self.admit(socket, State::Awaiting, setup) {
+        if let Ok(qp) = self.admit(socket, ConnectionState::Awaiting, setup) {
             self.listeners.await_question(qp, self.slots.in_use());
         }
     }

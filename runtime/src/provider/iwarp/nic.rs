@@ -7,7 +7,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::config::Config;
-use super::lane::{INLINE_MAX, Lane};
+use super::transmit_queue::{INLINE_MAX, TransmitQueue};
 use crate::provider::base::{Deadlines, Reports, Watches};
 use crate::provider::{Caps, Counters, Promises, Receive};
 
@@ -23,7 +23,7 @@ pub(super) struct Nic {
     pub(super) scratch: Vec<u8>,
     /// Send queues that no connection uses.
     #[expect(clippy::vec_box, reason = "they are lent in their boxes, which connections hold")]
-    lanes: Vec<Box<Lane>>,
+    queues: Vec<Box<TransmitQueue>>,
     /// Connections to be settled before the provider's work is done.
     pub(super) unsettled: VecDeque<QpNum>,
     /// Connections whose peer's Send waits for a Receive, longest first.
@@ -55,7 +55,7 @@ pub struct WireCounters {
     /// Handshakes that failed at the passive end, garbage and silence included.
     pub handshakes_failed: u64,
     /// Keepalive FPDUs, sent only because nothing had come from the peer.
-    pub nudges: u64,
+    pub keepalives: u64,
     /// Connections ended because the peer made no progress.
     pub stalls: u64,
     /// Connections ended because the peer sent too many FPDUs that deliver nothing.
@@ -74,7 +74,7 @@ impl Nic {
             receives: VecDeque::new(),
             reports: Reports::default(),
             scratch: vec![0; scratch],
-            lanes: Vec::new(),
+            queues: Vec::new(),
             unsettled: VecDeque::new(),
             starved: VecDeque::new(),
             throttled: VecDeque::with_capacity(config.connections_max),
@@ -108,21 +108,21 @@ impl Nic {
     }
 
     /// Lends a send queue to a connection that has work.
-    pub(super) fn lend_lane(&mut self) -> Box<Lane> {
-        self.lanes.pop().unwrap_or_default()
+    pub(super) fn lend_queue(&mut self) -> Box<TransmitQueue> {
+        self.queues.pop().unwrap_or_default()
     }
 
     /// Takes back a send queue that is empty.
-    pub(super) fn return_lane(&mut self, lane: Box<Lane>) {
-        if self.lanes.len() < LANES_KEPT_MAX {
-            self.lanes.push(lane);
+    pub(super) fn return_queue(&mut self, queue: Box<TransmitQueue>) {
+        if self.queues.len() < QUEUES_KEPT_MAX {
+            self.queues.push(queue);
         }
     }
 }
 
 /// Send queues kept for the next connection that has work. If more connections than this have work at once, more are
 /// made, and freed again.
-const LANES_KEPT_MAX: usize = 256;
+const QUEUES_KEPT_MAX: usize = 256;
 
 /// With 128 NULL Calls in flight, 64 a turn gave 1.7 times the rate of 256, and 1.3 times that of 32.
 const TURN_EVENTS: usize = 64;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::{Found, Intake, StreamEnd};
-use super::crowd::HOT_MAX;
+use super::contention::HOT_MAX;
 use super::reactor::{News, Over};
 use super::state::Iwarp;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 
 impl Iwarp {
     /// Does the work of a poll, one bounded stage after the other.
@@ -51,7 +51,7 @@ impl Iwarp {
         self.unread = false;
         let mut at = 0;
         while let Some(&qp) = self.hot.get(at) {
-            let crowded = self.hot.len() > HOT_MAX || self.crowd.is_here();
+            let is_contended = self.hot.len() > HOT_MAX || self.contention.is_high();
             let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
                 self.hot.swap_remove(at);
                 continue;
@@ -61,15 +61,15 @@ impl Iwarp {
                 Found::Nothing => connection.streak = connection.streak.saturating_add(1),
                 Found::All => {
                     connection.streak = 0;
-                    self.crowd.found();
+                    self.contention.found();
                 }
                 Found::Some => {
                     connection.streak = 0;
-                    self.crowd.found();
+                    self.contention.found();
                     self.unread = true;
                 }
             }
-            let others_tell = crowded && connection.streak > 0;
+            let others_tell = is_contended && connection.streak > 0;
             if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || others_tell) {
                 connection.cool(&mut self.nic, &mut self.reactor);
                 self.hot.swap_remove(at);
@@ -112,10 +112,10 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
                     connection.streak = connection.streak.saturating_add(1);
-                    self.crowd.heard(qp);
+                    self.contention.heard(qp);
                     if !more {
                         self.on_receive_over(qp, Over::Paused);
-                    } else if self.hot.len() < HOT_MAX && !self.crowd.is_here() {
+                    } else if self.hot.len() < HOT_MAX && !self.contention.is_high() {
                         self.consider_heating(qp);
                     }
                 }
@@ -135,7 +135,7 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.writable_wanted = false;
                     connection.blocked = false;
-                    if connection.state == State::Connecting {
+                    if connection.state == ConnectionState::Connecting {
                         connection.on_connected(&mut self.nic);
                     }
                     connection.unsettle(&mut self.nic);
@@ -150,7 +150,7 @@ impl Iwarp {
     fn consider_heating(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         let busy = connection.streak >= STREAK_MIN || connection.expects_much();
-        if busy && connection.intake == Intake::Armed && connection.state == State::Open {
+        if busy && connection.intake == Intake::Armed && connection.state == ConnectionState::Open {
             connection.intake = Intake::Pausing;
             // Without room in the ring the connection stays as it is.
             if self.reactor.pause(qp).is_err() {
@@ -255,8 +255,9 @@ impl Iwarp {
             (Intake::Armed, false) => connection.intake = Intake::Off,
             _ => {}
         }
-        let waits = connection.blocked || connection.state == State::Connecting;
-        let asks = waits && connection.state != State::Closed && !connection.writable_wanted;
+        let waits = connection.blocked || connection.state == ConnectionState::Connecting;
+        let asks =
+            waits && connection.state != ConnectionState::Closed && !connection.writable_wanted;
         if asks && self.reactor.receives() {
             if self.reactor.writable(connection.socket.fd(), qp).is_ok() {
                 connection.writable_wanted = true;
@@ -264,7 +265,7 @@ impl Iwarp {
                 connection.unsettle(&mut self.nic);
             }
         }
-        if connection.state == State::Closed {
+        if connection.state == ConnectionState::Closed {
             self.release(qp);
         }
     }

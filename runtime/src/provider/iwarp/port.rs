@@ -47,7 +47,7 @@ impl Port for LanePort<'_> {
     #[inline]
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         let Self { connection, nic } = self;
-        let is_read = connection.lane.as_ref().is_some_and(|lane| lane.is_read(handle));
+        let is_read = connection.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
         if is_read || nic.stags.invalidate(handle, connection.qp).is_err() {
             return None;
         }

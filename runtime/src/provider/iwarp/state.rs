@@ -8,7 +8,7 @@ use haulage_proto::verbs::QpNum;
 
 use super::config::{BackendReport, Config};
 use super::connection::Connection;
-use super::crowd::Crowd;
+use super::contention::Contention;
 use super::inbox::Inbox;
 use super::nic::{Nic, WireCounters};
 use super::reactor::Reactor;
@@ -34,7 +34,7 @@ pub struct Iwarp {
     pub(super) hot: Vec<QpNum>,
     /// Octets read from one hot connection, to take its messages without Receives.
     pub(super) inbox: Inbox,
-    pub(super) crowd: Crowd,
+    pub(super) contention: Contention,
     /// A hot connection may have octets that the reactor does not report.
     pub(super) unread: bool,
 }
@@ -72,7 +72,7 @@ impl Iwarp {
             listeners: Listeners::new(),
             accept_retry: None,
             hot: Vec::new(),
-            crowd: Crowd::default(),
+            contention: Contention::default(),
             unread: false,
         })
     }

@@ -2,18 +2,20 @@
 
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
-    Completion, Handle, Label, NamedTemplate, Opcode, Status, TemplateId, WrId,
+    Completion, Handle, HeaderPatch, NamedTemplate, Opcode, Status, TemplateId, WrId,
 };
 
 use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::outlet::{Far, RingPort, Sent};
+use super::port::{Far, RingPort, Sent};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
 use super::table::Retired;
-use crate::provider::base::{ListenerId, State};
-use crate::provider::{DisconnectReason, Done, Event, Inlet, RUN_MAX, Run as Offered, RunKind};
+use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::{
+    DisconnectReason, Done, Event, MessageSink, RUN_MAX, Run as Offered, RunKind,
+};
 
 /// The reason that no more is taken from a ring.
 enum Stop {
@@ -27,7 +29,7 @@ enum Stop {
     Close,
 }
 
-/// Messages copied out of the ring. They leave it once the number that the inlet takes is known.
+/// Messages copied out of the ring. They leave it once the number that the sink takes is known.
 struct Run<'a> {
     of: Of,
     /// Each message, or its octets behind the template.
@@ -36,8 +38,8 @@ struct Run<'a> {
     octets: usize,
     /// The handle that each message invalidates, if they do.
     handles: [Handle; RUN_MAX],
-    /// The label of each message, if they have a template.
-    labels: [Label; RUN_MAX],
+    /// The patch of each message, if they have a template.
+    patches: [HeaderPatch; RUN_MAX],
 }
 
 /// The property that the messages of a run share.
@@ -58,7 +60,7 @@ impl<'a> Run<'a> {
             count: 0,
             octets: 0,
             handles: [Handle(0); RUN_MAX],
-            labels: [Label { xid: 0, credit: 0 }; RUN_MAX],
+            patches: [HeaderPatch { xid: 0, credit: 0 }; RUN_MAX],
         }
     }
 
@@ -113,7 +115,7 @@ impl<'a> Run<'a> {
     ) -> Option<Look> {
         let (mut count, all) = (0, room.len());
         let behind = loop {
-            let places = (&mut self.labels[count..most], &mut self.messages[count..most]);
+            let places = (&mut self.patches[count..most], &mut self.messages[count..most]);
             let given = if let Of::Template(id) = self.of { Some(id) } else { None };
             match consumer.look_at_series(given, &mut room, length_max, places) {
                 Some((id, new)) if new > 0 => {
@@ -219,7 +221,7 @@ impl Connection {
         moved
     }
 
-    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `inlet` takes them. If
+    /// Takes messages without Receives, no more than its `share`, as long as they are plain and `sink` takes them. If
     /// no other connection can have messages, waits briefly for the next one of a peer that sends one by one. Returns
     /// how many were taken.
     #[inline]
@@ -229,12 +231,13 @@ impl Connection {
         room: &mut [u8],
         length_max: usize,
         share: Share,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         self.left_inline = false;
         let Share { budget, is_only } = share;
         let looks = if is_only && self.came_alone { LOOKS } else { 1 };
-        let is_ordinary = self.state == State::Open && self.filling.is_none() && !self.over;
+        let is_ordinary =
+            self.state == ConnectionState::Open && self.filling.is_none() && !self.over;
         let Self { consumer, producer, region, registrations, pending, .. } = self;
         let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
             return 0;
@@ -281,19 +284,19 @@ impl Connection {
             let count = match &run.of {
                 Of::Nothing => {
                     let offered = Offered { octets, kind: RunKind::Whole };
-                    inlet.messages(self.qp, &offered, &mut port)
+                    sink.messages(self.qp, &offered, &mut port)
                 }
                 Of::Template(id) => match consumer.template(*id) {
                     Some(template) => {
                         let like = NamedTemplate { id: *id, template };
-                        let kind = RunKind::Like(like, &run.labels[..run.count]);
-                        inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
+                        let kind = RunKind::Like(like, &run.patches[..run.count]);
+                        sink.messages(self.qp, &Offered { octets, kind }, &mut port)
                     }
                     None => 0,
                 },
                 Of::Invalidating => {
                     let kind = RunKind::Invalidating(&run.handles[..run.count]);
-                    inlet.messages(self.qp, &Offered { octets, kind }, &mut port)
+                    sink.messages(self.qp, &Offered { octets, kind }, &mut port)
                 }
             };
             copied += run.pass(consumer, count);

@@ -2,7 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`State`] says. `arrive` handles arrivals, `depart` departures, `handshake` connection setup.
+//! A connection lives as [`ConnectionState`] says. `arrive` handles arrivals, `depart` departures, `handshake`
+//! connection setup.
 //!
 //! # Recovery
 //!
@@ -31,7 +32,7 @@ use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
-use crate::provider::base::{Mark, Marks, Payload, Progress, State, Step};
+use crate::provider::base::{ConnectionState, Mark, Marks, Payload, Progress, Step};
 use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
@@ -40,7 +41,7 @@ use crate::sys::unix::{Process, Stream};
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) qp: QpNum,
-    pub(super) state: State,
+    pub(super) state: ConnectionState,
     /// The ring is read in every poll; else the peer rings a doorbell.
     pub(super) hot: bool,
     /// The records in the ring now are left to be taken without Receives.
@@ -112,7 +113,12 @@ impl Work {
 }
 
 impl Connection {
-    pub(super) fn new(qp: QpNum, socket: Option<Stream>, state: State, setup: Setup) -> Self {
+    pub(super) fn new(
+        qp: QpNum,
+        socket: Option<Stream>,
+        state: ConnectionState,
+        setup: Setup,
+    ) -> Self {
         Self {
             qp,
             state,
@@ -160,7 +166,9 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
         match self.state {
-            State::Connecting | State::Requesting | State::Awaiting => {
+            ConnectionState::Connecting
+            | ConnectionState::Requesting
+            | ConnectionState::Awaiting => {
                 self.fail_setup(nic, ConnectError::TimedOut);
             }
             _ => self.end(nic, Ended::Closed, DisconnectReason::Local, None),
@@ -260,7 +268,7 @@ impl Connection {
 
     /// Checks whether a quarantined connection can go; returns whether it did.
     pub(super) fn try_release(&mut self, nic: &mut Nic) -> bool {
-        if self.state != State::Quarantined {
+        if self.state != ConnectionState::Quarantined {
             return true;
         }
         if let Some(producer) = &self.producer {
@@ -300,7 +308,8 @@ impl Connection {
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let marks = if self.state == State::Open { self.marks() } else { Marks::default() };
+        let marks =
+            if self.state == ConnectionState::Open { self.marks() } else { Marks::default() };
         let stall = self.progress.check(&marks);
         if marks.is_any() {
             self.watch(nic);

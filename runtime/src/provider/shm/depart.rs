@@ -7,21 +7,23 @@
 //! begins. A request that cannot be carried out (the ring is full; a handle's memory is being copied; enough octets
 //! were moved for one call) waits in order, and everything behind it waits, too.
 //!
-//! Messages sent while others are taken without Receives leave through `shm/outlet.rs`.
+//! Messages sent while others are taken without Receives leave through `shm/port.rs`.
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Label, NamedTemplate, Opcode, Status};
+use haulage_proto::verbs::{
+    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Opcode, Status,
+};
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
 use super::leaving::{INLINE_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::outlet::Far;
+use super::port::Far;
 use super::regions::Mapped;
 use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::Retired;
-use crate::provider::base::{Payload, State};
+use crate::provider::base::{ConnectionState, Payload};
 use crate::provider::{
     DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
 };
@@ -65,7 +67,7 @@ impl Connection {
         loop {
             self.send_now(nic, batch);
             let room = self.pending.len() < nic.config.send_queue_max && !nic.is_choked();
-            if !room || self.state != State::Open {
+            if !room || self.state != ConnectionState::Open {
                 break;
             }
             let Some(request) = batch.pop_front() else { break };
@@ -79,10 +81,10 @@ impl Connection {
     pub(super) fn open_lease(&mut self, nic: &mut Nic, lease: Local, access: Access) -> OpenResult {
         let Self { producer, registrations, exposes, state, .. } = self;
         match producer {
-            Some(producer) if *exposes && *state == State::Open => {
+            Some(producer) if *exposes && *state == ConnectionState::Open => {
                 registrations.open(nic, producer.segment(), lease, access)
             }
-            Some(_) if *state == State::Open => Err((lease, Refused::NotOpen)),
+            Some(_) if *state == ConnectionState::Open => Err((lease, Refused::NotOpen)),
             _ => Err((lease, Refused::Gone)),
         }
     }
@@ -93,7 +95,11 @@ impl Connection {
             Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
             _ => false,
         };
-        if !is_short || self.state != State::Open || !self.pending.is_empty() || nic.is_choked() {
+        if !is_short
+            || self.state != ConnectionState::Open
+            || !self.pending.is_empty()
+            || nic.is_choked()
+        {
             return Err(request);
         }
         let mut budget = MOVED_PER_CALL;
@@ -110,7 +116,7 @@ impl Connection {
         message: &[u8],
         invalidate: Option<Handle>,
     ) -> Result<(), Refused> {
-        let producer = self.producer.as_mut().filter(|_| self.state == State::Open);
+        let producer = self.producer.as_mut().filter(|_| self.state == ConnectionState::Open);
         let producer = producer.ok_or(Refused::Gone)?;
         if message.len() > producer.inline_max() {
             return Err(Refused::TooLong);
@@ -130,17 +136,17 @@ impl Connection {
         &mut self,
         nic: &mut Nic,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let length = message.len();
         let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            like.template.put(message, label).ok_or(Refused::TooLong)?;
+            like.template.put(message, patch).ok_or(Refused::TooLong)?;
             return self.send_inline(nic, message, None);
         };
-        let goes = self.state == State::Open && self.pending.is_empty();
+        let goes = self.state == ConnectionState::Open && self.pending.is_empty();
         let body = message.get(like.template.len()..).filter(|_| goes).ok_or(Refused::Full)?;
-        if producer.push_like(like, label, body) != Ok(true) {
+        if producer.push_like(like, patch, body) != Ok(true) {
             return Err(Refused::Full);
         }
         nic.counters.sends += 1;
@@ -154,7 +160,7 @@ impl Connection {
         let Some(producer) = self.producer.as_mut().filter(|_| self.pending.is_empty()) else {
             return;
         };
-        if self.state != State::Open || nic.is_choked() {
+        if self.state != ConnectionState::Open || nic.is_choked() {
             return;
         }
         let mut taken = 0;
@@ -187,7 +193,7 @@ impl Connection {
         // A Read waits for `poll`, or a batch of them would keep the caller for long.
         let waits = !self.pending.is_empty() || matches!(entry.work, Work::Read { .. });
         if waits || !self.run(nic, &mut entry, budget) {
-            if self.state == State::Open {
+            if self.state == ConnectionState::Open {
                 entry.copy_inline();
             }
             self.pending.push_back(entry);
@@ -449,7 +455,7 @@ impl Connection {
 
     /// Tells the peer that nothing follows, if we are closing and nothing is left to be sent.
     fn finish_if_drained(&mut self, nic: &mut Nic) {
-        if self.state != State::Draining || !self.pending.is_empty() {
+        if self.state != ConnectionState::Draining || !self.pending.is_empty() {
             return;
         }
         let Some(producer) = &mut self.producer else { return };

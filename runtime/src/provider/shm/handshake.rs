@@ -11,7 +11,7 @@ use super::nic::Nic;
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
 use super::setup::{Exposure, Setup, Theirs, Unusable, hello};
-use crate::provider::base::{State, Step};
+use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::barrier::Barrier;
 use crate::sys::unix::{self, Stream};
@@ -96,7 +96,7 @@ impl Connection {
     }
 
     fn on_hello(&mut self, nic: &mut Nic, hello: Hello, fds: &[OwnedFd]) {
-        let active = self.state == State::Requesting;
+        let active = self.state == ConnectionState::Requesting;
         match hello.kind {
             Kind::Reject if active => {
                 let refused = |refusal: Refusal| ConnectError::BadHandshake(refusal.reason());
@@ -174,7 +174,7 @@ impl Connection {
 
     /// Rejects the peer.
     pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
-        if self.state == State::Asked {
+        if self.state == ConnectionState::Asked {
             let length = private_data.len().min(PRIVATE_DATA_MAX);
             self.say_no(nic, private_data.get(..length).unwrap_or_default(), None);
             self.state.step(Step::Ended);
@@ -184,7 +184,7 @@ impl Connection {
 
     /// Gives up connection setup because of a limit of ours, and tells the peer which, if it sent the request.
     fn refuse(&mut self, nic: &mut Nic, refusal: Refusal) {
-        if self.state != State::Requesting {
+        if self.state != ConnectionState::Requesting {
             self.say_no(nic, &[], Some(refusal));
         }
         self.fail_setup(nic, ConnectError::BadHandshake(refusal.own_reason()));
@@ -202,7 +202,8 @@ impl Connection {
 
     /// Gives up connection setup.
     pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
-        let active = matches!(self.state, State::Connecting | State::Requesting);
+        let active =
+            matches!(self.state, ConnectionState::Connecting | ConnectionState::Requesting);
         if !self.state.step(Step::Ended) {
             return;
         }

@@ -10,7 +10,7 @@ use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
 use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
-use crate::provider::base::{ListenerId, State};
+use crate::provider::base::{ConnectionState, ListenerId};
 use crate::sys::unix::{self, Listener, Stream};
 
 /// The treatment of a peer when all slots are in use.
@@ -25,7 +25,7 @@ pub(super) enum WithoutRoom {
 impl Shm {
     pub(super) fn go_on_connecting(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        if connection.state != State::Connecting {
+        if connection.state != ConnectionState::Connecting {
             return;
         }
         if let Err(reason) = connection.connect(&mut self.nic) {
@@ -75,7 +75,7 @@ impl Shm {
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
-                && connection.state == State::Awaiting
+                && connection.state == ConnectionState::Awaiting
             {
                 return connection.fail_setup(&mut self.nic, ConnectError::TimedOut);
             }
@@ -90,8 +90,9 @@ impl Shm {
         }
         let setup = Setup::Passive { incoming: Default::default(), listener, peer };
         let fd = stream.fd();
-        let admitted =
-            self.slots.insert(|qp| Connection::new(qp, Some(stream), State::Awaiting, setup));
+        let admitted = self
+            .slots
+            .insert(|qp| Connection::new(qp, Some(stream), ConnectionState::Awaiting, setup));
         let Some(qp) = admitted else { return };
         if self.epoll.watch(fd, token(qp)).is_err() {
             self.slots.remove(qp);

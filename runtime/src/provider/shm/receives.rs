@@ -184,7 +184,9 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
-    use haulage_proto::verbs::{HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId};
+    use haulage_proto::verbs::{
+        HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, TemplateId,
+    };
 
     use super::super::ring::Producer;
     use super::super::segment::{Layout, RING, Segment};
@@ -198,11 +200,11 @@ mod tests {
         let theirs = Segment::open(fd.as_fd(), layout).unwrap();
         let (mut producer, mut consumer) =
             (Producer::new(ours, Barrier::Full), Consumer::new(theirs));
-        let label = Label { xid: 7, credit: 1 };
-        let offsets = LabelOffsets { xid: [0, 0], credit: 4 };
+        let patch = HeaderPatch { xid: 7, credit: 1 };
+        let offsets = PatchOffsets { xid: [0, 0], credit: 4 };
         let template = HeaderTemplate::new(&[1; 12], offsets).unwrap();
         let like = NamedTemplate { id: TemplateId::new(3).unwrap(), template: &template };
-        assert_eq!(producer.push_like(like, label, b"four"), Ok(true));
+        assert_eq!(producer.push_like(like, patch, b"four"), Ok(true));
         producer.publish();
         assert_eq!(consumer.learn_next(), Ok(true));
         let config = PoolConfig { bytes: 1 << 16, pages: PagePreference::Heap, node: None };

@@ -39,7 +39,7 @@
 //!
 //! A record has at most a quarter of the ring, so that a batch of them is under way while one is taken; longer messages
 //! travel as parts. A header is the peer's claim: a record that would reach beyond the ring ends the connection. So
-//! does a template that is too long or has a label outside of its octets, a template number that is given twice or is
+//! does a template that is too long or has a patch outside of its octets, a template number that is given twice or is
 //! out of range, and a series whose template was not introduced.
 
 use haulage_proto::verbs::Handle;

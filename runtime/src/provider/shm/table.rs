@@ -26,13 +26,13 @@ use super::segment::Segment;
 /// The registrations of one end on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Registrations {
-    slots: Vec<Slot>,
+    slots: Vec<RegistrationSlot>,
     /// Free slots, last used first: their lines are likely to be in the cache.
     free: Vec<u16>,
 }
 
 #[derive(Debug)]
-struct Slot {
+struct RegistrationSlot {
     /// The handle in use, or the last one.
     handle: Handle,
     held: Held,
@@ -77,7 +77,7 @@ impl Registrations {
             Some(index) => index,
             None if self.slots.len() < entries as usize => {
                 let index = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(Slot { handle: Handle(0), held: Held::Nothing });
+                self.slots.push(RegistrationSlot { handle: Handle(0), held: Held::Nothing });
                 index
             }
             None => return None,

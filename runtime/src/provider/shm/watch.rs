@@ -16,8 +16,8 @@ use super::connection::Connection;
 use super::listening::WithoutRoom;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
-use crate::provider::base::{ListenerId, State};
-use crate::provider::{Event, Inlet};
+use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::{Event, MessageSink};
 use crate::sys::barrier;
 use crate::sys::bus_error;
 use crate::sys::epoll::Ready;
@@ -36,7 +36,7 @@ impl Shm {
             let Some(&qp) = self.hot.get(at) else { break };
             at = if at + 1 < count { at + 1 } else { 0 };
             let Some(connection) = self.slots.get(qp) else { continue };
-            if !connection.pending.is_empty() || connection.state == State::Draining {
+            if !connection.pending.is_empty() || connection.state == ConnectionState::Draining {
                 moved |= connection.pump(&mut self.nic);
                 connection.watch_output(&mut self.nic);
             }
@@ -74,7 +74,7 @@ impl Shm {
         room: &mut [u8],
         length_max: usize,
         budget: usize,
-        inlet: &mut impl Inlet,
+        sink: &mut impl MessageSink,
     ) -> usize {
         // Messages that were polled before come first.
         if self.nic.has_reports() {
@@ -86,7 +86,7 @@ impl Shm {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
                 let share = Share { budget: budget - taken, is_only };
-                taken += connection.take_inline(&mut self.nic, room, length_max, share, inlet);
+                taken += connection.take_inline(&mut self.nic, room, length_max, share, sink);
             }
             if taken == budget {
                 break;

@@ -13,7 +13,7 @@ use crate::provider::{Receive, WorkRequest};
 /// A queue pair. Entries are numbered from 0 as they are posted; the number is their `seq`.
 #[derive(Debug)]
 pub(super) struct QueuePair {
-    pub(super) state: State,
+    pub(super) state: QueuePairState,
     pub(super) peer: Option<End>,
     /// Reads we may have outstanding: the proposal, then the grant.
     pub(super) ord: u32,
@@ -45,7 +45,7 @@ pub(super) struct QueuePair {
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum QueuePairState {
     /// We sent the request.
     Connecting,
     /// The peer's request arrived; the consumer has not answered.
@@ -109,7 +109,7 @@ pub(super) enum Work {
 }
 
 impl QueuePair {
-    pub(super) const fn new(state: State, peer: Option<End>, ord: u32, ird: u32) -> Self {
+    pub(super) const fn new(state: QueuePairState, peer: Option<End>, ord: u32, ird: u32) -> Self {
         Self {
             state,
             peer,
@@ -177,7 +177,7 @@ impl QueuePair {
     }
 
     fn append(&mut self, mut entry: Entry) {
-        if self.state == State::Ended {
+        if self.state == QueuePairState::Ended {
             entry.end(Status::Flushed);
         }
         self.entries.push_back(entry);
@@ -185,7 +185,7 @@ impl QueuePair {
 
     /// Takes the number of the next entry that may start now.
     pub(super) fn start(&mut self) -> Option<u64> {
-        let open = matches!(self.state, State::Established | State::Closing);
+        let open = matches!(self.state, QueuePairState::Established | QueuePairState::Closing);
         let seq = self.next;
         if !open || self.close_at.is_some_and(|end| seq >= end) {
             return None;
@@ -253,7 +253,7 @@ impl QueuePair {
             let own = failed.filter(|(number, _)| *number == seq).map(|(_, status)| status);
             entry.end(own.unwrap_or(Status::Flushed));
         }
-        self.state = State::Ended;
+        self.state = QueuePairState::Ended;
         self.deadline = None;
     }
 
@@ -261,12 +261,12 @@ impl QueuePair {
     pub(super) fn close(&mut self) {
         let end = self.first + self.entries.len() as u64;
         self.close_at = Some(self.close_at.map_or(end, |fault| fault.min(end)));
-        self.state = State::Closing;
+        self.state = QueuePairState::Closing;
     }
 
     /// Returns whether everything posted before the close has ended.
     pub(super) fn is_drained(&self) -> bool {
-        self.state == State::Closing && self.close_at.is_some_and(|end| self.first >= end)
+        self.state == QueuePairState::Closing && self.close_at.is_some_and(|end| self.first >= end)
     }
 
     /// Returns an entry by its number.
@@ -282,6 +282,6 @@ impl QueuePair {
 
     /// Returns whether messages of the peer may still arrive.
     pub(super) fn is_live(&self) -> bool {
-        self.state != State::Ended
+        self.state != QueuePairState::Ended
     }
 }

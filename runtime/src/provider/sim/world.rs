@@ -8,7 +8,7 @@ use haulage_proto::verbs::{Handle, QpNum, Status};
 
 use super::config::FabricConfig;
 use super::node::Node;
-use super::queue_pair::{QueuePair, State, Work};
+use super::queue_pair::{QueuePair, QueuePairState, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
 use crate::provider::base::Payload;
@@ -119,7 +119,12 @@ impl World {
 
     pub(super) fn takes_requests(&mut self, end: End) -> bool {
         let state = self.qp(end).map(|qp| qp.state);
-        !matches!(state, None | Some(State::Connecting | State::Requested | State::Abandoned))
+        !matches!(
+            state,
+            None | Some(
+                QueuePairState::Connecting | QueuePairState::Requested | QueuePairState::Abandoned
+            )
+        )
     }
 
     pub(super) fn post(&mut self, end: End, batch: &mut WorkQueue) -> Result<(), QueueFull> {
@@ -262,7 +267,7 @@ impl World {
             self.end(end, DisconnectReason::Local, Some(fault));
             self.tell_peer(end, Gone::Lost);
         } else if qp.is_drained() {
-            qp.state = State::Closed;
+            qp.state = QueuePairState::Closed;
             self.send(end, Message::Close);
         }
     }

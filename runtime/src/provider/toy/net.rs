@@ -37,7 +37,7 @@ pub(super) struct Node {
 #[derive(Debug, Default)]
 pub(super) struct QueuePair {
     pub(super) node: usize,
-    pub(super) state: State,
+    pub(super) state: EndState,
     /// ORD and IRD: the proposal, then the grant.
     pub(super) terms: [u32; 2],
     /// When the handshake or the close must be over.
@@ -47,7 +47,7 @@ pub(super) struct QueuePair {
 
 /// The state of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum EndState {
     /// It sent the request.
     Connecting,
     /// A request has arrived, which it has to answer.
@@ -82,7 +82,7 @@ pub(super) enum Work {
 }
 
 impl QueuePair {
-    pub(super) fn new(node: usize, state: State, terms: [u32; 2]) -> Self {
+    pub(super) fn new(node: usize, state: EndState, terms: [u32; 2]) -> Self {
         Self { node, state, terms, ..Self::default() }
     }
 }
@@ -106,7 +106,7 @@ impl Net {
             }
         }
         // A peer that left before its request was reported is never reported.
-        let has_left = |qp: &QpNum| self.qps[qp.slot() ^ 1].state == State::Gone;
+        let has_left = |qp: &QpNum| self.qps[qp.slot() ^ 1].state == EndState::Gone;
         let reports = &mut self.nodes[node].reports;
         reports.retain(|event| !matches!(event, Event::Request { qp, .. } if has_left(qp)));
     }
@@ -117,14 +117,14 @@ impl Net {
         let (own, peer) = (&self.qps[slot], self.qps[slot ^ 1].state);
         let is_late = own.deadline.is_some_and(|due| due <= now);
         match (own.state, peer) {
-            (State::Connecting, State::Rejected) => self.fail(slot, ConnectError::Rejected),
-            (State::Connecting, State::Gone) => self.fail(slot, ConnectError::Refused),
-            (State::Connecting, _) if is_late => self.fail(slot, ConnectError::TimedOut),
-            (State::Open | State::Closing, State::Gone) => {
+            (EndState::Connecting, EndState::Rejected) => self.fail(slot, ConnectError::Rejected),
+            (EndState::Connecting, EndState::Gone) => self.fail(slot, ConnectError::Refused),
+            (EndState::Connecting, _) if is_late => self.fail(slot, ConnectError::TimedOut),
+            (EndState::Open | EndState::Closing, EndState::Gone) => {
                 self.end(slot, DisconnectReason::Lost);
             }
-            (State::Closing, _) if is_late => self.end(slot, DisconnectReason::Local),
-            (State::Open | State::Closing, _) => self.serve(slot),
+            (EndState::Closing, _) if is_late => self.end(slot, DisconnectReason::Local),
+            (EndState::Open | EndState::Closing, _) => self.serve(slot),
             _ => {}
         }
     }
@@ -132,7 +132,7 @@ impl Net {
     /// Establishes one end with the ORD and IRD in `terms`.
     pub(super) fn open(&mut self, slot: usize, terms: [u32; 2], private_data: &[u8]) {
         let qp = &mut self.qps[slot];
-        (qp.state, qp.deadline, qp.terms) = (State::Open, None, terms);
+        (qp.state, qp.deadline, qp.terms) = (EndState::Open, None, terms);
         let (qp, private_data, [ord, ird]) = (name(slot), private_data.into(), terms);
         self.report(slot, Event::Established { qp, private_data, ord, ird });
     }
@@ -177,7 +177,7 @@ impl Net {
                 self.report(from, Event::Completion(Done::new(done)));
             }
         }
-        if self.qps[from].state == State::Closing {
+        if self.qps[from].state == EndState::Closing {
             self.end(from, DisconnectReason::Local);
             self.end(to, DisconnectReason::Peer);
         }

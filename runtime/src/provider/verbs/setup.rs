@@ -13,7 +13,7 @@ use super::names::{LISTENER, ListenerId, token};
 use super::state::Verbs;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    Answer, CmEvent, CmEventKind, CmId, Fault, Parameters, QueuePair, Refused, Region,
+    CmEvent, CmEventKind, CmId, Fault, Parameters, PeerParameters, QueuePair, Refused, Region,
 };
 
 impl Verbs {
@@ -76,7 +76,13 @@ impl Verbs {
         }
     }
 
-    fn on_request(&mut self, now: Instant, listener: ListenerId, mut id: CmId, asked: &Answer) {
+    fn on_request(
+        &mut self,
+        now: Instant,
+        listener: ListenerId,
+        mut id: CmId,
+        asked: &PeerParameters,
+    ) {
         // A request for an unknown listener, or by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
         let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
@@ -258,7 +264,12 @@ impl Verbs {
 
     /// Marks a connection as established: on the manager's event, which has the peer's `answer`, or, at the passive
     /// end, on the peer's first message.
-    pub(super) fn on_established(&mut self, now: Instant, qp: QpNum, answer: Option<&Answer>) {
+    pub(super) fn on_established(
+        &mut self,
+        now: Instant,
+        qp: QpNum,
+        answer: Option<&PeerParameters>,
+    ) {
         let timer = self.config.no_receive_timer;
         let Some(connection) = self.slots.get(qp) else { return };
         let mut private_data = Box::default();

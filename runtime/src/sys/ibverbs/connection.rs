@@ -45,10 +45,10 @@ pub(crate) enum CmEventKind {
         /// The id of the connection, if it is accepted.
         id: CmId,
         /// The peer's terms and private data.
-        asked: Answer,
+        asked: PeerParameters,
     },
     /// The connection carries messages. At the active end: with the terms and private data of the passive end.
-    Established(Answer),
+    Established(PeerParameters),
     /// The peer rejected the connection, or nothing listens there: the reason, in the numbers of the transport below.
     Rejected(i32),
     /// The connection cannot be made.
@@ -63,7 +63,7 @@ pub(crate) enum CmEventKind {
 
 /// The terms and private data that one end received from the other during connection setup.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct PeerParameters {
     /// The private data; some networks pad it with zeros.
     pub(crate) private_data: Box<[u8]>,
     /// RDMA Reads we may serve at once, as far as the other end limits them.
@@ -143,10 +143,12 @@ impl CmEvent {
                 None => CmEventKind::Other,
                 Some(id) => {
                     let id = CmId { id, _channel: Rc::clone(channel) };
-                    CmEventKind::Request { id, asked: Answer::read(event) }
+                    CmEventKind::Request { id, asked: PeerParameters::read(event) }
                 }
             },
-            kind::RDMA_CM_EVENT_ESTABLISHED => CmEventKind::Established(Answer::read(event)),
+            kind::RDMA_CM_EVENT_ESTABLISHED => {
+                CmEventKind::Established(PeerParameters::read(event))
+            }
             kind::RDMA_CM_EVENT_REJECTED => CmEventKind::Rejected(event.status),
             kind::RDMA_CM_EVENT_ADDR_ERROR
             | kind::RDMA_CM_EVENT_ROUTE_ERROR
@@ -163,7 +165,7 @@ impl CmEvent {
     }
 }
 
-impl Answer {
+impl PeerParameters {
     fn read(event: &rdma_cm_event) -> Self {
         // SAFETY: an event of connecting on the TCP port space has this part of the union.
         let told = unsafe { event.param.conn };

@@ -23,20 +23,20 @@ pub(crate) struct Device {
     context: NonNull<ibv_context>,
     /// The value of [`OUTAGES`] up to which this device has reported outages.
     told: Cell<u64>,
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
 }
 
 /// All devices of the machine, which stay open while one of them is in use.
 #[derive(Debug)]
-pub(super) struct Opened(NonNull<*mut ibv_context>);
+pub(super) struct OpenDevice(NonNull<*mut ibv_context>);
 
 // SAFETY: all it does is to free the list when the last count is gone, and libraries may be called by any
 // thread.
-unsafe impl Send for Opened {}
+unsafe impl Send for OpenDevice {}
 // SAFETY: there is nothing to do with a reference to it.
-unsafe impl Sync for Opened {}
+unsafe impl Sync for OpenDevice {}
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         // SAFETY: the list came from rdma_get_devices and is freed once; every `Device` that uses a
         // context of it holds a count of us, so none is left.
@@ -109,7 +109,7 @@ impl Device {
             let none = matches!(refused.error.raw_os_error(), Some(0 | libc::ENODEV));
             return if none { Ok(Vec::new()) } else { Err(refused) };
         };
-        let opened = Arc::new(Opened(list));
+        let opened = Arc::new(OpenDevice(list));
         let count = usize::try_from(count).unwrap_or(0);
         // SAFETY: the list has `count` entries, lives as long as `opened`, and nobody writes it.
         let contexts = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
@@ -246,7 +246,7 @@ impl Device {
     }
 
     /// Returns the value that keeps it open.
-    pub(super) fn opened(&self) -> Arc<Opened> {
+    pub(super) fn opened(&self) -> Arc<OpenDevice> {
         Arc::clone(&self.opened)
     }
 

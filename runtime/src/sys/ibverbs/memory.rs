@@ -10,14 +10,14 @@ use rdma_sys::{
     ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
 };
 
-use super::device::Opened;
+use super::device::OpenDevice;
 use super::{Device, Refused};
 
 /// A protection domain: objects of one domain do not work with objects of another.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
-    _opened: Arc<Opened>,
+    _opened: Arc<OpenDevice>,
 }
 
 // SAFETY: the libraries may be called by any thread, and the pointer is only ever handed to them.

@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::verbs::{
-    Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId,
+    Handle, HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, TemplateId,
 };
 use loom::thread;
 
@@ -101,29 +101,30 @@ pub fn a_record_is_whole_in_its_receive() {
 pub fn a_series_is_seen_whole() {
     check(|| {
         let (mut producer, mut consumer) = ring(4);
-        let offsets = LabelOffsets { xid: [0, 20], credit: 8 };
+        let offsets = PatchOffsets { xid: [0, 20], credit: 8 };
         let template = HeaderTemplate::new(&[5; 44], offsets).expect("whole words");
         let id = TemplateId::new(6).expect("there are sixteen");
         let sender = thread::spawn(move || {
             for xid in 0..3 {
                 let body = message(7, 24);
                 let like = NamedTemplate { id, template: &template };
-                let pushed = producer.push_like(like, Label { xid, credit: 9 }, &body);
+                let pushed = producer.push_like(like, HeaderPatch { xid, credit: 9 }, &body);
                 assert_eq!(pushed, Ok(true));
             }
             producer.publish();
         });
-        let (mut room, mut labels, mut bodies) = ([0; 100], [Label::default(); 4], [&[][..]; 4]);
+        let (mut room, mut patches, mut bodies) =
+            ([0; 100], [HeaderPatch::default(); 4], [&[][..]; 4]);
         while !consumer.has_record() {
             thread::yield_now();
         }
         assert_eq!(consumer.learn_next(), Ok(true));
         assert_eq!(consumer.template(id), Some(&template));
         consumer.look_again();
-        let places = (&mut labels[..], &mut bodies[..]);
+        let places = (&mut patches[..], &mut bodies[..]);
         let found = consumer.look_at_series(None, &mut &mut room[..], 200, places);
         assert_eq!(found, Some((id, 3)));
-        assert_eq!(labels[..3], [0, 1, 2].map(|xid| Label { xid, credit: 9 }));
+        assert_eq!(patches[..3], [0, 1, 2].map(|xid| HeaderPatch { xid, credit: 9 }));
         assert!(bodies[..3].iter().all(|body| **body == message(7, 24)));
         sender.join().expect("it sent all");
     });

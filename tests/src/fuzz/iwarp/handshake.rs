@@ -1,7 +1,7 @@
 //! The MPA handshake of an end that receives any octets.
 
 use haulage_proto::iwarp::mpa::handshake::{
-    Active, Agreement, Answer, Fault, Offer, PRIVATE_DATA_MAX, Passive,
+    Active, Agreement, Fault, MpaReply, Offer, PRIVATE_DATA_MAX, Passive,
 };
 
 use super::super::bound::bounded;
@@ -37,7 +37,7 @@ fn active(choices: &mut Choices) {
     assert_eq!(answer, whole, "cut as it may be");
     if let Ok(Some(answer)) = whole {
         assert_eq!(rest, &octets[at..], "what follows the Reply is left");
-        if let Answer::Accepted { agreement, private_data } = answer {
+        if let MpaReply::Accepted { agreement, private_data } = answer {
             assert!(private_data.len() <= octets.len());
             // RFC 6581: a passive end asks for no more Reads than the active end offered to serve.
             assert!(agreement.ord <= offer.ord && agreement.ird <= offer.ird);
@@ -75,7 +75,7 @@ fn both(choices: &mut Choices) {
     assert_eq!((asked.private_data(), asked.asks_crc()), (said.as_slice(), ours.crc));
     let (reply, passive): (_, Agreement) = asked.accept(&theirs, &said).expect("64 octets fit");
     match active.handle(&mut &*reply) {
-        Ok(Some(Answer::Accepted { agreement, private_data })) => {
+        Ok(Some(MpaReply::Accepted { agreement, private_data })) => {
             assert_eq!(*private_data, *said);
             assert_eq!(agreement.crc, passive.crc);
             assert_eq!(agreement.rtr, passive.rtr);

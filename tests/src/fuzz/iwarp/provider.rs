@@ -14,7 +14,7 @@ use haulage::sys::crc::crc32c;
 use haulage_mr_pool::{Exposed, PagePreference, Pool, PoolConfig};
 use haulage_proto::iwarp::Crc32c;
 use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Active, Answer, Offer};
+use haulage_proto::iwarp::mpa::handshake::{Active, MpaReply, Offer};
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
@@ -83,7 +83,7 @@ fn peer(scene: &mut Scene<Iwarp>, choices: &mut Choices, mut stream: TcpStream) 
         (length == reply.len()).then_some(())
     });
     let answer = handshake.handle(&mut &reply[..]).expect("an answer");
-    assert!(matches!(answer, Some(Answer::Accepted { .. })), "it was accepted");
+    assert!(matches!(answer, Some(MpaReply::Accepted { .. })), "it was accepted");
     let crc: Option<Crc32c> = if offer.crc { Some(crc32c) } else { None };
     let mut rogue = Rogue {
         transmitter: Transmitter::new(crc, Mulpdu::from_mss(0)),

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use haulage::provider::shm::Shm;
 use haulage::provider::{
-    ConnectionParams, Event, Inlet, Operation, Port, Provider as _, Run, RunKind, WorkRequest,
+    ConnectionParams, Event, MessageSink, Operation, Port, Provider as _, Run, RunKind, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage::sys::shared::Shared;
@@ -333,7 +333,7 @@ struct Taker {
     takes: bool,
 }
 
-impl Inlet for Taker {
+impl MessageSink for Taker {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         if !self.takes || matches!(run.kind, RunKind::Invalidating(_)) {
             return 0;

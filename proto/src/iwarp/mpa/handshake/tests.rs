@@ -15,7 +15,7 @@ fn reply() -> Vec<u8> {
     vector(include_str!("../../../../vectors/iwarp/reply.hex"))
 }
 
-fn active(offer: Offer, mut reply: &[u8]) -> Result<Option<Answer>, Fault> {
+fn active(offer: Offer, mut reply: &[u8]) -> Result<Option<MpaReply>, Fault> {
     Active::new(offer, b"").unwrap().0.handle(&mut reply)
 }
 
@@ -23,9 +23,9 @@ fn passive(mut request: &[u8]) -> Result<Option<Asked>, Fault> {
     Passive::new().handle(&mut request)
 }
 
-fn terms(answer: Result<Option<Answer>, Fault>) -> Agreement {
+fn terms(answer: Result<Option<MpaReply>, Fault>) -> Agreement {
     match answer {
-        Ok(Some(Answer::Accepted { agreement, .. })) => agreement,
+        Ok(Some(MpaReply::Accepted { agreement, .. })) => agreement,
         other => panic!("{other:?}"),
     }
 }
@@ -59,7 +59,9 @@ fn a_frame_may_come_in_any_pieces_and_what_follows_it_is_left() {
     }
     let mut rest = &stream[frame_len - 1..];
     let answer = end.handle(&mut rest).unwrap().unwrap();
-    assert!(matches!(answer, Answer::Accepted { private_data, .. } if &*private_data == b"to me"));
+    assert!(
+        matches!(answer, MpaReply::Accepted { private_data, .. } if &*private_data == b"to me")
+    );
     assert_eq!(rest, b"FPDU");
 }
 
@@ -110,7 +112,7 @@ fn markers_are_refused_with_a_rejection() {
         let refusal = end.refusal(Fault::Markers).unwrap();
         assert_eq!(refusal[16..], [FLAG_REJECTED, revision, 0, 0], "in kind");
         let answer = active(OFFER, &refusal).unwrap();
-        assert!(matches!(answer, Some(Answer::Rejected { .. })));
+        assert!(matches!(answer, Some(MpaReply::Rejected { .. })));
         assert!(end.refusal(Fault::Early).is_none(), "what is no Request is not answered");
     }
     let mut bytes = reply();
@@ -232,6 +234,6 @@ fn a_rejection_carries_private_data() {
     let asked = passive(&request()).unwrap().unwrap();
     let reply = asked.reject(b"no room");
     let answer = active(OFFER, &reply).unwrap().unwrap();
-    assert_eq!(answer, Answer::Rejected { private_data: Box::from(&b"no room"[..]) });
+    assert_eq!(answer, MpaReply::Rejected { private_data: Box::from(&b"no room"[..]) });
     assert_eq!(asked.reject(&[0; 4096]).len(), FIXED_LEN + FRAME_DATA_MAX);
 }

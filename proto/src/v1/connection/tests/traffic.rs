@@ -91,18 +91,18 @@ impl World {
 
     /// Has a message taken as one of a run, if it is one that may be. Returns what it is then.
     fn take_in_a_run(&mut self, at: usize, bytes: &[u8]) -> Option<Event> {
-        let bare = header::bare(bytes).filter(|_| self.rng.below(2) == 0)?;
+        let unchunked = header::unchunked(bytes).filter(|_| self.rng.below(2) == 0)?;
         let engine = &mut self.pair.ends[at].engine;
-        if engine.take(bare.kind, [bare]) == 0 {
+        if engine.take(unchunked.kind, [unchunked]) == 0 {
             return None;
         }
         // Now and then it cannot be acted upon after all, and comes again.
         if self.rng.below(4) == 0 {
-            engine.put_back(bare.kind, 1);
+            engine.put_back(unchunked.kind, 1);
             return None;
         }
         self.work[at].in_runs[0] += 1;
-        Some(if bare.kind == Kind::Call { Event::Call } else { Event::Reply })
+        Some(if unchunked.kind == Kind::Call { Event::Call } else { Event::Reply })
     }
 
     fn answer(&mut self, at: usize) {

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::v2::header::{
-    Bare, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, GRANT, OneChunk, REPLY_EXTERNAL, REPLY_INLINE,
-    REPLY_MIDDLE, decode_transport,
+    CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, GRANT, REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE,
+    SingleChunk, Unchunked, decode_transport,
 };
 
 /// Three connections hear the same; one takes what it can by its words alone, one what it can once it is
@@ -22,22 +22,23 @@ fn the_short_ways_end_where_the_long_way_does() {
         }
         for _ in 0..40 {
             let message = message(&mut rng);
-            let (bare, decoded) = (Bare::of(&message), decode_transport(&message));
-            let one_chunk = OneChunk::of(&message).filter(|one| {
+            let (unchunked, decoded) = (Unchunked::of(&message), decode_transport(&message));
+            let single_chunk = SingleChunk::of(&message).filter(|one| {
                 let max = ends[0].chunk_max()[usize::from(one.position.is_none())];
-                one.bare.kind == Kind::Reply || one.segment.length <= max
+                one.unchunked.kind == Kind::Reply || one.segment.length <= max
             });
-            let either = bare.or(one_chunk.map(|one| one.bare));
-            let taken = either.filter(|bare| ends[0].take(Instant::ZERO, bare.kind, [*bare]) == 1);
-            chunks += u32::from(taken.is_some() && bare.is_none());
+            let either = unchunked.or(single_chunk.map(|one| one.unchunked));
+            let taken = either
+                .filter(|unchunked| ends[0].take(Instant::ZERO, unchunked.kind, [*unchunked]) == 1);
+            chunks += u32::from(taken.is_some() && unchunked.is_none());
             let taken_whole = match &decoded {
                 Ok(message) => ends[1].take_whole(Instant::ZERO, message),
                 Err(_) => None,
             };
             short += u32::from(taken.is_some());
-            whole += u32::from(bare.is_none() && taken_whole.is_some());
-            refused += u32::from(bare.is_some() && taken.is_none());
-            let told = [taken.map(|bare| bare.kind), taken_whole, None];
+            whole += u32::from(unchunked.is_none() && taken_whole.is_some());
+            refused += u32::from(unchunked.is_some() && taken.is_none());
+            let told = [taken.map(|unchunked| unchunked.kind), taken_whole, None];
             let outputs = ends.each_mut().into_iter().zip(told).map(|(end, kind)| {
                 let event = kind.map(|kind| match kind {
                     Kind::Call => Event::Call,
@@ -85,13 +86,13 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
         }
         for _ in 0..20 {
             let messages: Vec<_> = (0..rng.below(8)).map(|_| message(&mut rng)).collect();
-            let run: Vec<_> = messages.iter().map_while(|message| Bare::of(message)).collect();
-            let single = run.iter().take_while(|bare| {
-                let alike = bare.kind == run[0].kind;
-                alike && ends[0].take(Instant::ZERO, bare.kind, [**bare]) == 1
+            let run: Vec<_> = messages.iter().map_while(|message| Unchunked::of(message)).collect();
+            let single = run.iter().take_while(|unchunked| {
+                let alike = unchunked.kind == run[0].kind;
+                alike && ends[0].take(Instant::ZERO, unchunked.kind, [**unchunked]) == 1
             });
             let count = single.count();
-            let kind = run.first().map_or(Kind::Call, |bare| bare.kind);
+            let kind = run.first().map_or(Kind::Call, |unchunked| unchunked.kind);
             let together = ends[1].take(Instant::ZERO, kind, run.iter().copied());
             assert_eq!(together, u32::try_from(count).unwrap());
             taken += count;
@@ -121,7 +122,7 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
     assert!(taken > 5_000 && cut_short > 1_000 && again > 300, "{counts:?}");
 }
 
-/// A message that may be anything, most often a bare one.
+/// A message that may be anything, most often an unchunked one.
 fn message(rng: &mut Rng) -> Vec<u8> {
     let xid = 1 + u32::from(rng.octet() % 3);
     let credit = match rng.below(200) {

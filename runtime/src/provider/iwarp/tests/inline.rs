@@ -4,7 +4,7 @@ use haulage_proto::iwarp::terminate::{Code, Fault};
 
 use super::rogue::Rogue;
 use super::*;
-use crate::provider::{Inlet, Port, Run};
+use crate::provider::{MessageSink, Port, Run};
 
 /// A server whose one peer can write any octets, and which reads its connection at every poll.
 struct Scene {
@@ -35,7 +35,7 @@ impl Scene {
             self.expect_reported(b"hello");
             assert!(self.reported < before + 100, "a busy connection becomes hot");
         }
-        self.node.nic.slots.get(self.rogue.qp).unwrap().shy = 0;
+        self.node.nic.slots.get(self.rogue.qp).unwrap().inline_backoff = 0;
     }
 
     fn octets(fpdu: &haulage_proto::iwarp::transmit::Fpdu, payload: &[u8]) -> Vec<u8> {
@@ -111,7 +111,7 @@ struct Offers {
     seen: Vec<Vec<u8>>,
 }
 
-impl Inlet for Offers {
+impl MessageSink for Offers {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, _: &mut impl Port) -> usize {
         self.seen.extend(run.octets.iter().map(|message| message.to_vec()));
         if self.wanted { run.octets.len() } else { 0 }

@@ -234,9 +234,9 @@ fn an_inline_source_is_free_as_soon_as_it_is_posted() {
         let source = posted.source(0..600).unwrap();
         pair.a.post(u64::from(id), flags, Operation::Send { source, invalidate: None });
         let qp = pair.a.qp();
-        let lane = pair.a.nic.slots.get(qp).unwrap().lane.as_ref().unwrap();
+        let queue = pair.a.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
         assert!(
-            !lane.entries.iter().skip(1).any(lane::Entry::is_leased),
+            !queue.entries.iter().skip(1).any(transmit_queue::Entry::is_leased),
             "no view of the source is left"
         );
     }
@@ -456,7 +456,7 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
         for node in [&mut pair.a, &mut pair.b] {
             for qp in std::mem::take(&mut node.open) {
                 let connection = node.nic.slots.get(qp).unwrap();
-                let owned = (connection.lane.is_some(), connection.setup.is_some());
+                let owned = (connection.queue.is_some(), connection.setup.is_some());
                 assert_eq!((owned, connection.backlog.capacity()), ((false, false), 0));
             }
         }

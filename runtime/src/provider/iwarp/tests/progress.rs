@@ -121,8 +121,8 @@ fn a_read_that_is_answered_octet_by_octet_lives() {
         let posted = node.read_from(12);
         (0..POLLS).for_each(|_| node.poll());
         let qp = node.qp();
-        let lane = node.nic.slots.get(qp).unwrap().lane.as_ref().unwrap();
-        let read = *lane.reads.front().unwrap();
+        let queue = node.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
+        let read = *queue.reads.front().unwrap();
         let payload = pattern(12);
         let fpdu = rogue.transmitter.read_response(read.handle, read.offset, &payload);
         rogue.stream.write_all(fpdu.prefix()).unwrap();

@@ -2,7 +2,7 @@
 
 use haulage_proto::iwarp::Crc32c;
 use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Active, Answer, Offer};
+use haulage_proto::iwarp::mpa::handshake::{Active, MpaReply, Offer};
 use haulage_proto::iwarp::receive::{Delivery, Event as FpduEvent, Receiver};
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
@@ -44,7 +44,7 @@ impl Rogue {
         let mut room = [0; 24];
         stream.read_exact(&mut room).unwrap();
         let answer = handshake.handle(&mut &room[..]).unwrap();
-        assert!(matches!(answer, Some(Answer::Accepted { .. })));
+        assert!(matches!(answer, Some(MpaReply::Accepted { .. })));
         node.poll();
         node.qp = before.or(Some(qp));
         let crc: Option<Crc32c> = if offer.crc { Some(crc32c) } else { None };

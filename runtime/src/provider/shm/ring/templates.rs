@@ -6,10 +6,10 @@
 //! | number | XID      | XID    | credit | length   | ahead  | kind |  octets ...
 //! +--------+----------+--------+--------+----------+--------+------+
 //! ```
-//! The upper half of the header holds the number of the template, and the offsets of the label in its octets. The
+//! The upper half of the header holds the number of the template, and the offsets of the patch in its octets. The
 //! octets are copied before they are decoded, and a number is given once.
 
-use haulage_proto::verbs::{Handle, HeaderTemplate, LabelOffsets, NamedTemplate, TemplateId};
+use haulage_proto::verbs::{Handle, HeaderTemplate, NamedTemplate, PatchOffsets, TemplateId};
 
 /// Templates that a producer has introduced, by their numbers. Memory is allocated with the first.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Templates {
     pub(super) fn learn(&mut self, described: Handle, octets: &[u8]) -> Option<()> {
         let [number, first, second, credit] = described.0.to_be_bytes();
         let id = TemplateId::new(number)?;
-        let template = HeaderTemplate::new(octets, LabelOffsets { xid: [first, second], credit })?;
+        let template = HeaderTemplate::new(octets, PatchOffsets { xid: [first, second], credit })?;
         let places = self.0.get_or_insert_default();
         let place = places.get_mut(usize::from(id.number())).filter(|place| place.is_none())?;
         *place = Some(Box::new(template));
@@ -61,8 +61,8 @@ impl Introduced {
 
 const _: () = assert!(TemplateId::COUNT <= u16::BITS as usize);
 
-/// Encodes a template's number and label offsets for the upper half of a header.
+/// Encodes a template's number and patch offsets for the upper half of a header.
 pub(super) const fn describe(NamedTemplate { id, template }: NamedTemplate<'_>) -> Handle {
-    let LabelOffsets { xid: [first, second], credit } = template.offsets();
+    let PatchOffsets { xid: [first, second], credit } = template.offsets();
     Handle(u32::from_be_bytes([id.number(), first, second, credit]))
 }

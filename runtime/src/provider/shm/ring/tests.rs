@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, PostedSink};
 use haulage_proto::verbs::{
-    Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, TemplateId,
+    Handle, HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, TemplateId,
 };
 
 use super::super::segment::{Layout, Segment};
@@ -177,8 +177,9 @@ fn no_header_a_peer_can_write_leads_out_of_the_ring() {
         assert_eq!(consumer.peek().map(|_| ()), Err(BadRing), "{name}");
         // It is not passed over as if there were nothing.
         consumer.look_again();
-        let (mut room, mut labels, mut bodies) = ([0; 300], [Label::default(); 4], [&[][..]; 4]);
-        let places = (&mut labels[..], &mut bodies[..]);
+        let (mut room, mut patches, mut bodies) =
+            ([0; 300], [HeaderPatch::default(); 4], [&[][..]; 4]);
+        let places = (&mut patches[..], &mut bodies[..]);
         let found = consumer.look_at_series(None, &mut &mut room[..], 300, places);
         assert_eq!(found, None, "{name}");
         consumer.pass();
@@ -309,10 +310,10 @@ fn two_threads_agree_on_every_octet() {
 /// The contents of a template.
 struct Shape {
     octets: [u8; 44],
-    offsets: LabelOffsets,
+    offsets: PatchOffsets,
 }
 
-const SHAPE: Shape = Shape { octets: [7; 44], offsets: LabelOffsets { xid: [0, 20], credit: 8 } };
+const SHAPE: Shape = Shape { octets: [7; 44], offsets: PatchOffsets { xid: [0, 20], credit: 8 } };
 const ID: TemplateId = match TemplateId::new(5) {
     Some(id) => id,
     None => panic!("there are sixteen"),
@@ -323,7 +324,7 @@ fn introduced(shape: &Shape) -> (Producer, Consumer) {
     let (mut producer, mut consumer) = pair(RING_BYTES);
     let template = HeaderTemplate::new(&shape.octets, shape.offsets).unwrap();
     let like = NamedTemplate { id: ID, template: &template };
-    assert_eq!(producer.push_like(like, Label::default(), &[]), Ok(true));
+    assert_eq!(producer.push_like(like, HeaderPatch::default(), &[]), Ok(true));
     producer.publish();
     assert_eq!(consumer.template(ID), None);
     assert_eq!(consumer.learn_next(), Ok(true));
@@ -334,7 +335,7 @@ fn introduced(shape: &Shape) -> (Producer, Consumer) {
 
 /// Templates of messages that are sent by turns: of three sizes, with the XID once and twice.
 fn templates() -> [(TemplateId, HeaderTemplate); 3] {
-    let offsets = |xid| LabelOffsets { xid, credit: 8 };
+    let offsets = |xid| PatchOffsets { xid, credit: 8 };
     let made = |number: u8, length, offsets| {
         let octets = message(usize::from(number), length);
         let template = HeaderTemplate::new(&octets, offsets).unwrap();
@@ -347,10 +348,10 @@ fn templates() -> [(TemplateId, HeaderTemplate); 3] {
     ]
 }
 
-/// Returns a message made of a template, a label and a body.
-fn whole(template: &HeaderTemplate, label: Label, body: &[u8]) -> Vec<u8> {
+/// Returns a message made of a template, a patch and a body.
+fn whole(template: &HeaderTemplate, patch: HeaderPatch, body: &[u8]) -> Vec<u8> {
     let mut whole = vec![0; template.len()];
-    template.put(&mut whole, label).unwrap();
+    template.put(&mut whole, patch).unwrap();
     whole.extend_from_slice(body);
     whole
 }
@@ -369,16 +370,16 @@ fn messages_with_one_template_take_few_lines_and_the_template_is_sent_once() {
         let mut before = 0;
         for (round, lines) in [introduction + lines, lines].into_iter().enumerate() {
             for xid in 0..16 {
-                let label = Label { xid, credit: 70 };
-                assert_eq!(producer.push_like(like, label, &vec![1; body]), Ok(true));
+                let patch = HeaderPatch { xid, credit: 70 };
+                assert_eq!(producer.push_like(like, patch, &vec![1; body]), Ok(true));
             }
             assert_eq!(producer.tail - before, lines * LINE as u64, "{id:?} round {round}");
             before = producer.tail;
             producer.publish();
             assert_eq!(consumer.learn_next(), Ok(round == 0));
             for xid in 0..16 {
-                let label = Label { xid, credit: 70 };
-                assert_eq!(take(&mut consumer).2, whole(template, label, &vec![1; body]));
+                let patch = HeaderPatch { xid, credit: 70 };
+                assert_eq!(take(&mut consumer).2, whole(template, patch, &vec![1; body]));
             }
             assert!(consumer.peek().unwrap().is_none());
         }
@@ -391,11 +392,11 @@ fn a_template_alone_in_a_line_is_shown_with_the_message_behind_it() {
     let like = NamedTemplate { id: *id, template };
     let (mut producer, mut consumer) = pair(RING_BYTES);
     for (xid, tail) in [(1, 2), (2, 3)] {
-        let label = Label { xid, credit: 4 };
-        assert_eq!(producer.push_like_alone(like, label, b"alone"), Ok(Some(false)));
+        let patch = HeaderPatch { xid, credit: 4 };
+        assert_eq!(producer.push_like_alone(like, patch, b"alone"), Ok(Some(false)));
         assert_eq!(producer.tail, tail * LINE as u64);
         assert_eq!(consumer.learn_next(), Ok(xid == 1));
-        assert_eq!(take(&mut consumer).2, whole(template, label, b"alone"));
+        assert_eq!(take(&mut consumer).2, whole(template, patch, b"alone"));
     }
 }
 
@@ -470,10 +471,10 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                 count += 1;
             }
             Look::Series if count == 0 => {
-                let (mut labels, mut bodies) = ([Label::default(); 16], [&[][..]; 16]);
+                let (mut patches, mut bodies) = ([HeaderPatch::default(); 16], [&[][..]; 16]);
                 let mut template = None;
                 while count < most {
-                    let places = (&mut labels[count..most], &mut bodies[count..most]);
+                    let places = (&mut patches[count..most], &mut bodies[count..most]);
                     match consumer.look_at_series(template, &mut room, length_max, places) {
                         Some((of, new)) if new > 0 => {
                             template = Some(of);
@@ -483,8 +484,8 @@ fn take_run(consumer: &mut Consumer, random: &mut Rng) -> (Vec<Vec<u8>>, bool) {
                     }
                 }
                 let Some(template) = template.and_then(|of| consumer.template(of)) else { break };
-                let labeled = labels.iter().zip(&bodies).take(count);
-                series = labeled.map(|(label, body)| whole(template, *label, body)).collect();
+                let patched = patches.iter().zip(&bodies).take(count);
+                series = patched.map(|(patch, body)| whole(template, *patch, body)).collect();
                 break;
             }
             Look::Nothing | Look::Series | Look::Other => break,
@@ -525,15 +526,15 @@ fn messages_arrive_as_they_were_sent_however_they_are_sent_and_taken() {
                 // Half of the messages have no body; the others have any that fits.
                 let most = if random.below(0..2) == 0 { 0 } else { JOINING_MAX - template.len() };
                 let (xid, body) = (number * 77, &message(7, length.min(most))[..]);
-                let label = Label { xid, credit: 70 + u32::from(random.below(0..4) == 0) };
+                let patch = HeaderPatch { xid, credit: 70 + u32::from(random.below(0..4) == 0) };
                 if random.below(0..4) == 0 {
-                    if producer.push_like_alone(like, label, body).unwrap().is_some() {
-                        sent.push_back(whole(template, label, body));
+                    if producer.push_like_alone(like, patch, body).unwrap().is_some() {
+                        sent.push_back(whole(template, patch, body));
                         visible = sent.len();
                         ways[5] += 1;
                     }
-                } else if producer.push_like(like, label, body).unwrap() {
-                    sent.push_back(whole(template, label, body));
+                } else if producer.push_like(like, patch, body).unwrap() {
+                    sent.push_back(whole(template, patch, body));
                     ways[0] += 1;
                 }
             }
@@ -596,7 +597,7 @@ fn a_ring_that_changes_while_it_is_read_leads_nowhere_else() {
             let body = vec![1; usize::try_from(random.below(0..40)).unwrap()];
             let (id, template) = &templates[usize::from(xid > 40)];
             let like = NamedTemplate { id: *id, template };
-            producer.push_like(like, Label { xid, credit: 70 }, &body).unwrap();
+            producer.push_like(like, HeaderPatch { xid, credit: 70 }, &body).unwrap();
         }
         producer.publish();
         // Of the templates, the second is introduced among the changes.

@@ -70,7 +70,7 @@ struct Refuser {
     was_asked: bool,
 }
 
-impl Inlet for Refuser {
+impl MessageSink for Refuser {
     fn messages(&mut self, _: QpNum, _: &Run<'_>, _: &mut impl Port) -> usize {
         self.was_asked = true;
         0
@@ -470,12 +470,14 @@ fn random_words_everywhere_hurt_nobody_else() {
                 rogue.theirs.head().store(rng.next() % 5 * 64, Ordering::SeqCst);
                 rogue.theirs.waits().store(1, Ordering::SeqCst);
             }
-            if node.connection_of(rogue_qp).is_some_and(|c| c.state == State::Open) {
+            if node.connection_of(rogue_qp).is_some_and(|c| c.state == ConnectionState::Open) {
                 node.qp = Some(rogue_qp);
                 let (_, _source) = node.send(&[1; 500], None);
                 let handle = Handle(u32::try_from(value >> 8 & 0xffff_ffff).unwrap());
                 if word & 16 == 0
-                    && node.connection_of(rogue_qp).is_some_and(|c| c.state == State::Open)
+                    && node
+                        .connection_of(rogue_qp)
+                        .is_some_and(|c| c.state == ConnectionState::Open)
                 {
                     node.write(b"eight...", Claim { handle, offset: value, length: 8 });
                 }

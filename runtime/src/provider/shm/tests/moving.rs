@@ -66,7 +66,7 @@ struct Copier {
     bytes: Vec<u8>,
 }
 
-impl Inlet for Copier {
+impl MessageSink for Copier {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Self { source, target, octets, written, bytes } = self;
         let takes = |_: &&&[u8]| {

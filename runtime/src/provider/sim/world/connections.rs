@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use haulage_proto::verbs::{QpNum, Status};
 
 use super::super::node::EPHEMERAL;
-use super::super::queue_pair::{QueuePair, State};
+use super::super::queue_pair::{QueuePair, QueuePairState};
 use super::super::schedule::{End, Fault, Gone, Message, Packet, Proposal};
 use super::World;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
@@ -20,7 +20,7 @@ impl World {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError> {
         let proposal = self.proposal(params);
-        let qp = QueuePair::new(State::Connecting, None, proposal.ord, proposal.ird);
+        let qp = QueuePair::new(QueuePairState::Connecting, None, proposal.ord, proposal.ird);
         let qp = self.nodes[node].add(qp).ok_or(ConnectError::NoQueuePair)?;
         let from = End { node, qp };
         let port = EPHEMERAL.saturating_add(u16::try_from(qp.slot()).unwrap_or(u16::MAX));
@@ -34,17 +34,17 @@ impl World {
         let mut answer = self.proposal(params);
         let Some(qp) = self.qp(at) else { return };
         match qp.state {
-            State::Requested => {
+            QueuePairState::Requested => {
                 // The Reads we may have outstanding are those that the peer serves, and the reverse.
                 qp.ord = qp.ord.min(answer.ord);
                 qp.ird = qp.ird.min(answer.ird);
                 (answer.ord, answer.ird) = (qp.ord, qp.ird);
-                qp.state = State::Accepted;
+                qp.state = QueuePairState::Accepted;
                 self.set_deadline(at, self.config.handshake_timeout);
                 self.send(at, Message::Accepted(answer));
             }
-            State::Abandoned => {
-                qp.state = State::Accepted;
+            QueuePairState::Abandoned => {
+                qp.state = QueuePairState::Accepted;
                 self.end(at, DisconnectReason::Lost, None);
             }
             _ => {}
@@ -53,8 +53,8 @@ impl World {
 
     pub(in super::super) fn reject(&mut self, at: End) {
         let Some(qp) = self.qp(at) else { return };
-        let peer = qp.peer.filter(|_| qp.state == State::Requested);
-        if matches!(qp.state, State::Requested | State::Abandoned) {
+        let peer = qp.peer.filter(|_| qp.state == QueuePairState::Requested);
+        if matches!(qp.state, QueuePairState::Requested | QueuePairState::Abandoned) {
             self.nodes[at.node].remove(at.qp);
         }
         if let Some(to) = peer {
@@ -66,21 +66,21 @@ impl World {
     pub(in super::super) fn disconnect(&mut self, at: End) {
         let Some(qp) = self.qp(at) else { return };
         match qp.state {
-            State::Connecting => {
+            QueuePairState::Connecting => {
                 self.tell_peer(at, Gone::Lost);
                 self.fail(at, ConnectError::System(std::io::ErrorKind::ConnectionAborted));
             }
-            State::Requested | State::Abandoned => self.reject(at),
-            State::Accepted => {
+            QueuePairState::Requested | QueuePairState::Abandoned => self.reject(at),
+            QueuePairState::Accepted => {
                 self.tell_peer(at, Gone::Closed);
                 self.end(at, DisconnectReason::Local, None);
             }
-            State::Established => {
+            QueuePairState::Established => {
                 qp.close();
                 self.set_deadline(at, self.config.close_timeout);
                 self.settle(at);
             }
-            State::Closing | State::Closed | State::Ended => {}
+            QueuePairState::Closing | QueuePairState::Closed | QueuePairState::Ended => {}
         }
     }
 
@@ -93,7 +93,7 @@ impl World {
         to: SocketAddr,
         proposal: Proposal,
     ) {
-        if self.qp(from).is_none_or(|qp| qp.state != State::Connecting) {
+        if self.qp(from).is_none_or(|qp| qp.state != QueuePairState::Connecting) {
             return;
         }
         let clock = self.clock;
@@ -104,7 +104,7 @@ impl World {
         };
         let at = &mut self.nodes[node];
         // The peer's Reads are bounded by what we serve, ours by what it serves.
-        let qp = QueuePair::new(State::Requested, Some(from), proposal.ird, proposal.ord);
+        let qp = QueuePair::new(QueuePairState::Requested, Some(from), proposal.ird, proposal.ord);
         let met = at.listener(to).and_then(|listener| Some((listener, at.add(qp)?)));
         let Some((listener, qp)) = met else {
             let reason = ConnectError::Refused;
@@ -120,8 +120,10 @@ impl World {
 
     pub(super) fn on_accepted(&mut self, at: End, answer: Proposal) {
         let clock = self.clock;
-        let Some(qp) = self.qp(at).filter(|qp| qp.state == State::Connecting) else { return };
-        qp.state = State::Established;
+        let Some(qp) = self.qp(at).filter(|qp| qp.state == QueuePairState::Connecting) else {
+            return;
+        };
+        qp.state = QueuePairState::Established;
         qp.deadline = None;
         (qp.ord, qp.ird) = (answer.ird, answer.ord);
         let (ord, ird) = (qp.ord, qp.ird);
@@ -133,8 +135,10 @@ impl World {
 
     pub(super) fn on_ready(&mut self, at: End) {
         let clock = self.clock;
-        let Some(qp) = self.qp(at).filter(|qp| qp.state == State::Accepted) else { return };
-        qp.state = State::Established;
+        let Some(qp) = self.qp(at).filter(|qp| qp.state == QueuePairState::Accepted) else {
+            return;
+        };
+        qp.state = QueuePairState::Established;
         qp.deadline = None;
         let (ord, ird, private_data) = (qp.ord, qp.ird, Box::default());
         let event = Event::Established { qp: at.qp, private_data, ord, ird };
@@ -151,10 +155,10 @@ impl World {
     pub(super) fn on_gone(&mut self, at: End, how: Gone) {
         let Some(qp) = self.qp(at) else { return };
         match (qp.state, how) {
-            (State::Connecting, _) => {
+            (QueuePairState::Connecting, _) => {
                 self.fail(at, ConnectError::System(std::io::ErrorKind::ConnectionReset));
             }
-            (State::Requested, _) => qp.state = State::Abandoned,
+            (QueuePairState::Requested, _) => qp.state = QueuePairState::Abandoned,
             (_, Gone::Closed) => self.leave(at, DisconnectReason::Peer),
             (_, Gone::Lost) => self.leave(at, DisconnectReason::Lost),
             (_, Gone::Refused { seq, fault, layer, etype, code }) => {
@@ -174,7 +178,7 @@ impl World {
         let state = qp.state;
         self.tell_peer(at, Gone::Lost);
         match state {
-            State::Connecting => self.fail(at, ConnectError::TimedOut),
+            QueuePairState::Connecting => self.fail(at, ConnectError::TimedOut),
             _ => self.leave(at, DisconnectReason::Lost),
         }
     }
@@ -182,7 +186,7 @@ impl World {
     /// Reports that the setup of a connection failed.
     pub(super) fn fail(&mut self, at: End, reason: ConnectError) {
         let clock = self.clock;
-        if self.qp(at).is_some_and(|qp| qp.state == State::Connecting) {
+        if self.qp(at).is_some_and(|qp| qp.state == QueuePairState::Connecting) {
             let node = &mut self.nodes[at.node];
             node.remove(at.qp);
             node.report(clock, Event::Failed { qp: at.qp, reason });
@@ -191,7 +195,9 @@ impl World {
 
     /// Ends a connection; if we were closing it, the reason is `Local`.
     fn leave(&mut self, at: End, reason: DisconnectReason) {
-        let closing = |qp: &mut QueuePair| matches!(qp.state, State::Closing | State::Closed);
+        let closing = |qp: &mut QueuePair| {
+            matches!(qp.state, QueuePairState::Closing | QueuePairState::Closed)
+        };
         let asked = self.qp(at).is_some_and(closing);
         self.end(at, if asked { DisconnectReason::Local } else { reason }, None);
     }

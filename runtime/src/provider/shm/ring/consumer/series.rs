@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use haulage_mr_pool::Sink;
-use haulage_proto::verbs::{HeaderTemplate, Label, TemplateId};
+use haulage_proto::verbs::{HeaderPatch, HeaderTemplate, TemplateId};
 
 use super::Consumer;
 use crate::provider::shm::ring::at;
@@ -21,7 +21,7 @@ impl Consumer {
         given: Option<TemplateId>,
         room: &mut &'a mut [u8],
         length_max: usize,
-        (labels, bodies): (&mut [Label], &mut [&'a [u8]]),
+        (patches, bodies): (&mut [HeaderPatch], &mut [&'a [u8]]),
     ) -> Option<(TemplateId, usize)> {
         let header = self.segment.line(self.looked).word().load(Ordering::Acquire);
         let Shape { template, credit, end } = self.shape(header, self.looked)?;
@@ -31,7 +31,7 @@ impl Consumer {
         let body_max = length_max.checked_sub(self.templates.get(template)?.len())?;
         self.fetch_ahead(self.looked, header);
         let (mut next, mut count) = (self.looked_within.max(Shape::ENTRIES), 0);
-        for (label, body) in labels.iter_mut().zip(bodies) {
+        for (patch, body) in patches.iter_mut().zip(bodies) {
             if next >= end {
                 break;
             }
@@ -45,7 +45,7 @@ impl Consumer {
                 self.copy_body(self.looked + next, new);
                 (*body, *room) = (new, rest);
             }
-            *label = Label { xid: entry.xid, credit };
+            *patch = HeaderPatch { xid: entry.xid, credit };
             (next, count) = (behind, count + 1);
         }
         self.looked_within = next;
@@ -101,7 +101,7 @@ impl Consumer {
         let next = self.within.max(Shape::ENTRIES);
         let template = self.templates.get(shape.template)?;
         let (entry, _) = self.entry(self.head, next, shape.end)?;
-        template.put(room, Label { xid: entry.xid, credit: shape.credit })?;
+        template.put(room, HeaderPatch { xid: entry.xid, credit: shape.credit })?;
         let body = room.get_mut(template.len()..)?.get_mut(..entry.body)?;
         self.copy_body(self.head + next, body);
         Some(template.len() + entry.body)

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use haulage_proto::verbs::{Label, NamedTemplate};
+use haulage_proto::verbs::{HeaderPatch, NamedTemplate};
 
 use super::Producer;
 use crate::provider::shm::ring::series::{self, Entry, SPAN_MAX, Series};
@@ -17,13 +17,13 @@ impl Producer {
     pub(in crate::provider::shm) fn push_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         body: &[u8],
     ) -> Result<bool, BadRing> {
-        if self.series.takes(like.id, label.credit) && self.join(label.xid, body) {
+        if self.series.takes(like.id, patch.credit) && self.join(patch.xid, body) {
             return Ok(true);
         }
-        self.begin_series(like, label, body)
+        self.begin_series(like, patch, body)
     }
 
     /// Puts a message, of a template and `body`, behind the others and shows the consumer all records, as
@@ -32,14 +32,14 @@ impl Producer {
     pub(in crate::provider::shm) fn push_like_alone(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         body: &[u8],
     ) -> Result<Option<bool>, BadRing> {
-        let entry = Entry { xid: label.xid, body: body.len() };
+        let entry = Entry { xid: patch.xid, body: body.len() };
         let length = entry.span();
         let is_plain = length <= LINE_OCTETS as u64 && self.introduced.has(like.id);
         if self.is_filled() || !is_plain {
-            return Ok(self.push_like(like, label, body)?.then(|| self.publish()));
+            return Ok(self.push_like(like, patch, body)?.then(|| self.publish()));
         }
         if !self.has_room_for(LINE as u64)? {
             return Ok(None);
@@ -52,7 +52,7 @@ impl Producer {
         // No line has to be kept back, as the header is stored next.
         self.segment.line(self.tail).store(&words);
         self.tail += LINE as u64;
-        Ok(Some(self.show(series::header(like.id, label.credit, length))))
+        Ok(Some(self.show(series::header(like.id, patch.credit, length))))
     }
 
     /// Puts a message into the series; false if the series has no more room.
@@ -84,7 +84,7 @@ impl Producer {
     fn begin_series(
         &mut self,
         like: NamedTemplate<'_>,
-        Label { xid, credit }: Label,
+        HeaderPatch { xid, credit }: HeaderPatch,
         body: &[u8],
     ) -> Result<bool, BadRing> {
         self.end_series();

@@ -3,11 +3,11 @@
 use super::MSG;
 use crate::v1::VERSION;
 use crate::v2::continuation::Kind;
-use crate::v2::header::Bare;
+use crate::v2::header::Unchunked;
 
 /// The length of the transport header of a message without chunks, in octets.
 #[doc(hidden)]
-pub const BARE_LEN: usize = 28;
+pub const UNCHUNKED_LEN: usize = 28;
 
 /// Recognises an `RDMA_MSG` without chunks. Returns `None` for any other message, valid or not.
 ///
@@ -15,7 +15,7 @@ pub const BARE_LEN: usize = 28;
 /// direction; the first must be the XID of the transport header.
 #[doc(hidden)]
 #[inline]
-pub fn bare(message: &[u8]) -> Option<Bare> {
+pub fn unchunked(message: &[u8]) -> Option<Unchunked> {
     let words: &[[u8; 4]; 9] = message.first_chunk::<36>()?.as_chunks().0.try_into().ok()?;
     let [xid, vers, credit, proc, lists @ .., rpc_xid, direction] = words.map(u32::from_be_bytes);
     // No Read list, no Write list, no Reply chunk.
@@ -27,7 +27,7 @@ pub fn bare(message: &[u8]) -> Option<Bare> {
         1 => Kind::Reply,
         _ => return None,
     };
-    Some(Bare { kind, xid, credit, payload_at: 28 })
+    Some(Unchunked { kind, xid, credit, payload_at: 28 })
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     use crate::v1::header::{Direction, Message, decode_transport};
 
     #[test]
-    fn a_bare_message_is_what_the_whole_decoder_finds_in_it() {
+    fn an_unchunked_message_is_what_the_whole_decoder_finds_in_it() {
         let mut random = Rng::new(1);
         let (mut found, mut others) = ([0; 2], 0);
         for _ in 0..20_000 {
@@ -60,13 +60,13 @@ mod tests {
                     });
                     let payload_at = u32::try_from(message.len() - rpc.payload.len()).unwrap();
                     let (xid, credit) = (rpc.prefix.xid, rpc.prefix.credit);
-                    kind.map(|kind| Bare { kind, xid, credit, payload_at })
+                    kind.map(|kind| Unchunked { kind, xid, credit, payload_at })
                 }
                 _ => None,
             };
-            assert_eq!(bare(message), expected, "{message:?}");
+            assert_eq!(unchunked(message), expected, "{message:?}");
             match expected {
-                Some(bare) => found[usize::from(bare.kind == Kind::Call)] += 1,
+                Some(unchunked) => found[usize::from(unchunked.kind == Kind::Call)] += 1,
                 None => others += 1,
             }
         }

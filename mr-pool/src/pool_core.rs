@@ -3,8 +3,8 @@
 //!
 //! # Memory ownership
 //!
-//! [`Keeper`] frees the bookkeeping and the region when the pool is dropped while every block is
-//! free, and never otherwise. A lease is a block in use, so [`Home`], the pointer in each lease, is
+//! [`PoolCore`] frees the bookkeeping and the region when the pool is dropped while every block is
+//! free, and never otherwise. A lease is a block in use, so [`PoolRef`], the pointer in each lease, is
 //! valid as long as the lease. Only the owner's thread accesses anything but [`Returns`], which
 //! [`Bound`] checks.
 //!
@@ -20,7 +20,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::blocks::{Block, Blocks, Grant};
-use crate::gauges::{Counters, State};
+use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
 
@@ -53,9 +53,9 @@ struct Tally {
 /// The owner of the bookkeeping and the region: dropping it frees both, or leaks both if a block is
 /// in use.
 #[derive(Debug)]
-pub(crate) struct Keeper(Home);
+pub(crate) struct PoolCore(PoolRef);
 
-impl Keeper {
+impl PoolCore {
     /// Creates the bookkeeping of a region of `pages`, owned by the calling thread. Returns `None`, and frees the
     /// region, if there is no memory for it.
     pub(crate) fn new(region: Region, pages: u32) -> Option<Self> {
@@ -65,11 +65,11 @@ impl Keeper {
             counts: zeroes(Blocks::counts(pages))?,
         };
         let body = Body { returns: Returns::new(pages)?, owner: Bound::here(owner), region };
-        Some(Self(Home(NonNull::from(Box::leak(Box::new(body))))))
+        Some(Self(PoolRef(NonNull::from(Box::leak(Box::new(body))))))
     }
 
     /// Returns the pointer that leases hold.
-    pub(crate) const fn home(&self) -> Home {
+    pub(crate) const fn pool(&self) -> PoolRef {
         self.0
     }
 
@@ -84,7 +84,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for PoolCore {
     fn drop(&mut self) {
         self.0.collect();
         if !self.0.owner().blocks.borrow().all_home() {
@@ -102,13 +102,13 @@ impl Drop for Keeper {
 /// The pointer from a lease to its pool. It exists in the pool, in leases and in views, never
 /// longer than these.
 #[derive(Clone, Copy)]
-pub(crate) struct Home(NonNull<Body>);
+pub(crate) struct PoolRef(NonNull<Body>);
 
 // SAFETY: from another thread than the owner's only the owner's number, which never changes, and the
 // atomics of `Returns` can be reached: `Bound` keeps the rest, and `region` is not handed out.
-unsafe impl Send for Home {}
+unsafe impl Send for PoolRef {}
 
-impl Home {
+impl PoolRef {
     /// Allocates a block of at least `length` octets; returns it, and the start of its octets.
     #[inline]
     pub(crate) fn take(self, length: usize) -> Option<(Grant, NonNull<u8>)> {
@@ -120,7 +120,7 @@ impl Home {
             None => return None,
         };
         let start = self.body().region.at(grant.offset);
-        owner.counters.enter(State::Local);
+        owner.counters.enter(LeaseState::Local);
         Some((grant, start))
     }
 
@@ -130,7 +130,7 @@ impl Home {
         match body.owner.get() {
             Some(owner) => {
                 owner.blocks.borrow_mut().give(block);
-                owner.counters.leave(State::Local, 1);
+                owner.counters.leave(LeaseState::Local, 1);
             }
             None => {
                 let Returns { head, marks, links } = &body.returns;
@@ -143,7 +143,7 @@ impl Home {
     pub(crate) fn collect(self) -> bool {
         let owner = self.owner();
         let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
-        owner.counters.leave(State::Local, count);
+        owner.counters.leave(LeaseState::Local, count);
         count > 0
     }
 
@@ -153,7 +153,7 @@ impl Home {
         let owner = self.owner();
         let index = owner.blocks.borrow().count_index(block);
         let tally = NonNull::from(&owner.counts[index]);
-        let count = Count { tally, home: self, block };
+        let count = Count { tally, pool: self, block };
         count.tally().references.set(1);
         count
     }
@@ -175,9 +175,9 @@ impl Home {
     }
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for PoolRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Home(..)")
+        f.write_str("PoolRef(..)")
     }
 }
 
@@ -186,7 +186,7 @@ impl fmt::Debug for Home {
 #[derive(Clone, Copy)]
 pub(crate) struct Count {
     tally: NonNull<Tally>,
-    home: Home,
+    pool: PoolRef,
     block: Block,
 }
 
@@ -202,7 +202,7 @@ impl Count {
         Reference(self)
     }
 
-    /// Returns the first reference, the one that [`Home::count`] counted.
+    /// Returns the first reference, the one that [`PoolRef::count`] counted.
     pub(crate) const fn into_first(self) -> Reference {
         Reference(self)
     }
@@ -229,15 +229,15 @@ impl Count {
     }
 
     /// Returns the pointer to the pool.
-    pub(crate) const fn home(self) -> Home {
-        self.home
+    pub(crate) const fn pool(self) -> PoolRef {
+        self.pool
     }
 
     fn tally(&self) -> &Tally {
         // SAFETY: the count is in the pool's books, which live while a block is out, and `self` is part
         // of a lease or a view of one. The books lie outside the region: neither our RNIC nor a peer writes
         // them, not even a peer that has mapped the whole region. No other block has the count while ours
-        // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `Home::count`), so no
+        // is out. `self` is not `Send` and was made on the owner's thread (`owner` in `PoolRef::count`), so no
         // other thread has it.
         unsafe { self.tally.as_ref() }
     }
@@ -262,12 +262,12 @@ impl Reference {
 
 impl Drop for Reference {
     fn drop(&mut self) {
-        let Count { home, block, .. } = self.0;
+        let Count { pool, block, .. } = self.0;
         let Tally { references, .. } = self.0.tally();
         let count = references.get() - 1;
         references.set(count);
         if count == 0 {
-            home.owner().blocks.borrow_mut().give(block);
+            pool.owner().blocks.borrow_mut().give(block);
         }
     }
 }

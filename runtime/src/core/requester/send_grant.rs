@@ -1,24 +1,24 @@
-//! The lane: Calls that leave at once, while messages of their connection are handled, or in their service's turn.
+//! Send grants: Calls leave at once, while messages of their connection are handled, or in their service's turn.
 //!
 //! # Normal operation
 //! A caller that learns of a Reply usually makes its next Call at once: short, without chunks, on the same connection.
 //! For a run of Replies the core settles once whether Calls may leave at once, how many, and with which credit word.
 //! Each Call then takes two headers from a template, its arguments, and its entry in the table. A service that makes
-//! Calls in its turn has a lane opened to the connection of the first Call, and another one whenever a Call is on
-//! another connection than the one before. A Call that cannot leave on a lane is queued.
+//! Calls in its turn opens a send grant of the connection of the first Call, and another one whenever a Call is on
+//! another connection than the one before. A Call that cannot leave under a send grant is queued.
 
 use std::rc::Rc;
 
-use haulage_proto::exchange::BareMax;
-use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, bare_header_len};
+use haulage_proto::exchange::UnchunkedMax;
+use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
-use haulage_proto::verbs::Label;
+use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::aim::Aim;
 use super::encoded::{Encoded, put_length};
-use super::plan::goes_bare;
+use super::plan::goes_unchunked;
 use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::table::ConnectionKey;
@@ -30,18 +30,18 @@ use crate::service::{Binding, Request, allows_to_reduce};
 
 /// The permission for Calls to leave on a connection at once.
 #[derive(Debug)]
-pub(crate) struct Lane {
+pub(crate) struct SendGrant {
     pub(super) connection: ConnectionKey,
     binding: Rc<Bound>,
-    bare_max: BareMax,
+    unchunked_max: UnchunkedMax,
     /// Octets of the longest Payload stream that leaves at once.
     length_max: usize,
     /// The credits of these Calls, and their credit word.
     grant: Grant,
 }
 
-impl Lane {
-    /// Opens the lane of a connection for at most `count` Calls. `None` if no Call can leave on it at once.
+impl SendGrant {
+    /// Opens the send grant of a connection for at most `count` Calls. `None` if no Call can leave under it at once.
     #[inline(always)]
     pub(super) fn open(
         connection: &mut Connection,
@@ -53,7 +53,7 @@ impl Lane {
             && connection.calls.is_empty()
             && connection.queue.is_empty()
             && connection.takes_calls()
-            && connection.identity == Identity::Nobody;
+            && connection.identity == Identity::Anonymous;
         if !is_plain {
             return None;
         }
@@ -61,27 +61,27 @@ impl Lane {
         Some(Self {
             connection: key,
             binding: Rc::clone(&connection.binding),
-            bare_max: connection.terms.bare_max,
+            unchunked_max: connection.terms.unchunked_max,
             length_max: inline_max.saturating_sub(TRANSPORT_LEN),
             grant,
         })
     }
 
-    /// Opens the lane of a connection for as many Calls as its credits allow, and aims `port` at it. `None` if no Call
-    /// can leave on it at once.
+    /// Opens the send grant of a connection for as many Calls as its credits allow, and aims `port` at the connection.
+    /// `None` if no Call can leave under it at once.
     pub(crate) fn open_by(
         common: &mut Common,
         key: ConnectionKey,
         port: &mut dyn Aim,
     ) -> Option<Self> {
         let connection = common.connections.get_mut(key)?;
-        let lane = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
+        let grant = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
         port.aim(connection.qp);
         common.connections.touch(key);
-        Some(lane)
+        Some(grant)
     }
 
-    /// Closes the lane: gives back the credits of Calls that did not leave.
+    /// Closes the send grant: gives back the credits of Calls that did not leave.
     #[inline]
     pub(crate) fn close(&self, common: &mut Common) {
         common.settle_grant(self.connection, &self.grant);
@@ -90,13 +90,13 @@ impl Lane {
     /// Where in a send buffer the message of a Call without chunks starts.
     pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
 
-    /// Returns whether a Call on `connection` may try to leave on this lane.
+    /// Returns whether a Call on `connection` may try to leave under this send grant.
     #[inline]
     pub(crate) fn takes(&self, connection: ConnectionKey) -> bool {
         self.connection == connection && self.grant.has_more()
     }
 
-    /// Returns whether this is the lane of a connection, whether it takes more Calls or not.
+    /// Returns whether this is the send grant of a connection, whether it takes more Calls or not.
     pub(crate) fn is_of(&self, connection: ConnectionKey) -> bool {
         self.connection == connection
     }
@@ -142,7 +142,7 @@ impl Lane {
     #[inline(never)]
     pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
         let headers = PlainHeaders::Call(self.asked(procedure));
-        let written = headers.put(message, Label { xid, credit: self.grant.word() });
+        let written = headers.put(message, HeaderPatch { xid, credit: self.grant.word() });
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
@@ -157,7 +157,7 @@ impl Lane {
         encoded: &Encoded,
     ) -> bool {
         let goes = encoded.length <= self.length_max
-            && goes_bare(procedure, &self.binding, &self.bare_max, encoded)
+            && goes_unchunked(procedure, &self.binding, &self.unchunked_max, encoded)
             && message
                 .get_mut(..TRANSPORT_LEN + encoded.length)
                 .is_some_and(|message| self.leave(port, message, xid, procedure));
@@ -174,8 +174,8 @@ impl Lane {
     fn leave(&self, port: &mut dyn Port, message: &mut [u8], xid: u32, procedure: u32) -> bool {
         match self.binding.template(procedure) {
             Some(like) => {
-                let label = Label { xid, credit: self.grant.word() };
-                port.send_like(like, label, message).is_ok()
+                let patch = HeaderPatch { xid, credit: self.grant.word() };
+                port.send_like(like, patch, message).is_ok()
             }
             None => {
                 self.put(message, xid, procedure);
@@ -185,5 +185,5 @@ impl Lane {
     }
 }
 
-/// Octets of the transport header of a Call without chunks in version 2, which lanes alone use.
-const TRANSPORT_LEN: usize = bare_header_len(Version::Two, Kind::Call);
+/// Octets of the transport header of a Call without chunks in version 2, which send grants alone use.
+const TRANSPORT_LEN: usize = unchunked_header_len(Version::Two, Kind::Call);

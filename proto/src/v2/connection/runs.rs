@@ -3,7 +3,7 @@
 use super::{ChunkLimits, Connection, Phase, Role};
 use crate::time::Instant;
 use crate::v2::continuation::Kind;
-use crate::v2::header::{Bare, Message};
+use crate::v2::header::{Message, Unchunked};
 
 impl Connection {
     /// Receives a run of Calls or Replies without chunks, or with one chunk that [`Self::chunk_max`] allows. It accepts
@@ -17,7 +17,12 @@ impl Connection {
     /// it to `handle`.
     #[doc(hidden)]
     #[inline]
-    pub fn take(&mut self, now: Instant, kind: Kind, run: impl IntoIterator<Item = Bare>) -> u32 {
+    pub fn take(
+        &mut self,
+        now: Instant,
+        kind: Kind,
+        run: impl IntoIterator<Item = Unchunked>,
+    ) -> u32 {
         if !self.is_plain(kind) {
             return 0;
         }

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 
 use haulage::provider::{
-    Done, Inlet, Operation, Port, Provider, Refused, Run, RunKind, WorkQueue, WorkRequest,
+    Done, MessageSink, Operation, Port, Provider, Refused, Run, RunKind, WorkQueue, WorkRequest,
 };
 use haulage_mr_pool::{Exposed, Local, PostedSource};
 use haulage_proto::verbs::{
-    Access, Handle, HeaderTemplate, Label, LabelOffsets, NamedTemplate, QpNum, Segment, TemplateId,
-    WrId,
+    Access, Handle, HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, QpNum, Segment,
+    TemplateId, WrId,
 };
 
 use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
@@ -53,7 +53,7 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         let id = bed.ends[ACTIVE].invalidate(link[ACTIVE], &source);
         drop(fence(source, &bed.succeeded(ACTIVE, id)));
         if in_receive.is_some() {
-            // The inlet took nothing, so this end posts the answer.
+            // The sink took nothing, so this end posts the answer.
             let passive = &mut bed.ends[PASSIVE];
             let invalidate = Some(segment.handle);
             let (id, source) = passive.send(link[PASSIVE], b"no", invalidate, SIGNALED);
@@ -81,7 +81,7 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
 }
 
-/// A message sent with a template is a message like any other: the octets of the template with the label in their
+/// A message sent with a template is a message like any other: the octets of the template with the patch in their
 /// places, and the octets behind them, in order. A run names a template by the number that its sender gave it.
 pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let mut bed = Bed::new(network);
@@ -179,22 +179,22 @@ fn fill<P: Provider>(
     Some(sent)
 }
 
-/// Sends a message that `inlet` may take. Returns the completion of its Receive if the inlet did not take it.
+/// Sends a message that `sink` may take. Returns the completion of its Receive if the sink did not take it.
 fn offer<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
     message: (&[u8], Option<Handle>),
-    inlet: &mut impl Inlet,
+    sink: &mut impl MessageSink,
 ) -> Option<Done> {
-    offer_all(bed, link, &[message], inlet).pop()
+    offer_all(bed, link, &[message], sink).pop()
 }
 
-/// Sends messages that `inlet` may take. Returns the completions of the Receives of those that it did not take.
+/// Sends messages that `sink` may take. Returns the completions of the Receives of those that it did not take.
 fn offer_all<N: Network>(
     bed: &mut Bed<N>,
     link: Link,
     messages: &[(&[u8], Option<Handle>)],
-    inlet: &mut impl Inlet,
+    sink: &mut impl MessageSink,
 ) -> Vec<Done> {
     let sent: Vec<_> = messages
         .iter()
@@ -206,7 +206,7 @@ fn offer_all<N: Network>(
             break;
         }
         let passive = &mut bed.ends[PASSIVE].provider;
-        taken += passive.receive_inline(&mut room, MESSAGE, messages.len() - taken, inlet);
+        taken += passive.receive_inline(&mut room, MESSAGE, messages.len() - taken, sink);
         assert_eq!(passive.post(link[PASSIVE], &mut WorkQueue::new()), Ok(()));
         bed.turn([8; 2]);
     }
@@ -236,7 +236,7 @@ struct Writer<'a> {
     reads: bool,
 }
 
-impl Inlet for Writer<'_> {
+impl MessageSink for Writer<'_> {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let segment = decode(run.octets[0]);
         if let Some((id, source)) = self.request {
@@ -263,10 +263,10 @@ impl Inlet for Writer<'_> {
 /// Returns templates with their numbers: the shortest, the longest, and some with the XID at one offset or at two.
 fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
     let shapes = [
-        (0, 44, LabelOffsets { xid: [0, 20], credit: 8 }),
-        (15, 72, LabelOffsets { xid: [0, 32], credit: 8 }),
-        (7, HeaderTemplate::LEN_MAX, LabelOffsets { xid: [92, 92], credit: 0 }),
-        (3, 8, LabelOffsets { xid: [4, 4], credit: 0 }),
+        (0, 44, PatchOffsets { xid: [0, 20], credit: 8 }),
+        (15, 72, PatchOffsets { xid: [0, 32], credit: 8 }),
+        (7, HeaderTemplate::LEN_MAX, PatchOffsets { xid: [92, 92], credit: 0 }),
+        (3, 8, PatchOffsets { xid: [4, 4], credit: 0 }),
     ];
     let made = shapes.map(|(number, length, offsets)| {
         let octets = pattern::of(length, u64::from(number));
@@ -298,14 +298,14 @@ impl Herald<'_> {
             let length = usize::from(self.round) * at % (LENGTH - header);
             let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
             let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
-            let label = Label { xid, credit };
+            let patch = HeaderPatch { xid, credit };
             let mut message = vec![0xaa; header];
             message.extend(&body);
             let mut whole = message.clone();
             let sent: Result<(), Refused> = match named {
                 Some((id, template)) => {
-                    template.put(&mut whole, label).expect("as long as it is");
-                    port.send_like(NamedTemplate { id: *id, template }, label, &mut message)
+                    template.put(&mut whole, patch).expect("as long as it is");
+                    port.send_like(NamedTemplate { id: *id, template }, patch, &mut message)
                 }
                 None => port.send(&message, None),
             };
@@ -315,7 +315,7 @@ impl Herald<'_> {
     }
 }
 
-impl Inlet for Herald<'_> {
+impl MessageSink for Herald<'_> {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         self.send(run.octets.len(), port);
         run.octets.len()
@@ -329,7 +329,7 @@ struct Auditor<'a> {
     alike: usize,
 }
 
-impl Inlet for Auditor<'_> {
+impl MessageSink for Auditor<'_> {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, _: &mut impl Port) -> usize {
         let count = run.octets.len();
         match run.kind {
@@ -338,13 +338,13 @@ impl Inlet for Auditor<'_> {
                     assert_eq!(self.expected.pop_front().expect("it was sent").1, *message);
                 }
             }
-            RunKind::Like(NamedTemplate { id, template }, labels) => {
-                assert_eq!(labels.len(), count);
+            RunKind::Like(NamedTemplate { id, template }, patches) => {
+                assert_eq!(patches.len(), count);
                 let named = self.templates.iter().find(|(named, _)| *named == id);
                 assert_eq!(named, Some(&(id, *template)), "what its sender gave the number to");
-                for (label, body) in labels.iter().zip(run.octets) {
+                for (patch, body) in patches.iter().zip(run.octets) {
                     let mut message = vec![0; template.len()];
-                    template.put(&mut message, *label).expect("as long as it is");
+                    template.put(&mut message, *patch).expect("as long as it is");
                     message.extend_from_slice(body);
                     assert_eq!(self.expected.pop_front(), Some((Some(id), message)));
                 }
@@ -362,7 +362,7 @@ struct Fencer {
     back: Option<Local>,
 }
 
-impl Inlet for Fencer {
+impl MessageSink for Fencer {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let RunKind::Invalidating(handles) = run.kind else {
             panic!("the message invalidates a handle")
@@ -394,7 +394,7 @@ const LENGTH: usize = 500;
 const MESSAGE: usize = 64;
 /// Messages that answer a run of two.
 const ANSWERS: usize = 16;
-/// Turns in which a message is offered to the inlet before there is a Receive for it.
+/// Turns in which a message is offered to the sink before there is a Receive for it.
 const TURNS: usize = 40;
 
 /// Maximum number of messages sent to find out how many fit.

@@ -11,47 +11,47 @@ use haulage_proto::verbs::Handle;
 
 use super::connection::Connection;
 use super::nic::Nic;
-use crate::provider::base::State;
+use crate::provider::base::ConnectionState;
 
 impl Connection {
     /// Starts to wait for the peer's first FPDU.
     pub(super) fn expect_first(&mut self, nic: &mut Nic) {
         self.unheard = Some(0);
-        self.set_deadline(nic, nudge_after(0));
+        self.set_deadline(nic, keepalive_after(0));
     }
 
     /// Notes that the peer's first FPDU has arrived.
     pub(super) const fn heard(&mut self) {
         // If closing has begun, the deadline is that of closing, and stays.
-        if self.unheard.take().is_some() && matches!(self.state, State::Open) {
+        if self.unheard.take().is_some() && matches!(self.state, ConnectionState::Open) {
             self.deadline = None;
         }
     }
 
     /// Sends a keepalive, as the peer's first FPDU has not arrived in time.
-    pub(super) fn nudge(&mut self, nic: &mut Nic) {
+    pub(super) fn send_keepalive(&mut self, nic: &mut Nic) {
         let Some(sent) = self.unheard else { return };
-        if sent >= NUDGES_MAX {
+        if sent >= KEEPALIVES_MAX {
             // The peer has nothing to send.
             self.unheard = None;
             return;
         }
         // Queued output serves as well, and no message may be interrupted.
-        let busy = self.blocked || self.lane.as_ref().is_some_and(|lane| lane.sealed > 0);
+        let busy = self.blocked || self.queue.as_ref().is_some_and(|queue| queue.sealed > 0);
         if !busy {
-            let nudge = self.transmitter.write(Handle(0), 0, &[]);
-            self.lane.get_or_insert_with(|| nic.lend_lane()).batch.push(&nudge);
+            let keepalive = self.transmitter.write(Handle(0), 0, &[]);
+            self.queue.get_or_insert_with(|| nic.lend_queue()).batch.push(&keepalive);
             nic.wire.fpdus_sent += 1;
-            nic.wire.nudges += 1;
+            nic.wire.keepalives += 1;
         }
         self.unheard = Some(sent + 1);
-        self.set_deadline(nic, nudge_after(sent + 1));
+        self.set_deadline(nic, keepalive_after(sent + 1));
         self.unsettle(nic);
     }
 }
 
 /// Returns the time to wait for the peer after `sent` keepalives.
-const fn nudge_after(sent: u32) -> Duration {
+const fn keepalive_after(sent: u32) -> Duration {
     FIRST.saturating_mul(1 << sent)
 }
 
@@ -60,4 +60,4 @@ const fn nudge_after(sent: u32) -> Duration {
 const FIRST: Duration = Duration::from_millis(20);
 
 /// The last keepalive leaves 1.3 s after the connection was made.
-const NUDGES_MAX: u32 = 6;
+const KEEPALIVES_MAX: u32 = 6;

@@ -12,7 +12,7 @@ use crate::sys::complete;
 
 /// The leases of one Call, and the segments that name them on the wire.
 #[derive(Debug, Default)]
-pub(crate) struct Opened {
+pub(crate) struct ExposedLeases {
     /// The leases, in the order of [`LeaseRole`].
     items: [CallLease; ITEMS_MAX as usize],
     /// Our own record of the chunks that we offered: for the reduced result, and for the Reply.
@@ -105,7 +105,7 @@ impl CallLease {
     }
 }
 
-impl Opened {
+impl ExposedLeases {
     /// Holds the leases of a Call that is to be sent.
     pub(super) fn begin(&mut self, argument: Option<Local>, result: Option<Local>) {
         let [argument, result] =

@@ -1,7 +1,7 @@
 //! The most common messages with a chunk: a Call that offers one Read chunk or one Write chunk, and a Reply that
 //! returns one Write chunk.
 
-use super::{Bare, CALL_INLINE, REPLY_INLINE};
+use super::{CALL_INLINE, REPLY_INLINE, Unchunked};
 use crate::v2::VERSION;
 use crate::v2::continuation::Kind;
 use crate::verbs::{Handle, Segment};
@@ -13,9 +13,9 @@ use crate::verbs::{Handle, Segment};
 /// form is faster.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OneChunk {
+pub struct SingleChunk {
     /// The message apart from its chunk.
-    pub bare: Bare,
+    pub unchunked: Unchunked,
     /// The handle that the Reply to a Call may invalidate; zero for none.
     pub inv_handle: Handle,
     /// The position of a Read chunk; `None` for a Write chunk.
@@ -24,7 +24,7 @@ pub struct OneChunk {
     pub segment: Segment,
 }
 
-impl OneChunk {
+impl SingleChunk {
     /// The length of the transport header of a Call with one chunk of either kind, in octets.
     pub const CALL_LEN: usize = 56;
     /// The length of the transport header of a Reply with one chunk, in octets.
@@ -78,11 +78,11 @@ impl OneChunk {
             false => (Kind::Reply, Self::REPLY_LEN),
         };
         #[expect(clippy::cast_possible_truncation, reason = "it is one of two short lengths")]
-        let bare = Bare { kind, xid, credit, payload_at: payload_at as u32 };
+        let unchunked = Unchunked { kind, xid, credit, payload_at: payload_at as u32 };
         let inv_handle = Handle(if is_call { first } else { 0 });
         let offset = u64::from(high) << 32 | u64::from(low);
         let segment = Segment { handle: Handle(handle), length, offset };
-        Some(Self { bare, inv_handle, position, segment })
+        Some(Self { unchunked, inv_handle, position, segment })
     }
 }
 
@@ -172,8 +172,8 @@ mod tests {
             // A Payload stream that is another RPC's is for whoever looks at it whole.
             let expected = expected.filter(|(.., payload)| payload.get(..4) == Some(&[0, 0, 0, 7]));
             let expected = expected.filter(|(_, prefix, ..)| prefix.xid == 7).map(
-                |(kind, prefix, inv_handle, (position, segment), payload)| OneChunk {
-                    bare: Bare {
+                |(kind, prefix, inv_handle, (position, segment), payload)| SingleChunk {
+                    unchunked: Unchunked {
                         kind,
                         xid: prefix.xid,
                         credit: prefix.credit,
@@ -184,10 +184,10 @@ mod tests {
                     segment,
                 },
             );
-            assert_eq!(OneChunk::of(&message), expected, "{message:?}");
+            assert_eq!(SingleChunk::of(&message), expected, "{message:?}");
             match expected {
-                Some(OneChunk { position: Some(_), .. }) => found[2] += 1,
-                Some(one) => found[usize::from(one.bare.kind == Kind::Call)] += 1,
+                Some(SingleChunk { position: Some(_), .. }) => found[2] += 1,
+                Some(one) => found[usize::from(one.unchunked.kind == Kind::Call)] += 1,
                 None => others += 1,
             }
         }

@@ -75,7 +75,7 @@ fn node(backend: Backend, rtr: bool) -> Node {
 }
 
 #[test]
-fn a_peer_that_says_nothing_is_nudged_a_few_times_and_then_left_alone() {
+fn a_peer_that_says_nothing_gets_a_few_keepalives_and_is_left_alone() {
     for (backend, _) in VARIANTS {
         for rtr in [false, true] {
             let mut node = node(backend, rtr);
@@ -84,7 +84,7 @@ fn a_peer_that_says_nothing_is_nudged_a_few_times_and_then_left_alone() {
             peer.listen(&mut node);
             assert_eq!(peer.writes(), usize::from(rtr), "not before its time has come");
             let mut times = Vec::new();
-            while node.nic.wire_counters().nudges < 6 {
+            while node.nic.wire_counters().keepalives < 6 {
                 node.now = node.nic.poll_deadline().unwrap();
                 times.push(node.now);
                 peer.listen(&mut node);
@@ -101,7 +101,7 @@ fn a_peer_that_says_nothing_is_nudged_a_few_times_and_then_left_alone() {
 }
 
 #[test]
-fn a_peer_that_has_been_heard_is_not_nudged() {
+fn a_peer_that_has_been_heard_gets_no_keepalive() {
     for (backend, _) in VARIANTS {
         let mut node = node(backend, false);
         let mut peer = Quiet::new(&mut node, false);
@@ -110,12 +110,12 @@ fn a_peer_that_has_been_heard_is_not_nudged() {
         peer.listen(&mut node);
         node.now = Instant::ZERO.saturating_add(Duration::from_secs(60));
         peer.listen(&mut node);
-        assert_eq!((peer.heard.len(), node.nic.wire_counters().nudges), (0, 0));
+        assert_eq!((peer.heard.len(), node.nic.wire_counters().keepalives), (0, 0));
     }
 }
 
 #[test]
-fn a_nudge_lets_the_passive_end_send_first() {
+fn a_keepalive_lets_the_passive_end_send_first() {
     for (backend, crc) in VARIANTS {
         let config = Config { ready_to_receive: false, ..config(backend, crc) };
         let mut pair = Pair::with(&config, SMALL);
@@ -125,14 +125,14 @@ fn a_nudge_lets_the_passive_end_send_first() {
         assert!(!pair.b.is_done(2), "it has not heard anything yet");
         pair.a.now = pair.a.nic.poll_deadline().unwrap();
         pair.until(|a, b| a.is_done(1) && b.is_done(2));
-        assert_eq!(pair.a.nic.wire_counters().nudges, 1);
+        assert_eq!(pair.a.nic.wire_counters().keepalives, 1);
         complete::sink(sink, &pair.a.done(1).unwrap()).unwrap();
         complete::source(source, &pair.b.done(2).unwrap()).unwrap();
     }
 }
 
 #[test]
-fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
+fn a_keepalive_does_not_come_between_the_fpdus_of_a_message() {
     for (backend, _) in VARIANTS {
         let patient = Config { progress_timeout: None, ..config(backend, Crc::IfAsked) };
         let mut node = Node::with_memory(&patient, 9 << 20);
@@ -146,7 +146,7 @@ fn a_nudge_does_not_come_between_the_fpdus_of_a_message() {
                 node.poll();
             }
         }
-        assert_eq!(node.nic.wire_counters().nudges, 0, "there is enough to read");
+        assert_eq!(node.nic.wire_counters().keepalives, 0, "there is enough to read");
         while !node.is_done(1) {
             peer.listen(&mut node);
         }
@@ -170,7 +170,7 @@ fn a_connection_that_is_closed_meanwhile_keeps_its_deadline() {
         assert_eq!((peer.heard.len(), node.nic.connections()), (0, 1), "it waits for the peer");
         node.now = after(2000);
         peer.listen(&mut node);
-        assert_eq!((node.nic.wire_counters().nudges, node.nic.connections()), (0, 0));
+        assert_eq!((node.nic.wire_counters().keepalives, node.nic.connections()), (0, 0));
     }
     for (backend, _) in VARIANTS {
         // Far more than the sockets hold, so that closing waits for its deadline.

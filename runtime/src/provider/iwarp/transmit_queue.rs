@@ -1,8 +1,8 @@
 //! The sending side of a connection that has work: its send queue, the Reads it answers, and the
 //! FPDUs on their way to the socket.
 //!
-//! An idle connection has no lane; it borrows one from its provider with its first work request and
-//! returns it, empty, when nothing is left.
+//! An idle connection has no transmit queue; it borrows one from its provider with its first work request and returns
+//! it, empty, when nothing is left.
 //!
 //! # Normal operation
 //!
@@ -28,7 +28,7 @@ use crate::provider::{Operation, WorkRequest};
 
 /// Send queue, inbound Reads and outbound FPDUs.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
+pub(super) struct TransmitQueue {
     pub(super) entries: VecDeque<Entry>,
     /// The sequence number of the first entry.
     first: u64,
@@ -119,7 +119,7 @@ impl Entry {
     }
 }
 
-impl Lane {
+impl TransmitQueue {
     /// Appends a work request.
     pub(super) fn push(&mut self, request: WorkRequest) {
         let opcode = request.operation.opcode();
@@ -259,7 +259,7 @@ impl Lane {
         let mut unsent = unsent.map(|piece| piece.what);
         waiting.any(|response| response.0.source == handle)
             || unsent.any(
-                |what| matches!(what, What::Registration { handle: read, .. } if read == handle),
+                |what| matches!(what, PieceOrigin::Registration { handle: read, .. } if read == handle),
             )
     }
 
@@ -281,8 +281,8 @@ impl Lane {
             }
             let Some(slot) = slices.get_mut(count) else { break };
             let whole = match piece.what {
-                What::Prefix { start } => self.batch.own.get(start..start + piece.length),
-                What::Entry { sequence, start } => {
+                PieceOrigin::Prefix { start } => self.batch.own.get(start..start + piece.length),
+                PieceOrigin::Entry { sequence, start } => {
                     let at = usize::try_from(sequence.wrapping_sub(self.first)).ok();
                     match at.and_then(|at| self.entries.get(at)).map(|entry| &entry.work) {
                         Some(Work::Send { source, .. } | Work::Write { source, .. }) => {
@@ -291,7 +291,7 @@ impl Lane {
                         _ => None,
                     }
                 }
-                What::Registration { handle, offset } => {
+                PieceOrigin::Registration { handle, offset } => {
                     stags.source(handle, qp, offset, piece.length).ok()
                 }
             };
@@ -322,12 +322,12 @@ pub(super) struct Batch {
 /// Consecutive octets of a batch that lie together in memory.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    what: What,
+    what: PieceOrigin,
     length: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum PieceOrigin {
     /// In the batch's own memory.
     Prefix { start: usize },
     /// In the source of a work request.
@@ -374,17 +374,17 @@ impl Batch {
             self.push_copied(fpdu, rest);
         } else {
             let (sequence, start) = from;
-            self.push_around(fpdu, What::Entry { sequence, start });
+            self.push_around(fpdu, PieceOrigin::Entry { sequence, start });
         }
         is_last
     }
 
     /// Appends an FPDU around memory that the peer reads.
     pub(super) fn push_registration(&mut self, fpdu: &Fpdu, handle: Handle, offset: u64) {
-        self.push_around(fpdu, What::Registration { handle, offset });
+        self.push_around(fpdu, PieceOrigin::Registration { handle, offset });
     }
 
-    fn push_around(&mut self, fpdu: &Fpdu, what: What) {
+    fn push_around(&mut self, fpdu: &Fpdu, what: PieceOrigin) {
         self.append(fpdu.prefix());
         let length = fpdu.payload_len();
         if length > 0 {
@@ -438,8 +438,8 @@ impl Batch {
         let count = self.own.len() - start;
         self.length += count;
         match self.pieces.last_mut() {
-            Some(Piece { what: What::Prefix { .. }, length }) => *length += count,
-            _ => self.pieces.push(Piece { what: What::Prefix { start }, length: count }),
+            Some(Piece { what: PieceOrigin::Prefix { .. }, length }) => *length += count,
+            _ => self.pieces.push(Piece { what: PieceOrigin::Prefix { start }, length: count }),
         }
     }
 }
@@ -453,7 +453,7 @@ pub(super) const PIECES_MAX: usize = 256;
 /// although the cache no longer holds the octets that the CRC has read.
 pub(super) const OCTETS_MAX: usize = 2 << 20;
 
-/// Octets in a batch's own memory after which it is sent, so that a lane stays small.
+/// Octets in a batch's own memory after which it is sent, so that a transmit queue stays small.
 const OWN_MAX: usize = 32 << 10;
 
 /// Octets of a message up to which copying it next to its header is cheaper than referring to it.

@@ -3,7 +3,8 @@
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Handle, HeaderTemplate, Label, NamedTemplate, QpNum, Segment as Named,
+    Access, ClaimedSegment, Handle, HeaderPatch, HeaderTemplate, NamedTemplate, QpNum,
+    Segment as Named,
 };
 
 use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
@@ -71,17 +72,17 @@ impl Port for RingPort<'_> {
     fn send_like(
         &mut self,
         like: NamedTemplate<'_>,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
         let body = message.get(like.template.len()..);
         let body = body.filter(|_| message.len() <= self.series_max);
-        let Some(body) = body else { return self.send_whole(like.template, label, message) };
+        let Some(body) = body else { return self.send_whole(like.template, patch, message) };
         let is_pushed = if self.is_alone {
-            let shown = self.producer.push_like_alone(like, label, body);
+            let shown = self.producer.push_like_alone(like, patch, body);
             self.sent.alone(shown)
         } else {
-            self.producer.push_like(like, label, body) == Ok(true)
+            self.producer.push_like(like, patch, body) == Ok(true)
         };
         if !is_pushed {
             return Err(Refused::Full);
@@ -219,10 +220,10 @@ impl RingPort<'_> {
     fn send_whole(
         &mut self,
         template: &HeaderTemplate,
-        label: Label,
+        patch: HeaderPatch,
         message: &mut [u8],
     ) -> Result<(), Refused> {
-        template.put(message, label).ok_or(Refused::TooLong)?;
+        template.put(message, patch).ok_or(Refused::TooLong)?;
         self.send(message, None)
     }
 

@@ -9,7 +9,7 @@ use crate::v2::continuation::Kind;
 /// [`decode`](super::decode) decodes the same message; recognising only this form is faster.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bare {
+pub struct Unchunked {
     /// Whether the message is a Call or a Reply.
     pub kind: Kind,
     /// The XID of the RPC message.
@@ -20,7 +20,7 @@ pub struct Bare {
     pub payload_at: u32,
 }
 
-impl Bare {
+impl Unchunked {
     /// Recognises a Call or a Reply without chunks. Returns `None` for any other message, valid or
     /// not.
     #[inline]
@@ -51,9 +51,9 @@ mod tests {
     use crate::v2::header::{Message, decode};
 
     #[test]
-    fn a_bare_message_is_what_the_whole_decoder_finds_in_it() {
+    fn an_unchunked_message_is_what_the_whole_decoder_finds_in_it() {
         let mut random = Rng::new(1);
-        let (mut bare, mut others) = (0, 0);
+        let (mut unchunked, mut others) = (0, 0);
         for _ in 0..20_000 {
             let mut message: [u8; 40] = core::array::from_fn(|_| 0);
             let htype = 8 + u32::from(random.octet() % 8);
@@ -80,15 +80,15 @@ mod tests {
                 }
                 _ => None,
             };
-            let expected = found.map(|(kind, prefix, payload)| Bare {
+            let expected = found.map(|(kind, prefix, payload)| Unchunked {
                 kind,
                 xid: prefix.xid,
                 credit: prefix.credit,
                 payload_at: u32::try_from(message.len() - payload.len()).unwrap(),
             });
-            assert_eq!(Bare::of(message), expected, "{message:?}");
-            if expected.is_some() { bare += 1 } else { others += 1 }
+            assert_eq!(Unchunked::of(message), expected, "{message:?}");
+            if expected.is_some() { unchunked += 1 } else { others += 1 }
         }
-        assert!(bare > 1_000 && others > 1_000, "{bare} and {others}");
+        assert!(unchunked > 1_000 && others > 1_000, "{unchunked} and {others}");
     }
 }
