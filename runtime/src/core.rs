@@ -44,6 +44,7 @@ use std::time::Duration;
 use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
+use thiserror::Error;
 
 use crate::identity::Identity;
 use crate::inbox::Inbox;
@@ -358,29 +359,18 @@ impl<P: Provider, S: Service> Core<P, S> {
 }
 
 /// Why a core could not start.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StartError {
     /// The pool cannot hold the transport's own buffers.
+    #[error("the memory is too small: the transport alone takes {needed} bytes")]
     PoolTooSmall {
         /// Octets that these buffers take.
         needed: usize,
     },
     /// The service's binding declares something that this runtime does not support.
+    #[error(transparent)]
     Unsupported(Unsupported),
 }
-
-impl std::fmt::Display for StartError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::PoolTooSmall { needed } => {
-                write!(f, "the memory is too small: the transport alone takes {needed} bytes")
-            }
-            Self::Unsupported(what) => what.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// Entries taken from other threads in one turn, at most.
 const MESSAGES_PER_TURN: usize = 64;

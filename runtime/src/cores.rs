@@ -1,12 +1,13 @@
 //! The threads of cores, each pinned to a CPU if asked.
 
 use std::any::Any;
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+
+use thiserror::Error;
 
 use crate::core::Core;
 use crate::polling::Polling;
@@ -79,21 +80,14 @@ pub struct CoreThread<T> {
 }
 
 /// A core's thread panicked: in its service, or by a defect of this crate. Its connections are gone.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the thread {core} panicked: {message}")]
 pub struct Panicked {
     /// Name of the thread.
     pub core: String,
     /// The panic's message, if it had one.
     pub message: String,
 }
-
-impl fmt::Display for Panicked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the thread {} panicked: {}", self.core, self.message)
-    }
-}
-
-impl std::error::Error for Panicked {}
 
 impl Panicked {
     /// Describes the panic that joining a thread returned as `payload`.

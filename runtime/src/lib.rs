@@ -6,10 +6,17 @@
 //! a [`RemoteClient`](remote::RemoteClient), for any other thread.
 //!
 //! `examples/echo.rs` is a service and its client; the chapter `docs/book/src/services.md` explains it.
+//!
+//! # Features
+//! None is on by default.
+//!
+//! - `host-auth`: the module `host_auth`, in which both ends of a connection prove with Ed25519 keys who they are.
+//! - `verbs`: the provider `provider::verbs`, for RDMA devices by libibverbs and librdmacm.
 #![deny(unsafe_code)]
 
 pub mod core;
 pub mod cores;
+#[cfg(feature = "host-auth")]
 pub mod host_auth;
 pub mod identity;
 #[doc(hidden)]

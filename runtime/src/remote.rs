@@ -1,7 +1,6 @@
 //! A client of a core, usable from any other thread.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -12,6 +11,7 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
+use thiserror::Error;
 
 pub use crate::inbox::CALLS_MAX;
 use crate::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
@@ -48,7 +48,8 @@ pub struct RemoteClient {
 pub type Ended = (u64, Result<RemoteReply, Failed>);
 
 /// A Call that failed or was not made, with the leases of its request.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{error}")]
 pub struct Failed {
     /// Why the Call failed.
     pub error: CallError,
@@ -78,14 +79,6 @@ impl From<Failed> for CallError {
         failed.error
     }
 }
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for Failed {}
 
 /// The Reply to a Call from another thread.
 #[derive(Debug)]

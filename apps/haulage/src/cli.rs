@@ -475,7 +475,12 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
         "{}\ncommit: {}\nfeatures: {}\nproviders: {}",
         env!("CARGO_PKG_VERSION"),
         env!("HAULAGE_COMMIT"),
-        if cfg!(feature = "verbs") { "verbs" } else { "none" },
+        match (cfg!(feature = "host-auth"), cfg!(feature = "verbs")) {
+            (true, true) => "host-auth, verbs",
+            (true, false) => "host-auth",
+            (false, true) => "verbs",
+            (false, false) => "none",
+        },
         providers.join(", ")
     )
 });

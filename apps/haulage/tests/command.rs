@@ -52,9 +52,11 @@ fn help_and_version_are_results() {
     let commit = commit.strip_prefix("commit: ").unwrap();
     let known = commit.len() >= 12 && commit.bytes().all(|digit| digit.is_ascii_hexdigit());
     assert!(if build::commit(here()).is_some() { known } else { commit == "unknown" }, "{said}");
-    let (features_expected, last) =
-        if cfg!(feature = "verbs") { ("verbs", ", verbs") } else { ("none", "") };
-    assert_eq!(features, format!("features: {features_expected}"));
+    let last = if cfg!(feature = "verbs") { ", verbs" } else { "" };
+    let authenticated = if cfg!(feature = "host-auth") { "host-auth" } else { "" };
+    let listed = format!("{authenticated}{last}");
+    let listed = listed.trim_start_matches(", ");
+    assert_eq!(features, format!("features: {}", if listed.is_empty() { "none" } else { listed }));
     assert_eq!(providers, format!("providers: iwarp, shm{last}"));
     let help = haulage(&["--help"]);
     assert_eq!(help.status.code(), Some(0));

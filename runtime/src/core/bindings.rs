@@ -1,13 +1,13 @@
 //! The parts of a binding that this runtime does not carry out, refused before a core starts or connects.
 
-use std::fmt;
-
 use haulage_proto::rpc::{Binding, Eligible, Procedure};
+use thiserror::Error;
 
 use crate::limits::CHUNKS_MAX;
 
 /// A declaration of a binding that this runtime does not carry out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("procedure {procedure} declares {}, which this runtime does not support", .declared.words())]
 pub struct Unsupported {
     /// Name of the procedure.
     pub procedure: &'static str,
@@ -26,22 +26,15 @@ pub enum Declared {
     CallOnly,
 }
 
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let what = match self.declared {
-            Declared::Arguments => "more than one DDP-eligible argument",
-            Declared::Results => "more than one DDP-eligible result",
-            Declared::CallOnly => "that it is call-only",
-        };
-        write!(
-            f,
-            "procedure {} declares {what}, which this runtime does not support",
-            self.procedure
-        )
+impl Declared {
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Arguments => "more than one DDP-eligible argument",
+            Self::Results => "more than one DDP-eligible result",
+            Self::CallOnly => "that it is call-only",
+        }
     }
 }
-
-impl std::error::Error for Unsupported {}
 
 /// Checks that this runtime carries out everything that `binding` declares.
 ///

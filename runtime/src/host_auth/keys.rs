@@ -13,6 +13,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use thiserror::Error;
 use zeroize::Zeroizing;
 
 /// Our secret key, and the peers that we accept.
@@ -36,54 +37,38 @@ pub struct PublicKey(VerifyingKey);
 pub struct KnownPeers(BTreeMap<[u8; PublicKey::LEN], PublicKey>);
 
 /// Why keys could not be read.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum KeyFault {
     /// The file cannot be read.
-    Unreadable(io::Error),
+    #[error("cannot read it: {0}")]
+    Unreadable(#[source] io::Error),
     /// Users other than its owner may read a secret.
+    #[error("others can read this secret key; chmod 600 helps")]
     Exposed,
     /// A line does not begin with 64 hexadecimal digits, or a line of a secret has more than these.
+    #[error("line {line}: a key is 64 hexadecimal digits")]
     NotAKey {
         /// The line, from 1.
         line: usize,
     },
     /// A line's digits are not a public key that can be trusted.
+    #[error("line {line}: not a usable Ed25519 public key")]
     Weak {
         /// The line, from 1.
         line: usize,
     },
     /// The file of a secret is too long.
+    #[error("it is longer than {SECRET_FILE_MAX} octets")]
     TooLong,
     /// There is no key in the file of a secret.
+    #[error("there is no key in it")]
     Missing,
     /// There is more than one key in the file of a secret.
+    #[error("line {line}: a second secret key")]
     TooMany {
         /// The line of the second key, from 1.
         line: usize,
     },
-}
-
-impl fmt::Display for KeyFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(error) => write!(f, "cannot read it: {error}"),
-            Self::Exposed => f.write_str("others can read this secret key; chmod 600 helps"),
-            Self::NotAKey { line } => write!(f, "line {line}: a key is 64 hexadecimal digits"),
-            Self::Weak { line } => write!(f, "line {line}: not a usable Ed25519 public key"),
-            Self::TooLong => write!(f, "it is longer than {SECRET_FILE_MAX} octets"),
-            Self::Missing => f.write_str("there is no key in it"),
-            Self::TooMany { line } => write!(f, "line {line}: a second secret key"),
-        }
-    }
-}
-
-impl std::error::Error for KeyFault {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 impl SecretKey {

@@ -1,21 +1,14 @@
 //! Numbers used once.
 
-use std::fmt;
+use thiserror::Error;
 
 /// A number that no other connection uses. It travels in the clear.
 pub(super) struct Nonce([u8; Self::LEN]);
 
 /// The system gave no random octets, without which a recorded handshake could be replayed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the system has no randomness to authenticate a connection with")]
 pub struct NoEntropy;
-
-impl fmt::Display for NoEntropy {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the system has no randomness to authenticate a connection with")
-    }
-}
-
-impl std::error::Error for NoEntropy {}
 
 impl Nonce {
     pub(super) const LEN: usize = 32;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+use thiserror::Error;
 
 use crate::sys::{interfaces, process};
 
@@ -105,49 +106,30 @@ impl Quiesced {
 }
 
 /// The reason that a connection could not be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConnectError {
     /// Nothing listens at the address.
+    #[error("connection refused")]
     Refused,
     /// The peer did not finish the handshake in time.
+    #[error("connection setup timed out")]
     TimedOut,
     /// The peer rejected the connection.
+    #[error("the peer rejected the connection")]
     Rejected,
     /// The peer broke the rules of the handshake: this one.
+    #[error("bad handshake: {0}")]
     BadHandshake(&'static str),
     /// The system reported an error.
+    #[error("{0}")]
     System(io::ErrorKind),
     /// All queue pairs are in use.
+    #[error("no queue pair is free")]
     NoQueuePair,
     /// The system does not allow this many octets of memory to be registered for the connection.
+    #[error("cannot register {} bytes of memory for one more connection{}", .0, memlock())]
     Memory(u64),
 }
-
-impl fmt::Display for ConnectError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused => f.write_str("connection refused"),
-            Self::TimedOut => f.write_str("connection setup timed out"),
-            Self::Rejected => f.write_str("the peer rejected the connection"),
-            Self::BadHandshake(what) => write!(f, "bad handshake: {what}"),
-            Self::System(kind) => write!(f, "{kind}"),
-            Self::NoQueuePair => f.write_str("no queue pair is free"),
-            Self::Memory(octets) => {
-                write!(f, "cannot register {octets} bytes of memory for one more connection")?;
-                match process::memlock_limit() {
-                    Some(limit) => write!(
-                        f,
-                        "; memlock allows {limit} in all: `prlimit --pid $$ \
-                         --memlock=unlimited:unlimited` as root lifts that"
-                    ),
-                    None => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for ConnectError {}
 
 /// The reason that a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,4 +218,14 @@ impl PeerUser {
         };
         if peer.is_loopback() || is_ours() { Self::Unknown } else { Self::Remote }
     }
+}
+
+/// Returns how to lift the limit of locked memory, for the end of a message; empty without a limit.
+fn memlock() -> String {
+    process::memlock_limit().map_or_else(String::new, |limit| {
+        format!(
+            "; memlock allows {limit} in all: `prlimit --pid $$ --memlock=unlimited:unlimited` as \
+             root lifts that"
+        )
+    })
 }

@@ -3,30 +3,41 @@
 use std::fmt;
 use std::io;
 
+use thiserror::Error;
+
 use super::address::Netid;
 use super::program::Program;
 use super::stream::Place;
 
 /// Why rpcbind did not do what it was asked.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 pub enum Fault {
     /// No program listens at any of these places.
+    #[error(fmt = absent)]
     Absent(Vec<Place>),
     /// rpcbind did not answer in time.
+    #[error("rpcbind at {0} did not answer in time")]
     TimedOut(Place),
     /// The connection to rpcbind failed.
-    Io(Place, io::Error),
+    #[error("rpcbind at {0}: {1}")]
+    Io(Place, #[source] io::Error),
     /// rpcbind does not permit the request.
+    #[error("rpcbind does not let us do that")]
     Denied,
     /// The program that answers is not rpcbind of version 3 or 4.
+    #[error("what answers is not rpcbind of version 3 or 4")]
     Unsupported,
     /// rpcbind failed to do what it was asked.
+    #[error("rpcbind failed to do what it was asked")]
     Failed,
     /// The reply of rpcbind cannot be parsed.
+    #[error("rpcbind's reply cannot be parsed")]
     Malformed,
     /// The version of the program is registered already, with another address.
+    #[error("{0} is registered for {1} already, at another address")]
     Taken(Program, Netid),
     /// Another user registered the version of the program.
+    #[error("{0} was registered for {1} by another user")]
     NotOurs(Program, Netid),
 }
 
@@ -41,40 +52,14 @@ impl Fault {
     }
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(places) if places.is_empty() => {
-                f.write_str("there is no rpcbind to ask over TCP: no address of one is named")
-            }
-            Self::Absent(places) => {
-                f.write_str("there is no rpcbind: nobody listens at ")?;
-                for (index, place) in places.iter().enumerate() {
-                    write!(f, "{}{place}", if index == 0 { "" } else { " or " })?;
-                }
-                Ok(())
-            }
-            Self::TimedOut(place) => write!(f, "rpcbind at {place} did not answer in time"),
-            Self::Io(place, error) => write!(f, "rpcbind at {place}: {error}"),
-            Self::Denied => f.write_str("rpcbind does not let us do that"),
-            Self::Unsupported => f.write_str("what answers is not rpcbind of version 3 or 4"),
-            Self::Failed => f.write_str("rpcbind failed to do what it was asked"),
-            Self::Malformed => f.write_str("rpcbind's reply cannot be parsed"),
-            Self::Taken(program, netid) => {
-                write!(f, "{program} is registered for {netid} already, at another address")
-            }
-            Self::NotOurs(program, netid) => {
-                write!(f, "{program} was registered for {netid} by another user")
-            }
-        }
+/// Says that nothing listens at any of `places`.
+fn absent(places: &[Place], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if places.is_empty() {
+        return f.write_str("there is no rpcbind to ask over TCP: no address of one is named");
     }
-}
-
-impl std::error::Error for Fault {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Io(_, error) => Some(error),
-            _ => None,
-        }
+    f.write_str("there is no rpcbind: nobody listens at ")?;
+    for (index, place) in places.iter().enumerate() {
+        write!(f, "{}{place}", if index == 0 { "" } else { " or " })?;
     }
+    Ok(())
 }

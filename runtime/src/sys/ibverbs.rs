@@ -19,8 +19,9 @@
 //! Of structures that it only gets from the libraries, fields are read through pointers to a common beginning.
 
 use std::ffi::c_int;
-use std::fmt;
 use std::io;
+
+use thiserror::Error;
 
 mod address;
 mod bounce;
@@ -51,7 +52,8 @@ pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;
 
 /// An operation that a library refused, and the reason.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{what}: {error}")]
 pub struct Refused {
     /// The operation.
     pub what: &'static str,
@@ -79,11 +81,3 @@ impl Refused {
         }
     }
 }
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.what, self.error)
-    }
-}
-
-impl std::error::Error for Refused {}

@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, CancelBuilder, Fd, SubmitArgs, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+use thiserror::Error;
 
 /// An event of a request.
 #[derive(Debug)]
@@ -63,21 +64,14 @@ pub struct Filled {
 }
 
 /// The reason that there is no ring here.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("io_uring is not available: {step}: {error}")]
 pub struct Unavailable {
     /// The step that failed.
     pub step: &'static str,
     /// The system's error.
     pub error: io::Error,
 }
-
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "io_uring is not available: {}: {}", self.step, self.error)
-    }
-}
-
-impl std::error::Error for Unavailable {}
 
 /// The ring. It stays on the thread that made it.
 pub struct Ring {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use haulage_mr_pool::Strategy;
+use thiserror::Error;
 
 use crate::sys::ibverbs::Refused;
 use crate::sys::process;
@@ -108,20 +109,30 @@ impl fmt::Display for ReceiveQueues {
 }
 
 /// The reason that there is no `verbs` provider here. Its one line tells the cause and the remedy.
-#[derive(Debug)]
+#[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Unavailable {
     /// The libraries, or the kernel's part, or the permission is missing.
+    #[error(fmt = no_rdma)]
     NoRdma(Refused),
     /// There is no device.
+    #[error(
+        "there is no RDMA device; `rdma link add rxe0 type rxe netdev eth0` makes one in software"
+    )]
     NoDevice,
     /// There is no device of this name, but these.
+    #[error("there is no RDMA device {}, only {}", .0, .1.join(", "))]
     NoSuchDevice(String, Vec<String>),
     /// The address is not a local one that leads to the device.
+    #[error(
+        "{0} leads to no RDMA device that is to be used; `rdma link` and `ip address` show which do"
+    )]
     NoSuchAddress(IpAddr),
     /// No port of these devices is active.
+    #[error("no port of {} is active; `rdma link` shows why", .0.join(", "))]
     NoPort(Vec<String>),
     /// The device lacks an ability.
+    #[error("RDMA device {device} has no {what}")]
     Lacking {
         /// The device.
         device: String,
@@ -129,8 +140,10 @@ pub enum Unavailable {
         what: &'static str,
     },
     /// The system has no randomness, without which handles could be guessed.
+    #[error("the system has no randomness for handles")]
     NoEntropy,
     /// Memory cannot be registered.
+    #[error("cannot register {bytes} bytes of memory: {}{}", .refused.error, memlock(*.wanted))]
     Memory {
         /// Octets.
         bytes: usize,
@@ -140,6 +153,7 @@ pub enum Unavailable {
         refused: Refused,
     },
     /// The device refused another operation.
+    #[error("{0}")]
     Refused(Refused),
 }
 
@@ -151,56 +165,38 @@ impl Unavailable {
     }
 }
 
-impl fmt::Display for Unavailable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoRdma(refused) if refused.is_no_library() => f.write_str(
-                "libibverbs and librdmacm are not installed; `apt-get install libibverbs1 librdmacm1 \
-                 ibverbs-providers` installs them",
-            ),
-            Self::NoRdma(refused) if refused.is_no_permission() => write!(
-                f,
-                "{refused}; /dev/infiniband/rdma_cm and uverbs* must be open to this user"
-            ),
-            Self::NoRdma(refused) if refused.is_no_kernel() => write!(
-                f,
-                "the kernel offers no RDMA ({refused}); `modprobe -a rdma_ucm ib_uverbs` loads it"
-            ),
-            Self::NoRdma(refused) | Self::Refused(refused) => write!(f, "{refused}"),
-            Self::NoDevice => f.write_str(
-                "there is no RDMA device; `rdma link add rxe0 type rxe netdev eth0` makes one in software",
-            ),
-            Self::NoSuchDevice(name, others) => {
-                write!(f, "there is no RDMA device {name}, only {}", others.join(", "))
-            }
-            Self::NoSuchAddress(address) => {
-                write!(f, "{address} leads to no RDMA device that is to be used; `rdma link` and `ip \
-                           address` show which do")
-            }
-            Self::NoPort(devices) => {
-                write!(f, "no port of {} is active; `rdma link` shows why", devices.join(", "))
-            }
-            Self::NoEntropy => f.write_str("the system has no randomness for handles"),
-            Self::Lacking { device, what } => write!(f, "RDMA device {device} has no {what}"),
-            Self::Memory { bytes, wanted, refused } => {
-                write!(f, "cannot register {bytes} bytes of memory: {}", refused.error)?;
-                match process::memlock_limit() {
-                    Some(limit) if limit < *wanted => write!(
-                        f,
-                        "; memlock allows {limit}: `prlimit --pid $$ --memlock={wanted}:{wanted}` as \
-                         root allows as much"
-                    ),
-                    _ => Ok(()),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for Unavailable {}
-
 impl From<Refused> for Unavailable {
     fn from(refused: Refused) -> Self {
         Self::Refused(refused)
+    }
+}
+
+/// Says which part of RDMA the machine lacks, and what helps.
+fn no_rdma(refused: &Refused, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if refused.is_no_library() {
+        f.write_str(
+            "libibverbs and librdmacm are not installed; `apt-get install libibverbs1 librdmacm1 \
+             ibverbs-providers` installs them",
+        )
+    } else if refused.is_no_permission() {
+        write!(f, "{refused}; /dev/infiniband/rdma_cm and uverbs* must be open to this user")
+    } else if refused.is_no_kernel() {
+        write!(
+            f,
+            "the kernel offers no RDMA ({refused}); `modprobe -a rdma_ucm ib_uverbs` loads it"
+        )
+    } else {
+        write!(f, "{refused}")
+    }
+}
+
+/// Returns how to lock `wanted` octets, for the end of a message; empty where the limit allows them.
+fn memlock(wanted: u64) -> String {
+    match process::memlock_limit() {
+        Some(limit) if limit < wanted => format!(
+            "; memlock allows {limit}: `prlimit --pid $$ --memlock={wanted}:{wanted}` as root allows \
+             as much"
+        ),
+        _ => String::new(),
     }
 }
