@@ -51,7 +51,7 @@ pub fn a_peer_that_is_refused_at_the_end_knows_why() {
                 }
             })
         };
-        // `Connection::withdraw` does the same.
+        // The order of `Connection::withdraw`: the reason is written first, then every handle is retired.
         owner.segment.ended().store(1, Ordering::SeqCst);
         while !owner.registrations.retire_all(&owner.segment).1 {
             thread::yield_now();
