@@ -57,8 +57,8 @@ impl HeaderTemplate {
     pub const LEN_MAX: usize = 96;
 
     /// Makes a template of `octets`, ignoring the words at `offsets`. Returns `None` if there are more than
-    /// [`LEN_MAX`](Self::LEN_MAX) octets, if they are not whole words, if an offset is not that of a word, or if the
-    /// XID and the credit word share an offset.
+    /// [`LEN_MAX`](Self::LEN_MAX) octets, if they are not whole words, if an offset is not that of a word, or if two
+    /// different words of the patch are in the same pair of words.
     pub const fn new(octets: &[u8], offsets: PatchOffsets) -> Option<Self> {
         let PatchOffsets { xid: [first, second], credit } = offsets;
         let length = octets.len();
@@ -66,7 +66,8 @@ impl HeaderTemplate {
         if !is_whole || !has(length, first) || !has(length, second) || !has(length, credit) {
             return None;
         }
-        if credit == first || credit == second {
+        let is_shared = first != second && share_pair(first, second);
+        if is_shared || share_pair(first, credit) || share_pair(second, credit) {
             return None;
         }
         let mut all = [0; Self::LEN_MAX];
@@ -102,29 +103,32 @@ impl HeaderTemplate {
     }
 
     /// Writes the octets and a patch to the beginning of `message`. Returns `None`, and writes nothing, if `message` is
-    /// too short.
-    ///
-    /// The octets are written as 64-bit words, because the copy that follows reads 64-bit words. The function is
-    /// inlined so that the compiler resolves all lookups in a constant template.
+    /// too short. The function is inlined so that the compiler resolves all lookups in a constant template.
     #[inline(always)]
     pub fn put(&self, message: &mut [u8], patch: HeaderPatch) -> Option<()> {
+        message.get_mut(..self.len())?.copy_from_slice(self.octets());
+        self.put_patch(message, patch)
+    }
+
+    /// Writes a patch to `message`, which begins with the octets of the template. Returns `None`, and writes nothing,
+    /// if `message` is too short.
+    ///
+    /// A pair of words that holds a word of the patch is made from the template, not from `message`: a load of octets
+    /// that a wider store has just written stalls.
+    #[inline(always)]
+    pub fn put_patch(&self, message: &mut [u8], patch: HeaderPatch) -> Option<()> {
         let PatchOffsets { xid: [first, second], credit } = self.offsets;
         let (pairs, last) = message.get_mut(..self.len())?.as_chunks_mut();
-        let (from, from_last) = self.octets().as_chunks();
-        pairs.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-        let (mut last, mut word) = (last.first_chunk_mut(), from_last.first_chunk().copied());
+        let (from, _) = self.octets().as_chunks();
         for (offset, value) in [(first, patch.xid), (second, patch.xid), (credit, patch.credit)] {
-            match pairs.get_mut(usize::from(offset) / PAIR) {
-                Some(pair) => {
+            let at = usize::from(offset) / PAIR;
+            match (pairs.get_mut(at), from.get(at)) {
+                (Some(pair), Some(from)) => {
                     let value = u64::from(value) << if holds_first(offset) { 32 } else { 0 };
-                    // There are zeros, or the same XID.
-                    *pair = (u64::from_be_bytes(*pair) | value).to_be_bytes();
+                    *pair = (u64::from_be_bytes(*from) | value).to_be_bytes();
                 }
-                None => word = Some(value.to_be_bytes()),
+                _ => *last.first_chunk_mut()? = value.to_be_bytes(),
             }
-        }
-        if let (Some(last), Some(word)) = (&mut last, word) {
-            **last = word;
         }
         Some(())
     }
@@ -163,6 +167,11 @@ const fn holds(offset: u8, at: u8) -> bool {
     offset as usize / WORD == at as usize / WORD
 }
 
+/// Returns whether the words at two offsets are in the same pair.
+const fn share_pair(one: u8, other: u8) -> bool {
+    one as usize / PAIR == other as usize / PAIR
+}
+
 /// Returns whether the word at an offset is the first of its pair.
 #[inline]
 const fn holds_first(offset: u8) -> bool {
@@ -191,7 +200,10 @@ mod tests {
                 for credit in (0..length).step_by(4) {
                     let offsets = PatchOffsets { xid, credit };
                     let template = HeaderTemplate::new(&octets(length), offsets);
-                    let is_one = xid.iter().all(|offset| *offset < length && *offset != credit);
+                    let [first, second, third] = [xid[0], xid[1], credit].map(|offset| offset / 8);
+                    let is_apart = first != third && second != third;
+                    let is_apart = is_apart && (first != second || xid[0] == xid[1]);
+                    let is_one = is_apart && xid.iter().all(|offset| *offset < length);
                     assert_eq!(template.is_some(), is_one, "{length} {offsets:?}");
                     let Some(template) = template else { continue };
                     let mut expected = octets(length);
@@ -217,22 +229,24 @@ mod tests {
         let made = |length: usize, xid, credit| {
             HeaderTemplate::new(&[1; 104][..length], PatchOffsets { xid, credit }).is_some()
         };
-        assert!(made(96, [0, 92], 4));
-        assert!(!made(100, [0, 0], 4), "too long");
-        assert!(!made(0, [0, 0], 0) && !made(4, [0, 0], 4), "no room for a patch");
-        assert!(!made(10, [0, 0], 4), "half a word");
-        assert!(!made(44, [44, 0], 4) && !made(44, [0, 44], 4) && !made(44, [0, 0], 44));
-        assert!(!made(44, [0, 255], 4) && !made(44, [0, 42], 4) && !made(44, [0, 0], 6));
-        assert!(!made(44, [0, 4], 4), "one word for both");
+        assert!(made(96, [0, 92], 8) && made(96, [92, 92], 8));
+        assert!(!made(100, [0, 0], 8), "too long");
+        assert!(!made(0, [0, 0], 0) && !made(8, [0, 0], 8), "no room for a patch");
+        assert!(!made(10, [0, 0], 8), "half a word");
+        assert!(!made(44, [44, 0], 8) && !made(44, [0, 44], 8) && !made(44, [0, 0], 44));
+        assert!(!made(44, [0, 255], 8) && !made(44, [0, 42], 8) && !made(44, [0, 0], 10));
+        assert!(!made(44, [0, 8], 8), "one word for both");
+        assert!(!made(44, [0, 4], 8) && !made(44, [0, 16], 20), "two words of one pair");
     }
 
     #[test]
     fn what_is_in_the_place_of_a_patch_does_not_tell_templates_apart() {
-        let offsets = PatchOffsets { xid: [0, 8], credit: 4 };
+        let offsets = PatchOffsets { xid: [0, 16], credit: 8 };
         let made = |octets: &[u8]| HeaderTemplate::new(octets, offsets).unwrap();
-        assert_eq!(made(&[7; 12]), made(&[8; 12]));
-        assert_ne!(made(&[7; 16]), made(&[8; 16]));
-        assert_eq!(made(&[7; 16]).octets(), [[0; 4], [0; 4], [0; 4], [7; 4]].as_flattened());
+        let with = |a, b| [[0; 4], [a; 4], [0; 4], [b; 4], [0; 4]];
+        assert_eq!(made(&[7; 20]).octets(), with(7, 7).as_flattened());
+        assert_eq!(made(&[7; 20]), made(with(7, 7).as_flattened()));
+        assert_ne!(made(&[7; 20]), made(with(7, 8).as_flattened()));
     }
 
     #[test]

@@ -266,7 +266,7 @@ fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
         (0, 44, PatchOffsets { xid: [0, 20], credit: 8 }),
         (15, 72, PatchOffsets { xid: [0, 32], credit: 8 }),
         (7, HeaderTemplate::LEN_MAX, PatchOffsets { xid: [92, 92], credit: 0 }),
-        (3, 8, PatchOffsets { xid: [4, 4], credit: 0 }),
+        (3, 12, PatchOffsets { xid: [8, 8], credit: 0 }),
     ];
     let made = shapes.map(|(number, length, offsets)| {
         let octets = pattern::of(length, u64::from(number));

@@ -118,7 +118,7 @@ fn a_template_is_of_the_headers_that_it_was_made_of_and_of_no_others() {
         let octets = template.octets();
         let offsets = template.offsets();
         let [first, second] = offsets.xid;
-        for xid in [[first, first], [second, second], [second, first], [first, 12]] {
+        for xid in [[first, first], [second, second], [second, first], [first, 24]] {
             let other = HeaderTemplate::new(octets, PatchOffsets { xid, ..offsets }).unwrap();
             assert_eq!(PlainHeaders::of(&other), None, "{xid:?}");
         }

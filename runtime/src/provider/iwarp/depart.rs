@@ -90,16 +90,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies and seals a short Send, if everything ahead of it has been sealed. It leaves with the next
-    /// [`Self::pump`].
-    #[inline]
+    /// Seals a short Send, if everything ahead of it has been sealed: `append` appends its `length` octets. It leaves
+    /// with the next [`Self::pump`].
+    #[inline(always)]
     pub(super) fn send_inline(
         &mut self,
         nic: &mut Nic,
-        message: &[u8],
         invalidate: Option<Handle>,
+        length: usize,
+        append: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Refused> {
-        if message.len() > INLINE_MAX.min(self.transmitter.send_payload_max()) {
+        if length > INLINE_MAX.min(self.transmitter.send_payload_max()) {
             return Err(Refused::TooLong);
         }
         if !self.may_send {
@@ -110,7 +111,7 @@ impl Connection {
             return Err(Refused::Full);
         }
         nic.counters.send_batches += u64::from(queue.batch.is_empty());
-        queue.batch.push_whole(&mut self.transmitter, invalidate, message);
+        queue.batch.push_whole(&mut self.transmitter, invalidate, length, append);
         nic.wire.fpdus_sent += 1;
         nic.counters.sends += 1;
         Ok(())

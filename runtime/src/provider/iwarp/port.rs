@@ -1,7 +1,7 @@
 //! The port of one connection.
 
 use haulage_mr_pool::Local;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Segment};
 
 use super::connection::Connection;
 use super::nic::Nic;
@@ -17,7 +17,26 @@ pub struct LanePort<'a> {
 impl Port for LanePort<'_> {
     #[inline]
     fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        self.connection.send_inline(self.nic, message, invalidate)
+        let Self { connection, nic } = self;
+        connection.send_inline(nic, invalidate, message.len(), |own| own.extend_from_slice(message))
+    }
+
+    #[inline(always)]
+    fn send_like(
+        &mut self,
+        NamedTemplate { template, .. }: NamedTemplate<'_>,
+        patch: HeaderPatch,
+        message: &mut [u8],
+    ) -> Result<(), Refused> {
+        let body = message.get(template.len()..).ok_or(Refused::TooLong)?;
+        self.connection.send_inline(self.nic, None, message.len(), |own| {
+            let start = own.len();
+            own.extend_from_slice(template.octets());
+            let headers = own.get_mut(start..).unwrap_or_default();
+            let written = template.put_patch(headers, patch);
+            debug_assert!(written.is_some(), "the headers are there");
+            own.extend_from_slice(body);
+        })
     }
 
     #[inline]

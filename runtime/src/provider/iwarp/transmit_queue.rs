@@ -350,17 +350,18 @@ impl Batch {
         self.append(fpdu.trailer());
     }
 
-    /// Appends a whole Send in one FPDU.
+    /// Appends a whole Send in one FPDU: `append` appends its `length` octets.
     #[inline]
     pub(super) fn push_whole(
         &mut self,
         transmitter: &mut Transmitter,
         invalidate: Option<Handle>,
-        message: &[u8],
+        length: usize,
+        append: impl FnOnce(&mut Vec<u8>),
     ) {
         let start = self.own.len();
-        self.own.extend_from_slice(&transmitter.begin_whole(invalidate, message.len()));
-        self.own.extend_from_slice(message);
+        self.own.extend_from_slice(&transmitter.begin_whole(invalidate, length));
+        append(&mut self.own);
         let trailer = transmitter.end_whole(self.own.get(start..).unwrap_or_default());
         self.own.extend_from_slice(trailer.octets());
         self.on_appended(start);

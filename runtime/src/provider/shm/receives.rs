@@ -201,7 +201,7 @@ mod tests {
         let (mut producer, mut consumer) =
             (Producer::new(ours, Barrier::Full), Consumer::new(theirs));
         let patch = HeaderPatch { xid: 7, credit: 1 };
-        let offsets = PatchOffsets { xid: [0, 0], credit: 4 };
+        let offsets = PatchOffsets { xid: [0, 0], credit: 8 };
         let template = HeaderTemplate::new(&[1; 12], offsets).unwrap();
         let like = NamedTemplate { id: TemplateId::new(3).unwrap(), template: &template };
         assert_eq!(producer.push_like(like, patch, b"four"), Ok(true));

@@ -418,6 +418,7 @@ fn what_is_no_template_is_not_learned() {
         ("the last octets out of bounds", described(0, 0, 20, 255), 96),
         ("between two words", described(0, 0, 22, 8), 44),
         ("one word for both", described(0, 8, 20, 8), 44),
+        ("two words of one pair", described(0, 0, 20, 4), 44),
         ("no octets", described(0, 0, 0, 0), 0),
         ("half a word", good, 42),
         ("a word too long", good, 100),
