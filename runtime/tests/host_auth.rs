@@ -3,17 +3,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use haulage::host_auth::{HostKeys, KeyAuthenticator, Policy, SecretKey};
 use haulage::proto::time::Instant;
-use haulage::proto::v2::connection::{
-    ChunkLimits, CloseReason, Config, Connection, Event, Input, Output, Role,
-};
+use haulage::proto::v2::connection::{CloseReason, Config, Connection, Event, Input, Output, Role};
 use haulage::proto::v2::credit::Class;
 use haulage::proto::v2::header::decode_transport;
 use haulage::proto::v2::host_auth::Refused;
-use haulage::proto::v2::properties::Properties;
 use haulage::proto::xdr::{Reader, Writer};
 
 const CLIENT: usize = 0;
@@ -52,15 +48,7 @@ const SCENE: Scene = Scene {
 impl Scene {
     fn end(&self, at: usize) -> End {
         let role = [Role::Client, Role::Server][at];
-        let mut connection = Connection::new(Config {
-            role,
-            properties: Properties::default(),
-            first_xid: 0x2bad_cafe,
-            chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 4 },
-            continued_max: 0,
-            continues_replies: false,
-            setup_timeout: Duration::from_secs(5),
-        });
+        let mut connection = Connection::new(Config::new(role, 0x2bad_cafe));
         connection.reserve(8);
         let known = [key(self.known[at]).public()].into_iter().collect();
         let keys = Arc::new(HostKeys { secret: key(self.own[at]), known });

@@ -1,4 +1,3 @@
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
@@ -6,8 +5,6 @@ use std::vec::Vec;
 use super::*;
 use crate::testing::Xdr;
 use crate::v1::connection::{CallLimits, Reverse};
-use crate::v2::connection::ChunkLimits;
-use crate::v2::properties::Properties;
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -44,15 +41,7 @@ fn config(role: Role, has: Has) -> Config {
         reverse: Reverse::None,
         profile: None,
     };
-    let two = v2::connection::Config {
-        role,
-        properties: Properties::default(),
-        first_xid: FIRST_XID,
-        chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 4 },
-        continued_max: 0,
-        continues_replies: false,
-        setup_timeout: Duration::from_secs(5),
-    };
+    let two = v2::connection::Config::new(role, FIRST_XID);
     Config {
         one: (has != Has::Two).then_some(one),
         two: (has != Has::One).then_some(two),

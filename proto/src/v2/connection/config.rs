@@ -31,6 +31,23 @@ pub struct Config {
     pub setup_timeout: Duration,
 }
 
+impl Config {
+    /// Returns a configuration with the defaults of the draft for all properties. It accepts Calls with one Read chunk
+    /// and one Write chunk of at most 16 segments each, no Continued format, and gives the peer five seconds for setup.
+    /// `first_xid` must not be zero.
+    pub fn new(role: Role, first_xid: u32) -> Self {
+        Self {
+            role,
+            properties: Properties::default(),
+            first_xid,
+            chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 16 },
+            continued_max: 0,
+            continues_replies: false,
+            setup_timeout: Duration::from_secs(5),
+        }
+    }
+}
+
 /// The chunks of a Call, whatever its format.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallChunks<'a> {

@@ -1,4 +1,3 @@
-use core::time::Duration;
 use std::collections::VecDeque;
 use std::string::String;
 use std::vec::Vec;
@@ -43,17 +42,13 @@ struct Pair {
 fn config(role: Role) -> Config {
     let receive_buffer_size = if role == Role::Client { 8192 } else { 16384 };
     Config {
-        role,
         properties: Properties {
             receive_buffer_size,
             reverse: REVERSE_GENL,
             ..Properties::default()
         },
-        first_xid: FIRST_XID,
         chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 4 },
-        continued_max: 0,
-        continues_replies: false,
-        setup_timeout: Duration::from_secs(5),
+        ..Config::new(role, FIRST_XID)
     }
 }
 
