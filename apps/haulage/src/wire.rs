@@ -6,8 +6,8 @@
 //! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, with one function for each direction.
 //! - [`chunks`]: segments and chunk lists.
 //! - [`iwarp`]: MPA, DDP and RDMAP, only decoded.
-//! - [`lines`]: lines of bounded length; [`hex`]: hex digits; [`fields`]: JSON input whose errors name the field;
-//!   [`refusal`]: errors of decoding.
+//! - [`lines`]: lines of bounded length; [`fields`]: JSON input whose errors name the field; [`refusal`]: errors of
+//!   decoding.
 //!
 //! # Limits
 //!
@@ -29,7 +29,6 @@ use refusal::Refusal;
 
 pub mod chunks;
 pub mod fields;
-pub mod hex;
 pub mod iwarp;
 pub mod lines;
 pub mod refusal;
@@ -59,10 +58,20 @@ fn decode_by(
 ) -> Result<(), Failure> {
     each_line(2 * MESSAGE_MAX, output, |_, line| {
         let described = match line {
-            Line::Whole(digits) => hex::decode(digits).and_then(|message| describe(&message)),
+            Line::Whole(digits) => decode_hex(digits).and_then(|message| describe(&message)),
             Line::TooLong => Err(Refusal::too_long(MESSAGE_MAX)),
         };
         described.unwrap_or_else(|refusal| refusal.to_json())
+    })
+}
+
+/// Decodes an even number of hex digits of either case.
+fn decode_hex(digits: &[u8]) -> Result<Vec<u8>, Refusal> {
+    hex::decode(digits).map_err(|_| {
+        match digits.iter().position(|digit| !digit.is_ascii_hexdigit()) {
+            Some(index) => Refusal::silent("not a hex digit", index / 2),
+            None => Refusal::silent("half an octet of hex", digits.len() / 2),
+        }
     })
 }
 

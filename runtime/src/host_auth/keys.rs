@@ -13,6 +13,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
+use hex::FromHex as _;
 use thiserror::Error;
 use zeroize::Zeroizing;
 
@@ -114,7 +115,8 @@ impl FromStr for SecretKey {
     fn from_str(text: &str) -> Result<Self, KeyFault> {
         let mut found = None;
         for (line, content) in lines(text) {
-            let seed = Zeroizing::new(hex(content).ok_or(KeyFault::NotAKey { line })?);
+            let seed = <[u8; 32]>::from_hex(content).map_err(|_| KeyFault::NotAKey { line })?;
+            let seed = Zeroizing::new(seed);
             if found.is_some() {
                 return Err(KeyFault::TooMany { line });
             }
@@ -185,7 +187,7 @@ impl FromStr for KnownPeers {
     fn from_str(text: &str) -> Result<Self, KeyFault> {
         let key = |(line, content): (usize, &str)| {
             let digits = content.split_whitespace().next().unwrap_or_default();
-            let octets = hex(digits).ok_or(KeyFault::NotAKey { line })?;
+            let octets = <[u8; 32]>::from_hex(digits).map_err(|_| KeyFault::NotAKey { line })?;
             PublicKey::from_octets(&octets).ok_or(KeyFault::Weak { line })
         };
         lines(text).map(key).collect()
@@ -196,19 +198,6 @@ impl FromStr for KnownPeers {
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-}
-
-/// Reads exactly 64 hexadecimal digits.
-fn hex(digits: &str) -> Option<[u8; 32]> {
-    let mut octets = [0; 32];
-    if digits.len() != 2 * octets.len() {
-        return None;
-    }
-    for (octet, pair) in octets.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
-        let digit = |at: usize| char::from(*pair.get(at)?).to_digit(16);
-        *octet = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-    }
-    Some(octets)
 }
 
 /// Octets of a secret key's file: a line of 64 digits, and remarks.

@@ -5,14 +5,7 @@
 
 /// Reads octets from pairs of digits; `None` if `digits` is anything else.
 pub fn octets(digits: &str) -> Option<Vec<u8>> {
-    let pairs = digits.as_bytes().chunks(2);
-    let digit =
-        |digit: u8| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let octet = |pair: &[u8]| match *pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    };
-    pairs.map(octet).collect()
+    hex::decode(digits).ok()
 }
 
 /// Reads an annotated file without sections.

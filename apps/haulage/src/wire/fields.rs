@@ -4,7 +4,7 @@ use haulage_proto::xdr::Truncated;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::{MESSAGE_MAX, hex};
+use super::MESSAGE_MAX;
 
 /// The reason that a description cannot be encoded: the field, and its error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -104,7 +104,7 @@ impl Field {
 
     /// Returns octets given in hex.
     pub fn octets(self) -> Result<Vec<u8>, Complaint> {
-        let octets = self.value.as_str().and_then(|digits| hex::decode(digits.as_bytes()).ok());
+        let octets = self.value.as_str().and_then(|digits| hex::decode(digits).ok());
         octets.ok_or_else(|| self.is_not("a string of whole octets in hex"))
     }
 

@@ -14,7 +14,6 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::iwarp::{CRC_INIT, crc_octets};
 use haulage_proto::xdr::Reader;
 
-use super::hex;
 use super::refusal::Refusal;
 use crate::output::json;
 
@@ -42,7 +41,7 @@ fn frame(octets: &[u8]) -> Result<String, Refusal> {
                 .map_or_else(|| "null".to_owned(), |data| (depth(data) & DEPTH).to_string())
         };
         line.json("ird", &enhanced(|data| data.ird)).json("ord", &enhanced(|data| data.ord));
-        line.json("private", &hex::quoted(frame.private_data));
+        line.text("private", &hex::encode(frame.private_data));
         if let Some(data) = frame.enhanced {
             line.flag("peer_to_peer", data.ird & PEER_TO_PEER != 0);
             let indications = [
@@ -92,7 +91,7 @@ fn fpdu(octets: &[u8]) -> Result<String, Refusal> {
             },
         );
         members(line, &segment);
-        line.json("payload", &hex::quoted(ulpdu.rest()));
+        line.text("payload", &hex::encode(ulpdu.rest()));
     }))
 }
 

@@ -16,9 +16,9 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::Prefix;
 use haulage_proto::xdr::Writer;
 
+use super::chunks;
 use super::fields::{Complaint, Field, Object};
 use super::refusal::Refusal;
-use super::{chunks, hex};
 use crate::output::json;
 
 /// Describes one message of version 2 whose header type belongs to the extensions.
@@ -85,7 +85,7 @@ fn members(line: &mut json::Object, header: &Header<'_>) {
         }
         Header::Report(report) => return describe_report(line, report),
     }
-    line.json("payload", &hex::quoted(header.rest()));
+    line.text("payload", &hex::encode(header.rest()));
 }
 
 fn describe_items(items: &Items<'_>) -> String {

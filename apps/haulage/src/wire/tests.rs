@@ -113,10 +113,24 @@ fn a_refusal_says_what_is_wrong_where_and_what_is_reported() {
         ),
     ];
     for (digits, error, report) in cases {
-        let message = hex::decode(digits.replace(' ', "").as_bytes()).unwrap();
+        let message = hex::decode(digits.replace(' ', "")).unwrap();
         let expected = Refusal::new(error.to_owned(), report);
         assert_eq!(describe(&message), Err(expected), "{digits}");
     }
+}
+
+#[test]
+fn what_is_not_hex_is_refused_at_the_octet_where_it_stands() {
+    for (digits, says) in [
+        (&b"001"[..], "half an octet of hex at byte 1"),
+        (b"00zz", "not a hex digit at byte 1"),
+        (b"+1", "not a hex digit at byte 0"),
+        (b"00 11", "not a hex digit at byte 1"),
+        (b"\xff\xff", "not a hex digit at byte 0"),
+    ] {
+        assert_eq!(decode_hex(digits), Err(Refusal::new(says.to_owned(), None)));
+    }
+    assert_eq!(decode_hex(b"9AfF"), Ok(vec![0x9a, 0xff]));
 }
 
 #[test]
@@ -277,8 +291,5 @@ fn vectors() -> Vec<(String, Vec<u8>)> {
         }
     }
     assert!(vectors.len() > 150);
-    vectors
-        .into_iter()
-        .map(|(name, digits)| (name, hex::decode(digits.as_bytes()).unwrap()))
-        .collect()
+    vectors.into_iter().map(|(name, digits)| (name, hex::decode(digits).unwrap())).collect()
 }

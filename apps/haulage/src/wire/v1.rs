@@ -6,9 +6,9 @@ use haulage_proto::v1::error::ErrorBody;
 use haulage_proto::v1::header::{self, Message, Prefix, Rpc};
 use haulage_proto::xdr::Writer;
 
+use super::chunks;
 use super::fields::{Complaint, Object};
 use super::refusal::Refusal;
-use super::{chunks, hex};
 use crate::output::json;
 
 /// Describes one message.
@@ -73,7 +73,7 @@ fn members(line: &mut json::Object, rpc: &Rpc<'_>) {
     line.json("reads", &chunks::reads(rpc.reads));
     line.json("writes", &chunks::writes(rpc.writes));
     line.json("reply", &chunks::optional(rpc.reply));
-    line.json("payload", &hex::quoted(rpc.payload));
+    line.text("payload", &hex::encode(rpc.payload));
 }
 
 fn rpc(message: &mut Object, w: &mut Writer<'_>) -> Result<(), Complaint> {

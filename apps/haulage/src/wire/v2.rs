@@ -9,7 +9,7 @@ use haulage_proto::xdr::Writer;
 
 use super::fields::{Complaint, Object};
 use super::refusal::Refusal;
-use super::{chunks, hex, rtrext};
+use super::{chunks, rtrext};
 use crate::output::json;
 
 /// Describes one message.
@@ -106,11 +106,11 @@ fn members(line: &mut json::Object, message: &Message<'_>) {
             line.json("reads", &chunks::reads(call.reads));
             line.json("writes", &chunks::writes(call.writes));
             line.json("reply", &chunks::optional(call.reply));
-            line.json("payload", &hex::quoted(call.payload));
+            line.text("payload", &hex::encode(call.payload));
         }
         Message::CallMiddle(Fragment { remaining, payload, .. })
         | Message::ReplyMiddle(Fragment { remaining, payload, .. }) => {
-            line.count("remaining", *remaining).json("payload", &hex::quoted(payload));
+            line.count("remaining", *remaining).text("payload", &hex::encode(payload));
         }
         Message::ReplyExternal(reply) => {
             line.json("writes", &chunks::writes(reply.writes));
@@ -118,7 +118,7 @@ fn members(line: &mut json::Object, message: &Message<'_>) {
         }
         Message::ReplyInline(reply) => {
             line.json("writes", &chunks::writes(reply.writes));
-            line.json("payload", &hex::quoted(reply.payload));
+            line.text("payload", &hex::encode(reply.payload));
         }
     }
 }
@@ -175,7 +175,7 @@ fn error(message: &mut Object) -> Result<ErrorBody, Complaint> {
 fn props(set: &PropertySet<'_>) -> String {
     json::array(set.entries().map(|(which, data)| {
         json::object(|property| {
-            property.count("which", which).json("data", &hex::quoted(data));
+            property.count("which", which).text("data", &hex::encode(data));
         })
     }))
 }

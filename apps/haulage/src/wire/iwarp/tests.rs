@@ -106,5 +106,5 @@ fn what_is_neither_is_refused_where_it_breaks_and_reported_to_nobody() {
 }
 
 fn described(digits: &str) -> Result<String, Refusal> {
-    describe(&hex::decode(digits.replace(' ', "").as_bytes()).unwrap())
+    describe(&hex::decode(digits.replace(' ', "")).unwrap())
 }
