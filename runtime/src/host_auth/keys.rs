@@ -95,8 +95,7 @@ impl SecretKey {
             }
         }
         let octets = memory.get(..length).filter(|octets| octets.len() <= SECRET_FILE_MAX);
-        let text = str::from_utf8(octets.ok_or(KeyFault::TooLong)?);
-        text.map_err(|_| KeyFault::NotAKey { line: 1 })?.parse()
+        text(octets.ok_or(KeyFault::TooLong)?)?.parse()
     }
 
     /// Returns the key by which other hosts know this host.
@@ -192,6 +191,14 @@ impl FromStr for KnownPeers {
         };
         lines(text).map(key).collect()
     }
+}
+
+/// Returns the text of a file.
+fn text(octets: &[u8]) -> Result<&str, KeyFault> {
+    str::from_utf8(octets).map_err(|error| {
+        let before = octets.get(..error.valid_up_to()).unwrap_or_default();
+        KeyFault::NotAKey { line: 1 + before.iter().filter(|octet| **octet == b'\n').count() }
+    })
 }
 
 /// Returns the lines that are neither empty nor remarks, with their numbers from 1.

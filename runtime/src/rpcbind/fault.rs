@@ -1,4 +1,4 @@
-//! Why rpcbind did not do what it was asked.
+//! The errors of requests to rpcbind.
 
 use std::fmt;
 use std::io;

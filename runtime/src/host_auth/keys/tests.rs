@@ -29,6 +29,8 @@ fn a_secret_key_is_one_line_of_digits() {
     // As many octets, but not as many digits.
     assert_eq!(message(&SEED.replace("9d", "ä")), "line 1: a key is 64 hexadecimal digits");
     assert_eq!(message(&format!("{SEED}\n{SEED}\n")), "line 2: a second secret key");
+    let not_text = text(b"# lab-3\n\n\xff").unwrap_err().to_string();
+    assert_eq!(not_text, "line 3: a key is 64 hexadecimal digits");
 }
 
 #[test]
