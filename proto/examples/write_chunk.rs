@@ -57,7 +57,8 @@ fn main() {
     let segment = Segment { handle: Handle(0x51), length: 4096, offset: 0 };
     let credit = client.try_send(Class::Call).expect("the server granted credits");
     let call = message(|w| {
-        let lists = CallLists { writes: &[&[segment]], ..CallLists::default() };
+        let lists =
+            CallLists { inv_handle: segment.handle, writes: &[&[segment]], ..CallLists::default() };
         encode_call_inline(w, 42, credit, &lists)?;
         CallHeader::new(42, 0x2000_0000, 1, 1).encode(w)
     });
@@ -89,8 +90,12 @@ fn main() {
     let Ok(Message::ReplyInline(reply)) = received else { panic!("not a Reply in Simple format") };
     let (header, results_at) = ReplyHeader::decode(reply.payload).expect("an RPC Reply");
     assert_eq!(header, ReplyHeader::accepted(42, AcceptStat::Success));
+    // Nothing in a Reply is believed: the chunk must be the one that was offered, cut to the octets written.
     let written = reply.writes.chunks().next().and_then(|chunk| chunk.segments().next());
+    assert_eq!(written, Some(Segment { length: 10, ..segment }));
     let mut results = PayloadReader::reply(reply.payload, results_at, written.map(|s| s.length));
     assert_eq!(results.eligible_opaque(4096), Ok(Item::Reduced { length: 10 }));
+    // Over RDMA, the memory is the client's again when the Receive has completed with the handle invalidated, or else
+    // when a Local Invalidate of its own has.
     assert_eq!(&memory[..10], result);
 }

@@ -250,7 +250,7 @@ fn what_goes_wrong_is_said_in_one_line() {
     server.process.kill().unwrap();
     server.process.wait().unwrap();
     let said = server.refused(&["ls"]);
-    assert!(said.contains("nobody listens") && said.contains("--mount-connect"), "{said}");
+    assert!(said.contains("no MOUNT server listens") && said.contains("--mount-connect"), "{said}");
 }
 
 #[test]

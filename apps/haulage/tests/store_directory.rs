@@ -120,7 +120,7 @@ fn what_cannot_be_served_is_said() {
     let (code, said) = place.refused("file", "state");
     assert!(code == Some(1) && said.contains("not a directory"), "{said}");
     let (code, said) = place.refused("served", "served/own/state");
-    assert!(code == Some(2) && said.contains("--state is in what --export serves"), "{said}");
+    assert!(code == Some(2) && said.contains("--state is inside what --export serves"), "{said}");
     assert_eq!(fs::read_dir(place.at("served")).unwrap().count(), 0);
     let _server = Server::start(&place, &["--json"]);
     let (code, said) = place.refused("served", "state");

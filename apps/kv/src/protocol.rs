@@ -23,7 +23,7 @@ use thiserror::Error;
 
 use crate::stat::Stat;
 
-/// The program number, out of the range left to users (RFC 5531 section 8.2).
+/// The program number, out of the range left to users (RFC 5531 section 8.3).
 pub const PROGRAM: u32 = 0x2048_4b56;
 /// The program version.
 pub const VERSION: u32 = 1;

@@ -82,7 +82,7 @@ pub(super) enum Release {
 }
 
 impl Release {
-    /// Returns the number of `RDMA_DONE` messages it takes.
+    /// Returns the number of `RDMA_DONE` messages that the release takes.
     const fn dones(self) -> u32 {
         match self {
             Self::AtOnce => 0,
@@ -139,8 +139,8 @@ impl Credits {
     pub(super) fn may_answer(&self, release: Release) -> bool {
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
         let grantable = self.grantable(self.responder.owed.saturating_sub(1), release);
-        // [R5666-3.8-4] what is held takes a Receive more, and not one that is promised already: its
-        // `RDMA_DONE` finds one.
+        // [R5666-3.8-4] a held Reply needs one more Receive, for its `RDMA_DONE`: none of those that are promised to
+        // the peer already.
         match release {
             Release::AtOnce => grantable >= 1,
             Release::ByDone => grantable >= self.least(),
@@ -153,7 +153,7 @@ impl Credits {
         let most = i64::from(self.responder.grant_max).max(self.least());
         let granted = self.grantable(owed, release).clamp(self.least(), most);
         let awaited = self.responder.awaited.saturating_add(release.dones());
-        // [R5666-3.3-3] whatever Receives there are for it.
+        // [R5666-3.3-3] the grant follows the number of free Receives, up or down.
         self.responder.granted = u32::try_from(granted).unwrap_or(1);
         (self.responder.owed, self.responder.awaited) = (owed, awaited);
         self.responder.granted
@@ -166,7 +166,7 @@ impl Credits {
         let most = self.grantable(owed, Release::AtOnce).saturating_sub(1);
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] each leaves with a grant of at least one.
         let count = count.min(owed).min(u32::try_from(most).unwrap_or_default());
-        // After the last of them the peer may have used all it has, less these.
+        // The peer may use all its credits before these Replies arrive: each of them lowers the grant by at most one.
         let least = i64::from(granted).saturating_sub(i64::from(count)).max(1);
         let rest = owed.saturating_sub(count);
         let word =
@@ -187,7 +187,7 @@ impl Credits {
         }
         let Responder { granted, owed, .. } = &mut self.responder;
         *owed = owed.saturating_add(left);
-        // Those that were not sent would have told of less.
+        // A Reply that was not sent lowers no grant: the peer's grant falls by at most one for each Reply sent.
         *granted = match sent {
             0 => lent.granted_before,
             _ => lent.word.max(lent.granted_before.saturating_sub(sent)),
@@ -198,7 +198,7 @@ impl Credits {
     /// passes the number of those not sent to [`Self::take_back_calls`].
     pub(super) fn lend_calls(&mut self, count: u32) -> u32 {
         let Requester { granted, unanswered, unreleased, .. } = self.requester;
-        // [R5666-3.3-4] [R5666-4.1-5] [R5666-3.8-5] as of one.
+        // [R5666-3.3-4] [R5666-4.1-5] [R5666-3.8-5] the same bounds as in `may_call`.
         let credits = granted.saturating_sub(unanswered.saturating_add(unreleased));
         let receives = self.spare().saturating_sub(self.promised());
         let count = count.min(credits).min(u32::try_from(receives).unwrap_or_default());
@@ -289,7 +289,7 @@ impl Credits {
         self.requester.unanswered = self.requester.unanswered.saturating_sub(1);
     }
 
-    /// Counts a Reply with Read chunks.
+    /// Counts a received Reply whose Read chunks this end has yet to release with an `RDMA_DONE`.
     pub(super) const fn on_held(&mut self) {
         self.requester.unreleased = self.requester.unreleased.saturating_add(1);
     }

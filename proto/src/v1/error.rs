@@ -40,7 +40,7 @@ impl ErrorBody {
         Ok(Some(match r.u32()? {
             1 => Self::Vers { low: r.u32()?, high: r.u32()? },
             2 => {
-                // RFC 5666 has eight words here that mean nothing; RFC 8166 and its peers have none.
+                // RFC 5666 has eight meaningless words here; peers that follow RFC 8166 send none.
                 let mut extra = *r;
                 if extra.take(EXTRA_LEN).is_ok() {
                     *r = extra;

@@ -64,7 +64,7 @@ impl<'a> PaddedReader<'a> {
         if length > max {
             return Err(Truncated { at });
         }
-        // [R5666-3.9-1] [R5666-3.9-2] [R5666-6.2-6] the values of the header say what is skipped.
+        // [R5666-3.9-1] [R5666-3.9-2] [R5666-6.2-6] the header's alignment and threshold give the padding to skip.
         let start = self.base.saturating_add(self.r.position());
         self.r.take(self.padding.before(start, length))?;
         let octets = self.r.take(length)?;

@@ -30,7 +30,7 @@ pub struct Caps {
     pub ord_max: u32,
     /// RDMA Reads a connection may serve at once (IRD), before negotiation.
     pub ird_max: u32,
-    /// The way memory is opened to a peer.
+    /// The strategy by which memory is exposed to a peer.
     pub strategy: Strategy,
     /// The library's name for the way in which work requests are handed to the device, if there is more than one.
     pub posting: Option<&'static str>,
@@ -38,7 +38,8 @@ pub struct Caps {
     pub promises: Promises,
 }
 
-/// The parts of the contract that not every device keeps: those that this provider does.
+/// The parts of the contract of [`Provider`](super::Provider) that not every device keeps. Each field says whether this
+/// device keeps that part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
     /// A peer is held to the range it was granted (line 20). Where this is false, a peer reaches the memory around the
@@ -88,7 +89,7 @@ pub struct Counters {
     /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
     /// left the network.
     pub bytes_copied: u64,
-    /// Octets that arrived in their place without a copy of ours.
+    /// Octets that arrived in their place without a copy by this process.
     pub bytes_direct: u64,
     /// Octets of tagged data (Writes and Read Responses) received.
     pub tagged_received: u64,
@@ -105,7 +106,7 @@ pub struct Counters {
     pub sends: u64,
     /// Messages (Sends) received.
     pub receives: u64,
-    /// Times messages left: together in one batch, such as one write to a socket.
+    /// Batches in which messages were sent, such as one write to a socket.
     pub send_batches: u64,
     /// Polls that found messages.
     pub receive_batches: u64,

@@ -1,10 +1,10 @@
-//! A copy of the workspace, to be broken.
+//! A copy of the workspace, to which mutations are applied.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
-/// The copy, in `target` of the workspace.
+/// A copy of the workspace, in `target/mutations` of the original.
 pub(crate) struct Copy {
     home: PathBuf,
 }
@@ -44,7 +44,7 @@ impl Copy {
         self.home.join("tree")
     }
 
-    /// Returns the target directory of its builds.
+    /// Returns the target directory for builds of the copy.
     pub(crate) fn target(&self) -> PathBuf {
         self.home.join("target")
     }

@@ -21,7 +21,7 @@ pub(super) fn provider(machine: &Machine) -> Finding {
     }
 }
 
-/// Checks for huge pages, of which the pool needs few.
+/// Checks whether the free huge pages hold the default memory of `kv serve`.
 pub(super) fn hugepages(machine: &Machine) -> Finding {
     let pages = |kib: u64, what: &str| {
         machine.number(&format!("sys/kernel/mm/hugepages/hugepages-{kib}kB/{what}")).unwrap_or(0)
@@ -85,7 +85,7 @@ pub(super) fn open_files(machine: &Machine) -> Finding {
     Finding {
         check,
         state: State::Slower,
-        detail: format!("limit {limit}: fewer connections than that, {FILES_WANTED} wanted"),
+        detail: format!("limit {limit}, and each connection uses one; {FILES_WANTED} wanted"),
         fix: machine.as_root(&format!("prlimit --pid $$ --nofile={FILES_WANTED}:{FILES_WANTED}")),
     }
 }
@@ -102,7 +102,7 @@ pub(super) fn io_uring(machine: &Machine) -> Finding {
             machine.as_root("sysctl -w kernel.io_uring_disabled=0")
         }
         io::ErrorKind::PermissionDenied => {
-            "docker run --security-opt seccomp=unconfined ... (a seccomp filter forbids it)"
+            "docker run --security-opt seccomp=unconfined ... (a seccomp filter forbids io_uring)"
                 .to_owned()
         }
         io::ErrorKind::OutOfMemory => {
@@ -225,7 +225,7 @@ pub(super) const PROVIDER: &str = "iwarp";
 /// The default memory of `kv serve`, in octets.
 const MEMORY_WANTED: u64 = 256 << 20;
 
-/// Rings and their buffers, for some tens of cores.
+/// The locked memory that the rings and buffers of some tens of cores need, in octets.
 const MEMLOCK_WANTED: u64 = 64 << 20;
 /// Open files that a core may need: its connections, and few others.
 const FILES_WANTED: u64 = 1024;

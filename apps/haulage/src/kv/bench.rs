@@ -118,7 +118,7 @@ struct Calls {
     /// The share of GETs among all Calls, in units of 2^-32.
     gets: u64,
     keys: u32,
-    /// The number of keys stored while filling; `None` once all are.
+    /// The number of keys drawn while filling; `None` while keys are drawn at random.
     filled: Option<u32>,
     /// The state of the random generator.
     state: u64,

@@ -1,4 +1,4 @@
-//! Memory, from core to core.
+//! Measurements of memory traffic between two cores.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ pub fn memcpy_gib_per_s(pair: Pair, size: usize, budget: Duration) -> io::Result
     let (used, free) = mpsc::channel::<Vec<u8>>();
     let measure = move || {
         for _ in 0..BUFFERS {
-            // Fails once the far side is gone, which `receive` below finds out too.
+            // Sending fails once the other thread has ended; `receive` below then ends this one.
             let _ = full.send(vec![0; size * blocks]);
         }
         let source = vec![1; size];
@@ -58,7 +58,7 @@ pub fn memcpy_gib_per_s(pair: Pair, size: usize, budget: Duration) -> io::Result
 pub fn cacheline_rtt_us(pair: Pair, budget: Duration) -> io::Result<f64> {
     let (there, back) = (Line::default(), Line::default());
     let (there, back) = (&there, &back);
-    // Both sides end when the other does, however it ends.
+    // Each thread ends when the other one does, even if that one panics.
     let (near_end, far_end) = (EndOnDrop(there), EndOnDrop(back));
     let measure = move || {
         let _end = near_end;
@@ -96,7 +96,7 @@ pub fn cacheline_rtt_us(pair: Pair, budget: Duration) -> io::Result<f64> {
 struct Line(AtomicU64);
 
 impl Line {
-    /// Polls until the word is no longer `seen`; `false` if that is because the writer ended.
+    /// Polls until the word differs from `seen`. Returns `false` if the writer ended.
     fn await_change(&self, seen: u64, pair: Pair) -> bool {
         loop {
             match self.0.load(Ordering::Acquire) {

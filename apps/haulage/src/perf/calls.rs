@@ -148,7 +148,7 @@ impl Calls {
                 if self.touch && sum(octets) != sum_of_ones(self.size) {
                     return Err(Stopped::BadReply);
                 }
-                // Into the Call; what came back was left where it is.
+                // The echo was copied into the Call; the results were read in place.
                 cx.count_inline(octets.len() as u64);
             }
         }
@@ -160,13 +160,13 @@ fn status(results: &mut PayloadReader<'_>) -> Result<(), Stopped> {
     match results.u32() {
         Ok(OK) => Ok(()),
         Ok(_) => Err(Stopped::Refused(
-            "it has no memory for such items; raise --memory of `haulage perf serve`".to_owned(),
+            "no memory for items of this size; raise --memory of `haulage perf serve`".to_owned(),
         )),
         Err(_) => Err(Stopped::BadReply),
     }
 }
 
-/// Returns the sum of all octets.
+/// Returns a checksum: the wrapping sum of the little-endian 64-bit words, and of the octets behind the last one.
 fn sum(octets: &[u8]) -> u64 {
     let (words, rest) = octets.as_chunks();
     let words = words.iter().fold(0_u64, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)));

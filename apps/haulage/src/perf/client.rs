@@ -173,7 +173,7 @@ impl<W: Work> AtWork<W> {
         &self.core.started.1
     }
 
-    /// Returns the memory of an idle connection, if there were many.
+    /// Returns the memory of an idle connection, if at least [`CENSUS_MIN`] connections were opened.
     pub(crate) const fn idle(&self) -> Option<Idle> {
         self.core.started.2
     }
@@ -192,7 +192,9 @@ fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
             format!("{to} takes no more calls; lower --depth or --connections")
         }
         Stopped::Call(error) => return callee.explain(error),
-        Stopped::NoMemory => "the client has no memory for so many items".to_owned(),
+        Stopped::NoMemory => {
+            "the client has no memory for so many items; lower --depth or --connections".to_owned()
+        }
         Stopped::Refused(why) => format!("{to} refuses: {why}"),
         Stopped::BadReply => format!("{to} sends invalid replies; check that it is `{served_by}`"),
     })

@@ -219,7 +219,7 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 930.0;
 const TOP: f64 = 100.0;
 const BOTTOM: f64 = 390.0;
-/// Points of a curve.
+/// The number of steps from the first point of a curve to the last.
 const STEPS: u32 = 240;
 /// The positions of percentiles on the axis, in factors of ten.
 const PERCENTILES: [(f64, &str); 7] = [

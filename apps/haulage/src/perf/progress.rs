@@ -21,7 +21,7 @@ impl Progress {
         Self { stage: None, run: 0, runs: plan.runs, time }
     }
 
-    /// Shows that a run begins, with the limits of the machine.
+    /// Shows that run `number`, counted from zero, begins with measuring the machine's limits.
     pub(crate) fn begin_run(&mut self, number: u32) {
         self.run = number;
         self.begin("measuring the machine's limits");
@@ -43,7 +43,7 @@ impl Progress {
         if progress::is_shown() { progress::TICK } else { Duration::MAX }
     }
 
-    /// Draws the bar after Calls have been made for the time `since`.
+    /// Draws the time `since` that the job has taken: in a stage as seconds, in the measurement as a bar.
     pub(crate) fn tick(&self, since: Duration) {
         match self.stage {
             Some(what) => self.draw(&format!("{what}: {:.1} s", since.as_secs_f64())),

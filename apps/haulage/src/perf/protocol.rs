@@ -13,7 +13,7 @@
 use haulage::limits::{INLINE_SIZE, ITEM_MAX};
 use haulage::service::{Binding, Eligible, Procedure as Bound};
 
-/// The program number, out of the range left to users (RFC 5531 section 8.2).
+/// The program number, out of the range left to users (RFC 5531 section 8.3).
 pub const PROGRAM: u32 = 0x2048_5046;
 /// The program version.
 pub const VERSION: u32 = 1;

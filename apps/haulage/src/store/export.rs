@@ -111,7 +111,9 @@ fn keep(state: &Path, export: &Path, secrets: &mut Secrets) -> Result<State, Fai
     };
     // A client that reads the key could forge handles of every file.
     if is_within(state, export).map_err(failed)? {
-        return Err(Failure::usage("--state is in what --export serves; keep it elsewhere"));
+        return Err(Failure::usage(
+            "--state is inside what --export serves; choose a directory outside",
+        ));
     }
     let kept = State::open(state).map_err(failed)?;
     let fresh = Kept { key: secrets.key, fsid: secrets.fsid };

@@ -134,7 +134,7 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
     Failure::failed(match refusal {
         Refusal::Io(error) => match error.kind() {
             ErrorKind::ConnectionRefused => format!(
-                "nobody listens at {at}, where to ask what to mount; start `haulage store serve`, or \
+                "no MOUNT server listens at {at}; start `haulage store serve`, or \
                  give the address with --mount-connect"
             ),
             ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(

@@ -34,11 +34,11 @@ impl Entry<'_> {
 record! {
     /// An entry of a READDIRPLUS, with attributes and handle: `entryplus3`.
     EntryPlus<'a> {
-        /// The name.
+        /// The name, with the file number and the cookie.
         entry: Entry<'a>,
         /// The file's attributes.
         attributes: Option<Attributes>,
-        /// The file.
+        /// The file's handle, if there is one.
         file: Option<FileHandle<'a>>,
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! # Normal operation
 //!
-//! Hot connections are read here instead of by the next poll, each once between two polls, into a buffer of its own.
-//! Sends that lie whole in it are offered in runs; short Writes between them are placed at once. Other FPDUs, and
-//! refused messages, wait for the next poll, which feeds them to the connection before it reads anything.
+//! Hot connections are read here instead of by the next poll, each at most once between two polls. All share one
+//! buffer: the next connection is read once the buffer is empty. Sends that lie whole in the buffer are offered in
+//! runs; short Writes between them are placed at once. Other FPDUs, and refused messages, wait for the next poll,
+//! which feeds them to the connection before it reads anything.
 //!
 //! A connection whose message was refused is likely to bring more of that kind: it is left to polls for some rounds, so
 //! that these read its octets directly.
@@ -88,7 +89,8 @@ impl Iwarp {
 }
 
 impl Connection {
-    /// Returns whether messages of the connection may be taken without Receives now.
+    /// Returns whether messages of the connection may be taken without Receives now. During a backoff they may not, and
+    /// one round of the backoff is over.
     fn is_plain(&mut self) -> bool {
         if self.inline_backoff > 0 {
             self.inline_backoff -= 1;
@@ -147,7 +149,7 @@ impl Connection {
                 self.receiver.whole(octets, 0).filter(|_| self.state == ConnectionState::Open);
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
-                // The FPDU may only be cut off.
+                // The FPDU may simply be incomplete: the connection is read again in the next round.
                 self.leave_inline(inbox, 0);
                 break;
             };
@@ -180,7 +182,7 @@ impl Connection {
                 }
                 Carried::Send { invalidate: Some(handle) } if fits => {
                     let qp = self.qp;
-                    // Most are preceded by the Write of a result, so there is no longer run.
+                    // A Write of a result precedes most of these Sends, so each is offered as a run of one.
                     let kind = RunKind::Invalidating(&[handle]);
                     let offered = Run { octets: &[payload], kind };
                     let mut port = LanePort { connection: self, nic };
@@ -253,11 +255,12 @@ impl Connection {
     }
 }
 
-/// Consecutive FPDUs that were looked at.
+/// Consecutive FPDUs at the start of the octets read.
 struct Passed<'a> {
     last: Whole<'a>,
-    /// Their number and their octets.
+    /// The number of FPDUs.
     fpdus: u32,
+    /// The octets of all FPDUs on the wire.
     octets: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Common to everything sent: limits on the octets moved at once, and the kind of record.
+//! Limits on the octets that shm moves at once, and the kind of record that carries a Send.
 
 use haulage_proto::verbs::Handle;
 
@@ -18,7 +18,7 @@ pub(super) const MOVED_PER_CALL: usize = 4 << 20;
 /// From this many octets on, a Write is copied only after the peer was shown the messages ahead of it.
 pub(super) const PUBLISH_BEFORE: usize = 16 << 10;
 
-/// Octets of the longest inline Send. Any Send is copied, and one part of a message holds more.
+/// Octets of the longest inline Send, if one record of the ring holds as many: see `Producer::inline_max`.
 pub(super) const INLINE_MAX: usize = 8 << 10;
 /// Octets of the longest Read that is done at once.
 #[expect(clippy::cast_possible_truncation, reason = "a few MiB")]

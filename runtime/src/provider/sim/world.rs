@@ -63,7 +63,7 @@ impl World {
         self.clock = self.clock.max(now);
     }
 
-    /// Returns when the next event happens, dropping deadlines that were met.
+    /// Returns the time of the next event. Removes deadlines that no longer apply.
     pub(super) fn next_due(&mut self) -> Option<Instant> {
         loop {
             let (due, of) = match self.schedule.peek()? {
@@ -171,7 +171,7 @@ impl World {
         }
     }
 
-    /// Removes a node; its peers notice.
+    /// Removes a node, and tells its peers that their connections are lost.
     pub(super) fn retire(&mut self, node: usize) {
         let own: Vec<QpNum> = self.nodes[node].qps().collect();
         for qp in own {
@@ -184,7 +184,7 @@ impl World {
 
     // The steps of entries of send queues.
 
-    /// Starts every entry that may start now.
+    /// Starts every entry that may start now, and reports those that ended.
     fn pump(&mut self, end: End) {
         while let Some(seq) = self.qp(end).and_then(QueuePair::start) {
             self.start(end, seq);
@@ -354,18 +354,18 @@ impl World {
 
 /// The outcome of starting an entry.
 enum Started {
-    /// It ended without the peer.
+    /// The entry ended without the peer.
     Ended(Status),
-    /// Its message is on its way; `Work` stays behind until the peer is done, unless the message has a copy.
+    /// The entry's message is on its way; `Work` stays behind until the peer is done, unless the message has a copy.
     Sent(Message, Option<Work>),
 }
 
-/// The way a payload travels that could be read from its place.
+/// The way in which a message carries the payload of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Carriage {
-    /// In a copy.
+    /// The message carries a copy of the payload.
     Copy,
-    /// It is read from its place when it arrives.
+    /// The payload stays in the lease, and is read when the message arrives.
     InPlace,
 }
 
