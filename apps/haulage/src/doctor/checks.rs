@@ -85,7 +85,7 @@ pub(super) fn open_files(machine: &Machine) -> Finding {
     Finding {
         check,
         state: State::Slower,
-        detail: format!("limit {limit}, and each connection uses one; {FILES_WANTED} wanted"),
+        detail: format!("limit {limit}: each connection uses one; {FILES_WANTED} wanted"),
         fix: machine.as_root(&format!("prlimit --pid $$ --nofile={FILES_WANTED}:{FILES_WANTED}")),
     }
 }
