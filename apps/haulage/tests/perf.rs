@@ -384,7 +384,7 @@ fn a_server_elsewhere_is_measured_and_answers_raw_tcp_too() {
     ]);
     let said = text(&refused.stderr);
     assert_eq!((refused.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("has no memory") && said.contains("--memory"), "{said}");
+    assert!(said.contains("no memory for items") && said.contains("--memory"), "{said}");
     assert!(process::terminate(&mut server.process).unwrap().success());
 }
 
