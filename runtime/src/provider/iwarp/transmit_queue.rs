@@ -361,7 +361,9 @@ impl Batch {
     ) {
         let start = self.own.len();
         self.own.extend_from_slice(&transmitter.begin_whole(invalidate, length));
+        let payload_at = self.own.len();
         append(&mut self.own);
+        debug_assert_eq!(self.own.len() - payload_at, length, "as many octets as the header says");
         let trailer = transmitter.end_whole(self.own.get(start..).unwrap_or_default());
         self.own.extend_from_slice(trailer.octets());
         self.on_appended(start);
