@@ -1,4 +1,4 @@
-//! Small patches, each of which breaks one sentence of force in the library's code.
+//! Small patches, each of which breaks one sentence of force in the product's code.
 //!
 //! A patch is the output of `git diff -U1` for a single file. Only its lines place it in the file: the old lines of
 //! each hunk, context and removed ones, are searched for, and line numbers are ignored. So a patch survives every

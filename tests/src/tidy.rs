@@ -25,7 +25,7 @@ pub use mutations::{mutations, patch_path, unmutated};
 pub use pages::{book, links};
 pub use phrases::phrases;
 pub use readings::readings;
-pub use requirements::{LibraryRow, NamedTest, coverage, held_in_library};
+pub use requirements::{Layer, NamedTest, TestedRow, coverage, tested};
 pub use rooms::{rooms, routes};
 pub use signatures::signatures;
 pub use vocabulary::providers_know_verbs;

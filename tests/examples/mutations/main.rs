@@ -1,5 +1,6 @@
 //! Breaks sentences of force, one at a time, in a copy of the workspace, and checks that the tests in their rows
-//! notice.
+//! notice. Of a row that holds in the runtime only tests of the runtime count: that a test of the library notices does
+//! not show that the product obeys.
 //!
 //! `mutations [--seconds N] [--seed TEXT] [ID...]` tries the patches of the rows named, or all patches in an order
 //! drawn from the seed until the seconds are over. It prints a line for each patch, and fails if one goes unnoticed,
@@ -16,7 +17,7 @@ use haulage::sys::clock;
 use haulage_tests::Rng;
 use haulage_tests::mutation::Mutation;
 use haulage_tests::source::Workspace;
-use haulage_tests::tidy::{LibraryRow, held_in_library, patch_path};
+use haulage_tests::tidy::{TestedRow, patch_path, tested};
 
 use copy::Copy;
 use program::{Ended, by_program};
@@ -97,8 +98,8 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
 }
 
 /// Returns the rows named, or all rows with a patch, shuffled.
-fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<LibraryRow>, Box<dyn Error>> {
-    let mut rows = held_in_library(workspace);
+fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<TestedRow>, Box<dyn Error>> {
+    let mut rows = tested(workspace);
     if options.ids.is_empty() {
         rows.retain(|row| workspace.get(&patch_path(&row.id)).is_some());
         let mut rng = Rng::new(hash(&options.seed));
@@ -109,17 +110,13 @@ fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<LibraryRow>, B
     }
     let row = |id: &String| {
         let row = rows.iter().find(|row| row.id == *id).cloned();
-        row.ok_or_else(|| format!("{id} is not a row that holds in the library").into())
+        row.ok_or_else(|| format!("{id} is not a row with tests").into())
     };
     options.ids.iter().map(row).collect()
 }
 
 /// Applies the patch of a row, runs its tests, and reverts the patch.
-fn attempt(
-    workspace: &Workspace,
-    copy: &Copy,
-    row: &LibraryRow,
-) -> Result<Verdict, Box<dyn Error>> {
+fn attempt(workspace: &Workspace, copy: &Copy, row: &TestedRow) -> Result<Verdict, Box<dyn Error>> {
     let useless = |what: String| Ok(Verdict::Useless(what));
     let Some(patch) = workspace.get(&patch_path(&row.id)) else {
         return useless("has no patch".to_owned());
@@ -142,7 +139,7 @@ fn attempt(
 }
 
 /// Runs the tests of a row, one program after another until one notices.
-fn judge(workspace: &Workspace, copy: &Copy, row: &LibraryRow) -> Result<Verdict, Box<dyn Error>> {
+fn judge(workspace: &Workspace, copy: &Copy, row: &TestedRow) -> Result<Verdict, Box<dyn Error>> {
     for (program, tests) in by_program(workspace, &row.tests)? {
         let built = match program.build(copy)? {
             Ok(built) => built,

@@ -53,25 +53,34 @@ pub(crate) fn by_program(
 ) -> Result<BTreeMap<Program, Vec<Member>>, Box<dyn Error>> {
     let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for test in tests {
-        let (directory, inside) =
-            test.path.split_once('/').ok_or("a test outside of all crates")?;
-        let manifest = format!("{directory}/Cargo.toml");
-        let manifest = workspace.get(&manifest).ok_or_else(|| format!("no {manifest}"))?;
+        let (directory, manifest) =
+            manifest(workspace, &test.path).ok_or("a test outside of all crates")?;
+        let inside = &test.path[directory.len() + 1..];
         let target = inside.strip_prefix("tests/").map(|file| {
             let root = file.split_once('/').map_or(file, |(root, _)| root);
             root.trim_end_matches(".rs").to_owned()
         });
-        let filter = filter(&test.name, target.as_deref());
-        let package = package(&manifest.text).ok_or("a crate without a name")?;
+        let filter = filter(&test.name, directory, target.as_deref());
+        let package = package(manifest).ok_or("a crate without a name")?;
         let program = Program { directory: directory.to_owned(), package, target };
         found.entry(program).or_default().push(Member { name: test.name.clone(), filter });
     }
     Ok(found)
 }
 
-/// Returns a test's full name without its crate and, in a test target, without that target.
-fn filter(name: &str, target: Option<&str>) -> String {
-    let inside = name.split_once("::").map_or(name, |(_, inside)| inside);
+/// Returns the directory of the crate with this file, and the text of its manifest.
+fn manifest<'a>(workspace: &'a Workspace, path: &'a str) -> Option<(&'a str, &'a str)> {
+    let mut around = path.match_indices('/').map(|(end, _)| &path[..end]);
+    around.find_map(|directory| {
+        let manifest = workspace.get(&format!("{directory}/Cargo.toml"))?;
+        Some((directory, manifest.text.as_str()))
+    })
+}
+
+/// Returns a test's full name without its crate's directory and, in a test target, without that target.
+fn filter(name: &str, directory: &str, target: Option<&str>) -> String {
+    let around = format!("{}::", directory.replace('/', "::").replace('-', "_"));
+    let inside = name.strip_prefix(&around).unwrap_or(name);
     let Some(target) = target else { return inside.to_owned() };
     // Names of tests in the test targets of most crates contain `tests`; in the tests' own crate
     // they do not.
@@ -95,6 +104,10 @@ impl Program {
             Some(target) => cargo.args(["--test", target]),
             None => cargo.arg("--lib"),
         };
+        if self.package == "haulage" {
+            // The feature that a build of the whole workspace turns on.
+            cargo.args(["--features", "host-auth"]);
+        }
         cargo.current_dir(copy.tree()).env("CARGO_TARGET_DIR", copy.target());
         // Builds are faster without debug information, and nobody reads these backtraces.
         cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "1");

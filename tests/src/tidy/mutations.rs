@@ -1,34 +1,34 @@
 //! The patches that each break one sentence of force, so that a gate can check that its tests notice.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::requirements::{LibraryRow, held_in_library};
+use super::requirements::{Layer, TestedRow, tested};
 use super::{Breach, block};
 use crate::mutation::Mutation;
 use crate::source::Workspace;
 
-/// Checks that every patch belongs to a sentence held in the library, and applies to the library's present code.
+/// Checks that every patch belongs to a sentence with tests, and applies to code of the product that these drive.
 pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
-    let rows = held_in_library(workspace);
-    let ids: BTreeSet<_> = rows.iter().map(|row| row.id.as_str()).collect();
+    let rows = tested(workspace);
+    let rows: BTreeMap<_, _> = rows.iter().map(|row| (row.id.as_str(), row.holds_in)).collect();
     let mut found = Vec::new();
     for (path, source) in workspace.files() {
         let Some(name) = path.strip_prefix(DIRECTORY) else { continue };
-        let id = name.strip_suffix(".patch").filter(|id| ids.contains(id));
-        if id.is_none() {
-            found.push(Breach::of_file(path, "is not named after a row that holds in the library"));
-        }
-        found.extend(wrong(workspace, &source.text).map(|what| Breach::of_file(path, what)));
+        let wrong = match name.strip_suffix(".patch").and_then(|id| rows.get(id)) {
+            Some(holds_in) => wrong(workspace, *holds_in, &source.text),
+            None => Some("is not named after a row with tests".to_owned()),
+        };
+        found.extend(wrong.map(|what| Breach::of_file(path, what)));
     }
     found
 }
 
-/// Checks that every sentence held in the library has a patch that breaks it.
+/// Checks that every sentence with tests has a patch that breaks it.
 pub fn unmutated(workspace: &Workspace) -> Vec<Breach> {
-    let rows = held_in_library(workspace).into_iter();
+    let rows = tested(workspace).into_iter();
     let missing = rows.filter(|row| workspace.get(&patch_path(&row.id)).is_none());
-    let breach = |row: LibraryRow| Breach::of_file(&patch_path(&row.id), "is missing");
+    let breach = |row: TestedRow| Breach::of_file(&patch_path(&row.id), "is missing");
     missing.map(breach).collect()
 }
 
@@ -37,15 +37,17 @@ pub fn patch_path(id: &str) -> String {
     format!("{DIRECTORY}{id}.patch")
 }
 
-/// Returns the reason why a patch does not break the library, if there is one.
-fn wrong(workspace: &Workspace, patch: &str) -> Option<String> {
+/// Returns the reason why a patch does not break what a sentence holds in, if there is one.
+fn wrong(workspace: &Workspace, holds_in: Layer, patch: &str) -> Option<String> {
     let mutation = match Mutation::parse(patch) {
         Ok(mutation) => mutation,
         Err(fault) => return Some(fault.to_string()),
     };
     let path = mutation.path();
-    let Some(source) = workspace.get(path).filter(|_| is_of_library(workspace, path)) else {
-        return Some(format!("patches `{path}`, which is no code of the library"));
+    let is_driven = layer(workspace, path).is_some_and(|layer| layer <= holds_in);
+    let Some(source) = workspace.get(path).filter(|_| is_driven) else {
+        let word = holds_in.word();
+        return Some(format!("patches `{path}`, which is no code that tests of the {word} drive"));
     };
     let places = match mutation.places(&source.text) {
         Ok(places) => places,
@@ -57,10 +59,11 @@ fn wrong(workspace: &Workspace, patch: &str) -> Option<String> {
     is_of_tests.then(|| format!("patches what only tests of `{path}` see"))
 }
 
-/// Returns whether a file is built into the library itself.
-fn is_of_library(workspace: &Workspace, path: &str) -> bool {
-    let home = LIBRARY.into_iter().find(|home| path.starts_with(home));
-    home.is_some_and(|home| path.ends_with(".rs") && !is_for_tests(workspace, home, path))
+/// Returns the layer of the product that a file is built into; `None` if it is for tests.
+fn layer(workspace: &Workspace, path: &str) -> Option<Layer> {
+    let (home, layer) = SOURCES.into_iter().find(|(home, _)| path.starts_with(home))?;
+    let is_product = path.ends_with(".rs") && !is_for_tests(workspace, home, path);
+    is_product.then_some(layer)
 }
 
 /// Returns whether a file of the crate with sources in `home` is compiled for tests only: it, or a module around it, is
@@ -94,8 +97,15 @@ pub(super) fn test_items(code: &str) -> Vec<Range<usize>> {
 
 const DIRECTORY: &str = "proto/mutations/";
 
-/// The directories of the library's sources.
-const LIBRARY: [&str; 2] = ["proto/src/", "mr-pool/src/"];
+/// The directories of the product's sources, and the layer that they are.
+const SOURCES: [(&str, Layer); 6] = [
+    ("proto/src/", Layer::Library),
+    ("mr-pool/src/", Layer::Library),
+    ("runtime/src/", Layer::Runtime),
+    ("apps/kv/src/", Layer::Command),
+    ("apps/store/src/", Layer::Command),
+    ("apps/haulage/src/", Layer::Command),
+];
 
 #[cfg(test)]
 mod tests;

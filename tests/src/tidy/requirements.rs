@@ -6,7 +6,7 @@ use super::Breach;
 use super::names::tests;
 use crate::source::{Workspace, line_of};
 
-use holds_in::Layer;
+pub use holds_in::Layer;
 
 mod holds_in;
 
@@ -43,12 +43,14 @@ pub fn coverage(workspace: &Workspace) -> Vec<Breach> {
     found
 }
 
-/// A sentence whose tests drive the library alone.
+/// A sentence that has tests which run without RDMA devices.
 #[derive(Clone, Debug)]
-pub struct LibraryRow {
+pub struct TestedRow {
     /// The id of the sentence in the table.
     pub id: String,
-    /// The tests of the sentence, in the order of the row.
+    /// The outermost layer of the product that obeys the sentence.
+    pub holds_in: Layer,
+    /// The tests that drive this layer and run without RDMA devices, in the order of the row.
     pub tests: Vec<NamedTest>,
 }
 
@@ -61,21 +63,22 @@ pub struct NamedTest {
     pub path: String,
 }
 
-/// Returns the sentences held in the library, in the order of the table.
-pub fn held_in_library(workspace: &Workspace) -> Vec<LibraryRow> {
+/// Returns the sentences that have tests which run without RDMA devices, in the order of the table.
+pub fn tested(workspace: &Workspace) -> Vec<TestedRow> {
     let table = workspace.get(TABLE).map(|table| table.text.as_str()).unwrap_or_default();
     let files = tests(workspace);
-    let named = |name: &str| {
-        let path = files.get(name)?.clone();
-        Some(NamedTest { name: name.to_owned(), path })
+    let tested = |row: Row<'_>| {
+        let holds_in = Layer::of_word(row.holds_in).filter(|_| row.status == "test")?;
+        let named = |name: &str| {
+            let path = files.get(name)?.clone();
+            let runs = !DEVICES.iter().any(|home| path.starts_with(home));
+            runs.then(|| NamedTest { name: name.to_owned(), path })
+        };
+        let drives = |name: &&str| Layer::of_test(name) == Some(holds_in);
+        let tests: Vec<_> = row.tests().filter(drives).filter_map(named).collect();
+        (!tests.is_empty()).then(|| TestedRow { id: row.id.to_owned(), holds_in, tests })
     };
-    let rows = rows(table).into_iter();
-    rows.filter(|row| row.status == "test" && row.holds_in == Layer::Library.word())
-        .map(|row| LibraryRow {
-            id: row.id.to_owned(),
-            tests: row.tests().filter_map(named).collect(),
-        })
-        .collect()
+    rows(table).into_iter().filter_map(tested).collect()
 }
 
 fn rows(table: &str) -> Vec<Row<'_>> {
@@ -210,6 +213,9 @@ fn looks_like_id(text: &str, prefixes: &BTreeSet<&str>) -> bool {
 
 const TABLE: &str = "proto/REQUIREMENTS.tsv";
 const HEADER: &str = "id\tlevel\tstatus\tholds_in\twhere";
+
+/// The directories of code for RDMA devices, whose tests are built only with a feature of their own.
+const DEVICES: [&str; 2] = ["runtime/src/provider/verbs/", "runtime/src/sys/ibverbs/"];
 
 /// The layer of a sentence that has no test.
 const NOWHERE: &str = "-";

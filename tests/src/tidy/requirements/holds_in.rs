@@ -2,7 +2,7 @@
 
 /// A layer of the product; each drives the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Layer {
+pub enum Layer {
     /// The protocol library and the memory pool, called directly.
     Library,
     /// A core or a provider of the runtime.
@@ -19,8 +19,13 @@ impl Layer {
         LAYERS.into_iter().find(|(root, _)| inside(root)).map(|(_, layer)| layer)
     }
 
+    /// Returns the layer with this word in the column `holds_in`.
+    pub(super) fn of_word(word: &str) -> Option<Self> {
+        [Self::Library, Self::Runtime, Self::Command].into_iter().find(|layer| layer.word() == word)
+    }
+
     /// Returns the layer's word in the column `holds_in`.
-    pub(super) fn word(self) -> &'static str {
+    pub(in crate::tidy) fn word(self) -> &'static str {
         match self {
             Self::Library => "library",
             Self::Runtime => "runtime",

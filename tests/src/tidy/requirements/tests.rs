@@ -154,6 +154,30 @@ fn a_row_holds_in_the_outermost_layer_that_its_tests_drive() {
 }
 
 #[test]
+fn only_tests_of_the_outermost_layer_show_that_a_sentence_holds_there() {
+    let table = format!(
+        "{HEADER}\n\
+        EX-1-1\tMUST\ttest\truntime\tproto::tests::a tests::hostile::a\n\
+        EX-1-2\tMUST\ttest\tlibrary\tproto::tests::a\n\
+        EX-1-3\tMUST\texception\t-\tno provider can do that\n"
+    );
+    let test = "#[test]\nfn a() {}\n";
+    let tree =
+        [(TABLE, table.as_str()), ("proto/src/tests.rs", test), ("tests/tests/hostile.rs", test)];
+    let rows: Vec<_> = tested(&Workspace::of(&tree))
+        .into_iter()
+        .map(|row| (row.id, row.holds_in, row.tests.into_iter().map(|t| t.name).collect()))
+        .collect();
+    assert_eq!(
+        rows,
+        [
+            ("EX-1-1".into(), Layer::Runtime, vec!["tests::hostile::a".to_owned()]),
+            ("EX-1-2".into(), Layer::Library, vec!["proto::tests::a".to_owned()]),
+        ]
+    );
+}
+
+#[test]
 fn what_is_not_tested_holds_nowhere() {
     let row = "EX-1-1\tMUST\texception\tlibrary\tno provider can do that";
     assert_eq!(check(row), ["EX-1-1 is not tested, but holds in `library`"]);
