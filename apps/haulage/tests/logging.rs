@@ -1,10 +1,11 @@
 //! The log on standard error, as people and collectors of logs read it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, Command, Output, Stdio};
+use std::io::Read;
+use std::process::{Command, Output, Stdio};
 
 use haulage::sys::process;
+use haulage_test_support::Started;
 use serde_json::Value;
 
 fn haulage(arguments: &[&str]) -> Command {
@@ -19,25 +20,21 @@ fn text(bytes: &[u8]) -> &str {
 
 /// A server, killed with the test.
 struct Server {
-    process: Child,
+    started: Started,
     address: String,
 }
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
         let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
-        Self::of(command.args(arguments), |line| {
-            line.trim_end().strip_prefix("ready: ").unwrap().to_owned()
-        })
+        Self::of(command.args(arguments), |started| started.address())
     }
 
-    /// Starts one whose address `find` finds in what it prints.
-    fn of(command: &mut Command, find: impl FnOnce(&str) -> String) -> Self {
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { process, address: find(&line) }
+    /// Starts one whose address `find` returns.
+    fn of(command: &mut Command, find: impl FnOnce(&Started) -> &str) -> Self {
+        let started = Started::new(command.stderr(Stdio::piped()));
+        let address = find(&started).to_owned();
+        Self { started, address }
     }
 
     fn keys(&self, arguments: &[&str]) -> Command {
@@ -48,17 +45,11 @@ impl Server {
 
     /// Ends it in order; returns what it said.
     fn end(mut self) -> String {
-        assert!(process::terminate(&mut self.process).unwrap().success());
+        let process = &mut self.started.process;
+        assert!(process::terminate(process).unwrap().success());
         let mut said = String::new();
-        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         said
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -140,10 +131,7 @@ fn newcomers_turned_away_are_logged_without_request() {
     let serve = ["store", "serve", "--export", "memory:64MiB", "--allow", "10.0.0.0/8", "--json"];
     let mut command = haulage(&serve);
     command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
-    let server = Server::of(&mut command, |line| {
-        let ready: Value = serde_json::from_str(line).unwrap();
-        ready["listen"].as_str().unwrap().to_owned()
-    });
+    let server = Server::of(&mut command, |started| started.named("listen"));
     let refused = run(&mut server.keys(&[]));
     assert_eq!((refused.status.code(), text(&refused.stderr).lines().count()), (Some(1), 1));
     let said = server.end();

@@ -1,11 +1,12 @@
 //! The benchmark as people and programs run it.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::TcpListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use haulage::sys::{clock, process};
+use haulage_test_support::Started;
 use serde_json::Value;
 
 /// Nothing here takes this long unless it hangs.
@@ -321,48 +322,24 @@ fn a_server_that_is_not_there_is_told_before_anything_is_measured() {
 
 #[test]
 fn another_server_is_told_from_the_one_that_is_called() {
-    let server = Server::start(&[]);
-    let output = run(&["kv", "bench", "--connect", &server.address]);
+    let server = server(&[]);
+    let output = run(&["kv", "bench", "--connect", server.address()]);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     assert!(said.contains("is another server than `haulage kv serve`"), "{said}");
 }
 
-/// A server, killed with the test.
-struct Server {
-    process: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(arguments: &[&str]) -> Self {
-        let mut command = haulage(&["perf", "serve", "--listen", "127.0.0.1:0"]);
-        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some(address) = line.trim_end().strip_prefix("ready: ").map(str::to_owned) else {
-            let mut said = String::new();
-            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            panic!("no ready line: {line:?} {said}");
-        };
-        Self { process, address }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+fn server(arguments: &[&str]) -> Started {
+    let mut command = haulage(&["perf", "serve", "--listen", "127.0.0.1:0"]);
+    Started::new(command.args(arguments).stderr(Stdio::piped()))
 }
 
 #[test]
 fn a_server_elsewhere_is_measured_and_answers_raw_tcp_too() {
-    let mut server = Server::start(&["--memory", "8MiB"]);
+    let mut server = server(&["--memory", "8MiB"]);
     let run_it = |test, size: u64| {
         let size_text = size.to_string();
-        let arguments = ["perf", "run", test, "--connect", &server.address, "--seconds", "0.1"];
+        let arguments = ["perf", "run", test, "--connect", server.address(), "--seconds", "0.1"];
         let patience = ["--timeout", "60", "--size", &size_text, "--json"];
         let json = judge(&lines(&[&arguments[..], &patience].concat())[0], test, size, 1);
         json["limits"]["tcp_rtt_us"].is_number()
@@ -376,7 +353,7 @@ fn a_server_elsewhere_is_measured_and_answers_raw_tcp_too() {
         "run",
         "write",
         "--connect",
-        &server.address,
+        server.address(),
         "--size",
         "32MiB",
         "--timeout",
@@ -390,27 +367,26 @@ fn a_server_elsewhere_is_measured_and_answers_raw_tcp_too() {
 
 #[test]
 fn a_server_that_is_killed_is_an_error_in_one_line() {
-    let mut server = Server::start(&[]);
+    let mut server = server(&[]);
     let mut client = haulage(&["perf", "run", "null", "--seconds", "100", "--connect"])
-        .arg(&server.address)
+        .arg(server.address())
         .stderr(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     // Until the client is connected, its death would not be noticed.
     let start = clock::now();
-    let port = server.address.rsplit(':').next().unwrap().parse::<u16>().unwrap();
+    let port = server.address().rsplit(':').next().unwrap().parse::<u16>().unwrap();
     while !connected(port) {
         assert!(clock::now().saturating_since(start).as_secs() < HANG_SECONDS);
         assert!(client.try_wait().unwrap().is_none());
     }
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
+    server.kill();
     let output = client.wait_with_output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
     // It may die before the handshake is over, which is before anything could be lost.
-    assert!(said.contains("connect") && said.contains(&server.address), "{said}");
+    assert!(said.contains("connect") && said.contains(server.address()), "{said}");
     let refused = run(&["perf", "run", "null", "--connect", "127.0.0.1:1"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("perf serve"), "{}", text(&refused.stderr));

@@ -2,12 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use haulage::sys::{clock, process};
+use haulage_test_support::Started;
 
 /// Nothing here takes this long unless it hangs.
 const HANG_SECONDS: u64 = 120;
@@ -27,29 +28,21 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// A server, killed with the test.
-struct Server {
-    process: Child,
-    address: String,
-}
+struct Server(Started);
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
         let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
-        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let Some(address) = line.trim_end().strip_prefix("ready: ").map(str::to_owned) else {
-            let mut said = String::new();
-            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            panic!("no ready line: {line:?} {said}");
-        };
-        Self { process, address }
+        Self(Started::new(command.args(arguments).stderr(Stdio::piped())))
+    }
+
+    fn address(&self) -> &str {
+        self.0.address()
     }
 
     fn client(&self, arguments: &[&str]) -> Command {
         let mut command = haulage(&["kv"]);
-        command.args(arguments).args(["--connect", &self.address]);
+        command.args(arguments).args(["--connect", self.address()]);
         command
     }
 
@@ -88,13 +81,6 @@ impl Server {
         for gauge in ["posted", "exposed", "registrations", "orphans"] {
             assert_eq!(self.figure(gauge), 0, "{gauge}");
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -156,7 +142,7 @@ fn a_port_in_use_and_a_server_that_is_not_there_are_clear_errors() {
         "--value-max",
         "1MiB",
         "--listen",
-        &server.address,
+        server.address(),
     ]));
     assert_eq!(second.status.code(), Some(1));
     assert!(complaint(&second).contains("in use") && complaint(&second).contains("--listen"));
@@ -207,11 +193,10 @@ fn clients_killed_at_any_moment_leave_the_server_serving_and_every_lease_home() 
 fn a_killed_server_is_an_error_for_a_client_that_waits() {
     let mut server = Server::start(&[]);
     // The server is stopped, so that the client is waiting when it dies.
-    let stop = Command::new("kill").args(["-STOP", &server.process.id().to_string()]).status();
+    let stop = Command::new("kill").args(["-STOP", &server.0.process.id().to_string()]).status();
     assert!(stop.unwrap().success());
     let client = server.client(&["stat", "--timeout", "8"]).stderr(Stdio::piped()).spawn().unwrap();
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
+    server.0.kill();
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     let said = complaint(&output);
@@ -296,17 +281,17 @@ fn memory_that_the_machine_does_not_have_is_refused_before_any_is_filled() {
 #[test]
 fn sighup_leaves_a_server_serving() {
     let mut server = Server::start(&[]);
-    let hang_up = Command::new("kill").args(["-HUP", &server.process.id().to_string()]).status();
+    let hang_up = Command::new("kill").args(["-HUP", &server.0.process.id().to_string()]).status();
     assert!(hang_up.unwrap().success());
     assert!(server.put("key", b"value").status.success());
     assert_eq!(server.get("key").stdout, b"value");
-    assert!(process::terminate(&mut server.process).unwrap().success());
+    assert!(process::terminate(&mut server.0.process).unwrap().success());
 }
 
 #[test]
 fn a_peer_that_is_no_peer_disturbs_nobody() {
     let server = Server::start(&[]);
-    let connect = || TcpStream::connect(&server.address).unwrap();
+    let connect = || TcpStream::connect(server.address()).unwrap();
     let silent = connect();
     let mut garbage = connect();
     garbage.write_all(&pattern(4096)).unwrap();
@@ -337,7 +322,7 @@ fn memory_stays_what_was_asked_for_and_idle_connections_cost_little() {
 fn sigterm_drains_and_ends_with_success() {
     let mut server = Server::start(&[]);
     assert!(server.put("key", b"value").status.success());
-    assert!(process::terminate(&mut server.process).unwrap().success());
+    assert!(process::terminate(&mut server.0.process).unwrap().success());
 }
 
 #[test]
@@ -368,7 +353,7 @@ fn ends_without_a_version_in_common_do_not_connect() {
         let refused =
             run(&mut server.client(&["keys", "--rpc-version", spoken, "--timeout", "60"]));
         assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0));
-        assert!(complaint(&refused).contains(&server.address), "{}", complaint(&refused));
+        assert!(complaint(&refused).contains(server.address()), "{}", complaint(&refused));
         for version in [served, "auto"] {
             let keys = run(&mut server.client(&["keys", "--rpc-version", version]));
             assert!(keys.status.success(), "{version} of {served}: {}", text(&keys.stderr));

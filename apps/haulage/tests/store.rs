@@ -7,7 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use haulage::sys::process;
 use haulage_proto::chunk::PayloadReader;
@@ -17,6 +17,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 use haulage_store::nfs3::arguments::{Create, How};
 use haulage_store::nfs3::{Arguments, DirName, Name, Procedure, Results, SetAttributes};
 use haulage_store::{mount3, nfs3};
+use haulage_test_support::Started;
 
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
@@ -29,13 +30,7 @@ fn text(bytes: &[u8]) -> &str {
 }
 
 /// A server, killed with the test.
-struct Server {
-    process: Child,
-    nfs: String,
-    mount: String,
-    /// What it said when it was ready.
-    ready: String,
-}
+struct Server(Started);
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
@@ -48,39 +43,35 @@ impl Server {
         if !arguments.contains(&"--tcp-listen") {
             command.args(["--tcp-listen", "off"]);
         }
-        let command = command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut process = command.spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let address = |name: &str| {
-            let (_, rest) = line.split_once(&format!("\"{name}\":\"")).unwrap();
-            rest.split_once('"').unwrap().0.to_owned()
-        };
-        let (nfs, mount) = (address("listen"), address("mount_listen"));
-        Self { process, nfs, mount, ready: line }
+        Self(Started::new(command.args(arguments).stderr(Stdio::piped())))
     }
 
-    /// Returns one of the addresses it listens at.
-    fn address(&self, name: &str) -> String {
-        let (_, rest) = self.ready.split_once(&format!("\"{name}\":\"")).unwrap();
-        rest.split_once('"').unwrap().0.to_owned()
+    /// Returns where it serves NFS over RDMA.
+    fn nfs(&self) -> &str {
+        self.0.named("listen")
+    }
+
+    /// Returns where it serves MOUNT.
+    fn mount(&self) -> &str {
+        self.0.named("mount_listen")
     }
 
     /// Waits until it has said `awaited`, ends it in order, and returns all that it said.
     fn end(&mut self, awaited: &str) -> String {
-        let mut stderr = BufReader::new(self.process.stderr.take().unwrap());
+        let process = &mut self.0.process;
+        let mut stderr = BufReader::new(process.stderr.take().unwrap());
         let mut said = String::new();
         while !said.contains(awaited) {
             assert_ne!(stderr.read_line(&mut said).unwrap(), 0, "{said}");
         }
-        assert!(process::terminate(&mut self.process).unwrap().success());
+        assert!(process::terminate(process).unwrap().success());
         stderr.read_to_string(&mut said).unwrap();
         said
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = haulage(&["store"]);
-        command.args(arguments).args(["--connect", &self.nfs, "--mount-connect", &self.mount]);
+        command.args(arguments).args(["--connect", self.nfs(), "--mount-connect", self.mount()]);
         command
     }
 
@@ -115,13 +106,6 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
 /// A directory of this test's own.
 fn place(name: &str) -> PathBuf {
     let place = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -137,7 +121,7 @@ fn pattern(length: usize) -> Vec<u8> {
 #[test]
 fn what_is_no_mount_server_is_asked_whether_it_is_one() {
     // One closes what it does not understand, one answers another protocol, and one says nothing.
-    let closes = Server::start(&[]).nfs.clone();
+    let closes = Server::start(&[]).nfs().to_owned();
     for answer in [None, Some(&b"SSH-2.0-OpenSSH_9.2\r\n220 ready\r\n"[..])] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap().to_string();
@@ -154,7 +138,7 @@ fn what_is_no_mount_server_is_asked_whether_it_is_one() {
         other.unwrap().join().unwrap();
     }
     let server = Server::start(&[]);
-    of_no_mount_server(&["--mount-connect", &server.nfs, "--connect", &server.nfs]);
+    of_no_mount_server(&["--mount-connect", server.nfs(), "--connect", server.nfs()]);
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = silent.local_addr().unwrap().to_string();
     of_no_mount_server(&["--mount-connect", &at, "--timeout", "0.2"]);
@@ -247,8 +231,7 @@ fn what_goes_wrong_is_said_in_one_line() {
     let said = server.refused(&["ls", "--export", "/elsewhere"]);
     assert!(said.contains("no such export; it exports /; choose another"), "{said}");
 
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
+    server.0.kill();
     let said = server.refused(&["ls"]);
     assert!(said.contains("no MOUNT server listens") && said.contains("--mount-connect"), "{said}");
 }
@@ -281,13 +264,12 @@ fn a_server_that_is_killed_under_a_client_ends_it() {
     // Until it has been read, the client is at work: a pipe holds less than this. And what is left over of whole
     // pieces it can only write when it knows that no more comes.
     input.write_all(&pattern((12 << 20) + 5)).unwrap();
-    server.process.kill().unwrap();
-    server.process.wait().unwrap();
+    server.0.kill();
     drop(input);
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    assert!(said.contains("lost") && said.contains(&server.nfs), "{said}");
+    assert!(said.contains("lost") && said.contains(server.nfs()), "{said}");
 }
 
 #[test]
@@ -326,14 +308,14 @@ fn called(
 /// Makes a file over TCP, by that claim. Returns whose it is.
 fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
     let mnt = (mount3::PROGRAM, mount3::VERSION, mount3::Procedure::Mnt.number());
-    let mounted = called(&server.mount, mnt, |w| w.opaque(b"/"));
+    let mounted = called(server.mount(), mnt, |w| w.opaque(b"/"));
     let mut reader = PayloadReader::call(&mounted, 0, None);
     let mounted = mount3::Results::decode(mount3::Procedure::Mnt, &mut reader).unwrap();
     let mount3::Results::Mnt(Ok(mounted)) = mounted else { panic!("{mounted:?}") };
     let how = How::Guarded(SetAttributes::default());
     let at = DirName { dir: mounted.root, name: Name(name.as_bytes()) };
     let create = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
-    let made = called(&server.address("tcp_listen"), create, |w| {
+    let made = called(server.0.named("tcp_listen"), create, |w| {
         Arguments::Create(Create { at, how }).encode(w)
     });
     let mut reader = PayloadReader::call(&made, 0, None);
@@ -395,8 +377,7 @@ fn a_local_user_is_itself_over_rdma() {
 
 /// Asks a server for something by HTTP. Returns all it answers.
 fn asked(server: &Server, request: &str) -> String {
-    let (_, rest) = server.ready.split_once("\"metrics\":\"").unwrap();
-    let mut stream = TcpStream::connect(rest.split_once('"').unwrap().0).unwrap();
+    let mut stream = TcpStream::connect(server.0.named("metrics")).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
@@ -444,10 +425,7 @@ fn who_watches_the_server_sees_what_it_does() {
         assert!(asked(&server, request).starts_with(status), "{request}");
     }
     let endless = "x".repeat(100_000);
-    let mut stream = TcpStream::connect(
-        server.ready.split_once("\"metrics\":\"").unwrap().1.split_once('"').unwrap().0,
-    )
-    .unwrap();
+    let mut stream = TcpStream::connect(server.0.named("metrics")).unwrap();
     // It hangs up, whether or not all was taken.
     let _ = stream.write_all(endless.as_bytes());
     assert!(asked(&server, "GET /metrics HTTP/1.1\r\n\r\n").contains("haulage_connections "));

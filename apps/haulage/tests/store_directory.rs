@@ -2,9 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
+
+use haulage_test_support::Started;
 
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
@@ -39,10 +41,7 @@ impl Place {
 }
 
 /// A server, killed with the test.
-struct Server {
-    process: Child,
-    ready: String,
-}
+struct Server(Started);
 
 impl Server {
     fn start(place: &Place, options: &[&str]) -> Self {
@@ -50,31 +49,17 @@ impl Server {
         let ports = ["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"];
         let mut command = haulage(&["store", "serve", "--export", &export, "--state", &state]);
         let command = command.args(ports).args(["--squash", "none"]).args(options);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut ready = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        Self { process, ready }
+        Self(Started::new(command.stderr(Stdio::null())))
     }
 
     fn run(&self, arguments: &[&str], octets: &[u8]) -> Output {
-        let address = |name: &str| {
-            let (_, rest) = self.ready.split_once(&format!("\"{name}\":\"")).unwrap();
-            rest.split_once('"').unwrap().0.to_owned()
-        };
-        let (nfs, mount) = (address("listen"), address("mount_listen"));
+        let (nfs, mount) = (self.0.named("listen"), self.0.named("mount_listen"));
         let mut command = haulage(&["store"]);
-        let command = command.args(arguments).args(["--connect", &nfs, "--mount-connect", &mount]);
+        let command = command.args(arguments).args(["--connect", nfs, "--mount-connect", mount]);
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut client = command.spawn().unwrap();
         client.stdin.take().unwrap().write_all(octets).unwrap();
         client.wait_with_output().unwrap()
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -102,10 +87,10 @@ fn the_ready_line_says_whose_the_files_are() {
     let server = Server::start(&place, &["--json"]);
     let uid = haulage_store::directory::sole_owner().map(|owner| owner.uid);
     let told = uid.map_or_else(|| "null".to_owned(), |uid| uid.to_string());
-    assert!(server.ready.contains(&format!("\"owner\":{told}")), "{}", server.ready);
+    assert!(server.0.ready.contains(&format!("\"owner\":{told}")), "{}", server.0.ready);
     drop(server);
     let server = Server::start(&place, &[]);
-    let (command, comment) = server.ready.split_once(":/ /mnt").unwrap();
+    let (command, comment) = server.0.ready.split_once(":/ /mnt").unwrap();
     assert!(command.starts_with("ready: mount -t nfs -o proto=rdma,"));
     let said = uid.map_or_else(String::new, |uid| format!("those of user {uid}, who serves them"));
     assert!(comment.trim_end().ends_with(&said) && comment.contains(" # ") == uid.is_some());

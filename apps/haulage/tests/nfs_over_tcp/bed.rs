@@ -1,15 +1,15 @@
 //! Servers for tests: what they export, as which user they run, and the process.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use haulage_test_support::Started;
 use nfs3_client::nfs3_types::nfs3::nfs_fh3;
 
 use crate::client::Client;
@@ -41,7 +41,7 @@ pub(crate) struct Kind {
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
-    process: Child,
+    started: Started,
     place: Place,
     pub(crate) nfs: SocketAddr,
     pub(crate) mount: SocketAddr,
@@ -116,26 +116,23 @@ impl Bed {
 impl Server {
     pub(crate) fn start(kind: Kind, options: &[&str]) -> Self {
         let place = Place::new(kind.user);
-        let (process, ready) = spawn(kind, &place, options);
         let mut server = Self {
             kind,
-            process,
+            started: spawn(kind, &place, options),
             place,
             nfs: SocketAddr::from(([0; 4], 0)),
             mount: SocketAddr::from(([0; 4], 0)),
             owner: None,
         };
-        server.learn(&ready);
+        server.learn();
         server
     }
 
     /// Kills it and starts it again on the same directories.
     pub(crate) fn restart(&mut self, options: &[&str]) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
-        let (process, ready) = spawn(self.kind, &self.place, options);
-        self.process = process;
-        self.learn(&ready);
+        self.started.kill();
+        self.started = spawn(self.kind, &self.place, options);
+        self.learn();
     }
 
     /// Returns a path in the exported directory.
@@ -147,17 +144,12 @@ impl Server {
         self.kind
     }
 
-    fn learn(&mut self, ready: &serde_json::Value) {
+    /// Takes what it says when it is ready.
+    fn learn(&mut self) {
+        let ready: serde_json::Value = serde_json::from_str(&self.started.ready).unwrap();
         let address = |name: &str| ready[name].as_str().unwrap().parse().unwrap();
         (self.nfs, self.mount) = (address("tcp_listen"), address("mount_listen"));
         self.owner = ready["owner"].as_u64().map(|uid| uid.try_into().unwrap());
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }
 
@@ -190,8 +182,7 @@ fn next() -> u32 {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Starts a server. Returns it with what it says when it is ready.
-fn spawn(kind: Kind, place: &Place, options: &[&str]) -> (Child, serde_json::Value) {
+fn spawn(kind: Kind, place: &Place, options: &[&str]) -> Started {
     // By descriptor, as other users may not reach where this was built.
     let program = File::open(env!("CARGO_BIN_EXE_haulage")).unwrap();
     let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
@@ -207,11 +198,7 @@ fn spawn(kind: Kind, place: &Place, options: &[&str]) -> (Child, serde_json::Val
             command.arg("--export").arg(served).arg("--state").arg(state)
         }
     };
-    let command = command.args(options).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut process = command.stderr(Stdio::null()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (process, serde_json::from_str(&line).unwrap())
+    Started::new(command.args(options).stdin(Stdio::null()).stderr(Stdio::null()))
 }
 
 /// A user and a group that a client claims to be.
