@@ -1,5 +1,6 @@
 //! Connections that wait for something until a deadline, and connections that are ending.
 
+use std::io;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
@@ -84,7 +85,13 @@ impl Verbs {
         let reason = match connection.phase {
             Phase::Flushing | Phase::Requested | Phase::Gone => return,
             Phase::Resolving | Phase::Connecting => {
-                return self.failed(qp, ConnectError::Refused);
+                let error = match reason {
+                    // The device or its port failed, or was removed.
+                    DisconnectReason::Lost => ConnectError::System(io::ErrorKind::NetworkDown),
+                    DisconnectReason::PeerMisbehaved(rule) => ConnectError::BadHandshake(rule),
+                    _ => ConnectError::Refused,
+                };
+                return self.failed(qp, error);
             }
             // We are closing; a failure that comes first does not matter.
             Phase::Closing => DisconnectReason::Local,
