@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::Local;
 
-use super::attributes::SET_GID;
+use super::attributes::{Change, SET_GID, without_set_id};
 use super::data::octets;
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, WRITE};
@@ -206,7 +206,8 @@ impl<B: Backend> Service<B> {
         allow(found.kind == FileType::Regular, Status::Exist)?;
         if wanted.size.is_some() {
             allow(cx.caller.may_write(&found), Status::Acces)?;
-            let to = SetAttributes { size: wanted.size, ..SetAttributes::default() };
+            let mode = without_set_id(cx.caller, &found, Change::Octets);
+            let to = SetAttributes { size: wanted.size, mode, ..SetAttributes::default() };
             self.backend.set_attributes(cx, file, &to)?;
         }
         Ok(file)

@@ -73,6 +73,11 @@ fn programs_that_change_hands_do_not_act_as_their_owner() {
     let file = bed.by(1, 2).file(&root, "program");
     assert_eq!(bed.set(&file, mode(0o4755)), Status::Ok);
     assert_eq!((bed.write(&file, 0, b"x"), bed.look(&file).mode), (Status::Ok, 0o755));
+    assert_eq!((bed.set(&file, mode(0o6777)), bed.look(&file).mode), (Status::Ok, 0o6777));
+    let create = Create { at: root.at("program"), how: How::Unchecked(shrink) };
+    assert_eq!(bed.by(3, 4).status(Arguments::Create(create)), Status::Ok);
+    assert_eq!(bed.look(&file).mode, 0o777);
+    bed.by(1, 2);
     // What is asked for at the same time is given.
     let both = SetAttributes { uid: Some(1), gid: Some(3), ..mode(0o6755) };
     assert_eq!((bed.by(0, 0).set(&file, both), bed.look(&file).mode), (Status::Ok, 0o6755));
