@@ -13,7 +13,7 @@
 //! are searched for.
 //!
 //! # Limits
-//! Descriptors are bounded by [`Config::open_max`], four for each file.
+//! Descriptors are bounded by [`Config::open_max`], at most [`DESCRIPTORS_PER_FILE`] for each file, and a few beside.
 
 use std::io;
 use std::path::Path;
@@ -207,6 +207,7 @@ impl Backend for Directory {
         to: &SetAttributes,
     ) -> Result<(), Status> {
         let (node, look) = self.tree.find(file)?;
+        let changed = self.before_change(&node, look.attributes.kind)?;
         if let Some(size) = to.size {
             look.regular()?;
             data::check_end(size, 0)?;
@@ -220,7 +221,7 @@ impl Backend for Directory {
             self.tree.descriptors.set_mode(&node, mode)?;
         }
         node.set_times(to)?;
-        self.settle(&node, look)
+        self.settle(changed)
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
@@ -354,6 +355,10 @@ impl Backend for Directory {
         searched.or_else(|| self.next_finished())
     }
 }
+
+/// Maximum number of descriptors of an open file: its place, and for reading and writing with and without the page
+/// cache.
+pub const DESCRIPTORS_PER_FILE: usize = 5;
 
 /// Maximum number of transfers between files and memory in flight.
 const TRANSFERS_MAX: u16 = 256;

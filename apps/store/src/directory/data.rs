@@ -1,13 +1,9 @@
 //! READ, WRITE and COMMIT of the files of a directory tree.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-
 use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::node::Node;
 use super::transfers::{self, BLOCK, Ended, Read, Write};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
@@ -34,7 +30,11 @@ impl Directory {
         let lease = |length| cx.pool.lease(length).ok_or(Status::Jukebox);
         let direct = self.direct && is_aligned(offset);
         let lease = if direct { lease(blocks)? } else { lease(wanted)? };
-        let direct = if direct { self.direct(&node, &lease)? } else { None };
+        let direct = if direct && is_aligned_in_memory(&lease) {
+            node.direct_reader(&self.tree.descriptors)?
+        } else {
+            None
+        };
         let (file, in_blocks) = match direct {
             Some(file) => (file, true),
             None => (node.reader(&self.tree.descriptors)?, false),
@@ -59,8 +59,12 @@ impl Directory {
         let mut write = Write { ticket, file, offset, stable, done: 0 };
         let ended = match kept(cx, data) {
             Ok(lease) if length > 0 => {
-                let direct = self.direct && is_aligned(offset) && length.is_multiple_of(BLOCK);
-                if direct && let Some(file) = self.direct(&node, &lease)? {
+                let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
+                if self.direct
+                    && is_aligned
+                    && is_aligned_in_memory(&lease)
+                    && let Some(file) = node.direct_writer(&self.tree.descriptors)?
+                {
                     write.file = file;
                 }
                 self.transfers.write(write, lease)
@@ -93,13 +97,14 @@ impl Directory {
         })
     }
 
-    fn written(
+    pub(super) fn written(
         &mut self,
         stable: Stable,
         ended: Result<usize, Errno>,
     ) -> Result<WriteDone, Status> {
         let done = ended.map_err(|errno| match stable {
             Stable::Unstable => errno.into(),
+            Stable::DataSync | Stable::FileSync if is_refusal(errno) => errno.into(),
             Stable::DataSync | Stable::FileSync => self.lost(errno),
         })?;
         let count = u32::try_from(done).map_err(|_| Status::FBig)?;
@@ -113,23 +118,20 @@ impl Directory {
 
     /// Returns the write verifier. It changes with each start, and with each failure to make something stable, after
     /// which the system may have dropped the unwritten data.
-    const fn verifier(&self) -> Verifier {
+    pub(super) const fn verifier(&self) -> Verifier {
         Verifier(self.run.wrapping_add(self.failures))
     }
 
     /// Counts a failure to make something stable, which changes the verifier.
-    fn lost(&mut self, errno: Errno) -> Status {
+    pub(super) fn lost(&mut self, errno: Errno) -> Status {
         self.failures += 1;
         errno.into()
     }
+}
 
-    /// Returns a descriptor that bypasses the page cache, if `lease` has the alignment that this takes.
-    fn direct(&self, node: &Node, lease: &Local) -> Result<Option<Rc<OwnedFd>>, Status> {
-        if !lease.bytes().as_ptr().addr().is_multiple_of(BLOCK) {
-            return Ok(None);
-        }
-        Ok(node.direct(&self.tree.descriptors)?)
-    }
+/// Returns whether the system refuses a write with this error before it writes anything.
+const fn is_refusal(errno: Errno) -> bool {
+    matches!(errno, Errno::FBIG | Errno::INVAL | Errno::BADF)
 }
 
 /// Returns a lease that holds the octets. Placed octets are in one; inline octets are copied to a new one, since they
@@ -162,6 +164,11 @@ pub(super) fn progress<T>(ended: Result<Option<T>, Status>) -> Progress<T> {
 
 const fn is_aligned(offset: u64) -> bool {
     offset.is_multiple_of(BLOCK as u64)
+}
+
+/// Returns whether a lease has the alignment that a transfer past the page cache takes.
+fn is_aligned_in_memory(lease: &Local) -> bool {
+    lease.bytes().as_ptr().addr().is_multiple_of(BLOCK)
 }
 
 /// Maximum size of a file, in octets.

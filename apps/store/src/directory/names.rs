@@ -1,11 +1,14 @@
 //! Changes of names: creating, linking, removing and renaming files.
 
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Directory;
-use super::node::{Look, Node};
+use super::node::Node;
 use crate::backend::{New, NewKind};
 use crate::handle::FileId;
 use crate::nfs3::{FileType, Name, Status};
@@ -19,25 +22,31 @@ impl Directory {
         new: &New<'_>,
     ) -> Result<FileId, Status> {
         let dir = self.tree.directory(dir)?;
+        let names = self.before_change(&dir, FileType::Directory)?;
+        let name = name.0;
+        // Only this Call knows a file that it cannot complete.
+        let undo = || {
+            let directory = matches!(new.kind, NewKind::Directory);
+            let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+            let _ = fs::unlinkat(&dir.place, name, flags);
+        };
         // Until its owner is set, only this process's user may use the file.
-        let (alone, name) = (Mode::RWXU, name.0);
-        let (node, look) = match new.kind {
-            NewKind::Regular => dir.create(name, &self.tree.descriptors)?,
-            NewKind::Directory => {
-                fs::mkdirat(&dir.place, name, alone)?;
-                dir.child(name)?
-            }
-            NewKind::Symlink(path) => {
-                fs::symlinkat(path, &dir.place, name)?;
-                dir.child(name)?
-            }
-            NewKind::Special(kind, device) => {
-                let kind = special(kind)?;
-                let device = fs::makedev(device.major, device.minor);
-                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
-                dir.child(name)?
+        let found = match new.kind {
+            NewKind::Regular => dir.create(name, &self.tree.descriptors),
+            kind => {
+                match kind {
+                    NewKind::Symlink(path) => fs::symlinkat(path, &dir.place, name)?,
+                    NewKind::Special(kind, device) => {
+                        let kind = special(kind)?;
+                        let device = fs::makedev(device.major, device.minor);
+                        fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
+                    }
+                    _ => fs::mkdirat(&dir.place, name, Mode::RWXU)?,
+                }
+                dir.child(name).inspect_err(|_| undo())
             }
         };
+        let (node, look) = found?;
         if look.attributes.kind != new.kind.file_type() {
             // Another process replaced the file.
             return Err(Status::Jukebox);
@@ -45,16 +54,15 @@ impl Directory {
         // A file of another owner was not created here, or its file system keeps no owners: leave it as it is.
         let ours = look.attributes.uid == geteuid().as_raw();
         let given = if ours { self.give(&node, new) } else { Ok(()) };
-        if let Err(errno) = given {
-            let directory = matches!(new.kind, NewKind::Directory);
-            let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            // The file lacks its owner or mode, and only this Call knows it: remove it.
-            let _ = fs::unlinkat(&dir.place, name, flags);
-            return Err(errno.into());
-        }
+        let file = given.and_then(|()| self.before_change(&node, look.attributes.kind));
+        let file = file.inspect_err(|_| {
+            if ours {
+                undo()
+            }
+        })?;
         let node = self.tree.keep(node, dir.id, name);
-        self.settle_names(&dir)?;
-        self.settle(&node, look)?;
+        self.settle(names)?;
+        self.settle(file)?;
         Ok(node.id)
     }
 
@@ -80,10 +88,12 @@ impl Directory {
         if look.is_directory() {
             return Err(Status::Inval);
         }
+        let names = self.before_change(&dir, FileType::Directory)?;
+        let file = self.before_change(&node, look.attributes.kind)?;
         self.tree.descriptors.link(&node, &dir, name.0)?;
         self.tree.saw(&node, dir.id, name.0);
-        self.settle_names(&dir)?;
-        self.settle(&node, look)
+        self.settle(names)?;
+        self.settle(file)
     }
 
     /// Removes a name, of a directory if `flags` say so.
@@ -101,13 +111,14 @@ impl Directory {
             (false, true) => return Err(Status::NotDir),
             _ => {}
         }
+        let names = self.before_change(&dir, FileType::Directory)?;
         fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
             // Some file systems return EEXIST for a directory that is not empty.
             Errno::EXIST => Status::NotEmpty,
             errno => errno.into(),
         })?;
         self.reap(&node);
-        self.settle_names(&dir)
+        self.settle(names)
     }
 
     pub(super) fn rename_in(
@@ -119,6 +130,8 @@ impl Directory {
         let to_dir = self.tree.directory(to_dir)?;
         let (moved, _) = self.tree.child(&from_dir, from.0)?;
         let target = self.tree.child(&to_dir, to.0).ok();
+        let from_names = self.before_change(&from_dir, FileType::Directory)?;
+        let to_names = self.before_change(&to_dir, FileType::Directory)?;
         fs::renameat(&from_dir.place, from.0, &to_dir.place, to.0).map_err(
             |errno| match errno {
                 // These errors are about the target.
@@ -136,24 +149,24 @@ impl Directory {
                 self.tree.saw(&moved, to_dir.id, to.0);
             }
         }
-        self.settle_names(&from_dir)?;
-        self.settle_names(&to_dir)
+        self.settle(from_names)?;
+        self.settle(to_names)
     }
 
-    /// Brings the names of a directory to stable storage.
-    fn settle_names(&self, dir: &Node) -> Result<(), Status> {
-        if self.stable {
-            dir.sync(FileType::Directory, &self.tree.descriptors)?;
-        }
-        Ok(())
+    /// Returns the descriptor by which a change of a file is brought to stable storage, if it is to be. It is opened
+    /// before the change: a client that is told to try again for want of descriptors must not find its change done.
+    pub(super) fn before_change(
+        &self,
+        node: &Node,
+        kind: FileType,
+    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
+        if self.stable { node.syncing(kind, &self.tree.descriptors) } else { Ok(None) }
     }
 
-    /// Brings a file's attributes to stable storage.
-    pub(super) fn settle(&self, node: &Node, look: Look) -> Result<(), Status> {
-        if self.stable {
-            node.sync(look.attributes.kind, &self.tree.descriptors)?;
-        }
-        Ok(())
+    /// Brings a change to stable storage, with all data of the file. The system reports once that it lost data of a
+    /// file: a failure counts as one of a COMMIT, which will not hear of it.
+    pub(super) fn settle(&mut self, changed: Option<Rc<OwnedFd>>) -> Result<(), Status> {
+        changed.map_or(Ok(()), fs::fsync).map_err(|errno| self.lost(errno))
     }
 
     /// Forgets a file that has no name left.

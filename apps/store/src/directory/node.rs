@@ -26,8 +26,9 @@ pub(super) struct Node {
     pub(super) id: FileId,
     reading: OnceCell<Rc<OwnedFd>>,
     writing: OnceCell<Rc<OwnedFd>>,
-    /// The descriptor that bypasses the page cache; `None` inside if the file system has no direct I/O.
-    direct: OnceCell<Option<Rc<OwnedFd>>>,
+    /// Descriptors that bypass the page cache; `None` inside if the file system has no direct I/O.
+    reading_direct: OnceCell<Option<Rc<OwnedFd>>>,
+    writing_direct: OnceCell<Option<Rc<OwnedFd>>>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
 }
@@ -48,9 +49,16 @@ impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
     pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
-        let (reading, writing, direct) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
-        let is_shut = Cell::new(false);
-        Ok((Self { place, id: look.id, reading, writing, direct, is_shut }, look))
+        let node = Self {
+            place,
+            id: look.id,
+            reading: OnceCell::new(),
+            writing: OnceCell::new(),
+            reading_direct: OnceCell::new(),
+            writing_direct: OnceCell::new(),
+            is_shut: Cell::new(false),
+        };
+        Ok((node, look))
     }
 
     /// Opens the file with a name in this directory. The name is one component; a symbolic link is not followed, and a
@@ -86,9 +94,14 @@ impl Node {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let mode = Mode::RUSR | Mode::WUSR;
         let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
-        let (node, look) = Self::new(open.place(&made)?)?;
-        let _ = node.writing.set(Rc::new(made));
-        Ok((node, look))
+        let found = open.place(&made).and_then(Self::new);
+        if let Ok((node, _)) = &found {
+            let _ = node.writing.set(Rc::new(made));
+        } else {
+            // The file lacks its owner and mode.
+            let _ = fs::unlinkat(&self.place, name, AtFlags::empty());
+        }
+        found
     }
 
     /// Returns whether the file has an open descriptor that its permission bits would not allow to open again.
@@ -119,26 +132,48 @@ impl Node {
         Ok(Rc::clone(self.writing.get_or_init(|| opened)))
     }
 
-    /// Returns a descriptor that bypasses the page cache, if the file system has direct I/O.
-    pub(super) fn direct(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
-        if let Some(opened) = self.direct.get() {
+    /// Returns a descriptor for reading that bypasses the page cache, if the file system has direct I/O.
+    pub(super) fn direct_reader(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
+        if let Some(Some(open)) = self.writing_direct.get() {
+            return Ok(Some(Rc::clone(open)));
+        }
+        self.direct(&self.reading_direct, open, OFlags::RDONLY)
+    }
+
+    /// Returns a descriptor for writing that bypasses the page cache, if the file system has direct I/O.
+    pub(super) fn direct_writer(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
+        self.direct(&self.writing_direct, open, OFlags::RDWR)
+    }
+
+    fn direct(
+        &self,
+        cell: &OnceCell<Option<Rc<OwnedFd>>>,
+        open: &Descriptors,
+        flags: OFlags,
+    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
+        if let Some(opened) = cell.get() {
             return Ok(opened.clone());
         }
-        let opened = match open.open(self, OFlags::RDWR | OFlags::DIRECT) {
+        let opened = match open.open(self, flags | OFlags::DIRECT) {
             Ok(opened) => Some(Rc::new(opened)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
             Err(errno) => return Err(errno),
         };
-        Ok(self.direct.get_or_init(|| opened).clone())
+        Ok(cell.get_or_init(|| opened).clone())
     }
 
-    /// Brings the file's data and attributes to stable storage. A symbolic link, a device or a pipe cannot be opened
-    /// without side effects and is skipped; syncing its directory has to do.
-    pub(super) fn sync(&self, kind: FileType, open: &Descriptors) -> Result<(), Errno> {
+    /// Returns a descriptor by which the file's data and attributes, or a directory's names, can be brought to stable
+    /// storage. A symbolic link, a device or a pipe cannot be opened without side effects and has none; syncing its
+    /// directory has to do.
+    pub(super) fn syncing(
+        &self,
+        kind: FileType,
+        open: &Descriptors,
+    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
         match kind {
-            FileType::Directory => fs::fsync(self.listing()?),
-            FileType::Regular => fs::fsync(self.reader(open)?),
-            _ => Ok(()),
+            FileType::Directory => self.listing().map(|listing| Some(Rc::new(listing))),
+            FileType::Regular => self.reader(open).map(Some),
+            _ => Ok(None),
         }
     }
 

@@ -10,7 +10,8 @@ pub(super) const fn status(errno: Errno) -> Status {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,
         Errno::NXIO => Status::NxIo,
-        Errno::ACCESS | Errno::TXTBSY => Status::Acces,
+        // EBUSY: a mount point where a name is to be removed or replaced. It stays one.
+        Errno::ACCESS | Errno::TXTBSY | Errno::BUSY => Status::Acces,
         Errno::EXIST => Status::Exist,
         Errno::XDEV => Status::XDev,
         Errno::NODEV => Status::NoDev,
@@ -28,9 +29,7 @@ pub(super) const fn status(errno: Errno) -> Status {
         Errno::STALE => Status::Stale,
         Errno::OPNOTSUPP => Status::NotSupp,
         // The machine lacks a resource, perhaps for a short time.
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR | Errno::BUSY => {
-            Status::Jukebox
-        }
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => Status::Jukebox,
         _ => Status::Io,
     }
 }

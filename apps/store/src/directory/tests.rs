@@ -639,6 +639,55 @@ fn another_run_has_another_verifier() {
 }
 
 #[test]
+fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let mut changes = |act: &dyn Fn(&mut Directory) -> Result<(), Status>| {
+        bed.with(|directory, _| {
+            let before = directory.verifier();
+            act(directory).unwrap_err();
+            directory.verifier() != before
+        })
+    };
+    for (errno, lost) in
+        [(Errno::IO, true), (Errno::NOSPC, true), (Errno::FBIG, false), (Errno::INVAL, false)]
+    {
+        let written = |stable| {
+            move |directory: &mut Directory| directory.written(stable, Err(errno)).map(drop)
+        };
+        assert_eq!(changes(&written(Stable::FileSync)), lost, "{errno}");
+        assert!(!changes(&written(Stable::Unstable)), "{errno}: nothing was promised");
+    }
+    // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
+    let pipe = std::rc::Rc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
+    assert!(changes(&|directory| directory.settle(Some(std::rc::Rc::clone(&pipe)))));
+}
+
+#[test]
+fn a_program_that_runs_can_be_read_past_the_page_cache() {
+    let world = World::new();
+    let mut bed = world.serve(None, Config { direct: true, ..CONFIG });
+    let path = world.path("served/program");
+    std::fs::copy("/bin/sleep", &path).unwrap();
+    let program = std::fs::read(&path).unwrap();
+    let Ok(mut running) = std::process::Command::new(&path).arg("600").spawn() else {
+        return eprintln!("skipped: no program runs from the directory for temporary files");
+    };
+    let root = bed.root();
+    let read = bed.find(root, "program").and_then(|file| bed.read(file, 0, program.len()));
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(read.unwrap() == program);
+}
+
+#[test]
+fn a_client_is_not_told_to_try_again_what_never_works() {
+    // A mount point where a name is to be removed or replaced.
+    assert_eq!(Status::from(Errno::BUSY), Status::Acces);
+    assert_eq!(Status::from(Errno::MFILE), Status::Jukebox);
+}
+
+#[test]
 fn all_kinds_of_change_can_be_stable() {
     let world = World::new();
     let mut bed = world.serve(None, Config { stable: true, ..CONFIG });
