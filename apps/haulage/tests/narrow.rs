@@ -4,6 +4,7 @@
 use std::process::{Command, Output, Stdio};
 
 use haulage::sys::affinity;
+use haulage_test_support::Started;
 
 /// Runs it where only one CPU is to be had, which processes inherit from the thread that starts them.
 fn on_one_cpu(arguments: &[&str]) -> Output {
@@ -67,6 +68,27 @@ fn a_session_led_from_outside_of_the_pid_namespace_is_no_hindrance() {
     let said = text(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert_eq!(said.matches("scheduling: ").count(), 1, "{said}");
+}
+
+#[test]
+fn few_open_files_are_enough_to_serve_many_files() {
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("narrow-store");
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir(&place).unwrap();
+    let script = "ulimit -n 96 && exec \"$0\" store serve --json --export \"$1\" \
+                  --listen :0 --mount-listen :0 --tcp-listen off --squash none --connections 20";
+    let mut command = Command::new("sh");
+    command.args(["-c", script, env!("CARGO_BIN_EXE_haulage")]).arg(&place);
+    let server = Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()));
+    let (nfs, mount) = (server.named("listen"), server.named("mount_listen"));
+    for file in 0..60 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+        command.args(["store", "put", &format!("/{file}"), "--connect", nfs]);
+        let output = command.args(["--mount-connect", mount]).stdin(Stdio::null()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{file}: {}", text(&output.stderr));
+    }
+    assert_eq!(std::fs::read_dir(&place).unwrap().count(), 60);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let seed =
         Seed::random().map_err(|error| Failure::failed(format!("no random numbers: {error}")))?;
     let limits =
-        server_limits(&options.peers, open_files::connections(options.connections, output)?);
+        server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
     let limits = options.core.rpc_version.within(limits);
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let (asking, asked) = http::way();

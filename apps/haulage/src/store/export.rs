@@ -6,7 +6,9 @@ use std::path::Path;
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::pool::Pool;
 use haulage::provider::Waker;
-use haulage_store::directory::{self, Config, Directory, Kept, Owner, Ring, State};
+use haulage_store::directory::{
+    self, Config, DESCRIPTORS_PER_FILE, Directory, Kept, Owner, Ring, State,
+};
 use haulage_store::memory::{Limits, Memory};
 use haulage_store::nfs3::Time;
 use haulage_store::program::RESULTS_KEPT;
@@ -14,7 +16,9 @@ use haulage_store::replays::{self, End};
 
 use super::secrets::Secrets;
 use crate::cli::bytes;
+use crate::cli::perf::Count;
 use crate::failure::Failure;
+use crate::open_files;
 use crate::output::Output;
 
 /// A function that creates a backend in the memory of its core, which the waker wakes.
@@ -56,6 +60,8 @@ pub(super) struct How {
     pub(super) stable: bool,
     /// Whether data bypasses the page cache where possible.
     pub(super) direct: bool,
+    /// The maximum number of connections, whose descriptors are not to be had for files.
+    pub(super) connections: Count,
 }
 
 /// Returns an export of a directory.
@@ -80,12 +86,11 @@ pub(super) fn directory(
         }
     };
     let make = move |pool: &Pool, waker: &Waker| {
-        let (run, open_max, search_max) = (secrets.run, OPEN_MAX, SEARCH_MAX);
-        let How { stable, direct } = how;
+        let How { stable, direct, connections } = how;
         let config = Config {
-            run,
-            open_max,
-            search_max,
+            run: secrets.run,
+            open_max: open_max(open_files::left(connections)),
+            search_max: SEARCH_MAX,
             search_turn_max: SEARCH_TURN_MAX,
             known_octets_max: NAMES_ROOM,
             stable,
@@ -98,6 +103,12 @@ pub(super) fn directory(
     };
     let owner = directory::sole_owner();
     Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
+}
+
+/// Returns the maximum number of files kept open by so many descriptors.
+fn open_max(descriptors: u64) -> usize {
+    let files = usize::try_from(descriptors).unwrap_or(usize::MAX) / DESCRIPTORS_PER_FILE;
+    files.clamp(OPEN_MIN, OPEN_MAX)
 }
 
 /// Opens the state directory, and replaces the key and the file system ID in `secrets` by those stored there.
@@ -151,8 +162,14 @@ const _: () = {
     assert!(replies / ADDRESSES_MIN >= 2 * LIMITS_DEFAULT.credits_max as usize);
 };
 
-/// Maximum number of files of a directory kept open.
+/// Maximum number of files of a directory kept open. A low limit of open files makes it fewer.
 const OPEN_MAX: usize = 1024;
+
+/// Number of files that may be open whatever the limit of open files is.
+const OPEN_MIN: usize = 8;
+
+/// Minimum descriptors for the files of a directory.
+pub(super) const DESCRIPTORS_MIN: u64 = (OPEN_MIN * DESCRIPTORS_PER_FILE) as u64;
 
 /// Maximum number of names examined in one search for files that were renamed outside the server: a fraction of a
 /// second in total, spread over turns.

@@ -20,6 +20,7 @@ use haulage_store::trust::{self, Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
 use crate::cli::ServeStore;
+use crate::cli::perf::Count;
 use crate::cli::values;
 use crate::failure::Failure;
 use crate::metrics::{Counted, Counter, Metered, http};
@@ -46,13 +47,17 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
         )),
         values::Export::Memory(size) => {
             let export = export::memory(size.0)?;
-            over!(options.core.provider, serve, (options, export, output))
+            let connections = open_files::connections(options.connections, 0, output)?;
+            over!(options.core.provider, serve, (options, export, connections, output))
         }
         values::Export::Directory(path) => {
-            let how = How { stable: !options.unstable_names, direct: options.direct };
+            let beside = export::DESCRIPTORS_MIN;
+            let connections = open_files::connections(options.connections, beside, output)?;
+            let (stable, direct) = (!options.unstable_names, options.direct);
+            let how = How { stable, direct, connections };
             let state = options.state.as_deref();
             let export = export::directory(path, state, how, output)?;
-            over!(options.core.provider, serve, (options, export, output))
+            over!(options.core.provider, serve, (options, export, connections, output))
         }
     }
 }
@@ -60,6 +65,7 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
 fn serve<P: Carrier>(
     options: &ServeStore,
     export: Export<impl Backend + 'static>,
+    connections: Count,
     output: &Output,
 ) -> Result<(), Failure> {
     let Export { room, owner, secrets, make } = export;
@@ -76,8 +82,7 @@ fn serve<P: Carrier>(
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
     // The client's kernel has timeouts of its own.
-    let limits =
-        server_limits(&options.peers, open_files::connections(options.connections, output)?);
+    let limits = server_limits(&options.peers, connections);
     let limits = options.core.rpc_version.within(limits);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
