@@ -89,6 +89,18 @@ fn a_connection_that_ends_is_quarantined_while_its_peer_copies() {
 }
 
 #[test]
+fn a_quarantined_connection_lets_its_core_sleep() {
+    let (mut active, passive) = pair();
+    let (_exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    drop(passive);
+    active.until(&Seen::Disconnected(DisconnectReason::Lost));
+    let looked = active.nic.counters().syscalls;
+    active.nic.sleep(Some(Duration::ZERO));
+    assert_eq!(active.nic.counters().syscalls, looked + 1, "it did not wait at the sockets");
+}
+
+#[test]
 fn memory_in_use_when_its_provider_goes_is_nobodys_again() {
     let (mut active, _passive) = pair();
     let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
