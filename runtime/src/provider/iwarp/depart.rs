@@ -341,8 +341,13 @@ impl Connection {
             queue.start_next();
             return true;
         }
-        let full = nic.stags.in_use() >= nic.config.registrations_max;
-        if queue.reads.len() >= self.ord as usize || full {
+        if queue.reads.len() >= self.ord as usize {
+            return false;
+        }
+        if nic.registrations_left() == 0 {
+            if !std::mem::replace(&mut self.crowded, true) {
+                nic.crowded.push_back(self.qp);
+            }
             return false;
         }
         let Work::Read { sink, source } = std::mem::replace(&mut entry.work, Work::Awaiting) else {
