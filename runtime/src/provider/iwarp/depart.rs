@@ -51,13 +51,14 @@ impl Connection {
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let mut queue = self.queue.take().unwrap_or_else(|| nic.lend_queue());
         let room = nic.config.send_queue_max.saturating_sub(queue.entries.len());
-        for request in batch.drain(..room.min(batch.len())) {
+        let count = room.min(batch.len());
+        for request in batch.drain(..count) {
             queue.push(request);
         }
         self.queue = Some(queue);
         self.pump(nic);
         if let Some(queue) = &mut self.queue {
-            queue.copy_inline();
+            queue.copy_inline(count);
         }
         if self.blocked {
             self.unsettle(nic);

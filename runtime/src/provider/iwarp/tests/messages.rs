@@ -258,8 +258,15 @@ fn an_inline_source_is_free_as_soon_as_it_is_posted() {
     for id in 2..12_u8 {
         let posted = pair.a.lease(&[id; 600]).into_source();
         let source = posted.source(0..600).unwrap();
-        pair.a.post(u64::from(id), flags, Operation::Send { source, invalidate: None });
+        let send = Operation::Send { source, invalidate: None };
+        // A request that is not inline follows in the same batch.
+        let (_exposed, segment) = pair.a.expose(pair.a.lease(b"other"), true);
+        let other = Operation::LocalInv { handle: segment.handle };
+        let mut batch: WorkQueue = [(flags, send), (Flags::default(), other)]
+            .map(|(flags, operation)| WorkRequest { id: WrId(u64::from(id)), flags, operation })
+            .into();
         let qp = pair.a.qp();
+        pair.a.nic.post(qp, &mut batch).unwrap();
         let queue = pair.a.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
         assert!(
             !queue.entries.iter().skip(1).any(transmit_queue::Entry::is_leased),
