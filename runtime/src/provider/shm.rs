@@ -225,7 +225,8 @@ impl Provider for Shm {
         let retry = (!self.connecting.is_empty()).then(|| self.nic.now.saturating_add(RETRY));
         let checked = self.nic.watches.deadline();
         let released = self.nic.quarantine_deadline();
-        [self.nic.deadlines.first(), checked, retry, released].into_iter().flatten().min()
+        let accepted = self.accept_deadline();
+        [self.nic.deadlines.first(), checked, retry, released, accepted].into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

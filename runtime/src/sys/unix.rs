@@ -11,6 +11,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -152,12 +153,18 @@ impl Stream {
     /// Returns a value that tells when the process at the other end is gone.
     pub fn peer_process(&self) -> io::Result<Process> {
         // Since Linux 6.5. The descriptor cannot name a later process with the same number.
-        if let Ok(fd) = self.option::<libc::c_int>(SO_PEERPIDFD) {
-            // SAFETY: the option makes a descriptor for us, and nobody else has it.
-            return Ok(Process(unsafe { OwnedFd::from_raw_fd(fd) }));
+        match self.option::<libc::c_int>(SO_PEERPIDFD) {
+            Ok(fd) => {
+                // SAFETY: the option makes a descriptor for us, and nobody else has it.
+                return Ok(Process(Some(unsafe { OwnedFd::from_raw_fd(fd) })));
+            }
+            // Systems that know the option refuse it so once the process has been waited for.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ESRCH)) => {
+                return Ok(Process(None));
+            }
+            Err(_) => {}
         }
-        let process = Pid::from_raw(self.peer()?.process).ok_or(ErrorKind::NotFound)?;
-        Ok(Process(rustix::process::pidfd_open(process, PidfdFlags::empty())?))
+        Process::numbered(self.peer()?.process)
     }
 
     /// Returns the descriptor, for waiting.
@@ -203,13 +210,25 @@ pub fn user() -> u32 {
 }
 
 /// A process, identified even after its number is used again.
+///
+/// It has no descriptor if its parent had waited for it before it was looked for.
 #[derive(Debug)]
-pub struct Process(OwnedFd);
+pub struct Process(Option<OwnedFd>);
 
 impl Process {
+    /// Finds the process with this number.
+    fn numbered(number: i32) -> io::Result<Self> {
+        let number = Pid::from_raw(number).ok_or(ErrorKind::NotFound)?;
+        match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Self(Some(fd))),
+            Err(Errno::SRCH) => Ok(Self(None)),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Returns whether no thread of it runs any more.
     pub fn is_gone(&self) -> bool {
-        is_readable(&self.0)
+        self.0.as_ref().is_none_or(is_readable)
     }
 }
 
@@ -305,6 +324,15 @@ mod tests {
         let peer = |user| Peer { user, process: 1 };
         assert!(peer(7).may_share_with(7) && peer(0).may_share_with(7));
         assert!(!peer(8).may_share_with(7) && !peer(7).may_share_with(0));
+    }
+
+    #[test]
+    fn a_process_that_left_no_trace_is_gone() {
+        let us = i32::try_from(std::process::id()).unwrap();
+        assert!(!Process::numbered(us).unwrap().is_gone());
+        // No system numbers so many processes.
+        assert!(Process::numbered(i32::MAX).unwrap().is_gone());
+        assert_eq!(Process::numbered(0).unwrap_err().kind(), ErrorKind::NotFound, "it is hidden");
     }
 
     #[test]

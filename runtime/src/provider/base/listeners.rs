@@ -70,10 +70,12 @@ impl<L> Listeners<L> {
         self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = false);
     }
 
-    /// Returns the next listener, from `from` on, whose peers wait for room.
+    /// Returns the next open listener, from `from` on, whose peers wait for room.
     pub(crate) fn paused(&self, from: u16) -> Option<ListenerId> {
         let all = (0_u16..).zip(&self.all).skip(usize::from(from));
-        all.into_iter().find(|(_, own)| own.paused).map(|(name, _)| ListenerId(name))
+        all.into_iter()
+            .find(|(_, own)| own.paused && own.listener.is_some())
+            .map(|(name, _)| ListenerId(name))
     }
 
     /// Notes a connection whose request has not arrived. `in_use` is the number of slots in use: the list is never

@@ -97,7 +97,13 @@ impl Connection {
             }
             match self.receiver.next(octets) {
                 Ok(None) => return,
-                Ok(Some(Event::Payload(payload))) => self.place(nic, payload),
+                Ok(Some(Event::Payload(payload))) => {
+                    if let Err(fault) = self.place(nic, payload)
+                        && let Err(fault) = self.receiver.refuse(fault)
+                    {
+                        return self.fail(nic, fault);
+                    }
+                }
                 Ok(Some(Event::Header(header))) => {
                     if let Err(fault) = self.on_header(nic, header)
                         && let Err(fault) = self.receiver.refuse(fault)
@@ -269,8 +275,8 @@ impl Connection {
         at.checked_add(self.receiver.payload_remaining()).is_some_and(|end| end <= room)
     }
 
-    /// Copies payload to its place.
-    fn place(&mut self, nic: &mut Nic, payload: &[u8]) {
+    /// Copies payload to its place, unless an invalidation since the header has taken that away.
+    fn place(&mut self, nic: &mut Nic, payload: &[u8]) -> Result<(), Fault> {
         let placed = match self.target {
             Target::Registration { handle, offset } => {
                 nic.stags.place(handle, self.qp, offset, payload).is_ok()
@@ -283,12 +289,15 @@ impl Connection {
             }
             Target::None => false,
         };
-        debug_assert!(placed, "the header was checked against the same memory");
+        if !placed {
+            return Err(Fault::TaggedStag);
+        }
         nic.counters.bytes_copied += payload.len() as u64;
         if matches!(self.target, Target::Registration { .. } | Target::Response { .. }) {
             nic.counters.tagged_copied += payload.len() as u64;
         }
         self.advance(nic, payload.len());
+        Ok(())
     }
 
     /// Moves the target behind `count` octets.

@@ -73,6 +73,8 @@ pub(super) struct Connection {
     pub(super) blocked: bool,
     /// A ring request waits until the socket can be written.
     pub(super) writable_wanted: bool,
+    /// The connection is on the provider's list of those whose next Read waits for a registration.
+    pub(super) crowded: bool,
     /// Octets or events are left to be handled: settle the connection again.
     pub(super) unsettled: bool,
     /// Why the connection ends, once it does.
@@ -168,6 +170,7 @@ impl Connection {
             sent: 0,
             blocked: false,
             writable_wanted: false,
+            crowded: false,
             unsettled: false,
             reason: DisconnectReason::Lost,
             last_words: None,
@@ -271,6 +274,9 @@ impl Connection {
         }
         self.last_words = None;
         (self.starved, self.throttled) = (false, false);
+        if std::mem::take(&mut self.crowded) {
+            nic.crowded.retain(|qp| *qp != self.qp);
+        }
         (self.backlog, self.backlog_at) = (Vec::new(), 0);
         nic.reports.quiesced(self.qp);
     }

@@ -51,13 +51,14 @@ impl Connection {
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let mut queue = self.queue.take().unwrap_or_else(|| nic.lend_queue());
         let room = nic.config.send_queue_max.saturating_sub(queue.entries.len());
-        for request in batch.drain(..room.min(batch.len())) {
+        let count = room.min(batch.len());
+        for request in batch.drain(..count) {
             queue.push(request);
         }
         self.queue = Some(queue);
         self.pump(nic);
         if let Some(queue) = &mut self.queue {
-            queue.copy_inline();
+            queue.copy_inline(count);
         }
         if self.blocked {
             self.unsettle(nic);
@@ -341,8 +342,13 @@ impl Connection {
             queue.start_next();
             return true;
         }
-        let full = nic.stags.in_use() >= nic.config.registrations_max;
-        if queue.reads.len() >= self.ord as usize || full {
+        if queue.reads.len() >= self.ord as usize {
+            return false;
+        }
+        if nic.registrations_left() == 0 {
+            if !std::mem::replace(&mut self.crowded, true) {
+                nic.crowded.push_back(self.qp);
+            }
             return false;
         }
         let Work::Read { sink, source } = std::mem::replace(&mut entry.work, Work::Awaiting) else {

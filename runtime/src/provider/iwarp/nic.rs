@@ -28,6 +28,8 @@ pub(super) struct Nic {
     pub(super) unsettled: VecDeque<QpNum>,
     /// Connections whose peer's Send waits for a Receive, longest first.
     pub(super) starved: VecDeque<QpNum>,
+    /// Connections whose next Read waits for room in the table of registrations, longest first.
+    pub(super) crowded: VecDeque<QpNum>,
     /// Connections whose turn of this poll ended before all their octets were handled.
     pub(super) throttled: VecDeque<QpNum>,
     /// Connections that are checked for progress.
@@ -77,6 +79,7 @@ impl Nic {
             queues: Vec::new(),
             unsettled: VecDeque::new(),
             starved: VecDeque::new(),
+            crowded: VecDeque::new(),
             throttled: VecDeque::with_capacity(config.connections_max),
             watches: Watches::new(config.progress_timeout, config.connections_max),
             polls: 0,
@@ -105,6 +108,11 @@ impl Nic {
             posting: None,
             promises: Promises::ALL,
         }
+    }
+
+    /// Returns how many more registrations there is room for.
+    pub(super) const fn registrations_left(&self) -> usize {
+        self.config.registrations_max.saturating_sub(self.stags.in_use())
     }
 
     /// Lends a send queue to a connection that has work.

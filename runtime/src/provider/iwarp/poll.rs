@@ -21,15 +21,17 @@ impl Iwarp {
         self.resume_starved();
         self.check_progress();
         self.fire_deadlines();
+        self.resume_crowded();
         self.settle_all();
     }
 
     /// Sleeps until something may have happened, at most `limit`; returns at once if work is left.
     pub(super) fn rest(&mut self, limit: Option<Duration>) {
         let fed = !self.nic.starved.is_empty() && !self.nic.receives.is_empty();
+        let roomy = !self.nic.crowded.is_empty() && self.nic.registrations_left() > 0;
         let reported = !self.nic.reports.is_empty() || !self.nic.unsettled.is_empty();
         let left = self.unread || !self.nic.throttled.is_empty() || !self.inbox.is_empty();
-        let busy = reported || left || fed;
+        let busy = reported || left || fed || roomy;
         if self.woken {
             self.woken = false;
             self.waker.clear();
@@ -202,6 +204,20 @@ impl Iwarp {
             let Some(qp) = self.nic.starved.pop_front() else { return };
             if let Some(connection) = self.slots.get(qp) {
                 connection.resume(&mut self.nic);
+            }
+        }
+    }
+
+    /// Settles connections whose next Read waits for a registration, no more than there is room for.
+    fn resume_crowded(&mut self) {
+        if self.nic.crowded.is_empty() {
+            return;
+        }
+        for _ in 0..self.nic.registrations_left() {
+            let Some(qp) = self.nic.crowded.pop_front() else { return };
+            if let Some(connection) = self.slots.get(qp) {
+                connection.crowded = false;
+                connection.unsettle(&mut self.nic);
             }
         }
     }

@@ -157,9 +157,10 @@ impl TransmitQueue {
         self.first.wrapping_add(self.started as u64)
     }
 
-    /// Copies the sources that inline Sends and Writes still lease, so that their memory is free.
-    pub(super) fn copy_inline(&mut self) {
-        for entry in self.entries.iter_mut().rev().take_while(|e| e.flags.inline) {
+    /// Copies the sources that inline Sends and Writes among the last `count` entries still lease, so that their memory
+    /// is free.
+    pub(super) fn copy_inline(&mut self, count: usize) {
+        for entry in self.entries.iter_mut().rev().take(count).filter(|e| e.flags.inline) {
             if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
                 && let Payload::View(leased) = source
             {

@@ -244,8 +244,7 @@ impl Connection {
         };
         let longest = pending.is_empty().then(|| producer.inline_max());
         let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
-        let exposes = self.exposes && longest.is_some();
-        let mut registrations = exposes.then_some(registrations);
+        let mut registrations = self.exposes.then_some(registrations);
         let mut sent = Sent::default();
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
         // Made ahead, so that the message need not wait for it.

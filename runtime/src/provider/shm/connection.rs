@@ -246,7 +246,7 @@ impl Connection {
             }
             socket.shutdown();
         }
-        (self.hot, self.deadline) = (false, None);
+        (self.hot, self.over, self.deadline) = (false, false, None);
         if released {
             self.release(nic);
         } else {

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
+use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::Connection;
@@ -116,6 +118,13 @@ impl Shm {
         }
     }
 
+    /// Returns when to accept again on listeners where a peer was left waiting although there are slots: the system had
+    /// no descriptor for it.
+    pub(super) fn accept_deadline(&self) -> Option<Instant> {
+        let waits = !self.slots.is_full() && self.listeners.paused(0).is_some();
+        waits.then(|| self.nic.now.saturating_add(ACCEPT_RETRY))
+    }
+
     /// Binds a socket that stands for a port. Returns the listener and its address.
     pub(super) fn start_listening(
         &mut self,
@@ -152,3 +161,5 @@ impl Shm {
 
 /// Connections accepted in one call, before other listeners have their turn.
 const ACCEPTS_PER_LOOK: u32 = 64;
+/// The time to wait when the system has no descriptors left.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);

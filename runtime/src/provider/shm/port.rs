@@ -147,6 +147,8 @@ impl Port for RingPort<'_> {
 
     #[inline]
     fn retire(&mut self, handle: Handle) -> Option<Done> {
+        // An earlier request that waits may be to retire this very handle.
+        self.length_max?;
         let (nic, segment) = (&mut *self.nic, self.producer.segment());
         let slot = nic.handles.slot(handle);
         match self.registrations.as_mut()?.retire(segment, slot, handle) {

@@ -105,6 +105,37 @@ fn a_handle_works_only_between_fast_reg_and_invalidation() {
 }
 
 #[test]
+fn memory_taken_back_in_the_middle_of_a_write_gets_no_more_of_it() {
+    for (backend, _) in VARIANTS.into_iter().step_by(2) {
+        for crc in [false, true] {
+            let mut node = Node::new(&config(backend, Crc::IfAsked));
+            let mut rogue = Rogue::new(&mut node, crc);
+            rogue.stream.set_nodelay(true).unwrap();
+            let (exposed, segment) = node.expose(node.lease(&[7; 1000]), true);
+            let write = rogue.transmitter.write(segment.handle, segment.offset, &[1; 1000]);
+            let (first, rest) = [1; 1000].split_at(400);
+            rogue.stream.write_all(&[write.prefix(), first].concat()).unwrap();
+            let came = |node: &Node| node.nic.counters().tagged_received;
+            for _ in 0..POLLS_MAX {
+                if came(&node) == 400 {
+                    break;
+                }
+                node.poll();
+            }
+
+            node.post(1, SIGNALED, Operation::LocalInv { handle: segment.handle });
+            node.poll();
+            let done = node.done(1).unwrap();
+            let lease = exposed.fence(complete::invalidated(&done).unwrap()).unwrap();
+            rogue.stream.write_all(&[rest, write.trailer()].concat()).unwrap();
+            assert_eq!(rogue.terminate(&mut node), Fault::TaggedStag.code());
+            assert_eq!(lease.bytes(), [&[1; 400][..], &[7; 600]].concat());
+            assert_eq!(came(&node), 400);
+        }
+    }
+}
+
+#[test]
 fn a_handle_of_another_connection_is_worth_nothing() {
     let mut pair = Pair::new(VARIANTS[3]);
     let (exposed, segment) = pair.b.expose(pair.b.lease(&[7; 64]), true);

@@ -195,6 +195,32 @@ fn a_read_that_was_answered_makes_room_for_the_next() {
 }
 
 #[test]
+fn a_read_that_found_no_registration_goes_on_when_another_connection_retires_one() {
+    for (backend, crc) in VARIANTS.into_iter().step_by(2) {
+        let config = Config { registrations_max: 1, ..config(backend, crc) };
+        let mut pair = Pair::with(&config, SMALL);
+        let first = pair.a.qp();
+        let (_exposed, held) = pair.a.expose(pair.a.lease(&[7; 64]), true);
+        pair.a.seen.clear();
+        pair.b.seen.clear();
+        pair.connect();
+        let (_source, segment) = pair.b.expose(pair.b.lease(b"contents"), false);
+        let sink = pair.a.post_read(1, segment);
+        pair.idle();
+        assert!(!pair.a.is_done(1), "the table is full");
+
+        pair.a.qp = Some(first);
+        pair.a.post(2, Flags::default(), Operation::LocalInv { handle: held.handle });
+        let looked = pair.a.nic.counters().syscalls;
+        pair.a.nic.sleep(Some(Duration::ZERO));
+        assert_eq!(pair.a.nic.counters().syscalls, looked, "there is room now: no time to sleep");
+        pair.until(|a, _| a.is_done(1));
+        let done = pair.a.done(1).unwrap();
+        assert_eq!(complete::sink(sink, &done).unwrap().bytes(), b"contents");
+    }
+}
+
+#[test]
 fn a_fenced_send_leaves_after_the_reads_before_it() {
     for variant in VARIANTS {
         let mut pair = Pair::roomy(variant, 5 << 20);
@@ -232,8 +258,15 @@ fn an_inline_source_is_free_as_soon_as_it_is_posted() {
     for id in 2..12_u8 {
         let posted = pair.a.lease(&[id; 600]).into_source();
         let source = posted.source(0..600).unwrap();
-        pair.a.post(u64::from(id), flags, Operation::Send { source, invalidate: None });
+        let send = Operation::Send { source, invalidate: None };
+        // A request that is not inline follows in the same batch.
+        let (_exposed, segment) = pair.a.expose(pair.a.lease(b"other"), true);
+        let other = Operation::LocalInv { handle: segment.handle };
+        let mut batch: WorkQueue = [(flags, send), (Flags::default(), other)]
+            .map(|(flags, operation)| WorkRequest { id: WrId(u64::from(id)), flags, operation })
+            .into();
         let qp = pair.a.qp();
+        pair.a.nic.post(qp, &mut batch).unwrap();
         let queue = pair.a.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
         assert!(
             !queue.entries.iter().skip(1).any(transmit_queue::Entry::is_leased),

@@ -89,6 +89,18 @@ fn a_connection_that_ends_is_quarantined_while_its_peer_copies() {
 }
 
 #[test]
+fn a_quarantined_connection_lets_its_core_sleep() {
+    let (mut active, passive) = pair();
+    let (_exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    drop(passive);
+    active.until(&Seen::Disconnected(DisconnectReason::Lost));
+    let looked = active.nic.counters().syscalls;
+    active.nic.sleep(Some(Duration::ZERO));
+    assert_eq!(active.nic.counters().syscalls, looked + 1, "it did not wait at the sockets");
+}
+
+#[test]
 fn memory_in_use_when_its_provider_goes_is_nobodys_again() {
     let (mut active, _passive) = pair();
     let (exposed, segment) = active.expose(b"in use", Access::RemoteRead);
@@ -134,7 +146,7 @@ fn as_a_peer() {
 
 #[test]
 fn a_peer_killed_while_it_copies_gives_the_memory_back() {
-    for disconnects in [false, true] {
+    for end in [End::Killed, End::Reaped, End::Disconnected] {
         let mut node = Node::by_the_clock();
         let port = node.listen();
         let mut child = copying(port);
@@ -146,14 +158,17 @@ fn a_peer_killed_while_it_copies_gives_the_memory_back() {
         node.poll();
         node.seen.clear();
 
-        if disconnects {
+        if end == End::Disconnected {
             let qp = node.qp();
             node.nic.disconnect(node.now, qp);
             node.until(&Seen::Disconnected(DisconnectReason::Local));
             node.nothing_happens();
         }
         child.kill().unwrap();
-        if !disconnects {
+        if end == End::Reaped {
+            child.wait().unwrap();
+        }
+        if end != End::Disconnected {
             node.until(&Seen::Disconnected(DisconnectReason::Lost));
         }
         node.until(&Seen::Quiesced);
@@ -162,6 +177,17 @@ fn a_peer_killed_while_it_copies_gives_the_memory_back() {
         assert_eq!(exposed.fence(proof).unwrap().bytes(), b"in use");
         child.wait().unwrap();
     }
+}
+
+/// The first end that a connection comes to, whose peer is killed.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// The peer's.
+    Killed,
+    /// The peer's, and its parent waits for it before we notice.
+    Reaped,
+    /// Ours.
+    Disconnected,
 }
 
 const PORT_VARIABLE: &str = "HAULAGE_TEST_SHM_PORT";

@@ -1,3 +1,4 @@
+use super::endings::in_use;
 use super::*;
 use crate::provider::{Port, Refused, Run};
 
@@ -112,6 +113,44 @@ fn what_is_copied_as_messages_are_taken_gives_others_their_turn() {
         let _last = active.send(b"last", None);
         passive.succeeded(received.0, Opcode::Receive);
     }
+}
+
+/// Takes messages, and for the first opens a lease and retires a handle.
+struct Opener {
+    lease: Option<Local>,
+    opened: Option<OpenResult>,
+    handle: Handle,
+    retired: Option<Done>,
+}
+
+impl MessageSink for Opener {
+    fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
+        if let Some(lease) = self.lease.take() {
+            self.opened = Some(port.open(lease, Access::RemoteRead));
+            self.retired = port.retire(self.handle);
+        }
+        run.octets.len()
+    }
+}
+
+#[test]
+fn a_lease_is_opened_though_an_earlier_request_waits() {
+    let (mut active, mut passive) = pair();
+    let (_exposed, segment) = active.expose(b"in use", Access::RemoteRead);
+    let (_other, free) = active.expose(b"not in use", Access::RemoteRead);
+    in_use(&mut active, segment.handle).store(1, Ordering::SeqCst);
+    active.post(Operation::LocalInv { handle: segment.handle });
+    active.poll();
+    let _sent = passive.send(b"message", None);
+    let lease = Some(active.holding(b"opened"));
+    let mut opener = Opener { lease, opened: None, handle: free.handle, retired: None };
+    assert_eq!(active.nic.receive_inline(&mut [0; 16], 16, 1, &mut opener), 1);
+    let (_opened, segment) = opener.opened.expect("the message came").expect("a handle");
+    assert!(opener.retired.is_none(), "the request that waits goes first");
+    let (posted, sink) = passive.sink(6);
+    let read = passive.post(Operation::Read { sink, source: claim(segment) });
+    let done = passive.succeeded(read, Opcode::Read);
+    assert_eq!(complete::sink(posted, &done).unwrap().bytes(), b"opened");
 }
 
 #[test]

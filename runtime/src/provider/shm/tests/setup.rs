@@ -382,6 +382,33 @@ fn whoever_finds_no_room_waits_for_it() {
 }
 
 #[test]
+fn whoever_could_not_be_accepted_is_accepted_in_time() {
+    let mut node = Node::with(&Config { connections_max: 1, ..config() }, 4 << 20);
+    let (listener, at) = node.nic.listen(LOCAL).unwrap();
+    let is_due_soon = |node: &Node| {
+        let soon = node.now.saturating_add(Duration::from_millis(100));
+        node.nic.poll_deadline().is_some_and(|deadline| deadline <= soon)
+    };
+    assert!(!is_due_soon(&node));
+    // The state after the system refused a descriptor for a peer.
+    node.nic.listeners.pause(listener);
+    assert!(is_due_soon(&node), "it wants to be polled for it");
+    node.poll();
+    assert!(!is_due_soon(&node), "no peer waits");
+    // Whoever waits for a slot is accepted when one is free.
+    let mut active = Node::new();
+    active.nic.connect(active.now, at, &PARAMS).unwrap();
+    node.accept();
+    assert_eq!((node.nic.listeners.paused(0), is_due_soon(&node)), (Some(listener), false));
+    node.nic.disconnect(node.now, node.qp());
+    node.until(&Seen::Quiesced);
+    // A listener that is closed accepts nobody.
+    node.nic.listeners.pause(listener);
+    node.nic.unlisten(listener);
+    assert!(!is_due_soon(&node));
+}
+
+#[test]
 fn many_connections_have_short_rings() {
     let long = Config { ring_bytes: 1 << 20, ..config() };
     let (mut active, mut passive) = (Node::with(&long, 4 << 20), Node::with(&long, 4 << 20));
