@@ -11,7 +11,7 @@
 //! entries: neither can be full.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use crossbeam_queue::ArrayQueue;
 use haulage_mr_pool::{Local, Pool};
@@ -67,14 +67,24 @@ struct Shared {
     closed: AtomicBool,
     /// Client numbers that are taken.
     taken: AtomicU64,
+    /// Number of clients that ever arrived, which wraps around.
+    arrived: AtomicU32,
     clients_max: u32,
     waker: Waker,
+}
+
+/// The name of a client. Calls may outlive their client, and its number serves the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientKey {
+    number: u32,
+    /// Number of clients that arrived before.
+    generation: u32,
 }
 
 /// One client, as the core sees it.
 #[derive(Debug)]
 struct Client {
-    number: usize,
+    key: ClientKey,
     entries: Consumer<Entry>,
     completions: Producer<Completion>,
     wake: Arc<Wake>,
@@ -129,6 +139,7 @@ impl Inbox {
             arrivals: ArrayQueue::new(clients_max.max(1) as usize),
             closed: AtomicBool::new(false),
             taken: AtomicU64::new(0),
+            arrived: AtomicU32::new(0),
             clients_max,
             waker,
         });
@@ -174,21 +185,21 @@ impl Inbox {
         if self.ready & (1 << ARRIVAL_BIT) != 0 {
             self.ready &= !(1 << ARRIVAL_BIT);
             while let Some(client) = shared.arrivals.pop() {
-                let number = client.number;
+                let number = client.key.number;
                 self.ready |= 1 << number;
-                if let Some(place) = self.clients.get_mut(number) {
+                if let Some(place) = self.clients.get_mut(number as usize) {
                     *place = Some(client);
                 }
             }
         }
         let mut taken = 0;
         while taken < budget && self.ready != 0 {
-            let number = self.ready.trailing_zeros() as usize;
-            let client = self.clients.get_mut(number).and_then(Option::as_mut);
-            match client.and_then(|client| client.entries.pop().ok()) {
-                Some(entry) => {
+            let number = self.ready.trailing_zeros();
+            let client = self.clients.get_mut(number as usize).and_then(Option::as_mut);
+            match client.and_then(|client| Some((client.key, client.entries.pop().ok()?))) {
+                Some((key, entry)) => {
                     taken += 1;
-                    self.on_entry(requester, common, now, number, entry);
+                    self.on_entry(requester, common, now, key, entry);
                 }
                 None => {
                     self.ready &= !(1 << number);
@@ -204,7 +215,7 @@ impl Inbox {
         requester: &mut Requester,
         common: &mut Common,
         now: Instant,
-        client: usize,
+        client: ClientKey,
         entry: Entry,
     ) {
         match entry {
@@ -239,7 +250,7 @@ impl Inbox {
     pub(crate) fn complete(
         &mut self,
         pool: &Pool,
-        (client, token): (usize, u64),
+        (client, token): (ClientKey, u64),
         buffer: Option<Local>,
         finished: Finished<'_>,
     ) {
@@ -273,8 +284,10 @@ impl Inbox {
         self.door.shared.sleeping.store(false, Ordering::Relaxed);
     }
 
-    fn push(&mut self, number: usize, completion: Completion) {
-        let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
+    fn push(&mut self, key: ClientKey, completion: Completion) {
+        let client = self.clients.get_mut(key.number as usize).and_then(Option::as_mut);
+        // The end of a Call whose client is gone is dropped here, and its leases go home.
+        let Some(client) = client.filter(|client| client.key == key) else { return };
         // A client that is gone counts nothing; a completion that finds no room in its ring is dropped here, and its
         // leases go home.
         let pushed = client.completions.push(completion);
@@ -286,8 +299,8 @@ impl Inbox {
     }
 
     /// Forgets a client whose thread has gone and whose entries have all been taken.
-    fn retire(&mut self, number: usize) {
-        let Some(place) = self.clients.get_mut(number) else { return };
+    fn retire(&mut self, number: u32) {
+        let Some(place) = self.clients.get_mut(number as usize) else { return };
         if place.as_ref().is_some_and(|client| client.entries.is_abandoned()) {
             *place = None;
             self.door.shared.taken.fetch_and(!(1 << number), Ordering::Release);
@@ -308,7 +321,7 @@ impl Drop for Inbox {
 /// A new client's ends of its rings.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    pub(crate) number: usize,
+    pub(crate) number: u32,
     pub(crate) entries: Producer<Entry>,
     pub(crate) completions: Consumer<Completion>,
     pub(crate) wake: Arc<Wake>,
@@ -327,11 +340,13 @@ impl Door {
                 (free < shared.clients_max).then(|| taken | 1 << free)
             })
             .ok()?
-            .trailing_ones() as usize;
+            .trailing_ones();
+        let generation = shared.arrived.fetch_add(1, Ordering::Relaxed);
+        let key = ClientKey { number, generation };
         let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);
-        let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
+        let client = Client { key, entries, completions, wake: Arc::clone(&wake) };
         // The queue has a place for each number.
         shared.arrivals.push(client).ok()?;
         // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
@@ -340,12 +355,12 @@ impl Door {
             while shared.arrivals.pop().is_some() {}
             return None;
         }
-        self.announce(ARRIVAL_BIT as usize);
+        self.announce(ARRIVAL_BIT);
         Some(Entered { number, entries: entries_in, completions: completions_out, wake })
     }
 
     /// Tells the core that client `number` pushed something.
-    pub(crate) fn announce(&self, number: usize) {
+    pub(crate) fn announce(&self, number: u32) {
         let shared = &self.shared;
         shared.ready.fetch_or(1 << number, Ordering::Release);
         // Pairs with the fence in `Inbox::begin_sleep`.

@@ -23,7 +23,7 @@ use crate::sys::{clock, wake};
 #[derive(Debug)]
 pub struct RemoteClient {
     door: Door,
-    number: usize,
+    number: u32,
     connection: ConnectionId,
     entries: Producer<Entry>,
     completions: Consumer<Completion>,

@@ -800,6 +800,7 @@ mod memory;
 mod peers;
 mod placed;
 mod promises;
+mod remote;
 mod room;
 mod servers;
 mod versions;

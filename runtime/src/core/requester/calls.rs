@@ -17,6 +17,7 @@ use crate::core::connection::Connection;
 use crate::core::receives::Message;
 use crate::core::table::ConnectionKey;
 use crate::core::work::Held;
+use crate::inbox::ClientKey;
 use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::CallError;
@@ -97,7 +98,7 @@ pub(crate) enum Caller {
     /// The core's own service, under its own token.
     Service(u64),
     /// A client on another thread, under its own token.
-    Remote { client: usize, token: u64 },
+    Remote { client: ClientKey, token: u64 },
     /// Nobody any more: the Call was given up.
     Nobody,
 }

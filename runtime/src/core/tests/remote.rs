@@ -1,0 +1,44 @@
+//! Clients on other threads, whose rings a test fills and empties itself.
+
+use super::*;
+use crate::inbox::{Door, Entered, Entry};
+
+/// Has the client begin a Call that carries no octets.
+fn begin(world: &mut World<Slow>, client: &mut Entered, token: u64) {
+    let arguments = world.lease(0, 0);
+    let (connection, request) = (world.connection, request(0));
+    client.entries.push(Entry::Call { connection, token, arguments, request }).unwrap();
+    world.client.inbox.door().announce(client.number);
+}
+
+/// Drops a client as `RemoteClient` does.
+fn leave(door: &Door, client: Entered) {
+    let number = client.number;
+    drop(client);
+    door.announce(number);
+}
+
+#[test]
+fn a_call_that_outlives_its_client_does_not_end_at_the_next_one_of_that_number() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let door = world.client.inbox.door();
+    let mut early = door.enter().unwrap();
+    begin(&mut world, &mut early, 0);
+    world.settle();
+    assert_eq!(world.server.service().waiting.len(), 1);
+    let number = early.number;
+    leave(&door, early);
+    world.settle();
+    let mut late = door.enter().unwrap();
+    assert_eq!(late.number, number, "the number is free again");
+    begin(&mut world, &mut late, 0);
+    world.settle();
+    world.server.service.answers = 1;
+    world.settle();
+    assert!(late.completions.is_empty(), "its own Call is not answered yet");
+    world.server.service.answers = 1;
+    world.settle();
+    assert!(late.completions.pop().is_ok() && late.completions.is_empty());
+    assert!(world.ended().is_empty());
+    world.all_home();
+}
