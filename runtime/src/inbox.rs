@@ -301,7 +301,9 @@ impl Inbox {
     /// Forgets a client whose thread has gone and whose entries have all been taken.
     fn retire(&mut self, number: u32) {
         let Some(place) = self.clients.get_mut(number as usize) else { return };
-        if place.as_ref().is_some_and(|client| client.entries.is_abandoned()) {
+        // In this order, because the client may push until it goes.
+        let is_over = |entries: &Consumer<Entry>| entries.is_abandoned() && entries.is_empty();
+        if place.as_ref().is_some_and(|client| is_over(&client.entries)) {
             *place = None;
             self.door.shared.taken.fetch_and(!(1 << number), Ordering::Release);
         }
@@ -398,5 +400,19 @@ mod tests {
         drop(inbox);
         assert!(early.entries.is_abandoned(), "it would wait for ever");
         assert!(door.enter().is_none());
+    }
+
+    #[test]
+    fn a_client_that_pushes_just_before_it_goes_stays_until_its_entry_is_taken() {
+        let mut inbox = Inbox::new(1, Waker::new().unwrap());
+        let mut entered = inbox.door().enter().unwrap();
+        inbox.clients[0] = inbox.door.shared.arrivals.pop();
+        entered.entries.push(Entry::Lease { length: 1 }).unwrap();
+        drop(entered);
+        inbox.retire(0);
+        assert!(inbox.clients[0].is_some(), "its entry would be lost");
+        inbox.clients[0].as_mut().unwrap().entries.pop().unwrap();
+        inbox.retire(0);
+        assert!(inbox.clients[0].is_none());
     }
 }
