@@ -11,6 +11,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::inner::Inner;
+use super::responder::ServedCall;
 use super::templates::Bound;
 use super::work::{Held, Work};
 use super::{Core, Cx};
@@ -528,6 +529,22 @@ fn replies_that_find_no_credit_hold_what_was_set_aside_for_them() {
         world.settle();
         world.all_home();
     }
+}
+
+#[test]
+fn the_table_of_served_calls_has_an_entry_for_each_receive_and_each_buffer_of_a_reply() {
+    let mut world = World::new();
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    world.settle();
+    let Core { inner: Inner { responder, common, .. }, reply, .. } = &mut world.server;
+    let key = common.connections.from(0).unwrap();
+    let buffers = common.buffers.len() + usize::from(reply.is_some());
+    let most = LIMITS.receives_max + u32::try_from(buffers).unwrap();
+    for xid in 0..most {
+        responder.insert(ServedCall::with(key, xid, None));
+    }
+    assert_eq!(responder.calls.len(), most);
 }
 
 #[test]
