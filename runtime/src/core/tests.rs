@@ -675,6 +675,29 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
 }
 
 #[test]
+fn a_reply_that_waits_while_its_deadline_passes_leaves_time_to_invalidate() {
+    let mut world = World::new();
+    let argument = world.lease(9000, 3);
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    // The Call is refused, so that its lease has to be invalidated here.
+    let result = world.lease(5000, 0);
+    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world.client.turn(world.now);
+    // The client sleeps from its Call until long after the Reply has come.
+    loop {
+        while world.server.turn(world.now) {}
+        let Some(next) = world.fabric.next_event() else { break };
+        world.now = next.max(world.now);
+    }
+    world.now = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
+    world.until(|w| w.ended().len() == 2);
+    assert!(matches!(world.ended()[1].1, Err(CallError::Refused(_))), "{:?}", world.ended()[1].1);
+    world.settle();
+    assert_eq!(world.client.inner.common.connections.len(), 1);
+}
+
+#[test]
 fn a_full_core_turns_connections_away_and_serves_the_others() {
     let mut world = World::new();
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);

@@ -427,6 +427,9 @@ impl MadeCalls {
             connection.queue.push_back(WorkRequest { id, flags, operation });
         }
         common.connections.touch(key);
+        // The Reply may have come as the time of the Call ran out.
+        call.deadline = common.trace.now().saturating_add(common.limits.grace_timeout);
+        common.wake_by(call.deadline);
     }
 
     /// Returns whether a caller does not know yet how its Call ended.
