@@ -114,7 +114,7 @@ pub(crate) enum Stage {
     Fencing,
     /// Ended; the caller does not know it yet.
     Finished,
-    /// Given up and never answered: the slot rests until the connection ends.
+    /// Given up and not answered: the slot rests until the Reply comes or the connection ends.
     Resting,
 }
 
@@ -258,6 +258,12 @@ impl MadeCalls {
         (slot, xid, &self.exposed_leases[slot])
     }
 
+    /// Returns how many slots rest.
+    #[cfg(test)]
+    pub(in crate::core) fn resting(&self) -> usize {
+        self.calls.iter().flatten().filter(|call| call.stage == Stage::Resting).count()
+    }
+
     /// Ends a Call that cannot leave.
     pub(super) fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
         if let Some(Found { call, kept, .. }) = self.get_mut(slot) {
@@ -287,7 +293,8 @@ impl MadeCalls {
     ) -> bool {
         let slot = self.find_open(key, xid).map(|(slot, _)| slot);
         let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
-            // It answers no Call.
+            // It answers no Call, or one that was given up.
+            self.answer_late(key, xid);
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();
@@ -392,9 +399,26 @@ impl MadeCalls {
         xid: u32,
         error: CallError,
     ) -> bool {
-        let Some((slot, _)) = self.find_open(key, xid) else { return false };
+        let Some((slot, _)) = self.find_open(key, xid) else {
+            self.answer_late(key, xid);
+            return false;
+        };
         self.fail(common, slot, error);
         true
+    }
+
+    /// Notes that the Call with this XID was answered, if it was given up and its grace is over: its slot need not rest
+    /// any more.
+    fn answer_late(&mut self, key: ConnectionKey, xid: u32) {
+        let Some(slot) = self.xids.find(xid) else { return };
+        let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
+        if call.connection != key || call.caller != Caller::Nobody {
+            return;
+        }
+        kept.error = Some(CallError::TimedOut);
+        if call.stage == Stage::Resting {
+            self.finish(slot);
+        }
     }
 
     /// Takes in the completion of a LocalInv on behalf of a Call.
@@ -467,11 +491,11 @@ impl MadeCalls {
         self.exposed_leases.get_mut(slot)?.lent.take()
     }
 
-    /// Ends a Call: its caller is told later in the turn. A Call that was given up and never answered keeps its slot.
+    /// Ends a Call: its caller is told later in the turn. A Call that was given up and not answered keeps its slot.
     fn finish(&mut self, slot: usize) {
         let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
-        if call.caller == Caller::Nobody && kept.reply.is_none() {
-            // Given up and never answered: a late Reply must not meet another Call (P10).
+        if call.caller == Caller::Nobody && kept.reply.is_none() && kept.error.is_none() {
+            // Given up and not answered: a late Reply must not meet another Call (P10).
             call.stage = Stage::Resting;
             return;
         }
