@@ -536,7 +536,7 @@ impl MadeCalls {
     /// Ends Calls whose deadline has passed, and takes back the leases of Calls that were given up a while ago.
     pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
         for slot in 0..self.calls.len() {
-            let Some(Found { call, kept, .. }) = self.get_mut(slot) else { continue };
+            let Some(Found { call, exposed_leases, kept }) = self.get_mut(slot) else { continue };
             if matches!(call.stage, Stage::Finished | Stage::Resting) {
                 continue;
             }
@@ -584,6 +584,7 @@ impl MadeCalls {
                 // P10: the caller is released at once, the leases stay where they are.
                 Stage::Sent => {
                     let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
+                    exposed_leases.lent = None;
                     self.released.push_back(caller);
                 }
                 // [V2-7.4-1] memory that cannot be invalidated is protected by closing.

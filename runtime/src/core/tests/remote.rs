@@ -42,3 +42,15 @@ fn a_call_that_outlives_its_client_does_not_end_at_the_next_one_of_that_number()
     assert!(world.ended().is_empty());
     world.all_home();
 }
+
+#[test]
+fn the_buffer_of_a_call_that_is_given_up_goes_home() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    world.settle();
+    let leased = world.client.cx(world.now).0.gauges().leased_bytes;
+    let mut client = world.client.inbox.door().enter().unwrap();
+    begin(&mut world, &mut client, 0);
+    world.until(|_| client.completions.slots() == 1);
+    client.completions.pop().unwrap();
+    assert_eq!(world.client.cx(world.now).0.gauges().leased_bytes, leased);
+}
