@@ -79,3 +79,18 @@ fn a_call_that_was_given_up_may_be_refused_at_any_time() {
         assert_eq!(world.ended_of(1).1, Err(CallError::TimedOut));
     }
 }
+
+#[test]
+fn a_call_on_a_connection_that_is_closing_fails_with_the_reason_as_it_does_afterwards() {
+    let mut world = World::new();
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    let why = CallError::Disconnected("an invalidation did not complete in time".into());
+    world.client.inner.common.connections.close(world.connection.0, why.clone());
+    for gone in [false, true] {
+        let (mut cx, _) = world.client.cx(world.now);
+        let (failed, _) = cx.call(world.connection, request(0), 2, |_| Ok(())).unwrap_err();
+        assert_eq!(failed, why, "gone: {gone}");
+        world.until(World::is_disconnected);
+    }
+}
