@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use haulage_mr_pool::{Local, Pool};
@@ -22,6 +23,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::core::common::Common;
 use crate::core::requester::{Caller, NewCall, Requester};
+use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
@@ -70,6 +72,8 @@ struct Shared {
     /// Number of clients that ever arrived, which wraps around.
     arrived: AtomicU32,
     clients_max: u32,
+    /// How long a Call may take unless it says otherwise.
+    call_timeout: Duration,
     waker: Waker,
 }
 
@@ -131,8 +135,8 @@ pub(crate) struct Reduction {
 }
 
 impl Inbox {
-    pub(crate) fn new(clients_max: u32, waker: Waker) -> Self {
-        let clients_max = clients_max.min(ARRIVAL_BIT);
+    pub(crate) fn new(limits: &Limits, waker: Waker) -> Self {
+        let clients_max = limits.remote_clients_max.min(ARRIVAL_BIT);
         let shared = Arc::new(Shared {
             ready: AtomicU64::new(0),
             sleeping: AtomicBool::new(false),
@@ -141,6 +145,7 @@ impl Inbox {
             taken: AtomicU64::new(0),
             arrived: AtomicU32::new(0),
             clients_max,
+            call_timeout: limits.call_timeout,
             waker,
         });
         Self {
@@ -361,6 +366,11 @@ impl Door {
         Some(Entered { number, entries: entries_in, completions: completions_out, wake })
     }
 
+    /// Returns how long a Call may take unless it says otherwise.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.call_timeout
+    }
+
     /// Tells the core that client `number` pushed something.
     pub(crate) fn announce(&self, number: u32) {
         let shared = &self.shared;
@@ -390,10 +400,16 @@ const ARRIVAL_BIT: u32 = 63;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LIMITS_DEFAULT;
+
+    fn inbox(remote_clients_max: u32) -> Inbox {
+        let limits = Limits { remote_clients_max, ..LIMITS_DEFAULT };
+        Inbox::new(&limits, Waker::new().unwrap())
+    }
 
     #[test]
     fn a_core_that_is_gone_lets_go_of_who_was_at_its_door_and_lets_nobody_in() {
-        let inbox = Inbox::new(2, Waker::new().unwrap());
+        let inbox = inbox(2);
         let door = inbox.door();
         let early = door.enter().unwrap();
         assert!(!early.entries.is_abandoned());
@@ -404,7 +420,7 @@ mod tests {
 
     #[test]
     fn a_client_that_pushes_just_before_it_goes_stays_until_its_entry_is_taken() {
-        let mut inbox = Inbox::new(1, Waker::new().unwrap());
+        let mut inbox = inbox(1);
         let mut entered = inbox.door().enter().unwrap();
         inbox.clients[0] = inbox.door.shared.arrivals.pop();
         entered.entries.push(Entry::Lease { length: 1 }).unwrap();
