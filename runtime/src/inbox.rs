@@ -48,6 +48,8 @@ pub struct Inbox {
     door: Door,
     /// Clients whose bits were set and whose entries have not all been taken.
     ready: u64,
+    /// The number behind that of the client served last: the search for the next one begins there.
+    first: u32,
 }
 
 /// Lets other threads become clients of a core.
@@ -152,6 +154,7 @@ impl Inbox {
             clients: std::iter::repeat_with(|| None).take(clients_max as usize).collect(),
             door: Door { shared },
             ready: 0,
+            first: 0,
         }
     }
 
@@ -199,11 +202,12 @@ impl Inbox {
         }
         let mut taken = 0;
         while taken < budget && self.ready != 0 {
-            let number = self.ready.trailing_zeros();
+            let number = self.next_ready();
             let client = self.clients.get_mut(number as usize).and_then(Option::as_mut);
             match client.and_then(|client| Some((client.key, client.entries.pop().ok()?))) {
                 Some((key, entry)) => {
                     taken += 1;
+                    self.first = number + 1;
                     self.on_entry(requester, common, now, key, entry);
                 }
                 None => {
@@ -213,6 +217,13 @@ impl Inbox {
             }
         }
         taken
+    }
+
+    /// Returns the number of the ready client whose turn is next. Clients take turns, so that none uses up the budget
+    /// of every turn.
+    const fn next_ready(&self) -> u32 {
+        let later = self.ready & (u64::MAX << self.first);
+        if later == 0 { self.ready.trailing_zeros() } else { later.trailing_zeros() }
     }
 
     fn on_entry(

@@ -54,3 +54,29 @@ fn the_buffer_of_a_call_that_is_given_up_goes_home() {
     client.completions.pop().unwrap();
     assert_eq!(world.client.cx(world.now).0.gauges().leased_bytes, leased);
 }
+
+#[test]
+fn a_client_that_fills_every_turn_does_not_keep_the_others_out() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let door = world.client.inbox.door();
+    let mut clients: Vec<_> = (0..3).map(|_| door.enter().unwrap()).collect();
+    for _ in 0..4 {
+        let [greedy, others @ ..] = &mut clients[..] else { panic!("there are three") };
+        while greedy.entries.push(Entry::Lease { length: 1 }).is_ok() {}
+        door.announce(greedy.number);
+        for other in &mut *others {
+            other.entries.push(Entry::Lease { length: 1 }).unwrap();
+            door.announce(other.number);
+        }
+        // What the greedy client is granted goes home, and it asks for more.
+        for _ in 0..2 {
+            world.client.turn(world.now);
+            while greedy.completions.pop().is_ok() {}
+            while greedy.entries.push(Entry::Lease { length: 1 }).is_ok() {}
+            door.announce(greedy.number);
+        }
+        for other in others {
+            assert!(other.completions.pop().is_ok(), "client {}", other.number);
+        }
+    }
+}
