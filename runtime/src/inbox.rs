@@ -332,7 +332,26 @@ impl Drop for Inbox {
         shared.closed.store(true, Ordering::Relaxed);
         // Pairs with the fence in `Door::enter`.
         fence(Ordering::SeqCst);
-        while shared.arrivals.pop().is_some() {}
+        self.clients.drain(..).flatten().for_each(Client::abandon);
+        shared.abandon_arrivals();
+    }
+}
+
+impl Shared {
+    /// Lets go of the clients that arrived at a core that is gone.
+    fn abandon_arrivals(&self) {
+        while let Some(client) = self.arrivals.pop() {
+            client.abandon();
+        }
+    }
+}
+
+impl Client {
+    /// Abandons the rings, and wakes the client to find that out.
+    fn abandon(self) {
+        let Self { entries, completions, wake, .. } = self;
+        drop((entries, completions));
+        wake.signal();
     }
 }
 
@@ -370,7 +389,7 @@ impl Door {
         // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
         fence(Ordering::SeqCst);
         if shared.closed.load(Ordering::Relaxed) {
-            while shared.arrivals.pop().is_some() {}
+            shared.abandon_arrivals();
             return None;
         }
         self.announce(ARRIVAL_BIT);
@@ -427,6 +446,22 @@ mod tests {
         drop(inbox);
         assert!(early.entries.is_abandoned(), "it would wait for ever");
         assert!(door.enter().is_none());
+    }
+
+    #[test]
+    fn a_core_that_goes_wakes_the_clients_that_wait_for_it() {
+        let mut inbox = inbox(2);
+        let waits = |entered: &Entered| entered.wake.sleeping.store(true, Ordering::Relaxed);
+        let known = inbox.door().enter().unwrap();
+        inbox.clients[0] = inbox.door.shared.arrivals.pop();
+        let arriving = inbox.door().enter().unwrap();
+        let clients = [known, arriving];
+        clients.iter().for_each(waits);
+        drop(inbox);
+        for client in clients {
+            assert!(client.completions.is_abandoned());
+            assert!(client.wake.waker.take(), "client {} sleeps on", client.number);
+        }
     }
 
     #[test]
