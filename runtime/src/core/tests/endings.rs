@@ -60,11 +60,10 @@ fn a_call_answered_after_its_grace_leaves_its_slot_to_others() {
 
 #[test]
 fn a_call_that_was_given_up_may_be_refused_at_any_time() {
-    let is_invalidating = |work: &Work| matches!(work.held, Held::LocalInv { .. });
-    let moments: [&dyn Fn(&World<Slow>) -> bool; 3] = [
-        &|w| w.ended().len() == 1,
-        &|w| w.client.inner.common.posted.iter().any(is_invalidating),
-        &|w| w.client.inner.requester.calls.resting() == 1,
+    let moments: [fn(&World<Slow>) -> bool; 3] = [
+        |w| w.ended().len() == 1,
+        |w| w.client.inner.common.posted.iter().any(|w| matches!(w.held, Held::LocalInv { .. })),
+        |w| w.client.inner.requester.calls.resting() == 1,
     ];
     for moment in moments {
         let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
