@@ -113,7 +113,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
         let (flavors, sources) = (service.flavors().into(), sources.collect());
         let program = Program::new(Rc::clone(&binding), flavors, sources);
-        let inbox = Inbox::new(limits.remote_clients_max, provider.waker());
+        let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, binding, provider.caps(), seed);
         let common = common.ok_or_else(|| too_small.clone())?;

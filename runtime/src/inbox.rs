@@ -11,7 +11,8 @@
 //! entries: neither can be full.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use haulage_mr_pool::{Local, Pool};
@@ -22,6 +23,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::core::common::Common;
 use crate::core::requester::{Caller, NewCall, Requester};
+use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
 
@@ -46,6 +48,8 @@ pub struct Inbox {
     door: Door,
     /// Clients whose bits were set and whose entries have not all been taken.
     ready: u64,
+    /// The number behind that of the client served last: the search for the next one begins there.
+    first: u32,
 }
 
 /// Lets other threads become clients of a core.
@@ -67,14 +71,26 @@ struct Shared {
     closed: AtomicBool,
     /// Client numbers that are taken.
     taken: AtomicU64,
+    /// Number of clients that ever arrived, which wraps around.
+    arrived: AtomicU32,
     clients_max: u32,
+    /// How long a Call may take unless it says otherwise.
+    call_timeout: Duration,
     waker: Waker,
+}
+
+/// The name of a client. Calls may outlive their client, and its number serves the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientKey {
+    number: u32,
+    /// Number of clients that arrived before.
+    generation: u32,
 }
 
 /// One client, as the core sees it.
 #[derive(Debug)]
 struct Client {
-    number: usize,
+    key: ClientKey,
     entries: Consumer<Entry>,
     completions: Producer<Completion>,
     wake: Arc<Wake>,
@@ -121,21 +137,24 @@ pub(crate) struct Reduction {
 }
 
 impl Inbox {
-    pub(crate) fn new(clients_max: u32, waker: Waker) -> Self {
-        let clients_max = clients_max.min(ARRIVAL_BIT);
+    pub(crate) fn new(limits: &Limits, waker: Waker) -> Self {
+        let clients_max = limits.remote_clients_max.min(ARRIVAL_BIT);
         let shared = Arc::new(Shared {
             ready: AtomicU64::new(0),
             sleeping: AtomicBool::new(false),
             arrivals: ArrayQueue::new(clients_max.max(1) as usize),
             closed: AtomicBool::new(false),
             taken: AtomicU64::new(0),
+            arrived: AtomicU32::new(0),
             clients_max,
+            call_timeout: limits.call_timeout,
             waker,
         });
         Self {
             clients: std::iter::repeat_with(|| None).take(clients_max as usize).collect(),
             door: Door { shared },
             ready: 0,
+            first: 0,
         }
     }
 
@@ -174,21 +193,22 @@ impl Inbox {
         if self.ready & (1 << ARRIVAL_BIT) != 0 {
             self.ready &= !(1 << ARRIVAL_BIT);
             while let Some(client) = shared.arrivals.pop() {
-                let number = client.number;
+                let number = client.key.number;
                 self.ready |= 1 << number;
-                if let Some(place) = self.clients.get_mut(number) {
+                if let Some(place) = self.clients.get_mut(number as usize) {
                     *place = Some(client);
                 }
             }
         }
         let mut taken = 0;
         while taken < budget && self.ready != 0 {
-            let number = self.ready.trailing_zeros() as usize;
-            let client = self.clients.get_mut(number).and_then(Option::as_mut);
-            match client.and_then(|client| client.entries.pop().ok()) {
-                Some(entry) => {
+            let number = self.next_ready();
+            let client = self.clients.get_mut(number as usize).and_then(Option::as_mut);
+            match client.and_then(|client| Some((client.key, client.entries.pop().ok()?))) {
+                Some((key, entry)) => {
                     taken += 1;
-                    self.on_entry(requester, common, now, number, entry);
+                    self.first = number + 1;
+                    self.on_entry(requester, common, now, key, entry);
                 }
                 None => {
                     self.ready &= !(1 << number);
@@ -199,12 +219,19 @@ impl Inbox {
         taken
     }
 
+    /// Returns the number of the ready client whose turn is next. Clients take turns, so that none uses up the budget
+    /// of every turn.
+    const fn next_ready(&self) -> u32 {
+        let later = self.ready & (u64::MAX << self.first);
+        if later == 0 { self.ready.trailing_zeros() } else { later.trailing_zeros() }
+    }
+
     fn on_entry(
         &mut self,
         requester: &mut Requester,
         common: &mut Common,
         now: Instant,
-        client: usize,
+        client: ClientKey,
         entry: Entry,
     ) {
         match entry {
@@ -239,7 +266,7 @@ impl Inbox {
     pub(crate) fn complete(
         &mut self,
         pool: &Pool,
-        (client, token): (usize, u64),
+        (client, token): (ClientKey, u64),
         buffer: Option<Local>,
         finished: Finished<'_>,
     ) {
@@ -273,8 +300,10 @@ impl Inbox {
         self.door.shared.sleeping.store(false, Ordering::Relaxed);
     }
 
-    fn push(&mut self, number: usize, completion: Completion) {
-        let Some(client) = self.clients.get_mut(number).and_then(Option::as_mut) else { return };
+    fn push(&mut self, key: ClientKey, completion: Completion) {
+        let client = self.clients.get_mut(key.number as usize).and_then(Option::as_mut);
+        // The end of a Call whose client is gone is dropped here, and its leases go home.
+        let Some(client) = client.filter(|client| client.key == key) else { return };
         // A client that is gone counts nothing; a completion that finds no room in its ring is dropped here, and its
         // leases go home.
         let pushed = client.completions.push(completion);
@@ -286,9 +315,11 @@ impl Inbox {
     }
 
     /// Forgets a client whose thread has gone and whose entries have all been taken.
-    fn retire(&mut self, number: usize) {
-        let Some(place) = self.clients.get_mut(number) else { return };
-        if place.as_ref().is_some_and(|client| client.entries.is_abandoned()) {
+    fn retire(&mut self, number: u32) {
+        let Some(place) = self.clients.get_mut(number as usize) else { return };
+        // In this order, because the client may push until it goes.
+        let is_over = |entries: &Consumer<Entry>| entries.is_abandoned() && entries.is_empty();
+        if place.as_ref().is_some_and(|client| is_over(&client.entries)) {
             *place = None;
             self.door.shared.taken.fetch_and(!(1 << number), Ordering::Release);
         }
@@ -301,14 +332,33 @@ impl Drop for Inbox {
         shared.closed.store(true, Ordering::Relaxed);
         // Pairs with the fence in `Door::enter`.
         fence(Ordering::SeqCst);
-        while shared.arrivals.pop().is_some() {}
+        self.clients.drain(..).flatten().for_each(Client::abandon);
+        shared.abandon_arrivals();
+    }
+}
+
+impl Shared {
+    /// Lets go of the clients that arrived at a core that is gone.
+    fn abandon_arrivals(&self) {
+        while let Some(client) = self.arrivals.pop() {
+            client.abandon();
+        }
+    }
+}
+
+impl Client {
+    /// Abandons the rings, and wakes the client to find that out.
+    fn abandon(self) {
+        let Self { entries, completions, wake, .. } = self;
+        drop((entries, completions));
+        wake.signal();
     }
 }
 
 /// A new client's ends of its rings.
 #[derive(Debug)]
 pub(crate) struct Entered {
-    pub(crate) number: usize,
+    pub(crate) number: u32,
     pub(crate) entries: Producer<Entry>,
     pub(crate) completions: Consumer<Completion>,
     pub(crate) wake: Arc<Wake>,
@@ -327,25 +377,32 @@ impl Door {
                 (free < shared.clients_max).then(|| taken | 1 << free)
             })
             .ok()?
-            .trailing_ones() as usize;
+            .trailing_ones();
+        let generation = shared.arrived.fetch_add(1, Ordering::Relaxed);
+        let key = ClientKey { number, generation };
         let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);
-        let client = Client { number, entries, completions, wake: Arc::clone(&wake) };
+        let client = Client { key, entries, completions, wake: Arc::clone(&wake) };
         // The queue has a place for each number.
         shared.arrivals.push(client).ok()?;
         // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
         fence(Ordering::SeqCst);
         if shared.closed.load(Ordering::Relaxed) {
-            while shared.arrivals.pop().is_some() {}
+            shared.abandon_arrivals();
             return None;
         }
-        self.announce(ARRIVAL_BIT as usize);
+        self.announce(ARRIVAL_BIT);
         Some(Entered { number, entries: entries_in, completions: completions_out, wake })
     }
 
+    /// Returns how long a Call may take unless it says otherwise.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.shared.call_timeout
+    }
+
     /// Tells the core that client `number` pushed something.
-    pub(crate) fn announce(&self, number: usize) {
+    pub(crate) fn announce(&self, number: u32) {
         let shared = &self.shared;
         shared.ready.fetch_or(1 << number, Ordering::Release);
         // Pairs with the fence in `Inbox::begin_sleep`.
@@ -373,15 +430,51 @@ const ARRIVAL_BIT: u32 = 63;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::LIMITS_DEFAULT;
+
+    fn inbox(remote_clients_max: u32) -> Inbox {
+        let limits = Limits { remote_clients_max, ..LIMITS_DEFAULT };
+        Inbox::new(&limits, Waker::new().unwrap())
+    }
 
     #[test]
     fn a_core_that_is_gone_lets_go_of_who_was_at_its_door_and_lets_nobody_in() {
-        let inbox = Inbox::new(2, Waker::new().unwrap());
+        let inbox = inbox(2);
         let door = inbox.door();
         let early = door.enter().unwrap();
         assert!(!early.entries.is_abandoned());
         drop(inbox);
         assert!(early.entries.is_abandoned(), "it would wait for ever");
         assert!(door.enter().is_none());
+    }
+
+    #[test]
+    fn a_core_that_goes_wakes_the_clients_that_wait_for_it() {
+        let mut inbox = inbox(2);
+        let waits = |entered: &Entered| entered.wake.sleeping.store(true, Ordering::Relaxed);
+        let known = inbox.door().enter().unwrap();
+        inbox.clients[0] = inbox.door.shared.arrivals.pop();
+        let arriving = inbox.door().enter().unwrap();
+        let clients = [known, arriving];
+        clients.iter().for_each(waits);
+        drop(inbox);
+        for client in clients {
+            assert!(client.completions.is_abandoned());
+            assert!(client.wake.waker.take(), "client {} sleeps on", client.number);
+        }
+    }
+
+    #[test]
+    fn a_client_that_pushes_just_before_it_goes_stays_until_its_entry_is_taken() {
+        let mut inbox = inbox(1);
+        let mut entered = inbox.door().enter().unwrap();
+        inbox.clients[0] = inbox.door.shared.arrivals.pop();
+        entered.entries.push(Entry::Lease { length: 1 }).unwrap();
+        drop(entered);
+        inbox.retire(0);
+        assert!(inbox.clients[0].is_some(), "its entry would be lost");
+        inbox.clients[0].as_mut().unwrap().entries.pop().unwrap();
+        inbox.retire(0);
+        assert!(inbox.clients[0].is_none());
     }
 }

@@ -23,7 +23,7 @@ use crate::sys::{clock, wake};
 #[derive(Debug)]
 pub struct RemoteClient {
     door: Door,
-    number: usize,
+    number: u32,
     connection: ConnectionId,
     entries: Producer<Entry>,
     completions: Consumer<Completion>,
@@ -223,7 +223,7 @@ impl RemoteClient {
         let length = writer.position();
         arguments.set_len(length);
         let token = self.next_token;
-        let timeout = request.timeout.unwrap_or(LEASE_TIMEOUT);
+        let timeout = request.timeout.unwrap_or_else(|| self.door.call_timeout());
         self.submit(Entry::Call { connection: self.connection, token, arguments, request });
         self.next_token += 1;
         // With no other Call under way, none that ended long ago counts.
@@ -337,3 +337,29 @@ const SPINS: u32 = 2000;
 
 /// How long a core may take to answer a request that needs no peer.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+
+    use super::*;
+    use crate::core::table::{OfConnection, Table};
+    use crate::inbox::Inbox;
+    use crate::limits::{LIMITS_DEFAULT, Limits};
+    use crate::sys::wake::Waker;
+
+    #[test]
+    fn a_call_without_a_timeout_of_its_own_is_waited_for_as_long_as_its_core_does() {
+        let call_timeout = 10 * LEASE_TIMEOUT;
+        let limits = Limits { call_timeout, ..LIMITS_DEFAULT };
+        let inbox = Inbox::new(&limits, Waker::new().unwrap());
+        let key = Table::<(), OfConnection>::new(1).insert(()).unwrap();
+        let mut client = RemoteClient::new(inbox.door(), ConnectionId(key)).unwrap();
+        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&config).unwrap();
+        client.buffers.push(pool.lease(INLINE_SIZE).unwrap());
+        let request = Request { procedure: 0, argument: None, result: None, timeout: None };
+        client.begin(request, |_| Ok(())).unwrap();
+        assert_eq!(client.patience, call_timeout);
+    }
+}

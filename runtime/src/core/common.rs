@@ -80,6 +80,7 @@ impl Common {
         let buffers = SendBuffers::new(&pool, limits.send_buffers_max, limits.connections_max)?;
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
+        work += 1; // a Reply in the buffer for those that leave at once, being sent
         work += limits.send_buffers_max; // Writes whose Replies left inline
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
         work += limits.calls_out_max * ITEMS_MAX; // invalidations

@@ -209,11 +209,15 @@ impl Connections {
     /// Returns the error for a Call on a connection that takes none.
     #[cold]
     pub(crate) fn why_ended(&self, key: ConnectionKey) -> CallError {
-        if self.get(key).is_some_and(Connection::is_up) {
-            return CallError::NoReverse;
-        }
-        let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
-        ended.map_or(CallError::Closed, |(_, why)| why.clone())
+        let why = match self.get(key) {
+            Some(connection) if connection.is_up() => return CallError::NoReverse,
+            Some(connection) => connection.failure.as_ref(),
+            None => {
+                let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
+                ended.map(|(_, why)| why)
+            }
+        };
+        why.cloned().unwrap_or(CallError::Closed)
     }
 }
 

@@ -12,7 +12,8 @@
 //!
 //! # Recovery
 //! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
-//! slot, until the Reply or a grace deadline; the slot is not used again on that connection.
+//! slot, until the Reply or a grace deadline; the slot is not used again until the Reply or the end of the
+//! connection.
 
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate::Version;

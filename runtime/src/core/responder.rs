@@ -163,6 +163,7 @@ impl Responder {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
+        calls += 1; // answered in the buffer for Replies that leave at once
         let ready = VecDeque::with_capacity(limits.receives_max as usize);
         Self { program, calls: OwnedTable::new(calls), ready, running: None }
     }
@@ -306,7 +307,7 @@ impl Responder {
     /// Enters a Call.
     ///
     /// # Panics
-    /// If the table is full: it has an entry for every Receive and every send buffer.
+    /// If the table is full: it has an entry for every Receive and for every buffer of a Reply.
     pub(crate) fn insert(&mut self, call: ServedCall) -> CallKey {
         let inserted = self.calls.insert(call);
         let Ok(name) = inserted else { panic!("an entry for everything that a Call can hold") };

@@ -11,6 +11,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::inner::Inner;
+use super::responder::ServedCall;
 use super::templates::Bound;
 use super::work::{Held, Work};
 use super::{Core, Cx};
@@ -531,6 +532,22 @@ fn replies_that_find_no_credit_hold_what_was_set_aside_for_them() {
 }
 
 #[test]
+fn the_table_of_served_calls_has_an_entry_for_each_receive_and_each_buffer_of_a_reply() {
+    let mut world = World::new();
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    world.settle();
+    let Core { inner: Inner { responder, common, .. }, reply, .. } = &mut world.server;
+    let key = common.connections.from(0).unwrap();
+    let buffers = common.buffers.len() + usize::from(reply.is_some());
+    let most = LIMITS.receives_max + u32::try_from(buffers).unwrap();
+    for xid in 0..most {
+        responder.insert(ServedCall::with(key, xid, None));
+    }
+    assert_eq!(responder.calls.len(), most);
+}
+
+#[test]
 fn a_thousand_calls_in_any_order_leave_every_lease_home() {
     for seed in 0..12 {
         let mut rng = Rng::new(seed);
@@ -655,6 +672,29 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
     world.until(World::is_disconnected);
     world.until(|w| w.ended().len() == 2);
     world.all_home();
+}
+
+#[test]
+fn a_reply_that_waits_while_its_deadline_passes_leaves_time_to_invalidate() {
+    let mut world = World::new();
+    let argument = world.lease(9000, 3);
+    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.until(|w| w.ended().len() == 1);
+    // The Call is refused, so that its lease has to be invalidated here.
+    let result = world.lease(5000, 0);
+    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world.client.turn(world.now);
+    // The client sleeps from its Call until long after the Reply has come.
+    loop {
+        while world.server.turn(world.now) {}
+        let Some(next) = world.fabric.next_event() else { break };
+        world.now = next.max(world.now);
+    }
+    world.now = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
+    world.until(|w| w.ended().len() == 2);
+    assert!(matches!(world.ended()[1].1, Err(CallError::Refused(_))), "{:?}", world.ended()[1].1);
+    world.settle();
+    assert_eq!(world.client.inner.common.connections.len(), 1);
 }
 
 #[test]
@@ -800,6 +840,7 @@ mod memory;
 mod peers;
 mod placed;
 mod promises;
+mod remote;
 mod room;
 mod servers;
 mod versions;

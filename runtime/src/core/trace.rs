@@ -72,6 +72,11 @@ impl Trace {
         self.now = now;
     }
 
+    /// Returns the time of the turn.
+    pub(crate) const fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Reports that a newcomer was accepted; its setup goes on.
     #[cold]
     pub(crate) fn accepted(&mut self, Subject { conn, peer, .. }: Subject<'_>) {

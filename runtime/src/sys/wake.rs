@@ -31,6 +31,12 @@ impl Waker {
         let _ = (&*self.0).read(&mut [0; 8]);
     }
 
+    /// Returns whether a wake-up was signaled, and clears it.
+    #[cfg(test)]
+    pub(crate) fn take(&self) -> bool {
+        (&*self.0).read(&mut [0; 8]).is_ok()
+    }
+
     /// Returns the descriptor that becomes readable when the core has to wake.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()

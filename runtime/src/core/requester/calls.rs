@@ -17,6 +17,7 @@ use crate::core::connection::Connection;
 use crate::core::receives::Message;
 use crate::core::table::ConnectionKey;
 use crate::core::work::Held;
+use crate::inbox::ClientKey;
 use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::CallError;
@@ -97,7 +98,7 @@ pub(crate) enum Caller {
     /// The core's own service, under its own token.
     Service(u64),
     /// A client on another thread, under its own token.
-    Remote { client: usize, token: u64 },
+    Remote { client: ClientKey, token: u64 },
     /// Nobody any more: the Call was given up.
     Nobody,
 }
@@ -113,7 +114,7 @@ pub(crate) enum Stage {
     Fencing,
     /// Ended; the caller does not know it yet.
     Finished,
-    /// Given up and never answered: the slot rests until the connection ends.
+    /// Given up and not answered: the slot rests until the Reply comes or the connection ends.
     Resting,
 }
 
@@ -257,6 +258,12 @@ impl MadeCalls {
         (slot, xid, &self.exposed_leases[slot])
     }
 
+    /// Returns how many slots rest.
+    #[cfg(test)]
+    pub(in crate::core) fn resting(&self) -> usize {
+        self.calls.iter().flatten().filter(|call| call.stage == Stage::Resting).count()
+    }
+
     /// Ends a Call that cannot leave.
     pub(super) fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
         if let Some(Found { call, kept, .. }) = self.get_mut(slot) {
@@ -286,7 +293,8 @@ impl MadeCalls {
     ) -> bool {
         let slot = self.find_open(key, xid).map(|(slot, _)| slot);
         let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
-            // It answers no Call.
+            // It answers no Call, or one that was given up.
+            self.answer_late(key, xid);
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();
@@ -391,9 +399,26 @@ impl MadeCalls {
         xid: u32,
         error: CallError,
     ) -> bool {
-        let Some((slot, _)) = self.find_open(key, xid) else { return false };
+        let Some((slot, _)) = self.find_open(key, xid) else {
+            self.answer_late(key, xid);
+            return false;
+        };
         self.fail(common, slot, error);
         true
+    }
+
+    /// Notes that the Call with this XID was answered, if it was given up and its grace is over: its slot need not rest
+    /// any more.
+    fn answer_late(&mut self, key: ConnectionKey, xid: u32) {
+        let Some(slot) = self.xids.find(xid) else { return };
+        let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
+        if call.connection != key || call.caller != Caller::Nobody {
+            return;
+        }
+        kept.error = Some(CallError::TimedOut);
+        if call.stage == Stage::Resting {
+            self.finish(slot);
+        }
     }
 
     /// Takes in the completion of a LocalInv on behalf of a Call.
@@ -426,6 +451,9 @@ impl MadeCalls {
             connection.queue.push_back(WorkRequest { id, flags, operation });
         }
         common.connections.touch(key);
+        // The Reply may have come as the time of the Call ran out.
+        call.deadline = common.trace.now().saturating_add(common.limits.grace_timeout);
+        common.wake_by(call.deadline);
     }
 
     /// Returns whether a caller does not know yet how its Call ended.
@@ -463,11 +491,11 @@ impl MadeCalls {
         self.exposed_leases.get_mut(slot)?.lent.take()
     }
 
-    /// Ends a Call: its caller is told later in the turn. A Call that was given up and never answered keeps its slot.
+    /// Ends a Call: its caller is told later in the turn. A Call that was given up and not answered keeps its slot.
     fn finish(&mut self, slot: usize) {
         let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
-        if call.caller == Caller::Nobody && kept.reply.is_none() {
-            // Given up and never answered: a late Reply must not meet another Call (P10).
+        if call.caller == Caller::Nobody && kept.reply.is_none() && kept.error.is_none() {
+            // Given up and not answered: a late Reply must not meet another Call (P10).
             call.stage = Stage::Resting;
             return;
         }
@@ -508,7 +536,7 @@ impl MadeCalls {
     /// Ends Calls whose deadline has passed, and takes back the leases of Calls that were given up a while ago.
     pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
         for slot in 0..self.calls.len() {
-            let Some(Found { call, kept, .. }) = self.get_mut(slot) else { continue };
+            let Some(Found { call, exposed_leases, kept }) = self.get_mut(slot) else { continue };
             if matches!(call.stage, Stage::Finished | Stage::Resting) {
                 continue;
             }
@@ -556,6 +584,7 @@ impl MadeCalls {
                 // P10: the caller is released at once, the leases stay where they are.
                 Stage::Sent => {
                     let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
+                    exposed_leases.lent = None;
                     self.released.push_back(caller);
                 }
                 // [V2-7.4-1] memory that cannot be invalidated is protected by closing.

@@ -41,3 +41,55 @@ fn a_connection_may_be_closed_just_before_it_is_established() {
         world.all_home();
     }
 }
+
+#[test]
+fn a_call_answered_after_its_grace_leaves_its_slot_to_others() {
+    let few = Limits { calls_out_max: 2, ..LIMITS };
+    let mut world = World::with(Slow::default(), [LIMITS, few], FabricConfig::default());
+    for token in 0..6 {
+        world.call(token, request(0));
+        world.until(|w| w.client.inner.requester.calls.resting() == 1);
+        assert_eq!(world.ended_of(token).1, Err(CallError::TimedOut));
+        world.server.service.answers = 1;
+        world.settle();
+        assert_eq!(world.client.inner.requester.calls.connections().count(), 0);
+    }
+    assert_eq!(world.client.inner.common.connections.len(), 1);
+    world.all_home();
+}
+
+#[test]
+fn a_call_that_was_given_up_may_be_refused_at_any_time() {
+    let moments: [fn(&World<Slow>) -> bool; 3] = [
+        |w| w.ended().len() == 1,
+        |w| w.client.inner.common.posted.iter().any(|w| matches!(w.held, Held::LocalInv { .. })),
+        |w| w.client.inner.requester.calls.resting() == 1,
+    ];
+    for moment in moments {
+        let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+        let result = world.lease(5000, 0);
+        world.call(1, Request { result: Some(result), ..request(FETCH) });
+        world.until(moment);
+        let Inner { requester, common, .. } = &mut world.client.inner;
+        let (_, xid, _) = requester.calls.only();
+        requester.calls.fail_call(common, world.connection.0, xid, CallError::Closed);
+        world.settle();
+        assert_eq!(world.client.inner.requester.calls.connections().count(), 0);
+        assert_eq!(world.ended_of(1).1, Err(CallError::TimedOut));
+    }
+}
+
+#[test]
+fn a_call_on_a_connection_that_is_closing_fails_with_the_reason_as_it_does_afterwards() {
+    let mut world = World::new();
+    world.call(1, request(0));
+    world.until(|w| w.ended().len() == 1);
+    let why = CallError::Disconnected("an invalidation did not complete in time".into());
+    world.client.inner.common.connections.close(world.connection.0, why.clone());
+    for gone in [false, true] {
+        let (mut cx, _) = world.client.cx(world.now);
+        let (failed, _) = cx.call(world.connection, request(0), 2, |_| Ok(())).unwrap_err();
+        assert_eq!(failed, why, "gone: {gone}");
+        world.until(World::is_disconnected);
+    }
+}
