@@ -23,6 +23,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use crate::core::common::Common;
 use crate::core::requester::{Caller, NewCall, Requester};
+use crate::core::table::ClientKey;
 use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
@@ -79,17 +80,10 @@ struct Shared {
     waker: Waker,
 }
 
-/// The name of a client. Calls may outlive their client, and its number serves the next one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ClientKey {
-    number: u32,
-    /// Number of clients that arrived before.
-    generation: u32,
-}
-
 /// One client, as the core sees it.
 #[derive(Debug)]
 struct Client {
+    /// Its slot is the number of the client, its generation the number of clients that arrived before.
     key: ClientKey,
     entries: Consumer<Entry>,
     completions: Producer<Completion>,
@@ -193,9 +187,9 @@ impl Inbox {
         if self.ready & (1 << ARRIVAL_BIT) != 0 {
             self.ready &= !(1 << ARRIVAL_BIT);
             while let Some(client) = shared.arrivals.pop() {
-                let number = client.key.number;
+                let number = client.key.slot();
                 self.ready |= 1 << number;
-                if let Some(place) = self.clients.get_mut(number as usize) {
+                if let Some(place) = self.clients.get_mut(number) {
                     *place = Some(client);
                 }
             }
@@ -301,7 +295,7 @@ impl Inbox {
     }
 
     fn push(&mut self, key: ClientKey, completion: Completion) {
-        let client = self.clients.get_mut(key.number as usize).and_then(Option::as_mut);
+        let client = self.clients.get_mut(key.slot()).and_then(Option::as_mut);
         // The end of a Call whose client is gone is dropped here, and its leases go home.
         let Some(client) = client.filter(|client| client.key == key) else { return };
         // A client that is gone counts nothing; a completion that finds no room in its ring is dropped here, and its
@@ -379,7 +373,7 @@ impl Door {
             .ok()?
             .trailing_ones();
         let generation = shared.arrived.fetch_add(1, Ordering::Relaxed);
-        let key = ClientKey { number, generation };
+        let key = ClientKey::new(number, generation);
         let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);

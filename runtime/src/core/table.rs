@@ -19,6 +19,9 @@ pub(crate) type ConnectionKey = Key<OfConnection>;
 /// Names a Call that a core serves.
 pub(crate) type CallKey = Key<OfCall>;
 
+/// Names a client on another thread. Calls may outlive their client, and its slot serves the next one.
+pub(crate) type ClientKey = Key<OfClient>;
+
 /// Marks the type [`ConnectionKey`].
 #[derive(Debug)]
 pub(crate) enum OfConnection {}
@@ -26,6 +29,10 @@ pub(crate) enum OfConnection {}
 /// Marks the type [`CallKey`].
 #[derive(Debug)]
 pub(crate) enum OfCall {}
+
+/// Marks the type [`ClientKey`].
+#[derive(Debug)]
+pub(crate) enum OfClient {}
 
 /// Names an entry of a [`Table`]; `N` says what it names. A stale name finds nothing.
 pub(crate) struct Key<N> {
@@ -158,7 +165,7 @@ impl<T, N> Table<T, N> {
 }
 
 impl<N> Key<N> {
-    const fn new(slot: u32, generation: u32) -> Self {
+    pub(crate) const fn new(slot: u32, generation: u32) -> Self {
         Self { name: (generation as u64) << 32 | slot as u64, of: PhantomData }
     }
 

@@ -15,9 +15,8 @@ use super::exposed_leases::ExposedLeases;
 use crate::core::common::{Abilities, Common};
 use crate::core::connection::Connection;
 use crate::core::receives::Message;
-use crate::core::table::ConnectionKey;
+use crate::core::table::{ClientKey, ConnectionKey};
 use crate::core::work::Held;
-use crate::inbox::ClientKey;
 use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
 use crate::service::CallError;
@@ -258,12 +257,6 @@ impl MadeCalls {
         (slot, xid, &self.exposed_leases[slot])
     }
 
-    /// Returns how many slots rest.
-    #[cfg(test)]
-    pub(in crate::core) fn resting(&self) -> usize {
-        self.calls.iter().flatten().filter(|call| call.stage == Stage::Resting).count()
-    }
-
     /// Ends a Call that cannot leave.
     pub(super) fn fail(&mut self, common: &mut Common, slot: usize, error: CallError) {
         if let Some(Found { call, kept, .. }) = self.get_mut(slot) {
@@ -273,11 +266,24 @@ impl MadeCalls {
         self.fence_rest(common, slot);
     }
 
-    /// Finds a Call of a connection that has been neither answered nor given up.
-    fn find_open(&self, key: ConnectionKey, xid: u32) -> Option<(usize, &MadeCall)> {
+    /// Finds the Call that an answer is for, if it has been neither answered nor given up. The slot of a Call that was
+    /// given up and whose grace is over need not rest after its answer.
+    fn find_answered(&mut self, key: ConnectionKey, xid: u32) -> Option<usize> {
         let slot = self.xids.find(xid)?;
-        let call = self.calls.get(slot)?.as_ref()?;
-        (call.connection == key && call.is_open()).then_some((slot, call))
+        let Found { call, kept, .. } = self.get_mut(slot)?;
+        if call.connection != key {
+            return None;
+        }
+        if call.is_open() {
+            return Some(slot);
+        }
+        if call.caller == Caller::Nobody {
+            kept.error = Some(CallError::TimedOut);
+            if call.stage == Stage::Resting {
+                self.finish(slot);
+            }
+        }
+        None
     }
 
     /// Takes in a Reply, and checks its chunks against our own record of the Call. `proof` names the handle that its
@@ -291,10 +297,9 @@ impl MadeCalls {
         message: Message,
         proof: Option<Invalidated<'_>>,
     ) -> bool {
-        let slot = self.find_open(key, xid).map(|(slot, _)| slot);
+        let slot = self.find_answered(key, xid);
         let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
             // It answers no Call, or one that was given up.
-            self.answer_late(key, xid);
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();
@@ -378,13 +383,10 @@ impl MadeCalls {
 
     /// Notes that the peer does not support the header type of a Call: no Call of that format leaves on this connection
     /// again.
-    pub(crate) fn on_not_supported(&self, common: &mut Common, key: ConnectionKey, xid: u32) {
-        let Some((slot, call)) = self.find_open(key, xid) else { return };
-        let is_fetched = call.opens
-            && self
-                .exposed_leases
-                .get(slot)
-                .is_some_and(|exposed_leases| exposed_leases.has_body());
+    pub(crate) fn on_not_supported(&mut self, common: &mut Common, key: ConnectionKey, xid: u32) {
+        let slot = self.find_answered(key, xid);
+        let Some(found) = slot.and_then(|slot| self.get_mut(slot)) else { return };
+        let is_fetched = found.call.opens && found.exposed_leases.has_body();
         let format = if is_fetched { Format::Special } else { Format::Simple };
         if let Some(connection) = common.connections.get_mut(key) {
             connection.engine.not_supported(format);
@@ -399,26 +401,9 @@ impl MadeCalls {
         xid: u32,
         error: CallError,
     ) -> bool {
-        let Some((slot, _)) = self.find_open(key, xid) else {
-            self.answer_late(key, xid);
-            return false;
-        };
+        let Some(slot) = self.find_answered(key, xid) else { return false };
         self.fail(common, slot, error);
         true
-    }
-
-    /// Notes that the Call with this XID was answered, if it was given up and its grace is over: its slot need not rest
-    /// any more.
-    fn answer_late(&mut self, key: ConnectionKey, xid: u32) {
-        let Some(slot) = self.xids.find(xid) else { return };
-        let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
-        if call.connection != key || call.caller != Caller::Nobody {
-            return;
-        }
-        kept.error = Some(CallError::TimedOut);
-        if call.stage == Stage::Resting {
-            self.finish(slot);
-        }
     }
 
     /// Takes in the completion of a LocalInv on behalf of a Call.

@@ -47,8 +47,10 @@ fn a_call_answered_after_its_grace_leaves_its_slot_to_others() {
     let few = Limits { calls_out_max: 2, ..LIMITS };
     let mut world = World::with(Slow::default(), [LIMITS, few], FabricConfig::default());
     for token in 0..6 {
+        let given_up = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
         world.call(token, request(0));
-        world.until(|w| w.client.inner.requester.calls.resting() == 1);
+        world.until(|w| w.now >= given_up);
+        world.settle();
         assert_eq!(world.ended_of(token).1, Err(CallError::TimedOut));
         world.server.service.answers = 1;
         world.settle();
@@ -63,7 +65,8 @@ fn a_call_that_was_given_up_may_be_refused_at_any_time() {
     let moments: [fn(&World<Slow>) -> bool; 3] = [
         |w| w.ended().len() == 1,
         |w| w.client.inner.common.posted.iter().any(|w| matches!(w.held, Held::LocalInv { .. })),
-        |w| w.client.inner.requester.calls.resting() == 1,
+        // Its slot rests.
+        |w| w.client.inner.common.pool.gauges().exposed == 0 && !w.ended().is_empty(),
     ];
     for moment in moments {
         let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
