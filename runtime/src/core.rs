@@ -233,8 +233,9 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Returns whether a shutdown has finished.
     pub fn is_drained(&self) -> bool {
-        let connections = &self.inner.common.connections;
-        self.drain_by.is_some() && connections.len() == 0 && connections.gone.is_empty()
+        let Inner { common: Common { connections, .. }, requester, .. } = &self.inner;
+        let is_told = connections.gone.is_empty() && !requester.calls.has_news();
+        self.drain_by.is_some() && connections.len() == 0 && is_told
     }
 
     /// Returns the time by which `turn` must run even if nothing happens.

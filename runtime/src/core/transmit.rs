@@ -98,6 +98,8 @@ fn send_replies(
         && let Some(credit) = connection.engine.try_send(Class::Reply)
         && let Some(name) = connection.replies.pop_front()
     {
+        // Others may wait on, but not for want of any credit.
+        connection.stalled_since = None;
         if let Some(call) = served.calls.remove(name) {
             responder::send(common, call, credit, port);
         }
