@@ -51,9 +51,9 @@ pub fn connections(asked: Option<Count>, beside: u64, output: &Output) -> Result
     Ok(Count(allowed))
 }
 
-/// Returns half of what the limit of open files leaves to a server with `connections` connections. The other half is
-/// for clients over TCP.
-pub fn left(connections: Count) -> u64 {
+/// Returns the number of descriptors that a server with `connections` connections has for the files that it serves:
+/// half of those that the connections leave. The other half is for clients over TCP.
+pub fn for_files(connections: Count) -> u64 {
     let limit = process::raise_open_files().unwrap_or(u64::MAX);
     limit.saturating_sub(needed(connections.0, 1, 0)) / 2
 }

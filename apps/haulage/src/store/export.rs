@@ -89,7 +89,7 @@ pub(super) fn directory(
         let How { stable, direct, connections } = how;
         let config = Config {
             run: secrets.run,
-            open_max: open_max(open_files::left(connections)),
+            open_max: open_max(open_files::for_files(connections)),
             search_max: SEARCH_MAX,
             search_turn_max: SEARCH_TURN_MAX,
             known_octets_max: NAMES_ROOM,
@@ -105,7 +105,7 @@ pub(super) fn directory(
     Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
 }
 
-/// Returns the maximum number of files kept open by so many descriptors.
+/// Returns the maximum number of files that stay open, if there are `descriptors` descriptors for them.
 fn open_max(descriptors: u64) -> usize {
     let files = usize::try_from(descriptors).unwrap_or(usize::MAX) / DESCRIPTORS_PER_FILE;
     files.clamp(OPEN_MIN, OPEN_MAX)

@@ -131,7 +131,7 @@ impl Directory {
 
 /// Returns whether the system refuses a write with this error before it writes anything.
 const fn is_refusal(errno: Errno) -> bool {
-    matches!(errno, Errno::FBIG | Errno::INVAL | Errno::BADF)
+    matches!(errno, Errno::FBIG | Errno::INVAL)
 }
 
 /// Returns a lease that holds the octets. Placed octets are in one; inline octets are copied to a new one, since they

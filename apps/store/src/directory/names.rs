@@ -31,22 +31,24 @@ impl Directory {
             let _ = fs::unlinkat(&dir.place, name, flags);
         };
         // Until its owner is set, only this process's user may use the file.
-        let found = match new.kind {
-            NewKind::Regular => dir.create(name, &self.tree.descriptors),
-            kind => {
-                match kind {
-                    NewKind::Symlink(path) => fs::symlinkat(path, &dir.place, name)?,
-                    NewKind::Special(kind, device) => {
-                        let kind = special(kind)?;
-                        let device = fs::makedev(device.major, device.minor);
-                        fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
-                    }
-                    _ => fs::mkdirat(&dir.place, name, Mode::RWXU)?,
-                }
-                dir.child(name).inspect_err(|_| undo())
+        let (alone, open) = (Mode::RWXU, || dir.child(name).inspect_err(|_| undo()));
+        let (node, look) = match new.kind {
+            NewKind::Regular => dir.create(name, &self.tree.descriptors)?,
+            NewKind::Directory => {
+                fs::mkdirat(&dir.place, name, alone)?;
+                open()?
+            }
+            NewKind::Symlink(path) => {
+                fs::symlinkat(path, &dir.place, name)?;
+                open()?
+            }
+            NewKind::Special(kind, device) => {
+                let kind = special(kind)?;
+                let device = fs::makedev(device.major, device.minor);
+                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
+                open()?
             }
         };
-        let (node, look) = found?;
         if look.attributes.kind != new.kind.file_type() {
             // Another process replaced the file.
             return Err(Status::Jukebox);
