@@ -49,7 +49,8 @@ pub struct Inbox {
     door: Door,
     /// Clients whose bits were set and whose entries have not all been taken.
     ready: u64,
-    /// The number behind that of the client served last: the search for the next one begins there.
+    /// The client number at which the search for the next ready client begins: one more than that of the client served
+    /// last.
     first: u32,
 }
 

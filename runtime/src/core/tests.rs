@@ -513,57 +513,6 @@ fn a_service_that_does_not_answer_stops_the_credits_of_its_callers() {
 }
 
 #[test]
-fn replies_that_find_no_credit_hold_what_was_set_aside_for_them() {
-    let tight = Limits { connections_max: 1, receives_max: 16, send_buffers_max: 4, ..LIMITS };
-    let deaf = Limits { connections_max: 1, receives_max: 2 * RECEIVES_IDLE, ..LIMITS };
-    for (procedure, expected) in
-        [(0, Ok(0)), (9, Err(CallError::Rejected(AcceptStat::ProcUnavail)))]
-    {
-        let fabric = FabricConfig::default();
-        let mut world = World::with(Keeper::default(), [tight, deaf], fabric);
-        for token in 0..32 {
-            world.call(token, request(procedure));
-        }
-        world.until(|w| w.ended().len() == 32);
-        assert!(world.ended().iter().all(|(_, result, _)| result == &expected));
-        world.settle();
-        world.all_home();
-    }
-}
-
-#[test]
-fn replies_of_which_some_always_wait_and_some_always_leave_are_no_stall() {
-    let stall_timeout = Duration::from_millis(1);
-    let tight = Limits { connections_max: 1, receives_max: 64, stall_timeout, ..LIMITS };
-    let deaf = Limits { connections_max: 1, receives_max: 2 * RECEIVES_IDLE, ..LIMITS };
-    let mut world = World::with(Keeper::default(), [tight, deaf], FabricConfig::default());
-    let began = world.now;
-    for token in 0..2_000 {
-        world.call(token, request(0));
-        world.until(|w| w.ended().len() as u64 + 30 > token);
-    }
-    assert!(world.now.saturating_since(began) > 4 * stall_timeout);
-    world.until(|w| w.ended().len() == 2_000);
-    assert!(world.ended().iter().all(|(_, result, _)| *result == Ok(0)));
-}
-
-#[test]
-fn the_table_of_served_calls_has_an_entry_for_each_receive_and_each_buffer_of_a_reply() {
-    let mut world = World::new();
-    world.call(1, request(0));
-    world.until(|w| w.ended().len() == 1);
-    world.settle();
-    let Core { inner: Inner { responder, common, .. }, reply, .. } = &mut world.server;
-    let key = common.connections.from(0).unwrap();
-    let buffers = common.buffers.len() + usize::from(reply.is_some());
-    let most = LIMITS.receives_max + u32::try_from(buffers).unwrap();
-    for xid in 0..most {
-        responder.insert(ServedCall::with(key, xid, None));
-    }
-    assert_eq!(responder.calls.len(), most);
-}
-
-#[test]
 fn a_thousand_calls_in_any_order_leave_every_lease_home() {
     for seed in 0..12 {
         let mut rng = Rng::new(seed);
@@ -657,14 +606,21 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
 }
 
-#[test]
-fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
+/// Makes a Call whose result does not fit the lease for it. It is refused, so that the client has to invalidate the lease
+/// itself.
+fn about_to_be_refused() -> World<Keeper> {
     let mut world = World::new();
     let argument = world.lease(9000, 3);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
-    let result = world.lease(5000, 0);
     world.until(|w| w.ended().len() == 1);
+    let result = world.lease(5000, 0);
     world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world
+}
+
+#[test]
+fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
+    let mut world = about_to_be_refused();
     world.until(|w| w.ended().len() == 2);
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 9000 };
     assert_eq!(world.ended()[1].1, Err(CallError::Refused(TransportError::Two(needed))));
@@ -672,13 +628,7 @@ fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
 
 #[test]
 fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
-    let mut world = World::new();
-    let argument = world.lease(9000, 3);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
-    world.until(|w| w.ended().len() == 1);
-    // The Call is refused, so that its lease has to be invalidated here.
-    let result = world.lease(5000, 0);
-    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    let mut world = about_to_be_refused();
     let is_invalidating = |work: &Work| matches!(work.held, Held::LocalInv { .. });
     world.until(|w| w.client.inner.common.posted.iter().any(is_invalidating));
     let late = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
@@ -692,13 +642,7 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
 
 #[test]
 fn a_reply_that_waits_while_its_deadline_passes_leaves_time_to_invalidate() {
-    let mut world = World::new();
-    let argument = world.lease(9000, 3);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
-    world.until(|w| w.ended().len() == 1);
-    // The Call is refused, so that its lease has to be invalidated here.
-    let result = world.lease(5000, 0);
-    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    let mut world = about_to_be_refused();
     world.client.turn(world.now);
     // The client sleeps from its Call until long after the Reply has come.
     loop {
@@ -857,6 +801,7 @@ mod peers;
 mod placed;
 mod promises;
 mod remote;
+mod replies;
 mod room;
 mod servers;
 mod versions;

@@ -330,7 +330,7 @@ mod tests {
     fn a_process_that_left_no_trace_is_gone() {
         let us = i32::try_from(std::process::id()).unwrap();
         assert!(!Process::numbered(us).unwrap().is_gone());
-        // No system numbers so many processes.
+        // Linux gives no process such a high number.
         assert!(Process::numbered(i32::MAX).unwrap().is_gone());
         assert_eq!(Process::numbered(0).unwrap_err().kind(), ErrorKind::NotFound, "it is hidden");
     }

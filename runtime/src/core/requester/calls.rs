@@ -278,6 +278,7 @@ impl MadeCalls {
             return Some(slot);
         }
         if call.caller == Caller::Nobody {
+            // `finish` lets a Call rest that has neither a Reply nor an error.
             kept.error = Some(CallError::TimedOut);
             if call.stage == Stage::Resting {
                 self.finish(slot);

@@ -395,7 +395,7 @@ fn whoever_could_not_be_accepted_is_accepted_in_time() {
     assert!(is_due_soon(&node), "it wants to be polled for it");
     node.poll();
     assert!(!is_due_soon(&node), "no peer waits");
-    // Whoever waits for a slot is accepted when one is free.
+    // While all slots are in use, a waiting peer needs no deadline: the slot that gets free has it accepted.
     let mut active = Node::new();
     active.nic.connect(active.now, at, &PARAMS).unwrap();
     node.accept();
