@@ -6,22 +6,20 @@
 //! - [`v2`], [`rtrext`], [`v1`]: the fields of each header type, with one function for each direction.
 //! - [`chunks`]: segments and chunk lists.
 //! - [`iwarp`]: MPA, DDP and RDMAP, only decoded.
-//! - [`lines`]: lines of bounded length; [`fields`]: JSON input whose errors name the field; [`refusal`]: errors of
-//!   decoding.
+//! - [`lines`]: lines of bounded length; [`fields`]: JSON input whose errors name the field; [`unique`]: its parser;
+//!   [`refusal`]: errors of decoding.
 //!
 //! # Limits
 //!
 //! Lines are handled one by one as they arrive. A message is at most [`MESSAGE_MAX`] octets, a line of JSON at most
 //! [`JSON_MAX`]; a longer line is refused without being stored.
 
-use std::io;
-
 use haulage_proto as proto;
 use haulage_proto::v2::header::Prefix;
 use haulage_proto::xdr::{Reader, Writer};
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Output};
 
 use fields::{Complaint, Object};
 use lines::{Line, Lines};
@@ -33,6 +31,7 @@ pub mod iwarp;
 pub mod lines;
 pub mod refusal;
 pub mod rtrext;
+pub mod unique;
 pub mod v1;
 pub mod v2;
 
@@ -142,9 +141,9 @@ fn each_line(
     output: &Output,
     mut answer: impl FnMut(u64, Line<'_>) -> String,
 ) -> Result<(), Failure> {
-    let mut lines = Lines::new(io::stdin().lock(), length_max);
-    let mut answers = String::new();
     let unreadable = |error| Failure::failed(format!("cannot read standard input: {error}"));
+    let mut lines = Lines::new(output::input().map_err(unreadable)?, length_max);
+    let mut answers = String::new();
     while let Some((number, line)) = lines.next_line().map_err(unreadable)? {
         answers.push_str(&answer(number, line));
         answers.push('\n');

@@ -200,9 +200,10 @@ const PARAMETERS_MAX: usize = 6;
 const OF_TESTS: [&str; 2] = ["benches/", "tests/"];
 
 /// Functions whose `bool` is their data, and no choice between two behaviours.
-const DATA: [Named; 3] = [
-    // A truth value, which is written as one.
+const DATA: [Named; 4] = [
+    // A truth value, which is written or read as one.
     ("apps/haulage/src/output/json.rs", "flag"),
+    ("apps/haulage/src/wire/unique.rs", "visit_bool"),
     // Conditions to check, as `assert!` does.
     ("apps/store/src/service.rs", "allow"),
     ("mr-pool/src/region/map.rs", "check"),

@@ -37,6 +37,12 @@ impl Object {
         self.json(key, &value.into().to_string())
     }
 
+    /// Adds an unsigned integer that must arrive unchanged: as a string of digits above 2^53 - 1, since many programs
+    /// read a number of JSON as a double (RFC 8259 section 6).
+    pub fn exact(&mut self, key: &str, value: u64) -> &mut Self {
+        if value <= EXACT_MAX { self.count(key, value) } else { self.text(key, &value.to_string()) }
+    }
+
     /// Adds a measured number with at most `decimals` decimals; `null` where it is not finite.
     pub fn measure(
         &mut self,
@@ -80,6 +86,9 @@ impl Object {
     }
 }
 
+/// The greatest integer below which a double holds every integer.
+const EXACT_MAX: u64 = (1 << 53) - 1;
+
 fn write_to(out: &mut String, text: std::fmt::Arguments<'_>) {
     // Writing to a String cannot fail.
     let _ = out.write_fmt(text);
@@ -102,6 +111,12 @@ mod tests {
             text,
             r#"{"check":"x","size":7,"ok":true,"limits":{"rate":2.50,"none":null,"nan":null},"rows":[1,{}]}"#
         );
+    }
+
+    #[test]
+    fn integers_that_a_double_would_change_are_strings() {
+        let text = object(|o| _ = o.exact("a", EXACT_MAX).exact("b", EXACT_MAX + 1));
+        assert_eq!(text, r#"{"a":9007199254740991,"b":"9007199254740992"}"#);
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub fn segments(segments: Segments<'_>) -> String {
 
 fn members(entry: &mut json::Object, segment: Segment) {
     entry.count("handle", segment.handle.0).count("length", segment.length);
-    entry.count("offset", segment.offset);
+    entry.exact("offset", segment.offset);
 }
 
 /// Parses segments with their positions.

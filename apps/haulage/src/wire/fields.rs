@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::MESSAGE_MAX;
+use super::unique::Unique;
 
 /// The reason that a description cannot be encoded: the field, and its error.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -41,9 +42,11 @@ pub struct Object {
 impl Object {
     /// Parses a description.
     pub fn parse(line: &[u8]) -> Result<Self, Complaint> {
-        let value: Value = serde_json::from_slice(line)
-            .map_err(|error| Complaint::new(format!("not JSON: {}", column_only(&error))))?;
-        Field { path: String::new(), value }.object()
+        let unique: Unique = serde_json::from_slice(line).map_err(|error| {
+            let what = if error.is_data() { "" } else { "not JSON: " };
+            Complaint::new(format!("{what}{}", column_only(&error)))
+        })?;
+        Field { path: String::new(), value: unique.0 }.object()
     }
 
     /// Takes a member that must be there.

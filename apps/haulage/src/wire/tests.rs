@@ -203,6 +203,10 @@ fn a_complaint_names_the_field() {
             r#"{"vers":2,"xid":1,"credit":1,"htype":"RDMA2_GRANT","two\nlines":7}"#.to_owned(),
             "two\\nlines: unknown here".to_owned(),
         ),
+        (
+            r#"{"vers":2,"xid":1,"credit":1,"htype":"RDMA2_GRANT","xid":2}"#.to_owned(),
+            "xid: given twice at column 59".to_owned(),
+        ),
         (inline("[]", "[]", ""), "payload: missing".to_owned()),
         (
             inline("[]", "[]", r#","payload":"0""#),
@@ -240,7 +244,15 @@ fn offsets_are_exact_as_integers_and_as_strings() {
     let exact = line("18446744073709551614");
     let message = assemble(exact.as_bytes()).unwrap();
     assert_eq!(message[message.len() - 8..], (u64::MAX - 1).to_be_bytes());
-    assert_eq!(assemble(line("\"18446744073709551614\"").as_bytes()), Ok(message));
+    let text = line("\"18446744073709551614\"");
+    assert_eq!(assemble(text.as_bytes()).as_ref(), Ok(&message));
+    assert_eq!(
+        describe(&message),
+        Ok(text),
+        "a number would lose its last digits in many programs"
+    );
+    let number = line("9007199254740991");
+    assert_eq!(describe(&assemble(number.as_bytes()).unwrap()), Ok(number));
 }
 
 #[test]

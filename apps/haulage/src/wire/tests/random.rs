@@ -212,6 +212,7 @@ impl Rng {
     fn segment_members(&mut self) -> String {
         let (handle, length) = (self.word(), self.word() >> 4);
         let offset = self.0.next() >> self.below(60) & !(1 << 63);
+        let offset = if offset >> 53 == 0 { offset.to_string() } else { format!("\"{offset}\"") };
         format!(r#""handle":{handle},"length":{length},"offset":{offset}"#)
     }
 
