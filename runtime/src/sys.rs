@@ -23,6 +23,7 @@ pub mod shared;
 pub mod signal;
 pub mod sock_diag;
 pub mod socket;
+pub mod standard;
 pub mod unix;
 pub mod uring;
 pub mod wake;

@@ -1,6 +1,11 @@
-//! Output of the command: results on standard output, everything else on standard error.
+//! Output of the command: results on standard output, everything else on standard error. Also standard input.
 
-use std::io::{self, Write};
+use std::borrow::Cow;
+use std::io::{self, IsTerminal, StdinLock, Write};
+use std::path::Path;
+
+use haulage::sys::standard::Standard;
+use haulage_store::client::error::printable;
 
 use crate::cli::values::LogFormat;
 use crate::failure::Failure;
@@ -24,10 +29,7 @@ pub struct Output {
 impl Output {
     /// Prints one line of results and flushes it.
     pub fn line(&self, line: &str) -> Result<(), Failure> {
-        progress::clear();
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(line.as_bytes()).and_then(|()| stdout.write_all(b"\n"));
-        written.and_then(|()| stdout.flush()).map_err(|error| Failure::of_output(&error))
+        write(&[line.as_bytes(), b"\n"])
     }
 
     /// Prints text that has its own line ends.
@@ -37,10 +39,7 @@ impl Output {
 
     /// Prints bytes unchanged.
     pub fn bytes(&self, bytes: &[u8]) -> Result<(), Failure> {
-        progress::clear();
-        let mut stdout = io::stdout().lock();
-        let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
-        written.map_err(|error| Failure::of_output(&error))
+        write(&[bytes])
     }
 
     /// Prints a note on standard error.
@@ -66,6 +65,62 @@ impl Output {
             (Failure::ClosedPipe, _) => {}
             (_, LogFormat::Text) => say(&failure.to_string()),
             (_, LogFormat::Json) => tracing::error!(target: COMMAND, "{failure}"),
+        }
+    }
+}
+
+/// Writes to standard output and flushes it.
+fn write(pieces: &[&[u8]]) -> Result<(), Failure> {
+    progress::clear();
+    let mut stdout = io::stdout().lock();
+    let written = open(Standard::Output)
+        .and_then(|()| pieces.iter().try_for_each(|piece| stdout.write_all(piece)))
+        .and_then(|()| stdout.flush());
+    written.map_err(|error| Failure::of_output(&error))
+}
+
+/// Returns standard input.
+///
+/// # Errors
+/// It was closed when the command began.
+pub fn input() -> io::Result<StdinLock<'static>> {
+    open(Standard::Input).map(|()| io::stdin().lock())
+}
+
+/// Returns what messages call the source that an argument names.
+pub fn source(file: &Path) -> Cow<'_, str> {
+    if file == Path::new("-") { "standard input".into() } else { file.to_string_lossy() }
+}
+
+fn open(standard: Standard) -> io::Result<()> {
+    if standard.was_closed() {
+        return Err(io::Error::other(
+            "it was closed when the command began; name a file, or /dev/null",
+        ));
+    }
+    Ok(())
+}
+
+/// How names that a peer chose are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// Quoted for a shell where that is needed, so that no octet is an order to a terminal.
+    Quoted,
+    /// Unchanged, for programs. What is not UTF-8 is quoted.
+    Unchanged,
+}
+
+impl Names {
+    /// Returns how names are printed on standard output: as by `ls`, quoted on a terminal only.
+    pub fn of_output() -> Self {
+        if io::stdout().is_terminal() { Self::Quoted } else { Self::Unchanged }
+    }
+
+    /// Returns the text of a name.
+    pub fn show(self, name: &[u8]) -> Cow<'_, str> {
+        match (self, str::from_utf8(name)) {
+            (Self::Unchanged, Ok(text)) => Cow::Borrowed(text),
+            _ => Cow::Owned(printable(name)),
         }
     }
 }

@@ -360,3 +360,36 @@ fn ends_without_a_version_in_common_do_not_connect() {
         }
     }
 }
+
+/// Runs the command with a standard descriptor closed, as `closing` says in the shell's words.
+fn run_closing(closing: &str, arguments: &[&str]) -> Output {
+    let script = format!("exec \"$0\" \"$@\" {closing}");
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_haulage")]).args(arguments);
+    shell.stdin(Stdio::null()).output().unwrap()
+}
+
+#[test]
+fn a_value_is_neither_lost_nor_emptied_by_a_closed_descriptor() {
+    let server = Server::start(&[]);
+    assert!(server.put("key", b"value").status.success());
+    let to = ["--connect", server.address()];
+    for (closing, command, which) in [
+        (">&-", &["kv", "get", "key"][..], "standard output"),
+        (">&-", &["kv", "keys"], "standard output"),
+        ("<&-", &["kv", "put", "key"], "standard input"),
+    ] {
+        let closed = run_closing(closing, &[command, &to].concat());
+        let said = text(&closed.stderr);
+        assert_eq!(closed.status.code(), Some(1), "{command:?}: {said}");
+        assert!(said.contains(which) && said.contains("closed"), "{said}");
+    }
+    assert_eq!(run(&mut server.client(&["get", "key"])).stdout, b"value");
+    // What is open and leads nowhere was asked for.
+    for open in ["> /dev/null", "1<> /dev/null"] {
+        assert!(run_closing(open, &["kv", "get", "key", to[0], to[1]]).status.success(), "{open}");
+    }
+    assert!(run_closing("<> /dev/null", &["kv", "put", "key", to[0], to[1]]).status.success());
+    let input = run_closing("<&-", &["wire", "decode"]);
+    assert_eq!(input.status.code(), Some(1), "{input:?}");
+}

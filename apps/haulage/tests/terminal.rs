@@ -4,9 +4,11 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use haulage::sys::process;
+use haulage_test_support::Started;
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
@@ -19,6 +21,11 @@ struct Watched {
 
 impl Watched {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_as(arguments, |_, _| ())
+    }
+
+    /// Starts the command after `change` has seen it and the terminal.
+    fn start_as(arguments: &[&str], change: impl FnOnce(&mut Command, &OwnedFd)) -> Self {
         let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
         grantpt(&terminal).unwrap();
         unlockpt(&terminal).unwrap();
@@ -26,6 +33,8 @@ impl Watched {
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
         let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let command = command.env("TERM", "xterm");
+        change(command, &theirs);
         let process = command.stderr(theirs).spawn().unwrap();
         Self { process, terminal: terminal.into(), seen: String::new() }
     }
@@ -107,6 +116,36 @@ fn a_server_and_its_clients_say_what_they_wait_for() {
     let (_, seen, left) = server.end();
     assert!(seen.contains("filling ") && seen.contains("waiting for calls"), "{seen:?}");
     assert!(!left.contains("filling") && !left.contains("waiting"), "{left:?}");
+}
+
+#[test]
+fn a_key_is_no_order_to_a_terminal_and_stays_as_it_is_in_a_pipe() {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    let server = server.args(["kv", "serve", "--listen", ":0", "--memory", "32MiB"]);
+    let server = Started::new(server);
+    let hostile = "a\u{1b}]0;title\u{7}\u{1b}[2J\nb";
+    let to = ["--connect", server.address()];
+    let mut put = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    let put = put.args(["kv", "put", hostile]).args(to).stdin(Stdio::null()).output().unwrap();
+    assert!(put.status.success(), "{put:?}");
+    let mut keys = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    let piped = keys.args(["kv", "keys"]).args(to).output().unwrap();
+    assert_eq!(str::from_utf8(&piped.stdout), Ok(&*format!("{hostile}\n")));
+    let arguments = ["kv", "keys", to[0], to[1]];
+    let (status, seen, left) = Watched::start_as(&arguments, |command, terminal| {
+        command.stdout(terminal.try_clone().unwrap());
+    })
+    .end();
+    assert!(status.success(), "{seen:?}");
+    assert_eq!(left, "$'a\\x1B]0;title\\x07\\x1B[2J\\nb'\n");
+}
+
+#[test]
+fn a_terminal_that_cannot_clear_a_line_is_shown_no_progress() {
+    let arguments = ["perf", "local", "null", "--seconds", "0.2"];
+    let (status, seen, _) =
+        Watched::start_as(&arguments, |command, _| _ = command.env("TERM", "dumb")).end();
+    assert!(status.success() && seen.is_empty(), "{seen:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `haulage kv put`, `get`, `del`, `keys` and `stat`.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 
 use haulage::cores::Placement;
@@ -13,7 +13,7 @@ use super::stat::{to_json, to_text};
 use crate::calling;
 use crate::cli::{ConnectOptions, CoreOptions, bytes};
 use crate::failure::Failure;
-use crate::output::{Output, json};
+use crate::output::{self, Names, Output, json};
 
 /// Runs `kv put KEY [FILE|-]`.
 pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failure> {
@@ -42,14 +42,17 @@ pub fn del(connect: &ConnectOptions, key: &str) -> Result<(), Failure> {
     client.close()
 }
 
-/// Runs `kv keys`, which prints one key a line, as it is or as a JSON string.
+/// Runs `kv keys`, which prints one key a line: as it is, quoted on a terminal, or as a JSON string.
 pub fn keys(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     let mut client = KvClient::connect(config(connect)?, 0)?;
-    client.keys(
-        |key| {
-            if output.json { output.line(&json::string(key)) } else { output.line(key) }
-        },
-    )?;
+    let shown = Names::of_output();
+    client.keys(|key| {
+        output.line(&if output.json {
+            json::string(key).into()
+        } else {
+            shown.show(key.as_bytes())
+        })
+    })?;
     client.close()
 }
 
@@ -78,17 +81,19 @@ fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
     let limit = ITEM_MAX as u64 + 1;
     let read = if file == Path::new("-") {
-        io::stdin().lock().take(limit).read_to_end(&mut value)
+        output::input().and_then(|input| input.take(limit).read_to_end(&mut value))
     } else {
         File::open(file).and_then(|file| file.take(limit).read_to_end(&mut value))
     };
     match read {
         Ok(_) if value.len() > ITEM_MAX => Err(Failure::failed(format!(
             "{} is larger than {}, the largest value there can be",
-            file.display(),
+            output::source(file),
             bytes::format(ITEM_MAX as u64)
         ))),
         Ok(_) => Ok(value),
-        Err(error) => Err(Failure::failed(format!("cannot read {}: {error}", file.display()))),
+        Err(error) => {
+            Err(Failure::failed(format!("cannot read {}: {error}", output::source(file))))
+        }
     }
 }

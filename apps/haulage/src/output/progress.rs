@@ -1,4 +1,5 @@
-//! A progress line on standard error, if that is a terminal. The line is cleared when the work is done.
+//! A progress line on standard error, if that is a terminal that can clear a line. The line is cleared when the work is
+//! done.
 
 use std::fmt::Arguments;
 use std::io::{self, IsTerminal, Write};
@@ -43,7 +44,7 @@ impl Drop for Step {
 
 /// Returns whether the progress line is shown.
 pub fn is_shown() -> bool {
-    io::stderr().is_terminal()
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|kind| kind != "dumb")
 }
 
 /// Draws the line, replacing the old one.

@@ -15,7 +15,7 @@ use super::session::Session;
 use super::show::{self, Named};
 use crate::cli::{MountOptions, bytes};
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{self, Names, Output};
 
 /// Runs `store ls PATH`, which prints a table sorted by name, or one JSON object a line in the server's order.
 pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Failure> {
@@ -55,7 +55,7 @@ pub fn ls(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), Fai
         return Ok(());
     }
     names.sort_unstable_by(|one, other| one.name.cmp(&other.name));
-    output.text(&show::listing(&names))
+    output.text(&show::listing(&names, Names::of_output()))
 }
 
 /// Runs `store stat PATH`.
@@ -67,7 +67,11 @@ pub fn stat(mount: &MountOptions, path: &OsStr, output: &Output) -> Result<(), F
         .and_then(|found| Named::of(path, &found).with_target(&mut session.client))
         .map_err(|error| session.explain(&error.at(path)))?;
     session.close(output)?;
-    if output.json { output.line(&named.to_json()) } else { output.text(&named.to_text()) }
+    if output.json {
+        output.line(&named.to_json())
+    } else {
+        output.text(&named.to_text(Names::of_output()))
+    }
 }
 
 /// Runs `store df PATH`.
@@ -124,8 +128,9 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
         [path] => (Path::new(STANDARD), path.as_bytes()),
         _ => return Err(Failure::usage("give a file, or none, and a path on the server")),
     };
-    let unreadable =
-        |error: &io::Error| Failure::failed(format!("cannot read {}: {error}", file.display()));
+    let unreadable = |error: &io::Error| {
+        Failure::failed(format!("cannot read {}: {error}", output::source(file)))
+    };
     let (mut source, mode) = open(file).map_err(|error| unreadable(&error))?;
     let mut session = Session::open(mount)?;
     let place = session.client.find(path, Last::Follow);
@@ -167,7 +172,7 @@ fn regular(found: Found, path: &[u8]) -> Result<Found, Error> {
 /// Opens the source of a put. Returns it, with the permission bits for the new file.
 fn open(file: &Path) -> io::Result<(Box<dyn Read>, u32)> {
     if file == Path::new(STANDARD) {
-        return Ok((Box::new(io::stdin().lock()), 0o644));
+        return Ok((Box::new(output::input()?), 0o644));
     }
     let file = File::open(file)?;
     // Write permission of the group and of others is not copied.

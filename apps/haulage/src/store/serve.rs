@@ -281,6 +281,8 @@ fn host(bound: SocketAddr) -> String {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => "HOST".to_owned(),
         SocketAddr::V4(v4) => v4.ip().to_string(),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => "HOST".to_owned(),
+        // The client has a name of its own for the interface to this machine.
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("[{}%INTERFACE]", v6.ip()),
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     }
 }

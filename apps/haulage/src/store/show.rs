@@ -1,13 +1,12 @@
 //! Printing of a server's files and file systems.
 
-use haulage_store::client::error::printable;
 use haulage_store::client::listing::Entry;
 use haulage_store::client::{Client, Error, File, Found, Requester};
 use haulage_store::nfs3::results::FsStat;
 use haulage_store::nfs3::{Attributes, FileType, Time};
 
-use crate::output::json;
 use crate::output::table::{self, Align};
+use crate::output::{Names, json};
 
 /// A file with its name.
 #[derive(Clone, Debug)]
@@ -50,10 +49,10 @@ impl Named {
     }
 
     /// Returns one line of a table.
-    fn to_row(&self) -> Vec<String> {
+    fn to_row(&self, names: Names) -> Vec<String> {
         let name = match &self.target {
-            Some(target) => format!("{} -> {}", printable(&self.name), printable(target)),
-            None => printable(&self.name),
+            Some(target) => format!("{} -> {}", names.show(&self.name), names.show(target)),
+            None => names.show(&self.name).into_owned(),
         };
         let Some((_, it)) = &self.file else {
             let unknown = std::iter::repeat_n("?".to_owned(), COLUMNS.len() - 1);
@@ -71,8 +70,8 @@ impl Named {
     }
 
     /// Returns a table of all attributes.
-    pub fn to_text(&self) -> String {
-        let mut rows = vec![vec!["path".to_owned(), printable(&self.name)]];
+    pub fn to_text(&self, names: Names) -> String {
+        let mut rows = vec![vec!["path".to_owned(), names.show(&self.name).into_owned()]];
         let mut row = |what: &str, is: String| rows.push(vec![what.to_owned(), is]);
         row("number", self.fileid.to_string());
         if let Some((_, it)) = &self.file {
@@ -90,7 +89,7 @@ impl Named {
             row("changed", moment(it.ctime));
         }
         if let Some(target) = &self.target {
-            row("leads to", printable(target));
+            row("leads to", names.show(target).into_owned());
         }
         table::layout(&[("what", Align::Left), ("value", Align::Left)], &rows)
     }
@@ -116,8 +115,8 @@ impl Named {
 }
 
 /// Returns a table of files.
-pub fn listing(names: &[Named]) -> String {
-    let rows: Vec<_> = names.iter().map(Named::to_row).collect();
+pub fn listing(files: &[Named], names: Names) -> String {
+    let rows: Vec<_> = files.iter().map(|file| file.to_row(names)).collect();
     table::layout(&COLUMNS, &rows)
 }
 
@@ -297,7 +296,8 @@ mod tests {
     #[test]
     fn a_listing_shows_where_links_lead_and_what_is_not_known() {
         let unknown = Named { name: b"x\n".to_vec(), fileid: 1, file: None, target: None };
-        let text = listing(&[named(b"a", None), named(b"l", Some(b"../a")), unknown]);
+        let text =
+            listing(&[named(b"a", None), named(b"l", Some(b"../a")), unknown], Names::Quoted);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         assert!(
@@ -305,7 +305,8 @@ mod tests {
             "{text}"
         );
         assert!(lines[2].ends_with("l -> ../a"), "{text}");
-        assert!(lines[3].starts_with('?') && lines[3].ends_with("x\\n"), "{text}");
+        assert!(lines[3].starts_with('?') && lines[3].ends_with(r"$'x\n'"), "{text}");
+        assert!(listing(&[named(b"two words", None)], Names::Unchanged).contains(" two words\n"));
     }
 
     #[test]

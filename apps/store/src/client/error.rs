@@ -3,6 +3,7 @@
 use std::io;
 
 use haulage::service::CallError;
+use os_display::Quoted;
 
 use crate::codec::Malformed;
 use crate::nfs3::{Procedure, Results, Status};
@@ -57,21 +58,11 @@ impl Error {
     }
 }
 
-/// Returns octets as text that is safe to print on a terminal: control characters and octets that are not UTF-8 are
-/// escaped.
+/// Returns octets as text that is safe to print on a terminal, as `ls` does: where a character could mislead a reader
+/// or a shell, the text is quoted for a shell, with octets that cannot be shown escaped. A shell reads it as the same
+/// octets.
 pub fn printable(octets: &[u8]) -> String {
-    let mut text = String::new();
-    for chunk in octets.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            if letter.is_control() || letter == '\\' {
-                text.extend(letter.escape_default());
-            } else {
-                text.push(letter);
-            }
-        }
-        text.extend(chunk.invalid().iter().map(|octet| format!("\\x{octet:02x}")));
-    }
-    text
+    Quoted::unix_raw(octets).force(false).to_string()
 }
 
 /// Returns the text of a status, in the user's words.
@@ -125,7 +116,10 @@ mod tests {
     #[test]
     fn text_of_the_server_does_nothing_to_a_terminal() {
         assert_eq!(printable("häuser".as_bytes()), "häuser");
-        assert_eq!(printable(b"a\x1b[2J\nb\\"), "a\\u{1b}[2J\\nb\\\\");
-        assert_eq!(printable(b"\xff\xc3x"), "\\xff\\xc3x");
+        assert_eq!(printable(b"two words"), "'two words'");
+        assert_eq!(printable(b"a\x1b[2J\nb\\"), r"$'a\x1B[2J\nb\\'");
+        assert_eq!(printable(b"\xff\xc3x"), r"$'\xFF\xC3x'");
+        // U+202E shows what follows it in the other direction.
+        assert!(printable("txt.\u{202e}exe".as_bytes()).is_ascii());
     }
 }
