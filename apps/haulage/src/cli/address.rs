@@ -10,20 +10,27 @@ use crate::output::progress::Step;
 /// A host and a port. The host may be a name that is not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// IPv4, IPv6 without brackets, or a host name.
+    /// IPv4, IPv6 without brackets and perhaps with a scope behind `%`, or a host name.
     host: String,
     port: u16,
 }
 
 impl Address {
-    /// Resolves the host and returns at least one address. Blocks as long as the resolver does.
+    /// Resolves the host and returns at least one address. Blocks as long as the resolver does, which also looks up the
+    /// interface that a scope names (RFC 4007 section 11).
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
         let _step = Step::begin(format_args!("looking for {}", self.host));
         let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
             Ok(found) => found.collect(),
             Err(error) => {
+                let check = match self.host.split_once('%') {
+                    Some(_) => {
+                        "after % give an interface of this machine, for a link-local address only"
+                    }
+                    None => "check the name or give an IP address",
+                };
                 return Err(Failure::failed(format!(
-                    "cannot find the address of {}: {error}; check the name or give an IP address",
+                    "cannot find the address of {}: {error}; {check}",
                     self.host
                 )));
             }
@@ -32,6 +39,12 @@ impl Address {
             return Err(Failure::failed(format!(
                 "{} has no address; give an IP address",
                 self.host
+            )));
+        }
+        if found.iter().all(needs_scope) {
+            return Err(Failure::failed(format!(
+                "{} is the same on every link; name the interface, as in [{}%eth0]",
+                self.host, self.host
             )));
         }
         Ok(found)
@@ -55,8 +68,15 @@ impl FromStr for Address {
         let host = match host.strip_prefix('[') {
             Some(rest) => {
                 let inner = rest.strip_suffix(']').ok_or("the bracket is not closed")?;
-                let v6: Ipv6Addr = inner.parse().map_err(|_| "not an IPv6 address in brackets")?;
-                v6.to_string()
+                let (v6, scope) = match inner.split_once('%') {
+                    Some((v6, scope)) if is_scope(scope) => (v6, Some(scope)),
+                    Some(_) => {
+                        return Err("after % give the name or number of an interface".to_owned());
+                    }
+                    None => (inner, None),
+                };
+                let v6: Ipv6Addr = v6.parse().map_err(|_| "not an IPv6 address in brackets")?;
+                scope.map_or_else(|| v6.to_string(), |scope| format!("{v6}%{scope}"))
             }
             None if host.contains(':') => {
                 return Err("put an IPv6 address in brackets: [ADDR]:PORT".to_owned());
@@ -69,6 +89,22 @@ impl FromStr for Address {
         };
         Ok(Self { host, port })
     }
+}
+
+/// Returns `at` with another port, and with the same scope.
+pub fn at_port(mut at: SocketAddr, port: u16) -> SocketAddr {
+    at.set_port(port);
+    at
+}
+
+/// Returns whether an address is link-local and does not say on which link (RFC 4007 section 6).
+fn needs_scope(at: &SocketAddr) -> bool {
+    matches!(at, SocketAddr::V6(at) if at.ip().is_unicast_link_local() && at.scope_id() == 0)
+}
+
+/// Returns whether `text` may be the name or number of an interface.
+fn is_scope(text: &str) -> bool {
+    !text.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == '%')
 }
 
 impl fmt::Display for Address {
@@ -95,6 +131,8 @@ mod tests {
             ("10.0.0.1:0", "10.0.0.1:0"),
             ("[::1]:65535", "[::1]:65535"),
             ("[2001:db8::1]:1", "[2001:db8::1]:1"),
+            ("[fe80::fc:ff:fe00:1%eth0]:20050", "[fe80::fc:ff:fe00:1%eth0]:20050"),
+            ("[fe80::0:1%2]:0", "[fe80::1%2]:0"),
             ("storage-7.example:20049", "storage-7.example:20049"),
         ] {
             assert_eq!(typed.parse::<Address>().unwrap().to_string(), means);
@@ -113,6 +151,9 @@ mod tests {
             ("::1:5", "brackets"),
             ("[::1:5", "closed"),
             ("[localhost]:5", "IPv6"),
+            ("[fe80::1%]:5", "interface"),
+            ("[fe80::1%a b]:5", "interface"),
+            ("[%lo]:5", "IPv6"),
             ("a b:5", "spaces"),
         ] {
             let error = typed.parse::<Address>().unwrap_err();
@@ -125,5 +166,12 @@ mod tests {
         let resolve = |text: &str| text.parse::<Address>().unwrap().resolve().unwrap();
         assert_eq!(resolve(":7"), ["127.0.0.1:7".parse().unwrap()]);
         assert_eq!(resolve("[::1]:7"), ["[::1]:7".parse().unwrap()]);
+        assert_eq!(resolve("[fe80::1%7]:7"), ["[fe80::1%7]:7".parse().unwrap()]);
+        let lo = resolve("[fe80::1%lo]:7");
+        assert!(matches!(lo[..], [SocketAddr::V6(at)] if at.scope_id() == 1), "{lo:?}");
+        let none = "[fe80::1%nowhere]:7".parse::<Address>().unwrap().resolve().unwrap_err();
+        assert!(none.to_string().contains("interface of this machine"), "{none}");
+        let unscoped = "[fe80::1]:7".parse::<Address>().unwrap().resolve().unwrap_err();
+        assert!(unscoped.to_string().contains("[fe80::1%eth0]"), "{unscoped}");
     }
 }

@@ -17,7 +17,7 @@ use super::protocol::binding;
 use super::report::{self, Run};
 use super::serve;
 use crate::calling::{self, Callee};
-use crate::cli::address::Address;
+use crate::cli::address::{Address, at_port};
 use crate::cli::perf::PerfOptions;
 use crate::failure::Failure;
 use crate::limits::{self, Limits, Noise, Pair, SMALL};
@@ -205,7 +205,7 @@ impl Bench<'_> {
                 .map_err(|error| measure_failed(&error));
         };
         // A server without that port, or one busy with other clients, is no reason to stop.
-        let raw = to.port().checked_add(1).map(|port| SocketAddr::new(to.ip(), port));
+        let raw = to.port().checked_add(1).map(|port| at_port(to, port));
         let rtt = raw.and_then(|raw| limits::tcp_rtt_us_to(raw, pair, SMALL, LIMIT_TIME).ok());
         let stream = raw.and_then(|raw| {
             limits::tcp_stream_gib_per_s_to(raw, pair, size, depth, LIMIT_TIME).ok()

@@ -6,6 +6,7 @@ use haulage::cores::{self, CoreThread, Placement as Thread};
 
 use super::plan::Room;
 use super::service::PerfService;
+use crate::cli::address::at_port;
 use crate::cli::perf::ServePerf;
 use crate::failure::Failure;
 use crate::limits;
@@ -73,7 +74,7 @@ pub(super) fn start<P: Carrier>(
             let raw = TcpListener::bind(address).ok()?;
             let next = raw.local_addr().ok()?;
             let port = next.port().checked_sub(1)?;
-            Some((SocketAddr::new(address.ip(), port), raw))
+            Some((at_port(address, port), raw))
         });
         for (address, raw) in chosen {
             if let Ok(address) = serving::listen(&mut core, &[address]) {
@@ -82,7 +83,7 @@ pub(super) fn start<P: Carrier>(
         }
         let address = serving::listen(&mut core, &addresses)?;
         let next = address.port().checked_add(1);
-        let raw = next.and_then(|port| TcpListener::bind((address.ip(), port)).ok());
+        let raw = next.and_then(|port| TcpListener::bind(at_port(address, port)).ok());
         Ok::<_, Failure>((core, Server { address, notes, raw }))
     })
 }
