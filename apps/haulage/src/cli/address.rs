@@ -23,16 +23,16 @@ impl Address {
         let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
             Ok(found) => found.collect(),
             Err(error) => {
-                let check = match self.host.split_once('%') {
-                    Some(_) => {
-                        "after % give an interface of this machine, for a link-local address only"
-                    }
-                    None => "check the name or give an IP address",
-                };
-                return Err(Failure::failed(format!(
-                    "cannot find the address of {}: {error}; {check}",
-                    self.host
-                )));
+                let host = &self.host;
+                return Err(Failure::failed(match host.split_once('%') {
+                    Some((_, interface)) => format!(
+                        "cannot find the address of {host}: {error}; {interface} is to be an interface of this \
+                         machine, and the address link-local"
+                    ),
+                    None => format!(
+                        "cannot find the address of {host}: {error}; check the name or give an IP address"
+                    ),
+                }));
             }
         };
         if found.is_empty() {
@@ -170,7 +170,7 @@ mod tests {
         let lo = resolve("[fe80::1%lo]:7");
         assert!(matches!(lo[..], [SocketAddr::V6(at)] if at.scope_id() == 1), "{lo:?}");
         let none = "[fe80::1%nowhere]:7".parse::<Address>().unwrap().resolve().unwrap_err();
-        assert!(none.to_string().contains("interface of this machine"), "{none}");
+        assert!(none.to_string().contains("nowhere is to be an interface"), "{none}");
         let unscoped = "[fe80::1]:7".parse::<Address>().unwrap().resolve().unwrap_err();
         assert!(unscoped.to_string().contains("[fe80::1%eth0]"), "{unscoped}");
     }
