@@ -117,7 +117,7 @@ impl Backend for Memory {
     ) -> Result<(), Status> {
         if let Some(size) = to.size {
             let (contents, times, _) = self.regular_mut(file)?;
-            contents.set_length(size)?;
+            contents.set_length(cx.pool, size)?;
             times.modify(cx.now);
         }
         let inode = self.inodes.get_mut(file)?;
