@@ -32,6 +32,13 @@ pub trait Backend {
         ResultSource::Resident
     }
 
+    /// Returns the status of a Call whose data found no memory in the pool, where none is to be expected while the files
+    /// stay as they are: [`Status::NoSpc`] if the data of files fills the pool. By default it is [`Status::Jukebox`]:
+    /// memory that is leased for transfers alone comes back.
+    fn exhausted(&self) -> Status {
+        Status::Jukebox
+    }
+
     /// Returns the total and free space.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;
 

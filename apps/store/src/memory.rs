@@ -96,6 +96,10 @@ impl Backend for Memory {
         }
     }
 
+    fn exhausted(&self) -> Status {
+        Status::NoSpc
+    }
+
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
         Ok(Room {
             total_bytes: cx.pool.usable() as u64,

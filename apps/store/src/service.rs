@@ -73,7 +73,8 @@ pub struct Call<'a> {
     pub credential: Credential<'a>,
     /// The procedure and its arguments.
     pub arguments: Arguments<'a>,
-    /// The lease of a reduced argument; `None` also if there was no memory to place the argument in.
+    /// The lease of a reduced argument; `None` also if there was no memory to place the argument in, and none is to be
+    /// expected.
     pub placed: Option<Local>,
 }
 
@@ -137,12 +138,19 @@ impl<B: Backend> Service<B> {
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
-            // A Call whose data found no memory is refused without looking for its file.
-            let begun =
-                located == Located::Later && !parked::lacks_data(&arguments, placed.as_ref());
-            let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
-            let parked = begun.then(|| self.park(file, &caller, &arguments, placed)).flatten();
-            return parked.map_or_else(|| Answer::Now(refusal.into()), Answer::Later);
+            let procedure = arguments.procedure();
+            // A Call whose data found no memory does not wait for its file.
+            let parked = if parked::lacks_data(&arguments, placed.as_ref()) {
+                Err(self.backend.exhausted())
+            } else {
+                let begun = (located == Located::Later).then_some(placed);
+                let parked = begun.and_then(|placed| self.park(file, &caller, &arguments, placed));
+                parked.ok_or(Status::Jukebox)
+            };
+            return match parked {
+                Ok(ticket) => Answer::Later(ticket),
+                Err(status) => Answer::Now(Results::refusal(procedure, status).into()),
+            };
         }
         self.carry_out(cx, arguments, placed)
     }

@@ -72,7 +72,8 @@ impl<B: Backend> Service<B> {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
-            let data = octets(asked.data.0, placed, service.config.limits.write_max as usize)?;
+            let write_max = service.config.limits.write_max as usize;
+            let data = service.octets(asked.data.0, placed, write_max)?;
             if let mode @ Some(_) = without_set_id(cx.caller, before, Change::Octets) {
                 let to = SetAttributes { mode, ..SetAttributes::default() };
                 service.backend.set_attributes(cx, file, &to)?;
@@ -144,6 +145,27 @@ impl<B: Backend> Service<B> {
         Some((ticket, reply))
     }
 
+    /// Returns the data of a Call, at most `max` octets.
+    pub(super) fn octets<'a>(
+        &self,
+        item: Item<'a>,
+        placed: Option<Local>,
+        max: usize,
+    ) -> Result<Octets<'a>, Status> {
+        match (item, placed) {
+            (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
+            (Item::Reduced { length }, Some(mut lease)) => {
+                // On version 1, padding may follow the data.
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                lease.set_len(lease.len().min(length).min(max));
+                Ok(Octets::Placed(lease))
+            }
+            // The item is too long, so that it was not placed; a repetition would not help.
+            (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
+            (Item::Reduced { .. }, None) => Err(self.backend.exhausted()),
+        }
+    }
+
     /// Returns the ticket for the backend's operation: a resumed Call's own, or a new one.
     pub(super) const fn ticket(&mut self) -> Ticket {
         if let Some(ticket) = self.resumed.take() {
@@ -176,25 +198,4 @@ const fn write_results(done: WriteDone, file: Wcc) -> Results<'static> {
 
 const fn commit_results(verifier: Verifier, file: Wcc) -> Results<'static> {
     Results::Commit(Ok(Committed { file, verifier }))
-}
-
-/// Returns the data of a Call, at most `max` octets.
-pub(super) fn octets(
-    item: Item<'_>,
-    placed: Option<Local>,
-    max: usize,
-) -> Result<Octets<'_>, Status> {
-    match (item, placed) {
-        (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
-        (Item::Reduced { length }, Some(mut lease)) => {
-            // On version 1, padding may follow the data.
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            lease.set_len(lease.len().min(length).min(max));
-            Ok(Octets::Placed(lease))
-        }
-        // The item is too long, so that it was not placed; a repetition would not help.
-        (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
-        // There was no memory to place the item in; there may be when the Call is repeated.
-        (Item::Reduced { .. }, None) => Err(Status::Jukebox),
-    }
 }

@@ -3,7 +3,6 @@
 use haulage_mr_pool::Local;
 
 use super::attributes::{Change, SET_GID, without_set_id};
-use super::data::octets;
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, WRITE};
 use crate::backend::{Backend, Context, New, NewKind};
@@ -69,7 +68,7 @@ impl<B: Backend> Service<B> {
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
             allow(asked.path.length() <= PATH_MAX as u64, Status::NameTooLong)?;
-            let path = octets(asked.path.0, placed, PATH_MAX)?;
+            let path = service.octets(asked.path.0, placed, PATH_MAX)?;
             allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
             service.make(cx, &place, NewKind::Symlink(path.bytes()), &asked.attributes)
         });
