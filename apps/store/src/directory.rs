@@ -190,9 +190,11 @@ impl Backend for Directory {
         let octets = |blocks: u64| blocks.saturating_mul(room.f_frsize);
         Ok(Room {
             total_bytes: octets(room.f_blocks),
-            free_bytes: octets(room.f_bavail),
+            free_bytes: octets(room.f_bfree),
+            available_bytes: octets(room.f_bavail),
             total_files: room.f_files,
-            free_files: room.f_favail,
+            free_files: room.f_ffree,
+            available_files: room.f_favail,
         })
     }
 

@@ -101,11 +101,15 @@ impl Backend for Memory {
     }
 
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
+        let free_bytes = cx.pool.free_bytes() as u64;
+        let free_files = self.inodes.room().min(self.names_max - self.names);
         Ok(Room {
             total_bytes: cx.pool.usable() as u64,
-            free_bytes: cx.pool.free_bytes() as u64,
+            free_bytes,
+            available_bytes: free_bytes,
             total_files: self.inodes.max(),
-            free_files: self.inodes.room().min(self.names_max - self.names),
+            free_files,
+            available_files: free_files,
         })
     }
 

@@ -98,6 +98,19 @@ fn no_link_leads_anywhere() {
 }
 
 #[test]
+fn what_the_file_system_reserves_is_not_available() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let reserved = {
+        let room = fs::statvfs(world.path("served")).unwrap();
+        ((room.f_bfree - room.f_bavail) * room.f_frsize, room.f_ffree - room.f_favail)
+    };
+    let room = bed.with(|directory, cx| directory.room(cx)).unwrap();
+    let told = (room.free_bytes - room.available_bytes, room.free_files - room.available_files);
+    assert_eq!(told, reserved);
+}
+
+#[test]
 fn no_name_is_a_path() {
     let world = World::new();
     std::fs::write(world.path("secret"), b"not served").unwrap();

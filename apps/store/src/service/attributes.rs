@@ -41,10 +41,10 @@ impl<B: Backend> Service<B> {
             attributes,
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
-            available_bytes: room.free_bytes,
+            available_bytes: room.available_bytes,
             total_files: room.total_files,
             free_files: room.free_files,
-            available_files: room.free_files,
+            available_files: room.available_files,
             invariant_seconds: 0,
         }))
     }

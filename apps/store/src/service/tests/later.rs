@@ -70,8 +70,13 @@ impl Backend for Slow {
         self.inner.capabilities()
     }
 
+    /// Returns room of which one octet and one file are reserved.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
-        self.inner.room(cx)
+        self.inner.room(cx).map(|room| Room {
+            available_bytes: room.free_bytes - 1,
+            available_files: room.free_files - 1,
+            ..room
+        })
     }
 
     fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
@@ -266,6 +271,16 @@ fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
     let rest = Wcc { before: Some(after.wcc()), after: Some(after) };
     let failure = Failure { status: Status::FBig, rest };
     assert_eq!((ended, sent.results()), (ticket, Results::Write(Err(failure))));
+}
+
+#[test]
+fn what_the_file_system_reserves_is_free_and_not_available() {
+    let mut bed = slow();
+    let root = bed.root();
+    let sent = bed.call(Arguments::FsStat(root.get()));
+    let Results::FsStat(Ok(stat)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((stat.free_bytes - stat.available_bytes, stat.free_files), (1, 999));
+    assert_eq!(stat.available_files, 998);
 }
 
 #[test]
