@@ -284,7 +284,8 @@ impl<B: Backend> Service<B> {
         done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
     }
 
-    /// Runs an operation that may change a file. Success and failure both return the attributes before and after.
+    /// Runs an operation that may change a file. Success and failure both return the attributes before and after; those
+    /// before are left out if something else may have changed the file in between.
     #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
     fn changing<T>(
         &mut self,
@@ -297,7 +298,10 @@ impl<B: Backend> Service<B> {
         let (file, before) = found.map_err(nothing)?;
         let may = if self.config.read_only { Err(Status::RoFs) } else { Ok(()) };
         let done = may.and_then(|()| act(self, file, &before));
-        let wcc = Wcc { before: Some(before.wcc()), after: self.look(cx, file).ok() };
+        // The caller would take for its own what a WRITE under way changes meanwhile (RFC 1813 section 2.6).
+        let is_alone = !self.pending.values().any(|pending| pending.writes(file));
+        let before = is_alone.then(|| before.wcc());
+        let wcc = Wcc { before, after: self.look(cx, file).ok() };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
     }
 

@@ -233,7 +233,6 @@ fn replies_come_later_under_their_tickets() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
-    let before = bed.look(&file);
     let writing = bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
     let read = Read { file: file.get(), offset: 1, count: 9 };
     let reading = bed.begin(Arguments::Read(read));
@@ -244,7 +243,7 @@ fn replies_come_later_under_their_tickets() {
     let (ticket, sent) = bed.end(Procedure::Write).unwrap();
     let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
     assert_eq!((ticket, done.count), (writing, 5));
-    assert_eq!(done.file, Wcc { before: Some(before.wcc()), after: Some(bed.look(&file)) });
+    assert_eq!(done.file, Wcc { before: None, after: Some(bed.look(&file)) });
 
     let (ticket, sent) = bed.end(Procedure::Read).unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
@@ -268,9 +267,32 @@ fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
     bed.service.backend.open();
     let after = bed.look(&file);
     let (ended, sent) = bed.end(Procedure::Write).unwrap();
-    let rest = Wcc { before: Some(after.wcc()), after: Some(after) };
+    let rest = Wcc { before: None, after: Some(after) };
     let failure = Failure { status: Status::FBig, rest };
     assert_eq!((ended, sent.results()), (ticket, Results::Write(Err(failure))));
+}
+
+#[test]
+fn what_was_before_is_not_told_where_another_write_may_have_come_between() {
+    let mut bed = slow();
+    let root = bed.root();
+    let (file, other) = (bed.file(&root, "f"), bed.file(&root, "g"));
+    let before_of = |bed: &mut Bed<Slow>, file: &Handle| {
+        let chmod = SetAttr { file: file.get(), to: mode(0o640), guard: None };
+        let sent = bed.call(Arguments::SetAttr(chmod));
+        let Results::SetAttr(Ok(wcc)) = sent.results() else { panic!("{:?}", sent.results()) };
+        assert!(wcc.after.is_some());
+        wcc.before
+    };
+    bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
+    assert!(before_of(&mut bed, &file).is_some(), "a READ changes nothing");
+    bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    assert!(before_of(&mut bed, &file).is_none());
+    assert!(before_of(&mut bed, &other).is_some());
+    bed.service.backend.open();
+    bed.end(Procedure::Read).unwrap();
+    bed.end(Procedure::Write).unwrap();
+    assert!(before_of(&mut bed, &file).is_some());
 }
 
 #[test]
