@@ -91,6 +91,7 @@ fn permitted(
     mut to: SetAttributes,
 ) -> Result<SetAttributes, Status> {
     let owns = caller.owns(file);
+    (to.uid, to.gid) = (to.owner(), to.group());
     // The owner may "change" a user or group to its present value.
     let (uid, gid) =
         (to.uid.is_some_and(|uid| uid != file.uid), to.gid.is_some_and(|g| g != file.gid));

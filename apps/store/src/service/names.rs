@@ -256,8 +256,9 @@ impl Place<'_> {
         let caller = cx.caller;
         let inherits = self.attributes.mode & SET_GID != 0;
         let own = if inherits { self.attributes.gid } else { caller.gid };
-        let gid = wanted.gid.filter(|gid| caller.is_root() || caller.is_of(*gid)).unwrap_or(own);
-        let uid = wanted.uid.filter(|_| caller.is_root()).unwrap_or(caller.uid);
+        let may_give = |gid: &u32| caller.is_root() || caller.is_of(*gid);
+        let gid = wanted.group().filter(may_give).unwrap_or(own);
+        let uid = wanted.owner().filter(|_| caller.is_root()).unwrap_or(caller.uid);
         let is_dir = matches!(kind, NewKind::Directory);
         let mode = wanted.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 });
         let keeps = is_dir || caller.is_root() || caller.is_of(gid);
