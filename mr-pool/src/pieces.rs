@@ -46,6 +46,17 @@ impl Piece {
         self.len() == 0
     }
 
+    /// Returns the number of octets of the shared block.
+    pub const fn block_len(&self) -> usize {
+        self.block.len()
+    }
+
+    /// Returns whether this piece and `other` are ranges of one block.
+    pub fn shares_block(&self, other: &Self) -> bool {
+        // Blocks are told apart by where they are: a block that is out has its place to itself.
+        self.block.bytes().as_ptr() == other.block.bytes().as_ptr()
+    }
+
     /// Returns the reference and the range, from which a transport sends.
     pub fn into_parts(self) -> (Shared, Range<usize>) {
         (self.block, self.range)
@@ -53,9 +64,7 @@ impl Piece {
 
     /// Extends the piece by `next` if that follows in the same block. Returns whether it did.
     fn join(&mut self, next: &Self) -> bool {
-        // Blocks are told apart by where they are: a block that is out has its place to itself.
-        let same = self.block.bytes().as_ptr() == next.block.bytes().as_ptr();
-        let follows = same && self.range.end == next.range.start;
+        let follows = self.shares_block(next) && self.range.end == next.range.start;
         if follows {
             self.range.end = next.range.end;
         }
@@ -158,6 +167,8 @@ mod tests {
         }
         let held: Vec<_> = pieces.iter().map(Piece::bytes).collect();
         assert_eq!(held, [&b"aaa"[..], b"b", b"bb"]);
+        assert!(a.part(0, 1).shares_block(&a.part(2, 2)) && !a.shares_block(&b));
+        assert_eq!(a.part(0, 1).block_len(), 4);
         assert_eq!((pieces.len(), pieces.is_empty()), (6, false));
     }
 

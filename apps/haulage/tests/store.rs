@@ -15,7 +15,9 @@ use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AcceptStat, AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Truncated, Writer};
 use haulage_store::nfs3::arguments::{Create, How};
-use haulage_store::nfs3::{Arguments, DirName, Name, Procedure, Results, SetAttributes};
+use haulage_store::nfs3::{
+    Arguments, Attributes, DirName, Name, Procedure, Results, SetAttributes,
+};
 use haulage_store::{mount3, nfs3};
 use haulage_test_support::Started;
 
@@ -237,6 +239,31 @@ fn what_goes_wrong_is_said_in_one_line() {
 }
 
 #[test]
+fn memory_that_is_full_has_no_space_left_until_a_file_goes() {
+    let server = Server::of("memory:4MiB", &["--tcp-listen", ":0", "--squash", "all"]);
+    server.put("/kept", &[1; 100_000]);
+    let large = place("memory_that_is_full").join("large");
+    fs::write(&large, vec![2; 8 << 20]).unwrap();
+    let said = server.refused(&["put", large.to_str().unwrap(), "/large"]);
+    assert_eq!(said, "no space left: /large");
+    assert_eq!(server.done(&["get", "/kept", "-"]), [1; 100_000]);
+    // What was stored of it is a file like others.
+    made_over_tcp(&server, "large", truncated(0));
+    server.put("/again", &pattern(2 << 20));
+    assert!(server.done(&["get", "/again", "-"]) == pattern(2 << 20));
+}
+
+#[test]
+fn what_a_file_loses_is_room_for_others() {
+    let server = Server::of("memory:4MiB", &["--tcp-listen", ":0", "--squash", "all"]);
+    for name in ["first", "second", "third"] {
+        server.put(&format!("/{name}"), &vec![1; 3 << 20]);
+        assert_eq!(made_over_tcp(&server, name, truncated(1)).size, 1);
+    }
+    assert_eq!(server.done(&["get", "/first", "-"]), [1]);
+}
+
+#[test]
 fn output_that_cannot_be_written_is_not_blamed_on_the_server() {
     let server = Server::start(&[]);
     server.put("/file", &pattern(4 << 20));
@@ -305,14 +332,13 @@ fn called(
     reply.split_off(at)
 }
 
-/// Makes a file over TCP, by that claim. Returns whose it is.
-fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
+/// Makes a file over TCP, by that claim. Returns its attributes.
+fn made_over_tcp(server: &Server, name: &str, how: How) -> Attributes {
     let mnt = (mount3::PROGRAM, mount3::VERSION, mount3::Procedure::Mnt.number());
     let mounted = called(server.mount(), mnt, |w| w.opaque(b"/"));
     let mut reader = PayloadReader::call(&mounted, 0, None);
     let mounted = mount3::Results::decode(mount3::Procedure::Mnt, &mut reader).unwrap();
     let mount3::Results::Mnt(Ok(mounted)) = mounted else { panic!("{mounted:?}") };
-    let how = How::Guarded(SetAttributes::default());
     let at = DirName { dir: mounted.root, name: Name(name.as_bytes()) };
     let create = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
     let made = called(server.0.named("tcp_listen"), create, |w| {
@@ -321,7 +347,17 @@ fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
     let mut reader = PayloadReader::call(&made, 0, None);
     let made = Results::decode(Procedure::Create, &mut reader).unwrap();
     let Results::Create(Ok(made)) = made else { panic!("{made:?}") };
-    made.attributes.unwrap().uid
+    made.attributes.unwrap()
+}
+
+/// Makes a file over TCP, by that claim. Returns whose it is.
+fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
+    made_over_tcp(server, name, How::Guarded(SetAttributes::default())).uid
+}
+
+/// Returns how a file is made that has this size afterwards, if it was there before, too.
+fn truncated(size: u64) -> How {
+    How::Unchecked(SetAttributes { size: Some(size), ..SetAttributes::default() })
 }
 
 #[test]

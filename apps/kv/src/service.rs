@@ -118,7 +118,7 @@ impl KvService {
             Argument::Refused { why: NotFetched::TooLarge, .. } => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
             }
-            Argument::Refused { why: NotFetched::NoMemory, .. } => {
+            Argument::Refused { why: NotFetched::NoMemory | NotFetched::Busy, .. } => {
                 return Err(Refusal::NoSpace.into());
             }
         };

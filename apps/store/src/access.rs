@@ -5,7 +5,7 @@
 
 use haulage_proto::rpc::Credential;
 
-use crate::nfs3::{Attributes, FileType, rights};
+use crate::nfs3::{Attributes, FileType, NO_ID, rights};
 
 /// The user and groups of a caller, after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +53,13 @@ impl Policy {
         let anonymous = Caller::new(self.anonymous_uid, self.anonymous_gid, []);
         let Credential::Sys(claim) = credential else { return anonymous };
         let group = |gid| if gid == ROOT { self.anonymous_gid } else { gid };
+        // A claim to be no user, or in no group, is one to be the anonymous user's, as Linux's server has it.
+        let uid = if claim.uid == NO_ID { self.anonymous_uid } else { claim.uid };
+        let gid = if claim.gid == NO_ID { self.anonymous_gid } else { claim.gid };
         match self.squash {
-            Squash::Nobody => Caller::new(claim.uid, claim.gid, claim.gids()),
-            Squash::Root if claim.uid == ROOT => anonymous,
-            Squash::Root => Caller::new(claim.uid, group(claim.gid), claim.gids().map(group)),
+            Squash::Nobody => Caller::new(uid, gid, claim.gids()),
+            Squash::Root if uid == ROOT => anonymous,
+            Squash::Root => Caller::new(uid, group(gid), claim.gids().map(group)),
             Squash::All => anonymous,
         }
     }

@@ -32,6 +32,13 @@ pub trait Backend {
         ResultSource::Resident
     }
 
+    /// Returns the status of a Call whose data found no memory in the pool, where none is to be expected while the files
+    /// stay as they are: [`Status::NoSpc`] if the data of files fills the pool. By default it is [`Status::Jukebox`]:
+    /// memory that is leased for transfers alone comes back.
+    fn exhausted(&self) -> Status {
+        Status::Jukebox
+    }
+
     /// Returns the total and free space.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;
 
@@ -323,10 +330,14 @@ pub struct Room {
     pub total_bytes: u64,
     /// Octets not in use.
     pub free_bytes: u64,
+    /// Of these, octets that callers may use: some file systems reserve the rest for their superuser.
+    pub available_bytes: u64,
     /// Files in total, existing and free.
     pub total_files: u64,
-    /// Files that can still be created.
+    /// Files that do not exist yet.
     pub free_files: u64,
+    /// Of these, files that callers may create.
+    pub available_files: u64,
 }
 
 /// The limits and abilities of a backend.

@@ -190,9 +190,11 @@ impl Backend for Directory {
         let octets = |blocks: u64| blocks.saturating_mul(room.f_frsize);
         Ok(Room {
             total_bytes: octets(room.f_blocks),
-            free_bytes: octets(room.f_bavail),
+            free_bytes: octets(room.f_bfree),
+            available_bytes: octets(room.f_bavail),
             total_files: room.f_files,
-            free_files: room.f_favail,
+            free_files: room.f_ffree,
+            available_files: room.f_favail,
         })
     }
 
@@ -208,15 +210,20 @@ impl Backend for Directory {
     ) -> Result<(), Status> {
         let (node, look) = self.tree.find(file)?;
         let changed = self.before_change(&node, look.attributes.kind)?;
-        if let Some(size) = to.size {
+        let resized = to.size.map(|size| {
             look.regular()?;
             data::check_end(size, 0)?;
-            fs::ftruncate(node.writer(&self.tree.descriptors)?, size)?;
-        }
+            Ok::<_, Status>((node.writer(&self.tree.descriptors)?, size))
+        });
+        let resized = resized.transpose()?;
         let uid = to.uid.filter(|uid| *uid != look.attributes.uid);
         let gid = to.gid.filter(|gid| *gid != look.attributes.gid);
+        // A file that cannot be given away keeps its data.
         node.give(uid, gid)?;
-        // The mode is set after the owner, since changing the owner clears bits.
+        if let Some((writer, size)) = resized {
+            fs::ftruncate(writer, size)?;
+        }
+        // The mode is set after the owner and the size, since changing these clears bits.
         if let Some(mode) = to.mode {
             self.tree.descriptors.set_mode(&node, mode)?;
         }

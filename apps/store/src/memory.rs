@@ -96,12 +96,20 @@ impl Backend for Memory {
         }
     }
 
+    fn exhausted(&self) -> Status {
+        Status::NoSpc
+    }
+
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
+        let free_bytes = cx.pool.free_bytes() as u64;
+        let free_files = self.inodes.room().min(self.names_max - self.names);
         Ok(Room {
             total_bytes: cx.pool.usable() as u64,
-            free_bytes: cx.pool.free_bytes() as u64,
+            free_bytes,
+            available_bytes: free_bytes,
             total_files: self.inodes.max(),
-            free_files: self.inodes.room().min(self.names_max - self.names),
+            free_files,
+            available_files: free_files,
         })
     }
 
@@ -117,7 +125,7 @@ impl Backend for Memory {
     ) -> Result<(), Status> {
         if let Some(size) = to.size {
             let (contents, times, _) = self.regular_mut(file)?;
-            contents.set_length(size)?;
+            contents.set_length(cx.pool, size)?;
             times.modify(cx.now);
         }
         let inode = self.inodes.get_mut(file)?;

@@ -12,7 +12,7 @@ pub mod procedure;
 pub mod results;
 
 pub use arguments::Arguments;
-pub use attributes::{Attributes, SetAttributes, SetTime, Wcc, WccAttributes};
+pub use attributes::{Attributes, NO_ID, SetAttributes, SetTime, Wcc, WccAttributes};
 pub use basic::{Data, Device, DirName, FileHandle, FileType, Name, Path, Time, Verifier};
 pub use procedure::{Procedure, Status};
 pub use results::{Failure, Outcome, Results};

@@ -216,6 +216,8 @@ impl<B: Backend> runtime::Service for Server<B> {
         let (arguments, placed) = match call.arguments.into_parts() {
             (arguments, Ok(placed)) => (arguments, placed),
             (arguments, Err(Refusal::NoMemory)) => (arguments, None),
+            // The memory comes back, but the caller has waited for long enough.
+            (_, Err(Refusal::Busy)) => return refuse_for_now(procedure, reply),
             // Longer than the binding allows.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
@@ -233,19 +235,10 @@ impl<B: Backend> runtime::Service for Server<B> {
                 Outcome::Done
             }
             Ended::Failed(stat) => Outcome::Failed(stat),
-            Ended::Later(ticket) => {
-                if self.keep_waiting(cx, ticket, Caller::Rdma(call.token)).is_ok() {
-                    return Outcome::Later;
-                }
-                let Some(procedure) = Procedure::from_number(procedure) else {
-                    return Outcome::Failed(AcceptStat::ProcUnavail);
-                };
-                let refusal = Results::refusal(procedure, Status::Jukebox);
-                match reply.results(|w| refusal.encode(w)) {
-                    Ok(()) => Outcome::Done,
-                    Err(_) => Outcome::Failed(AcceptStat::SystemErr),
-                }
-            }
+            Ended::Later(ticket) => match self.keep_waiting(cx, ticket, Caller::Rdma(call.token)) {
+                Ok(()) => Outcome::Later,
+                Err(_) => refuse_for_now(procedure, reply),
+            },
         }
     }
 
@@ -279,6 +272,18 @@ impl<B: Backend> runtime::Service for Server<B> {
 
 /// The accepted authentication flavors, over RDMA and over TCP.
 const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
+
+/// Refuses a Call that is to be made again later.
+fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {
+    let Some(procedure) = Procedure::from_number(procedure) else {
+        return Outcome::Failed(AcceptStat::ProcUnavail);
+    };
+    let refusal = Results::refusal(procedure, Status::Jukebox);
+    match reply.results(|w| refusal.encode(w)) {
+        Ok(()) => Outcome::Done,
+        Err(_) => Outcome::Failed(AcceptStat::SystemErr),
+    }
+}
 
 /// Converts the data that follows the results to the runtime's type.
 fn follows(data: Pieces) -> Data {

@@ -73,7 +73,8 @@ pub struct Call<'a> {
     pub credential: Credential<'a>,
     /// The procedure and its arguments.
     pub arguments: Arguments<'a>,
-    /// The lease of a reduced argument; `None` also if there was no memory to place the argument in.
+    /// The lease of a reduced argument; `None` also if there was no memory to place the argument in, and none is to be
+    /// expected.
     pub placed: Option<Local>,
 }
 
@@ -137,12 +138,19 @@ impl<B: Backend> Service<B> {
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
-            // A Call whose data found no memory is refused without looking for its file.
-            let begun =
-                located == Located::Later && !parked::lacks_data(&arguments, placed.as_ref());
-            let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
-            let parked = begun.then(|| self.park(file, &caller, &arguments, placed)).flatten();
-            return parked.map_or_else(|| Answer::Now(refusal.into()), Answer::Later);
+            let procedure = arguments.procedure();
+            // A Call whose data found no memory does not wait for its file.
+            let parked = if parked::lacks_data(&arguments, placed.as_ref()) {
+                Err(self.backend.exhausted())
+            } else {
+                let begun = (located == Located::Later).then_some(placed);
+                let parked = begun.and_then(|placed| self.park(file, &caller, &arguments, placed));
+                parked.ok_or(Status::Jukebox)
+            };
+            return match parked {
+                Ok(ticket) => Answer::Later(ticket),
+                Err(status) => Answer::Now(Results::refusal(procedure, status).into()),
+            };
         }
         self.carry_out(cx, arguments, placed)
     }
@@ -276,7 +284,8 @@ impl<B: Backend> Service<B> {
         done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
     }
 
-    /// Runs an operation that may change a file. Success and failure both return the attributes before and after.
+    /// Runs an operation that may change a file. Success and failure both return the attributes before and after; those
+    /// before are left out if something else may have changed the file in between.
     #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
     fn changing<T>(
         &mut self,
@@ -289,7 +298,10 @@ impl<B: Backend> Service<B> {
         let (file, before) = found.map_err(nothing)?;
         let may = if self.config.read_only { Err(Status::RoFs) } else { Ok(()) };
         let done = may.and_then(|()| act(self, file, &before));
-        let wcc = Wcc { before: Some(before.wcc()), after: self.look(cx, file).ok() };
+        // The caller would take for its own what a WRITE under way changes meanwhile (RFC 1813 section 2.6).
+        let is_alone = !self.pending.values().any(|pending| pending.writes(file));
+        let before = is_alone.then(|| before.wcc());
+        let wcc = Wcc { before, after: self.look(cx, file).ok() };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
     }
 

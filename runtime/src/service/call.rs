@@ -96,8 +96,10 @@ pub(crate) enum Placement {
 pub enum Refusal {
     /// It is longer than the binding allows.
     TooLarge,
-    /// The pool has no room for it.
+    /// The pool has no room for it, and none is to be expected.
     NoMemory,
+    /// Other Calls hold the memory that it waited for, and have held it for too long.
+    Busy,
 }
 
 /// A DDP-eligible argument.

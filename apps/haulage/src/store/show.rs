@@ -120,11 +120,13 @@ pub fn listing(files: &[Named], names: Names) -> String {
     table::layout(&COLUMNS, &rows)
 }
 
-/// Returns a table of the total and free space, and of the number of files.
+/// Returns a table of the total and free space, and of the number of files. The percentage is that of `df`: what is used
+/// of what callers could use, rounded up.
 pub fn room_text(room: &FsStat) -> String {
     let table = |of, total: u64, free, available: u64| {
         let used = total.saturating_sub(free);
-        let percent = used.saturating_mul(100).checked_div(total);
+        let usable = u128::from(used) + u128::from(available);
+        let percent = (usable > 0).then(|| (u128::from(used) * 100).div_ceil(usable));
         let percent = percent.map_or_else(|| "-".to_owned(), |percent| percent.to_string());
         let row = vec![total.to_string(), used.to_string(), available.to_string(), percent];
         table::layout(
@@ -336,7 +338,7 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(
             lines[..2],
-            ["bytes  used  available  used %", " 1000   667        300      66"]
+            ["bytes  used  available  used %", " 1000   667        300      69"]
         );
         assert!(lines[2].starts_with("files") && lines[3].ends_with('-'), "{text}");
     }

@@ -4,7 +4,7 @@ use nfs3_client::nfs3_types::nfs3::nfsstat3::*;
 use nfs3_client::nfs3_types::nfs3::*;
 
 use crate::bed::{Bed, each};
-use crate::client::{mode, now, size};
+use crate::client::{Client, mode, now, size};
 
 const UNGUARDED: sattrguard3 = Nfs3Option::None;
 
@@ -91,6 +91,27 @@ fn attributes_that_cannot_be_are_refused() {
         }
         assert_eq!(client.lookup(root, "made"), Err(NFS3ERR_NOENT));
         assert_eq!(client.attributes(&file).unwrap().size, 0);
+    });
+}
+
+#[test]
+fn an_id_of_all_ones_names_nobody() {
+    let ones = u32::MAX;
+    each(|bed| {
+        let mut nobody = Client::new(&bed.server, (ones, ones));
+        let anonymous = bed.server.owner.unwrap_or(65_534);
+        let Bed { client, root, .. } = bed;
+        client.set(root, mode(0o777), UNGUARDED).unwrap();
+        let file = nobody.file(root, "theirs", 0o600);
+        assert_eq!(client.attributes(&file).unwrap().uid, anonymous);
+        // It changes no owner, and keeps nothing else from being changed.
+        client.write(&file, 0, b"0123456789", stable_how::FILE_SYNC).unwrap();
+        let to = sattr3 { size: Nfs3Option::Some(4), ..owner(ones, ones) };
+        assert_eq!(nobody.set(&file, to, UNGUARDED), Ok(()));
+        let after = client.attributes(&file).unwrap();
+        assert_eq!((after.uid, after.size), (anonymous, 4));
+        let made = client.create(root, "made", createhow3::GUARDED(owner(ones, ones))).unwrap();
+        assert_ne!(client.attributes(&made).unwrap().uid, ones);
     });
 }
 

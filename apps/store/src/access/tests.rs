@@ -43,6 +43,8 @@ fn claims_are_squashed_as_the_policy_says() {
         (Squash::Root, (7, 0, &[0, 9]), Caller::new(7, 65_533, [65_533, 9])),
         (Squash::Root, (7, 8, &[9]), Caller::new(7, 8, [9])),
         (Squash::All, (7, 8, &[9]), nobody),
+        (Squash::Nobody, (u32::MAX, 8, &[9]), Caller::new(65_534, 8, [9])),
+        (Squash::Root, (u32::MAX, u32::MAX, &[0, 9]), Caller::new(65_534, 65_533, [65_533, 9])),
     ] {
         let (uid, gid, further) = claim;
         assert_eq!(squashed(squash, uid, gid, further), believed, "{squash:?} {claim:?}");

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use super::*;
 use crate::backend::NewKind;
 use crate::backend::bed::Bed;
+use crate::nfs3::NO_ID;
 use crate::nfs3::arguments::Stable;
 use crate::testing::Place;
 
@@ -95,6 +96,33 @@ fn no_link_leads_anywhere() {
     let secret = std::fs::metadata(world.path("secret")).unwrap();
     assert_ne!(secret.permissions().mode() & 0o777, 0);
     assert_eq!((secret.len(), secret.nlink()), (10, 1));
+}
+
+#[test]
+fn a_file_that_cannot_be_given_away_is_not_truncated() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let root = bed.root();
+    let file = bed.file(root, "f");
+    bed.write(file, 0, b"hello").unwrap();
+    let before = bed.look(file);
+    // The system takes this user for none.
+    let to = SetAttributes { uid: Some(NO_ID), size: Some(0), ..SetAttributes::default() };
+    let refused = bed.with(|directory, cx| directory.set_attributes(cx, file, &to));
+    assert_eq!((refused, bed.look(file)), (Err(Status::Inval), before));
+}
+
+#[test]
+fn what_the_file_system_reserves_is_not_available() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    let reserved = {
+        let room = fs::statvfs(world.path("served")).unwrap();
+        ((room.f_bfree - room.f_bavail) * room.f_frsize, room.f_ffree - room.f_favail)
+    };
+    let room = bed.with(|directory, cx| directory.room(cx)).unwrap();
+    let told = (room.free_bytes - room.available_bytes, room.free_files - room.available_files);
+    assert_eq!(told, reserved);
 }
 
 #[test]

@@ -6,17 +6,22 @@
 //! is: each block that it covers is a frozen part of its lease. Only the partial blocks at the ends of a WRITE are
 //! copied.
 //!
+//! A block refers to at most one lease, and keeps all of it in use. When a WRITE or a cut leaves less than half of a
+//! lease to a file, that rest is copied to leases of its size: no lease is kept for a small part of it.
+//! Where the pool has no room for the copy, the rest stays until the next change nearby.
+//!
 //! # Limits
-//! A block that refers to one octet of a placed lease keeps the whole lease in use; a block refers to at most one
-//! lease. Blocks that were never written take no memory.
+//! A change examines the leases of at most [`PIECES_MAX`] blocks, as many as a WRITE of 1 MiB touches. Blocks that were
+//! never written take no memory.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use haulage_mr_pool::{Local, Pool};
 
 use crate::backend::{Octets, ReadDone};
 use crate::nfs3::Status;
-use haulage_mr_pool::{Piece, Pieces};
+use haulage_mr_pool::{PIECES_MAX, Piece, Pieces};
 
 /// The data of a regular file.
 #[derive(Debug, Default)]
@@ -67,21 +72,32 @@ impl Contents {
         let end = offset.checked_add(length as u64).filter(|end| *end <= FILE_MAX);
         let end = end.ok_or(Status::FBig)?;
         let source = match octets {
-            Octets::Inline(bytes) => Source::Passing(bytes),
-            Octets::Placed(lease) => Source::Staying(Piece::whole(lease.share())),
+            Octets::Placed(lease) if !is_mostly_empty(&lease) => {
+                Source::Staying(Piece::whole(lease.share()))
+            }
+            ref octets => Source::Passing(octets.bytes()),
         };
-        let mut at = offset;
+        let touched = place(offset).0..=place(end).0;
+        let replaced = self.parts(touched.clone());
+        let (mut at, mut stayed) = (offset, 0);
         while at < end {
             let (index, start) = place(at);
             let from = least(length, at - offset);
             let count = least(BLOCK - start, end - at);
-            if self.write_block(pool, (index, start), &source, (from, count)).is_none() {
-                break;
+            match self.write_block(pool, (index, start), &source, (from, count)) {
+                Some(staying) => stayed += staying,
+                None => break,
             }
             at += count as u64;
         }
         if at > offset {
             self.length = self.length.max(at);
+            replaced.iter().for_each(|part| self.compact(pool, part, &touched));
+        }
+        if let Source::Staying(all) = &source
+            && stayed < length
+        {
+            self.compact(pool, all, &touched);
         }
         // A lease and a message are both far shorter than 4 GiB.
         let written = u32::try_from(at - offset).unwrap_or(u32::MAX);
@@ -89,7 +105,7 @@ impl Contents {
     }
 
     /// Truncates the file, or extends it by a hole.
-    pub(super) fn set_length(&mut self, length: u64) -> Result<(), Status> {
+    pub(super) fn set_length(&mut self, pool: &Pool, length: u64) -> Result<(), Status> {
         if length > FILE_MAX {
             return Err(Status::FBig);
         }
@@ -100,8 +116,14 @@ impl Contents {
         }
         if let Some(last) = self.blocks.get_mut(&index) {
             self.stored -= last.len();
-            last.cut(within);
+            last.cut(pool, within);
             self.stored += last.len();
+        }
+        if length < self.length {
+            let left = self.parts(index.saturating_sub(PIECES_MAX as u64)..=index);
+            for part in left.iter() {
+                self.compact(pool, part, &(index..=index));
+            }
         }
         self.length = length;
         Ok(())
@@ -117,19 +139,52 @@ impl Contents {
         self.stored
     }
 
-    /// Writes `count` octets of the source, from offset `from`, to a block at offset `start`. Fails if there is no
-    /// memory.
+    /// Returns the pieces in these blocks that are not all of their leases.
+    fn parts(&self, blocks: RangeInclusive<u64>) -> Pieces {
+        let mut parts = Pieces::default();
+        for block in self.blocks.range(blocks) {
+            if let (_, Block::Frozen(piece)) = block
+                && piece.len() < piece.block_len()
+                && parts.push(piece.clone()).is_err()
+            {
+                break;
+            }
+        }
+        parts
+    }
+
+    /// Copies what the file has of the lease of `part` to leases of its size, if it is less than half of that lease.
+    /// The blocks that have it are less than the lease's length away from the ones that were `touched`.
+    fn compact(&mut self, pool: &Pool, part: &Piece, touched: &RangeInclusive<u64>) {
+        let reach = part.block_len().div_ceil(BLOCK) as u64;
+        let near = touched.start().saturating_sub(reach)..=touched.end().saturating_add(reach);
+        let is_of_it =
+            |block: &Block| matches!(block, Block::Frozen(piece) if piece.shares_block(part));
+        let blocks = self.blocks.range(near.clone()).map(|(_, block)| block);
+        let live: u64 = blocks.filter(|block| is_of_it(block)).map(Block::len).sum();
+        if live * 2 >= part.block_len() as u64 {
+            return;
+        }
+        for (_, block) in self.blocks.range_mut(near).filter(|(_, block)| is_of_it(block)) {
+            let Some(lease) = copy(pool, block.bytes()) else { return };
+            *block = Block::Open(lease);
+        }
+    }
+
+    /// Writes `count` octets of the source, from offset `from`, to a block at offset `start`. Returns how many of them
+    /// stay in the source's lease. Fails if there is no memory.
     fn write_block(
         &mut self,
         pool: &Pool,
         (index, start): (u64, usize),
         source: &Source<'_>,
         (from, count): (usize, usize),
-    ) -> Option<()> {
+    ) -> Option<usize> {
         let old = self.blocks.get(&index).map_or(0, Block::len);
         let covered = start == 0 && count as u64 >= old;
-        if let (true, Source::Staying(piece)) = (covered, source) {
+        let staying = if let (true, Source::Staying(piece)) = (covered, source) {
             self.blocks.insert(index, Block::Frozen(piece.part(from, count)));
+            count
         } else {
             let lease = self.open(pool, index, start + count)?;
             let before = lease.len();
@@ -139,9 +194,10 @@ impl Contents {
                 gap.fill(0);
             }
             octets[start..start + count].copy_from_slice(&source.bytes()[from..from + count]);
-        }
+            0
+        };
         self.stored += self.blocks.get(&index).map_or(0, Block::len) - old;
-        Some(())
+        Some(staying)
     }
 
     /// Opens a block for writing up to a length of `wanted`, and returns its lease.
@@ -181,9 +237,17 @@ impl Block {
         }
     }
 
-    fn cut(&mut self, length: usize) {
+    /// Shortens the block to `length` octets.
+    fn cut(&mut self, pool: &Pool, length: usize) {
         match self {
-            Self::Open(lease) => lease.set_len(lease.len().min(length)),
+            Self::Open(lease) => {
+                lease.set_len(lease.len().min(length));
+                if is_mostly_empty(lease)
+                    && let Some(smaller) = copy(pool, lease.bytes())
+                {
+                    *lease = smaller;
+                }
+            }
             Self::Frozen(piece) => *piece = piece.part(0, length),
         }
     }
@@ -215,6 +279,18 @@ impl Source<'_> {
             Self::Staying(piece) => piece.bytes(),
         }
     }
+}
+
+/// Returns a lease with a copy of `octets`, if there is memory for one.
+fn copy(pool: &Pool, octets: &[u8]) -> Option<Local> {
+    let mut lease = pool.lease(octets.len())?;
+    lease.bytes_mut().copy_from_slice(octets);
+    Some(lease)
+}
+
+/// Returns whether less than half of a lease's memory is used.
+const fn is_mostly_empty(lease: &Local) -> bool {
+    lease.len() < lease.capacity() / 2
 }
 
 /// Returns the block of an octet, and the octet's offset in it.

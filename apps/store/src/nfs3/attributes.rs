@@ -101,7 +101,20 @@ impl SetAttributes {
         let is_valid = |to| !matches!(to, SetTime::To(time) if time.nanoseconds >= 1_000_000_000);
         is_valid(self.atime) && is_valid(self.mtime)
     }
+
+    /// Returns the owner to set. [`NO_ID`] leaves it as it is.
+    pub fn owner(&self) -> Option<u32> {
+        self.uid.filter(|uid| *uid != NO_ID)
+    }
+
+    /// Returns the group to set. [`NO_ID`] leaves it as it is.
+    pub fn group(&self) -> Option<u32> {
+        self.gid.filter(|gid| *gid != NO_ID)
+    }
 }
+
+/// The ID that is no user's and no group's: `chown` takes it as "do not change", and Linux's server ignores it, too.
+pub const NO_ID: u32 = u32::MAX;
 
 /// A change of a time: `set_atime` and `set_mtime`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -41,10 +41,10 @@ impl<B: Backend> Service<B> {
             attributes,
             total_bytes: room.total_bytes,
             free_bytes: room.free_bytes,
-            available_bytes: room.free_bytes,
+            available_bytes: room.available_bytes,
             total_files: room.total_files,
             free_files: room.free_files,
-            available_files: room.free_files,
+            available_files: room.available_files,
             invariant_seconds: 0,
         }))
     }
@@ -91,6 +91,7 @@ fn permitted(
     mut to: SetAttributes,
 ) -> Result<SetAttributes, Status> {
     let owns = caller.owns(file);
+    (to.uid, to.gid) = (to.owner(), to.group());
     // The owner may "change" a user or group to its present value.
     let (uid, gid) =
         (to.uid.is_some_and(|uid| uid != file.uid), to.gid.is_some_and(|g| g != file.gid));

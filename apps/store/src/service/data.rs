@@ -13,17 +13,23 @@ use crate::handle::FileId;
 use crate::nfs3::arguments::{Commit, Read, Write};
 use crate::nfs3::results::{Committed, Contents, Target, Written};
 use crate::nfs3::{
-    Attributes, Data, Failure, FileHandle, FileType, Path, Results, SetAttributes, Status,
-    Verifier, Wcc, WccAttributes,
+    Attributes, Data, Failure, FileHandle, FileType, Path, Procedure, Results, SetAttributes,
+    Status, Verifier, Wcc,
 };
 
 /// A Call that waits for the backend.
 #[derive(Debug)]
 pub(super) struct Pending {
+    procedure: Procedure,
     file: FileId,
-    /// The file's attributes when the Call began.
-    before: WccAttributes,
     caller: Caller,
+}
+
+impl Pending {
+    /// Returns whether the Call may change the data and the times of a file at any moment.
+    pub(super) fn writes(&self, file: FileId) -> bool {
+        self.procedure == Procedure::Write && self.file == file
+    }
 }
 
 impl<B: Backend> Service<B> {
@@ -48,7 +54,7 @@ impl<B: Backend> Service<B> {
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
             allow(attributes.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_read(attributes), Status::Acces)?;
-            let pending = Pending { file, before: attributes.wcc(), caller: *cx.caller };
+            let pending = Pending { procedure: Procedure::Read, file, caller: *cx.caller };
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -72,13 +78,14 @@ impl<B: Backend> Service<B> {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
-            let data = octets(asked.data.0, placed, service.config.limits.write_max as usize)?;
+            let write_max = service.config.limits.write_max as usize;
+            let data = service.octets(asked.data.0, placed, write_max)?;
             if let mode @ Some(_) = without_set_id(cx.caller, before, Change::Octets) {
                 let to = SetAttributes { mode, ..SetAttributes::default() };
                 service.backend.set_attributes(cx, file, &to)?;
             }
             let write = Incoming { offset: asked.offset, data, stable: asked.stable };
-            let pending = Pending { file, before: before.wcc(), caller: *cx.caller };
+            let pending = Pending { procedure: Procedure::Write, file, caller: *cx.caller };
             Ok(match service.backend.write(cx, ticket, file, write) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -96,7 +103,7 @@ impl<B: Backend> Service<B> {
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
-            let pending = Pending { file, before: before.wcc(), caller: *cx.caller };
+            let pending = Pending { procedure: Procedure::Commit, file, caller: *cx.caller };
             let (offset, count) = (asked.offset, asked.count);
             Ok(match service.backend.commit(cx, ticket, file, offset, count) {
                 Progress::Ended(end) => Some(end?),
@@ -128,7 +135,9 @@ impl<B: Backend> Service<B> {
         let pending = self.pending.remove(&ticket)?;
         let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
         let after = self.look(cx, pending.file).ok();
-        let wcc = Wcc { before: Some(pending.before), after };
+        // Other Calls may have changed the file since this one began, and the caller would take their changes for its
+        // own (RFC 1813 section 2.6).
+        let wcc = Wcc { before: None, after };
         let failed = |status| Failure { status, rest: wcc };
         let reply = match finished {
             Finished::Read(_, Ok(done)) => read_reply(done, after),
@@ -142,6 +151,27 @@ impl<B: Backend> Service<B> {
             Finished::Located(_) => return None,
         };
         Some((ticket, reply))
+    }
+
+    /// Returns the data of a Call, at most `max` octets.
+    pub(super) fn octets<'a>(
+        &self,
+        item: Item<'a>,
+        placed: Option<Local>,
+        max: usize,
+    ) -> Result<Octets<'a>, Status> {
+        match (item, placed) {
+            (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
+            (Item::Reduced { length }, Some(mut lease)) => {
+                // On version 1, padding may follow the data.
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                lease.set_len(lease.len().min(length).min(max));
+                Ok(Octets::Placed(lease))
+            }
+            // The item is too long, so that it was not placed; a repetition would not help.
+            (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
+            (Item::Reduced { .. }, None) => Err(self.backend.exhausted()),
+        }
     }
 
     /// Returns the ticket for the backend's operation: a resumed Call's own, or a new one.
@@ -176,25 +206,4 @@ const fn write_results(done: WriteDone, file: Wcc) -> Results<'static> {
 
 const fn commit_results(verifier: Verifier, file: Wcc) -> Results<'static> {
     Results::Commit(Ok(Committed { file, verifier }))
-}
-
-/// Returns the data of a Call, at most `max` octets.
-pub(super) fn octets(
-    item: Item<'_>,
-    placed: Option<Local>,
-    max: usize,
-) -> Result<Octets<'_>, Status> {
-    match (item, placed) {
-        (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
-        (Item::Reduced { length }, Some(mut lease)) => {
-            // On version 1, padding may follow the data.
-            let length = usize::try_from(length).unwrap_or(usize::MAX);
-            lease.set_len(lease.len().min(length).min(max));
-            Ok(Octets::Placed(lease))
-        }
-        // The item is too long, so that it was not placed; a repetition would not help.
-        (Item::Reduced { length }, None) if length > max as u64 => Err(Status::Inval),
-        // There was no memory to place the item in; there may be when the Call is repeated.
-        (Item::Reduced { .. }, None) => Err(Status::Jukebox),
-    }
 }

@@ -3,7 +3,6 @@
 use haulage_mr_pool::Local;
 
 use super::attributes::{Change, SET_GID, without_set_id};
-use super::data::octets;
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, WRITE};
 use crate::backend::{Backend, Context, New, NewKind};
@@ -69,7 +68,7 @@ impl<B: Backend> Service<B> {
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
             allow(asked.path.length() <= PATH_MAX as u64, Status::NameTooLong)?;
-            let path = octets(asked.path.0, placed, PATH_MAX)?;
+            let path = service.octets(asked.path.0, placed, PATH_MAX)?;
             allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
             service.make(cx, &place, NewKind::Symlink(path.bytes()), &asked.attributes)
         });
@@ -257,8 +256,9 @@ impl Place<'_> {
         let caller = cx.caller;
         let inherits = self.attributes.mode & SET_GID != 0;
         let own = if inherits { self.attributes.gid } else { caller.gid };
-        let gid = wanted.gid.filter(|gid| caller.is_root() || caller.is_of(*gid)).unwrap_or(own);
-        let uid = wanted.uid.filter(|_| caller.is_root()).unwrap_or(caller.uid);
+        let may_give = |gid: &u32| caller.is_root() || caller.is_of(*gid);
+        let gid = wanted.group().filter(may_give).unwrap_or(own);
+        let uid = wanted.owner().filter(|_| caller.is_root()).unwrap_or(caller.uid);
         let is_dir = matches!(kind, NewKind::Directory);
         let mode = wanted.mode.unwrap_or(if is_dir { 0o700 } else { 0o600 });
         let keeps = is_dir || caller.is_root() || caller.is_of(gid);
@@ -285,17 +285,34 @@ const fn marked(verifier: Verifier) -> SetAttributes {
 /// Returns whether a file was created with this verifier and not changed since.
 fn is_marked(file: &Attributes, verifier: Verifier) -> bool {
     let is_new = file.kind == FileType::Regular && file.size == 0;
-    is_new && (file.atime, file.mtime) == marks(verifier)
+    let (atime, mtime) = marks(verifier);
+    is_new && has_mark(file.atime, atime) && has_mark(file.mtime, mtime)
 }
 
-/// Returns two times that encode the verifier in 31 bits of seconds each, which all file systems keep.
+/// Returns two times that encode the verifier, half of it each: 31 bits in the seconds, as many as all file systems
+/// keep, and the first bit in the nanoseconds.
 #[expect(clippy::cast_possible_truncation, reason = "the halves are taken apart")]
 const fn marks(verifier: Verifier) -> (Time, Time) {
-    let (high, low) = ((verifier.0 >> 32) as u32, verifier.0 as u32);
-    let mark = 0x7fff_ffff;
-    (Time { seconds: high & mark, nanoseconds: 0 }, Time { seconds: low & mark, nanoseconds: 0 })
+    (mark((verifier.0 >> 32) as u32), mark(verifier.0 as u32))
+}
+
+const fn mark(half: u32) -> Time {
+    Time { seconds: half & (FIRST_BIT - 1), nanoseconds: NANOSECONDS[(half / FIRST_BIT) as usize] }
+}
+
+/// Returns whether a file has one of the times of a verifier. Earlier servers left the nanoseconds at zero, and a file
+/// system of whole seconds does: the seconds have to do there.
+fn has_mark(found: Time, mark: Time) -> bool {
+    found.seconds == mark.seconds
+        && (found.nanoseconds == mark.nanoseconds || found.nanoseconds == 0)
 }
 
 fn is_dots(name: Name<'_>) -> bool {
     matches!(name.0, b"." | b"..")
 }
+
+/// The first bit of half a verifier.
+const FIRST_BIT: u32 = 1 << 31;
+/// The nanoseconds of a time that has half a verifier, by the first bit of that half. No file system rounds one to the
+/// other, or to zero, unless it keeps only whole seconds.
+const NANOSECONDS: [u32; 2] = [250_000_000, 750_000_000];

@@ -88,7 +88,9 @@ impl Responder {
             let overdue = waiter.since.saturating_add(common.limits.memory_timeout) <= now;
             match self.supply_call(common, waiter.call) {
                 Supply::Done => supplied += 1,
-                Supply::Waits(Until::Memory) if overdue => self.refuse_memory(common, waiter.call),
+                Supply::Waits(Until::Memory) if overdue => {
+                    self.refuse_memory(common, waiter.call, Refusal::Busy);
+                }
                 Supply::Waits(until) => {
                     let Some(connection) = common.connections.get_mut(key) else { break };
                     connection.share.put_back(waiter);
@@ -111,7 +113,7 @@ impl Responder {
         match common.grant(call.connection, &wanted, own) {
             Grant::Waits(until) => return Supply::Waits(until),
             Grant::Taken(lease, charge) => self.supplied(common, name, lease, charge),
-            Grant::Never => self.refuse_memory(common, name),
+            Grant::Never => self.refuse_memory(common, name, Refusal::NoMemory),
         }
         Supply::Done
     }
@@ -136,12 +138,12 @@ impl Responder {
     }
 
     /// Lets a Call go on without the memory that it waited for: the service learns of that, or the Call is refused.
-    fn refuse_memory(&mut self, common: &mut Common, name: CallKey) {
+    fn refuse_memory(&mut self, common: &mut Common, name: CallKey, why: Refusal) {
         let Some(call) = self.calls.get_mut(name) else { return };
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { .. }) => self.refuse_kept(common, name, ErrorBody::System),
             Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
-                let placed = Placement::Refused(Refusal::NoMemory);
+                let placed = Placement::Refused(why);
                 let argument = Argument { position, length: segments.length(), placed };
                 self.make_ready(common, name, Some(argument));
             }

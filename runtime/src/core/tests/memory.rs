@@ -294,7 +294,7 @@ fn who_waits_for_memory_too_long_is_refused() {
         bed.call(HONEST, Request { argument, timeout: patient, ..request(STORE) });
     }
     bed.until(|bed| bed.ended(HONEST) == 4);
-    assert_eq!(bed.server.service().refused, [Refusal::NoMemory; 3]);
+    assert_eq!(bed.server.service().refused, [Refusal::Busy; 3]);
     let waited = bed.now.saturating_since(before);
     assert!(waited >= LIMITS.memory_timeout && waited < LIMITS.memory_timeout * 2);
     drop(blocking);

@@ -51,7 +51,7 @@ fn step(bed: &Bed, rng: &mut Rng, file: &mut Contents, model: &mut Vec<u8>) {
     let at = if rng.flip() { at - at % BLOCK } else { at };
     match rng.below(8) {
         0 => {
-            file.set_length(at as u64).unwrap();
+            file.set_length(&bed.pool, at as u64).unwrap();
             model.resize(at, 0);
         }
         1..=3 => {
@@ -133,10 +133,77 @@ fn what_a_reader_holds_no_writer_changes() {
     file.write(&bed.pool, 0, Octets::Inline(b"before")).unwrap();
     let held = file.read(0, 6, &bed.zeros);
     file.write(&bed.pool, 0, Octets::Inline(b"after!")).unwrap();
-    file.set_length(3).unwrap();
+    file.set_length(&bed.pool, 3).unwrap();
     let octets: Vec<_> = held.data.iter().flat_map(Piece::bytes).copied().collect();
     assert_eq!(octets, b"before");
     assert_eq!(bed.read(&mut file, 0, 9), (b"aft".to_vec(), true));
+}
+
+#[test]
+fn files_take_at_most_twice_what_they_have() {
+    let bed = bed(8 << 20);
+    let zeros = bed.pool.gauges().leased_bytes;
+    let taken = || bed.pool.gauges().leased_bytes - zeros;
+    let octets: Vec<u8> = (0..16 * BLOCK).map(|at| (at % 251).to_be_bytes()[7]).collect();
+    let placed = || {
+        let mut file = Contents::default();
+        file.write(&bed.pool, 0, bed.placed(&octets)).unwrap();
+        assert_eq!(taken(), 16 * BLOCK);
+        file
+    };
+    let expect = |mut file: Contents, expected: &[u8], taken_max: usize| {
+        assert!(taken() <= taken_max, "{} of {taken_max}", taken());
+        assert!(bed.read(&mut file, 0, 17 * BLOCK).0 == expected);
+    };
+    // Cut, within a block and between blocks, of what was placed and of what was copied.
+    for (length, taken_max) in [(1, 64), (7 * BLOCK + 5, 7 * BLOCK + 64), (7 * BLOCK, 7 * BLOCK)] {
+        let mut file = placed();
+        file.set_length(&bed.pool, length as u64).unwrap();
+        expect(file, &octets[..length], taken_max);
+        let mut file = Contents::default();
+        file.write(&bed.pool, 0, Octets::Inline(&octets)).unwrap();
+        file.set_length(&bed.pool, length as u64).unwrap();
+        expect(file, &octets[..length], taken_max);
+    }
+    // Half of a lease stays where it is.
+    let mut file = placed();
+    file.set_length(&bed.pool, 8 * BLOCK as u64).unwrap();
+    expect(file, &octets[..8 * BLOCK], 16 * BLOCK);
+    // Overwritten, but for both ends.
+    let mut file = placed();
+    file.write(&bed.pool, BLOCK as u64, bed.placed(&octets[..14 * BLOCK])).unwrap();
+    let expected = [&octets[..BLOCK], &octets[..14 * BLOCK], &octets[15 * BLOCK..]].concat();
+    expect(file, &expected, 16 * BLOCK);
+    // Of a write whose octets lie across the blocks, hardly any can stay.
+    let mut file = Contents::default();
+    file.write(&bed.pool, 1, bed.placed(&octets[..BLOCK])).unwrap();
+    expect(file, &[&[0], &octets[..BLOCK]].concat(), BLOCK + 64);
+    // A lease longer than its octets.
+    let mut lease = bed.pool.lease(16 * BLOCK).unwrap();
+    lease.set_len(1);
+    lease.bytes_mut().fill(7);
+    let mut file = Contents::default();
+    file.write(&bed.pool, 0, Octets::Placed(lease)).unwrap();
+    expect(file, &[7], 64);
+    assert_eq!(taken(), 0);
+}
+
+#[test]
+fn without_room_for_a_copy_a_lease_stays_whole() {
+    let bed = bed(4 << 20);
+    let mut file = Contents::default();
+    file.write(&bed.pool, 0, bed.placed(&[1; 8 * BLOCK])).unwrap();
+    let all: Vec<Local> = std::iter::from_fn(|| bed.pool.lease(BLOCK))
+        .chain(std::iter::from_fn(|| bed.pool.lease(1)))
+        .collect();
+    file.set_length(&bed.pool, 10).unwrap();
+    assert_eq!(bed.read(&mut file, 0, 99), (vec![1; 10], true));
+    drop(all);
+    assert!(bed.pool.gauges().leased_bytes >= 8 * BLOCK);
+    // The next change nearby makes up for it.
+    file.set_length(&bed.pool, 9).unwrap();
+    assert_eq!(bed.read(&mut file, 0, 99), (vec![1; 9], true));
+    assert_eq!(bed.pool.gauges().leased_bytes, BLOCK + 64);
 }
 
 #[test]
@@ -148,8 +215,8 @@ fn what_was_cut_off_never_comes_back() {
         if freeze {
             bed.read(&mut file, 0, 100);
         }
-        file.set_length(10).unwrap();
-        file.set_length(100).unwrap();
+        file.set_length(&bed.pool, 10).unwrap();
+        file.set_length(&bed.pool, 100).unwrap();
         file.write(&bed.pool, 50, Octets::Inline(b"x")).unwrap();
         let expected = [&[9; 10][..], &[0; 40], b"x", &[0; 49]].concat();
         assert_eq!(bed.read(&mut file, 0, 100), (expected, true));
@@ -174,9 +241,9 @@ fn no_file_is_longer_than_the_longest() {
     let write = |file: &mut Contents, offset| file.write(&bed.pool, offset, Octets::Inline(b"xy"));
     assert_eq!(write(&mut file, FILE_MAX - 1), Err(Status::FBig));
     assert_eq!(write(&mut file, u64::MAX), Err(Status::FBig));
-    assert_eq!(file.set_length(FILE_MAX + 1), Err(Status::FBig));
+    assert_eq!(file.set_length(&bed.pool, FILE_MAX + 1), Err(Status::FBig));
     assert_eq!((file.length(), file.stored()), (0, 0));
-    assert_eq!(file.set_length(FILE_MAX), Ok(()));
+    assert_eq!(file.set_length(&bed.pool, FILE_MAX), Ok(()));
     assert_eq!(write(&mut file, FILE_MAX - 2), Ok(2));
     assert_eq!(bed.read(&mut file, FILE_MAX - 3, 99), (b"\0xy".to_vec(), true));
     assert_eq!(bed.read(&mut file, u64::MAX, 1), (Vec::new(), true));

@@ -70,8 +70,13 @@ impl Backend for Slow {
         self.inner.capabilities()
     }
 
+    /// Returns room of which one octet and one file are reserved.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status> {
-        self.inner.room(cx)
+        self.inner.room(cx).map(|room| Room {
+            available_bytes: room.free_bytes - 1,
+            available_files: room.free_files - 1,
+            ..room
+        })
     }
 
     fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
@@ -228,7 +233,6 @@ fn replies_come_later_under_their_tickets() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
-    let before = bed.look(&file);
     let writing = bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
     let read = Read { file: file.get(), offset: 1, count: 9 };
     let reading = bed.begin(Arguments::Read(read));
@@ -239,7 +243,7 @@ fn replies_come_later_under_their_tickets() {
     let (ticket, sent) = bed.end(Procedure::Write).unwrap();
     let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
     assert_eq!((ticket, done.count), (writing, 5));
-    assert_eq!(done.file, Wcc { before: Some(before.wcc()), after: Some(bed.look(&file)) });
+    assert_eq!(done.file, Wcc { before: None, after: Some(bed.look(&file)) });
 
     let (ticket, sent) = bed.end(Procedure::Read).unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
@@ -263,9 +267,42 @@ fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
     bed.service.backend.open();
     let after = bed.look(&file);
     let (ended, sent) = bed.end(Procedure::Write).unwrap();
-    let rest = Wcc { before: Some(after.wcc()), after: Some(after) };
+    let rest = Wcc { before: None, after: Some(after) };
     let failure = Failure { status: Status::FBig, rest };
     assert_eq!((ended, sent.results()), (ticket, Results::Write(Err(failure))));
+}
+
+#[test]
+fn what_was_before_is_not_told_where_another_write_may_have_come_between() {
+    let mut bed = slow();
+    let root = bed.root();
+    let (file, other) = (bed.file(&root, "f"), bed.file(&root, "g"));
+    let before_of = |bed: &mut Bed<Slow>, file: &Handle| {
+        let chmod = SetAttr { file: file.get(), to: mode(0o640), guard: None };
+        let sent = bed.call(Arguments::SetAttr(chmod));
+        let Results::SetAttr(Ok(wcc)) = sent.results() else { panic!("{:?}", sent.results()) };
+        assert!(wcc.after.is_some());
+        wcc.before
+    };
+    bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
+    assert!(before_of(&mut bed, &file).is_some(), "a READ changes nothing");
+    bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    assert!(before_of(&mut bed, &file).is_none());
+    assert!(before_of(&mut bed, &other).is_some());
+    bed.service.backend.open();
+    bed.end(Procedure::Read).unwrap();
+    bed.end(Procedure::Write).unwrap();
+    assert!(before_of(&mut bed, &file).is_some());
+}
+
+#[test]
+fn what_the_file_system_reserves_is_free_and_not_available() {
+    let mut bed = slow();
+    let root = bed.root();
+    let sent = bed.call(Arguments::FsStat(root.get()));
+    let Results::FsStat(Ok(stat)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((stat.free_bytes - stat.available_bytes, stat.free_files), (1, 999));
+    assert_eq!(stat.available_files, 998);
 }
 
 #[test]

@@ -59,10 +59,18 @@ fn an_exclusive_create_is_told_from_another() {
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0002)), Ok(file.clone()));
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0003)), Err(Status::Exist));
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0002_8000_0002)), Err(Status::Exist));
+    assert_eq!(bed.create(&root, "f", exclusive(0x0000_0001_8000_0002)), Err(Status::Exist));
+    assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_0000_0002)), Err(Status::Exist));
+    // A file whose times are whole seconds was made by an earlier server, or its file system keeps no others.
+    let old = bed.file(&root, "old");
+    let second = |seconds| SetTime::To(Time { seconds, nanoseconds: 0 });
+    let (atime, mtime) = (second(1), second(2));
+    let times = SetAttributes { atime, mtime, ..SetAttributes::default() };
+    assert_eq!(bed.set(&old, times), Status::Ok);
+    assert_eq!(bed.create(&root, "old", exclusive(0x8000_0001_8000_0002)), Ok(old));
+    assert_eq!(bed.create(&root, "old", exclusive(0x8000_0001_8000_0003)), Err(Status::Exist));
     // Once its maker has used it, the file is like any other, whatever its times; so is a directory.
-    let time = |seconds| SetTime::To(Time { seconds, nanoseconds: 0 });
-    let (atime, mtime) = (time(1), time(2));
-    let size = SetAttributes { size: Some(5), atime, mtime, ..SetAttributes::default() };
+    let size = SetAttributes { size: Some(5), ..times };
     assert_eq!(bed.set(&file, size), Status::Ok);
     assert_eq!(bed.create(&root, "f", exclusive(0x8000_0001_8000_0002)), Err(Status::Exist));
     let dir = bed.dir(&root, "d", 0o700);
