@@ -61,7 +61,7 @@ pub struct Limits {
     pub call_timeout: Duration,
     /// How long the memory of a Call that was given up stays exposed to the peer before it is taken back.
     pub grace_timeout: Duration,
-    /// How long Replies may wait for the peer's credit before the connection is closed.
+    /// How long Replies may wait, none of them finding credit of the peer, before the connection is closed.
     pub stall_timeout: Duration,
     /// How long a Call may wait for memory of the pool before it is refused.
     pub memory_timeout: Duration,

@@ -31,6 +31,7 @@ pub mod tracing;
 #[cfg(feature = "verbs")]
 pub mod verbs;
 
+pub(crate) use base::Clock;
 pub use caps::{Caps, Counters, Promises};
 pub use events::{ConnectError, DisconnectReason, Done, Event, PeerUser, Quiesced, Stall};
 pub(crate) use requests::expose;

@@ -273,6 +273,13 @@ impl Receiver {
         if lent { self.left } else { 0 }
     }
 
+    /// Returns the number of payload octets of this FPDU that have arrived to be placed.
+    pub fn payload_arrived(&self) -> usize {
+        let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
+        let lent = in_fpdu && self.lends && self.segment.is_ok();
+        if lent { self.payload_length().saturating_sub(self.left) } else { 0 }
+    }
+
     /// Returns the payload length of the FPDU being received, in octets, including the octets that
     /// have arrived.
     pub fn payload_length(&self) -> usize {
@@ -294,27 +301,22 @@ impl Receiver {
         self.stage == Stage::Between
     }
 
-    /// Returns the number of the Send that has begun and is not complete, if there is one.
+    /// Returns whether a Send has begun and is not complete.
     ///
     /// An FPDU belongs to no message until its header is complete.
-    pub fn send_begun(&self) -> Option<u32> {
+    pub fn has_send_begun(&self) -> bool {
         let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
         let is_send = matches!(self.segment, Ok(Segment { kind: Kind::Send { .. }, .. }));
-        (self.send.variant.is_some() || in_fpdu && is_send).then_some(self.send.msn)
+        self.send.variant.is_some() || in_fpdu && is_send
     }
 
     /// Returns the number of octets that the oldest outstanding Read still waits for, if there is a
     /// Read.
     pub fn read_remaining(&self) -> Option<usize> {
         let read = self.read?;
-        let in_fpdu = matches!(self.stage, Stage::Payload | Stage::Trailer);
         let is_response =
             matches!(self.segment, Ok(Segment { kind: Kind::ReadResponse { .. }, .. }));
-        let arrived = if in_fpdu && is_response {
-            self.payload_length().saturating_sub(self.left)
-        } else {
-            0
-        };
+        let arrived = if is_response { self.payload_arrived() } else { 0 };
         Some(usize::try_from(read.left).unwrap_or(usize::MAX).saturating_sub(arrived))
     }
 

@@ -25,7 +25,7 @@ use super::templates::Bound;
 use super::trace::Trace;
 use super::work::{Held, Posted, Written};
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
-use crate::provider::{Caps, Counters, Operation, Promises, WorkRequest};
+use crate::provider::{Caps, Clock, Counters, Operation, Promises, WorkRequest};
 use crate::service::CallError;
 
 /// The state that both halves of a core use.
@@ -199,6 +199,19 @@ impl Common {
             connection.engine.settle(grant);
             connection.rings |= grant.posted() > 0;
         }
+    }
+
+    /// Checks whether Replies of a connection, some of which wait, have found credit. Closes the connection if none has
+    /// in all the time that its peer has.
+    pub(crate) fn check_replies(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.answered.has_run_out() {
+            let why = "the peer granted no credit for replies in time";
+            return self.connections.close(key, CallError::Disconnected(why.into()));
+        }
+        let check_at = now.saturating_add(Clock::interval(self.limits.stall_timeout));
+        connection.check_at = Some(check_at);
+        self.wake_by(check_at);
     }
 
     /// Answers a Call with a transport error.

@@ -22,7 +22,7 @@ use super::templates::{Bound, Meanings};
 use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{PeerUser, Port, Promises, Provider, WorkQueue, WorkRequest};
+use crate::provider::{Clock, PeerUser, Port, Promises, Provider, WorkQueue, WorkRequest};
 use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
@@ -65,8 +65,10 @@ pub(crate) struct Connection {
     pub(crate) reserved: u32,
     /// The connection's part of the core's Receives.
     pub(crate) part: Part,
-    /// Since when Replies have waited for credit.
-    pub(crate) stalled_since: Option<Instant>,
+    /// The Replies that found credit.
+    pub(crate) answered: Clock,
+    /// When the peer is to be checked, while Replies wait for credit.
+    pub(crate) check_at: Option<Instant>,
     /// Whether it is on the core's list of connections with something to post.
     pub(crate) dirty: bool,
     /// Whether the connection became ready. Only then does the service learn of its end.
@@ -234,7 +236,8 @@ impl Connection {
             rings: false,
             reserved: 0,
             part,
-            stalled_since: None,
+            answered: Clock::default(),
+            check_at: None,
             dirty: false,
             was_ready: false,
             traffic: Traffic::default(),
@@ -284,12 +287,12 @@ impl Connection {
         }
     }
 
-    /// Returns whether anything waits to be sent, or a stall is noted.
+    /// Returns whether anything waits to be sent, or has waited.
     #[inline]
     pub(crate) fn has_work(&self) -> bool {
         !self.replies.is_empty()
             || !self.calls.is_empty()
-            || self.stalled_since.is_some()
+            || self.check_at.is_some()
             || !self.engine.is_at_rest()
     }
 

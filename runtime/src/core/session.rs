@@ -306,19 +306,14 @@ impl Inner {
         while let Some(key) = next {
             next = self.common.connections.from(key.slot() + 1);
             let Some(connection) = self.common.connections.get(key) else { continue };
-            let stalled = connection.stalled_since;
+            let check_at = connection.check_at;
             if connection.engine.poll_deadline().is_some() {
                 self.drive(now, key, Input::Deadline);
             }
-            let Some(since) = stalled else { continue };
-            let until = since.saturating_add(self.common.limits.stall_timeout);
-            if until <= now {
-                let why = CallError::Disconnected(
-                    "the peer granted no credit for replies in time".into(),
-                );
-                self.common.connections.close(key, why);
-            } else {
-                self.common.wake_by(until);
+            match check_at {
+                Some(at) if at <= now => self.common.check_replies(now, key),
+                Some(at) => self.common.wake_by(at),
+                None => {}
             }
         }
     }

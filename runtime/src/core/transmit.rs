@@ -83,7 +83,7 @@ fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut 
     send_replies(responder, common, key, port);
     requester.send_calls(common, key, port);
     inner.drive(now, key, Input::Idle);
-    note_stall(&mut inner.common, now, key);
+    watch_replies(&mut inner.common, now, key);
 }
 
 /// Sends the Replies that wait, as far as credits allow.
@@ -99,21 +99,21 @@ fn send_replies(
         && let Some(name) = connection.replies.pop_front()
     {
         // Others may wait on, but not for want of any credit.
-        connection.stalled_since = None;
+        connection.answered.count();
         if let Some(call) = served.calls.remove(name) {
             responder::send(common, call, credit, port);
         }
     }
 }
 
-/// Notes since when Replies wait for credit, so that they do not wait for ever (P3).
-fn note_stall(common: &mut Common, now: Instant, key: ConnectionKey) {
+/// Has a peer checked while Replies wait for its credit, so that they do not wait for ever (P3).
+fn watch_replies(common: &mut Common, now: Instant, key: ConnectionKey) {
     let Some(connection) = common.connections.get_mut(key) else { return };
     if connection.replies.is_empty() {
-        connection.stalled_since = None;
-    } else if connection.stalled_since.is_none() {
-        connection.stalled_since = Some(now);
-        common.wake_by(now.saturating_add(common.limits.stall_timeout));
+        connection.check_at = None;
+        connection.answered.rest();
+    } else if connection.check_at.is_none() {
+        common.check_replies(now, key);
     }
 }
 

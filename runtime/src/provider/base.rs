@@ -15,6 +15,6 @@ pub(crate) use deadlines::Deadlines;
 pub(crate) use life::{ConnectionState, Step};
 pub(crate) use listeners::Listeners;
 pub(crate) use payload::Payload;
-pub(crate) use progress::{Mark, Marks, Progress, Watches};
+pub(crate) use progress::{Clock, Progress, Waiting, Watches};
 pub(crate) use reports::Reports;
 pub(crate) use slots::Slots;

@@ -532,12 +532,12 @@ fn a_send_has_begun_from_its_first_header_to_its_last_octet() {
             let octets = [fpdu.prefix(), payload, fpdu.trailer()].concat();
             let header = fpdu.prefix().len();
             for (place, octet) in octets.iter().enumerate() {
-                let begun = receiver.send_begun();
-                assert_eq!(begun.is_some(), at > payload.len() || place >= header, "{place}");
+                let begun = receiver.has_send_begun();
+                assert_eq!(begun, at > payload.len() || place >= header, "{place}");
                 let mut octet = &[*octet][..];
                 while receiver.next(&mut octet).unwrap().is_some() {}
             }
-            assert_eq!(receiver.send_begun().is_some(), at < message.len());
+            assert_eq!(receiver.has_send_begun(), at < message.len());
         }
         at = 0;
     }

@@ -78,7 +78,7 @@ impl Connection {
         self.turn.begin(nic.polls);
         let (mut rest, before) = (octets, self.turn.fpdus);
         self.feed_turn(nic, &mut rest);
-        nic.wire.fpdus_received += u64::from(self.turn.fpdus.wrapping_sub(before));
+        nic.wire.fpdus_received += self.turn.fpdus - before;
         self.end_if_flooded(nic);
         if self.state.receives() && !self.starved {
             if !rest.is_empty() {
@@ -115,7 +115,7 @@ impl Connection {
                     }
                 }
                 Ok(Some(Event::End(delivery))) => {
-                    self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
+                    self.turn.fpdus += 1;
                     if let Err(fault) = self.on_end(nic, delivery) {
                         return self.fail(nic, fault);
                     }
@@ -153,7 +153,7 @@ impl Connection {
                 return;
             }
             self.receiver.pass(&whole);
-            self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
+            self.turn.fpdus += 1;
             *octets = octets.get(whole.wire_len()..).unwrap_or_default();
         }
     }
@@ -239,6 +239,7 @@ impl Connection {
             Header::Send { offset, .. } => {
                 self.target = Target::Receive { at: offset as usize };
                 if offset == 0 && self.receive.is_none() {
+                    self.turn.send_begun_at = self.turn.fpdus;
                     self.receive = nic.receives.pop_front();
                     if self.receive.is_none() {
                         self.starved = true;
@@ -341,7 +342,7 @@ impl Connection {
             Delivery::ReadResponse { handle } => {
                 nic.stags.take_read_sink(handle);
                 if let Some(queue) = &mut self.queue {
-                    queue.on_read_done();
+                    self.answered += queue.on_read_done();
                     if let Some(next) = queue.reads.front() {
                         self.receiver.expect_read(next.handle, next.offset, next.length);
                     }

@@ -22,7 +22,7 @@ use super::nic::Nic;
 use super::setup::Setup;
 use super::transmit_queue::TransmitQueue;
 use super::turn::Turn;
-use crate::provider::base::{ConnectionState, Mark, Marks, Progress, Step};
+use crate::provider::base::{ConnectionState, Progress, Step, Waiting};
 use crate::provider::{ConnectError, DisconnectReason, Receive};
 use crate::sys::socket::Socket;
 
@@ -69,6 +69,8 @@ pub(super) struct Connection {
     pub(super) ended: Option<StreamEnd>,
     /// Octets that the system took from us since the connection was open.
     pub(super) sent: u64,
+    /// Octets of the Reads of ours that were answered, and one for each Read.
+    pub(super) answered: u64,
     /// The send buffer is full; continue when the socket can be written.
     pub(super) blocked: bool,
     /// A ring request waits until the socket can be written.
@@ -168,6 +170,7 @@ impl Connection {
             input_over: false,
             ended: None,
             sent: 0,
+            answered: 0,
             blocked: false,
             writable_wanted: false,
             crowded: false,
@@ -290,17 +293,20 @@ impl Connection {
     /// Has the connection checked for progress if a message has begun.
     #[inline]
     pub(super) fn watch_input(&mut self, nic: &mut Nic) {
-        if !self.progress.is_watched() && self.message_mark().is_some() {
+        if !self.progress.is_watched() && self.has_message_begun() {
             self.watch(nic);
         }
     }
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let marks =
-            if self.state == ConnectionState::Open { self.marks(nic) } else { Marks::default() };
-        let stall = self.progress.check(&marks);
-        if marks.is_any() {
+        let waiting = if self.state == ConnectionState::Open {
+            self.note_progress(nic)
+        } else {
+            Waiting::default()
+        };
+        let stall = self.progress.check(&waiting);
+        if waiting.is_any() {
             self.watch(nic);
         }
         if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
@@ -310,40 +316,48 @@ impl Connection {
         }
     }
 
-    /// Returns the peer's marks for the work that waits for it: RDMA Reads of ours, output, and a message that has
-    /// begun. Calls that wait inside this process are no such work.
-    fn marks(&self, nic: &mut Nic) -> Marks {
-        let read = self.queue.as_ref().and_then(|queue| queue.reads.front());
-        // Octets of ours that the peer's system has acknowledged, if any work waits for that.
-        let acknowledged = if self.blocked || read.is_some() {
+    /// Notes how far the peer has come. Returns the kinds of work that wait for it: RDMA Reads of ours, output, and a
+    /// message that has begun. Calls that wait inside this process are no such work.
+    fn note_progress(&mut self, nic: &mut Nic) -> Waiting {
+        let read = self.queue.as_ref().and_then(|queue| queue.reads.front()).copied();
+        if self.blocked || read.is_some() {
             nic.counters.syscalls += 1;
-            self.sent.saturating_sub(self.socket.unacknowledged().unwrap_or(0))
-        } else {
-            0
-        };
-        let read = read.map(|read| {
+            if let Ok(unacknowledged) = self.socket.unacknowledged() {
+                // Octets of ours that the peer's system has acknowledged.
+                self.progress.output.reach(self.sent.saturating_sub(unacknowledged));
+            }
+        }
+        if let Some(read) = read {
             let remaining = self.receiver.read_remaining().unwrap_or(0);
+            let arrived = u64::from(read.length).saturating_sub(remaining as u64);
             // A request still on its way behind other output counts as progress, or slow paths would look like silent
             // peers.
-            let request = acknowledged.min(read.requested_at);
-            [u64::from(read.handle.0), remaining as u64, request]
-        });
-        Marks {
-            read,
-            output: self.blocked.then_some([acknowledged, 0, 0]),
-            message: self.message_mark(),
+            let request = self.progress.output.position().min(read.requested_at);
+            self.progress.read.reach(self.answered + arrived + request);
+        }
+        self.progress.message.reach(self.message_position());
+        Waiting {
+            read: read.is_some(),
+            output: self.blocked,
+            message: self.has_message_begun(),
             // A throttled connection continues in every poll, so its peer is not excused.
             is_excused: self.starved,
         }
     }
 
-    fn message_mark(&self) -> Option<Mark> {
-        // A whole Send has one deadline, whatever part of it has come. For any other FPDU, placed payload is progress.
-        if let Some(number) = self.receiver.send_begun() {
-            return Some([0, u64::from(number), 0]);
+    /// Returns whether a message, or another FPDU, has begun.
+    fn has_message_begun(&self) -> bool {
+        self.receiver.has_send_begun() || !self.receiver.is_between()
+    }
+
+    /// Returns how far the peer has come with FPDUs: their number, and the octets of payload that have arrived of the
+    /// one under way, of which an FPDU has fewer than 2^16. A whole Send has one deadline, whatever part of it has
+    /// come, and counts as no more than the FPDUs ahead of it.
+    fn message_position(&self) -> u64 {
+        if self.receiver.has_send_begun() {
+            return self.turn.send_begun_at << 16;
         }
-        let remaining = self.receiver.payload_remaining() as u64;
-        (!self.receiver.is_between()).then_some([1, u64::from(self.turn.fpdus), remaining])
+        (self.turn.fpdus << 16) + self.receiver.payload_arrived() as u64
     }
 }
 

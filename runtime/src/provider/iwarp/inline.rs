@@ -200,7 +200,7 @@ impl Connection {
             let Passed { last, fpdus, octets } = passed;
             self.receiver.pass(&last);
             nic.wire.fpdus_received += u64::from(fpdus);
-            self.turn.fpdus = self.turn.fpdus.wrapping_add(fpdus);
+            self.turn.fpdus += u64::from(fpdus);
             inbox.start += octets;
             self.looked = Some(inbox.found);
         }
@@ -242,7 +242,7 @@ impl Connection {
             let Some(whole) = self.receiver.whole(octets, 0) else { return };
             self.receiver.pass(&whole);
             nic.wire.fpdus_received += 1;
-            self.turn.fpdus = self.turn.fpdus.wrapping_add(1);
+            self.turn.fpdus += 1;
             inbox.start += whole.wire_len();
             self.looked = Some(inbox.found);
         }

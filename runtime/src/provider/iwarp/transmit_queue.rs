@@ -188,13 +188,15 @@ impl TransmitQueue {
         self.answered = 0;
     }
 
-    /// Notes that the response of the oldest outstanding Read is in place.
-    pub(super) fn on_read_done(&mut self) {
-        self.reads.pop_front();
+    /// Notes that the response of the oldest outstanding Read is in place. Returns how far the peer has come with it:
+    /// its octets, and one for the Read.
+    pub(super) fn on_read_done(&mut self) -> u64 {
+        let done = self.reads.pop_front().map_or(0, |read| u64::from(read.length) + 1);
         let read = self.entries.iter_mut().find(|entry| matches!(entry.work, Work::Awaiting));
         if let Some(read) = read {
             read.work = Work::Done(Status::Success);
         }
+        done
     }
 
     /// Reports completed requests at the front of the queue. Returns whether it met a failure, which stays for

@@ -17,10 +17,12 @@ use haulage_proto::time::Instant;
 /// The recent work of a connection.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
-    /// FPDUs received, modulo 2^32.
-    pub(super) fpdus: u32,
+    /// FPDUs received.
+    pub(super) fpdus: u64,
     /// The number of FPDUs that had been received when the turn began.
-    begun_at: u32,
+    begun_at: u64,
+    /// The number of FPDUs that had been received when the last Send began that did not come whole.
+    pub(super) send_begun_at: u64,
     /// The number of the poll in which the turn began.
     poll: u32,
     /// FPDUs that delivered nothing in the window that began at `counted_since`.
@@ -39,8 +41,8 @@ impl Turn {
 
     /// Returns whether the connection has had its turn.
     #[inline]
-    pub(super) const fn is_over(&self) -> bool {
-        self.fpdus.wrapping_sub(self.begun_at) >= FPDUS_PER_POLL
+    pub(super) fn is_over(&self) -> bool {
+        self.fpdus - self.begun_at >= u64::from(FPDUS_PER_POLL)
     }
 
     /// Returns whether too many FPDUs of this window delivered nothing. If the window is over, begins a new one with a
@@ -65,11 +67,11 @@ mod tests {
 
     #[test]
     fn a_turn_is_over_after_its_fpdus_and_begins_anew_with_another_poll() {
-        let mut turn = Turn { fpdus: u32::MAX - 3, ..Turn::default() };
+        let mut turn = Turn { fpdus: 3, ..Turn::default() };
         turn.begin(1);
         for _ in 0..FPDUS_PER_POLL {
             assert!(!turn.is_over());
-            turn.fpdus = turn.fpdus.wrapping_add(1);
+            turn.fpdus += 1;
         }
         assert!(turn.is_over());
         turn.begin(1);

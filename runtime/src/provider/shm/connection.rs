@@ -32,7 +32,7 @@ use super::regions::Mapped;
 use super::ring::{Consumer, Producer};
 use super::setup::Setup;
 use super::table::Registrations;
-use crate::provider::base::{ConnectionState, Mark, Marks, Payload, Progress, Step};
+use crate::provider::base::{ConnectionState, Payload, Progress, Step, Waiting};
 use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
@@ -67,9 +67,7 @@ pub(super) struct Connection {
     pub(super) pending: VecDeque<Entry>,
     /// The Receive that a message in parts fills.
     pub(super) filling: Option<Filling>,
-    /// The number of messages in parts that have begun, modulo 2^32.
-    begun: u32,
-    progress: Progress,
+    pub(super) progress: Progress,
     pub(super) ord: u32,
     pub(super) ird: u32,
     pub(super) socket: Option<Stream>,
@@ -135,7 +133,6 @@ impl Connection {
             registrations: Registrations::default(),
             pending: VecDeque::new(),
             filling: None,
-            begun: 0,
             progress: Progress::default(),
             ord: 0,
             ird: 0,
@@ -302,16 +299,15 @@ impl Connection {
 
     /// Notes that a message in parts has begun, and has the connection checked for progress.
     pub(super) fn message_begins(&mut self, nic: &mut Nic) {
-        self.begun = self.begun.wrapping_add(1);
+        self.progress.message.count();
         self.watch(nic);
     }
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let marks =
-            if self.state == ConnectionState::Open { self.marks() } else { Marks::default() };
-        let stall = self.progress.check(&marks);
-        if marks.is_any() {
+        let waiting = self.waiting();
+        let stall = self.progress.check(&waiting);
+        if waiting.is_any() {
             self.watch(nic);
         }
         if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
@@ -320,26 +316,21 @@ impl Connection {
         }
     }
 
-    /// Returns the peer's marks for the work that waits for it. Output waits for a peer when its ring is full, or when
-    /// it copies under a handle that is to be closed. A message in parts waits for its last part, with one deadline for
-    /// the whole. We copy Reads and Writes, which wait for no peer.
-    fn marks(&self) -> Marks {
-        let message = self.filling.is_some().then_some([u64::from(self.begun), 0, 0]);
-        Marks { output: self.output_mark(), message, ..Marks::default() }
+    /// Returns the kinds of work that wait for the peer. Output waits for a peer when its ring is full, or when it
+    /// copies under a handle that is to be closed. A message in parts waits for its last part, with one deadline for
+    /// the whole. We copy Reads and Writes, which wait for no peer: they count as output while they wait for their
+    /// turn.
+    fn waiting(&self) -> Waiting {
+        if self.state != ConnectionState::Open {
+            return Waiting::default();
+        }
+        let (output, message) = (!self.pending.is_empty(), self.filling.is_some());
+        Waiting { output, message, ..Waiting::default() }
     }
 
     #[cold]
     fn watch(&mut self, nic: &mut Nic) {
         self.progress.watch(&mut nic.watches, nic.now, self.qp);
-    }
-
-    /// Returns the mark of the oldest request that waits.
-    fn output_mark(&self) -> Option<Mark> {
-        let (oldest, producer) = (self.pending.front()?, self.producer.as_ref()?);
-        // An invalidation waits for a copy alone, whatever room the peer makes in the ring meanwhile.
-        let copies = matches!(oldest.work, Work::LocalInv { .. });
-        let room = if copies { u64::MAX } else { producer.room_until() };
-        Some([room, oldest.id.0, oldest.moved as u64])
     }
 
     /// Drops the remaining views when the provider is dropped. Memory that the peer is copying from or to is leaked.

@@ -202,19 +202,32 @@ impl Connection {
 
     /// Carries out waiting requests, as far as possible now; returns whether there was any progress.
     pub(super) fn pump(&mut self, nic: &mut Nic) -> bool {
-        let (waiting, mut budget) = (self.pending.len(), MOVED_PER_CALL);
+        let (mut any, mut budget) = (false, MOVED_PER_CALL);
         while self.state.is_live()
             && !nic.is_choked()
             && let Some(mut entry) = self.pending.pop_front()
         {
+            let before = (entry.moved, self.room_until());
             if !self.run(nic, &mut entry, &mut budget) {
+                any |= (entry.moved, self.room_until()) != before;
                 self.pending.push_front(entry);
                 break;
             }
+            any = true;
+        }
+        if any {
+            // No request leaves the queue of those that wait, and none goes on, anywhere but here.
+            self.progress.output.count();
         }
         self.finish_if_drained(nic);
         self.publish(nic);
-        self.pending.len() < waiting || budget < MOVED_PER_CALL
+        any
+    }
+
+    /// Returns the position up to which records may reach. A Send that waits for more room learns of the room that the
+    /// peer made; an invalidation waits for a copy alone and looks at no room.
+    fn room_until(&self) -> u64 {
+        self.producer.as_ref().map_or(0, Producer::room_until)
     }
 
     /// Continues a request; false if it has to wait. A request that fails ends the connection.

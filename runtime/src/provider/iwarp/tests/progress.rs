@@ -248,6 +248,71 @@ fn a_message_that_has_begun_has_one_deadline() {
                 .collect()
         };
         assert_eq!(dribble(backend, beside), Some(Stall::Message));
+        // Segments that bring nothing are no progress, either.
+        let without_end = |rogue: &mut Rogue| {
+            let message = pattern(16_000);
+            let fpdu = rogue.transmitter.send(None, 0, &message);
+            // The ULPDU of a segment without payload: an untagged header.
+            let header = [&18_u16.to_be_bytes()[..], &fpdu.prefix()[2..], &[0; 4]].concat();
+            vec![header; 20]
+        };
+        assert_eq!(dribble(backend, without_end), Some(Stall::Message));
+    }
+}
+
+#[test]
+fn payload_that_comes_between_two_checks_of_one_fpdu_is_progress() {
+    for backend in BACKENDS {
+        let mut node = Node::with_memory(&patient(backend), 1 << 20);
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let lease = node.pool.lease(1000).unwrap();
+        let (exposed, segment) = node.expose(lease, true);
+        let payload = pattern(1000);
+        let fpdu = rogue.transmitter.write(segment.handle, segment.offset, &payload);
+        let octets = [fpdu.prefix(), &payload, fpdu.trailer()].concat();
+        // Part of the header, then all but the last octet: none of the payload is under way at any check.
+        let (begun, rest) = octets.split_at(4);
+        let (rest, last) = rest.split_at(rest.len() - 1);
+        for piece in [begun, rest] {
+            rogue.stream.write_all(piece).unwrap();
+            node.pass(LIMIT - Duration::from_secs(1));
+            assert_eq!(node.stalled(), None);
+        }
+        rogue.stream.write_all(last).unwrap();
+        node.pass(10 * LIMIT);
+        assert_eq!((node.stalled(), node.nic.poll_deadline()), (None, None));
+        drop(exposed);
+    }
+}
+
+#[test]
+fn reads_that_are_answered_one_by_one_while_others_wait_are_no_stall() {
+    for backend in BACKENDS {
+        let mut node = Node::new(&patient(backend));
+        let mut rogue = prompt(&mut node);
+        speak(&mut rogue, &mut node, 7);
+        let read = |node: &mut Node, id| {
+            node.post_read(id, Segment { handle: Handle(0x100), length: 12, offset: 0 })
+        };
+        let mut posted = vec![(1, read(&mut node, 1))];
+        for id in 2..16 {
+            // There are two before one is answered, and one when the peer is checked.
+            posted.push((id, read(&mut node, id)));
+            (0..POLLS).for_each(|_| node.poll());
+            let qp = node.qp();
+            let queue = node.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
+            let oldest = *queue.reads.front().unwrap();
+            let payload = pattern(12);
+            let fpdu = rogue.transmitter.read_response(oldest.handle, oldest.offset, &payload);
+            rogue.send(&fpdu, &payload);
+            node.pass(LIMIT / 4);
+            assert_eq!(node.stalled(), None);
+            let (answered, sink) = posted.remove(0);
+            complete::sink(sink, &node.done(answered).expect("it was answered")).unwrap();
+        }
+        node.pass(LIMIT * 5 / 4);
+        assert_eq!(node.stalled(), Some(Stall::Read));
     }
 }
 

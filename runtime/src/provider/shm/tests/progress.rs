@@ -1,5 +1,6 @@
 //! Peers that make no progress, and peers that make little.
 
+use super::super::leaving::MOVED_PER_CALL;
 use super::super::ring::Kind;
 use super::endings::in_use;
 use super::rogue::Rogue;
@@ -75,6 +76,32 @@ fn a_ring_that_is_emptied_slowly_lives() {
         complete::sink(sink, &done).unwrap();
     }
     drop(sent);
+}
+
+#[test]
+fn writes_that_wait_at_every_check_and_are_carried_out_between_two_are_no_stall() {
+    let [mut active, mut passive] = [(); 2].map(|()| Node::with(&config(), 8 << 20));
+    connect(&mut active, &mut passive);
+    let bytes = vec![7; MOVED_PER_CALL / 2];
+    let (exposed, segment) = active.expose(&bytes, Access::RemoteWrite);
+    let written = passive.holding(&bytes).into_source();
+    for _ in 0..8 {
+        // Unsignaled requests have one name between them, and all of these look alike.
+        let write = |()| {
+            let source = written.source(0..bytes.len()).expect("all of it");
+            let operation = Operation::Write { source, target: claim(segment) };
+            WorkRequest { id: WrId(0), flags: Flags { signaled: false, ..SIGNALED }, operation }
+        };
+        passive.nic.post(passive.qp(), &mut WorkQueue::from([(); 5].map(write))).expect("room");
+        // Two were carried out as they were posted, and two are in the poll that checks.
+        passive.now = passive.now.saturating_add(LIMIT / 4);
+        passive.poll();
+        assert_eq!(passive.stalled(), None);
+        assert_eq!(passive.connection().pending.len(), 1);
+        passive.poll();
+        assert!(passive.connection().pending.is_empty());
+    }
+    drop(exposed);
 }
 
 #[test]
