@@ -68,7 +68,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
     serving::ready(*bound, metrics, output)?;
-    termination.wait(core)
+    termination.wait(core, output)
 }
 
 impl Counted for KvService {

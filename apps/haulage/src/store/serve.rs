@@ -114,7 +114,7 @@ fn serve<P: Carrier>(
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
     let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, metrics, owner };
     ready(&bound, output)?;
-    termination.wait(core)
+    termination.wait(core, output)
 }
 
 /// The resolved addresses to listen at.
