@@ -82,6 +82,7 @@
 //!   lost access.
 #![deny(unsafe_code)]
 
+mod allowance;
 mod blocks;
 mod error;
 mod gauges;
@@ -109,6 +110,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+pub use allowance::{Allowance, CpuQuota, GroupLimit};
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};

@@ -302,9 +302,13 @@ impl<P: Provider, S: Service> Core<P, S> {
             let mut taking = Events { now, provider, service, inner, reply, shut };
             taking.take(events.drain(..));
         }
-        let before = inner.common.moved.bytes_system;
-        inner.common.moved = provider.counters();
-        count + usize::from(before != inner.common.moved.bytes_system)
+        let Common { moved, trace, .. } = &mut inner.common;
+        let (before, exhausted) = (moved.bytes_system, moved.newcomers.accepts.exhausted());
+        *moved = provider.counters();
+        if moved.newcomers.accepts.exhausted() != exhausted {
+            trace.unaccepted(&moved.newcomers.accepts);
+        }
+        count + usize::from(before != moved.bytes_system)
     }
 
     fn fire_deadlines(&mut self, now: Instant) -> usize {

@@ -15,9 +15,10 @@ use crate::provider::{Provider, Waker};
 use crate::service::Service;
 use crate::sys::{affinity, clock};
 
-/// Tells cores to shut down, from any thread or from a signal handler's.
+/// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {
+    /// Bits: what the core has not been seen to take notice of.
     asked: Arc<AtomicU8>,
 }
 
@@ -29,14 +30,28 @@ impl Stop {
 
     /// Asks for a shutdown. Wake the cores afterwards: a core that sleeps does not see the flag.
     pub fn ask(&self) {
-        self.asked.store(1, Ordering::Release);
+        self.asked.fetch_or(SHUTDOWN, Ordering::Release);
     }
 
     /// Returns whether a shutdown was asked for.
     pub fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire) != 0
+        self.asked.load(Ordering::Acquire) & SHUTDOWN != 0
+    }
+
+    /// Answers what was asked, as the driver of the core does in each turn. Returns whether to shut down.
+    fn heed(&self) -> bool {
+        let asked = self.asked.load(Ordering::Acquire);
+        if asked & SIGN_OF_LIFE != 0 {
+            self.asked.fetch_and(!SIGN_OF_LIFE, Ordering::Release);
+        }
+        asked & SHUTDOWN != 0
     }
 }
+
+/// The core is to shut down.
+const SHUTDOWN: u8 = 1;
+/// The core is to clear this bit.
+const SIGN_OF_LIFE: u8 = 2;
 
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
@@ -51,7 +66,7 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
             }
         }
         turns -= 1;
-        if stop.is_asked() {
+        if stop.heed() {
             core.begin_shutdown(now);
         }
         if core.turn(now) {
@@ -166,6 +181,17 @@ impl<T> CoreThread<T> {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
+    /// Asks the core for a sign of life, which it gives in its next turn, and wakes it.
+    pub fn ask_for_life(&self) {
+        self.stop.asked.fetch_or(SIGN_OF_LIFE, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Returns whether the core has turned since [`Self::ask_for_life`] was last called.
+    pub fn is_alive(&self) -> bool {
+        self.stop.asked.load(Ordering::Acquire) & SIGN_OF_LIFE == 0
+    }
+
     fn join(&mut self) -> Result<(), Panicked> {
         self.stop.ask();
         self.waker.wake();
@@ -178,5 +204,69 @@ impl<T> Drop for CoreThread<T> {
     fn drop(&mut self) {
         // The panic hook has printed a panic, and `drop` cannot return it.
         let _ = self.join();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+
+    use super::*;
+    use crate::core::Cx;
+    use crate::limits::{LIMITS_DEFAULT, Limits};
+    use crate::provider::iwarp::{Config, Iwarp};
+    use crate::service::{Binding, Call, NoService, Outcome, Reply, Service};
+
+    /// A service that does not return from its first turn until it is let go.
+    struct Standing {
+        entered: mpsc::Sender<()>,
+        let_go: mpsc::Receiver<()>,
+    }
+
+    impl Service for Standing {
+        fn binding(&self) -> Binding {
+            NoService.binding()
+        }
+
+        fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+            NoService.call(cx, call, reply)
+        }
+
+        fn turn(&mut self, _: &mut Cx<'_>) -> bool {
+            // Both ends are gone once it was let go.
+            if self.entered.send(()).is_ok() {
+                let _ = self.let_go.recv();
+            }
+            false
+        }
+    }
+
+    #[test]
+    fn a_core_that_stands_still_gives_no_sign_of_life() {
+        let (entered, is_inside) = mpsc::channel();
+        let (let_go, released) = mpsc::channel();
+        let service = Standing { entered, let_go: released };
+        let placement = Placement { name: "core".to_owned(), cpu: None, polling: Polling::Event };
+        let core = start(placement, move || {
+            let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
+            let pool = Pool::new(&pool).map_err(io::Error::other)?;
+            let limits = Limits { connections_max: 4, receives_max: 64, ..LIMITS_DEFAULT };
+            let core = Core::new(Iwarp::new(&Config::default())?, service, pool, limits, 1);
+            Ok::<_, io::Error>((core.map_err(io::Error::other)?, ()))
+        });
+        let core = core.unwrap();
+        assert!(core.is_alive(), "nothing was asked");
+        is_inside.recv().unwrap();
+        core.ask_for_life();
+        assert!(!core.is_alive(), "it is inside a turn");
+        drop((is_inside, let_go));
+        while !core.is_alive() {
+            std::thread::yield_now();
+        }
+        core.ask_for_life();
+        while !core.is_alive() {
+            std::thread::yield_now();
+        }
+        core.stop().unwrap();
     }
 }

@@ -21,6 +21,7 @@ pub mod delaying;
 mod events;
 pub mod iwarp;
 pub mod lending;
+mod newcomers;
 mod pass_on;
 mod requests;
 pub mod shm;
@@ -34,6 +35,8 @@ pub mod verbs;
 pub(crate) use base::Clock;
 pub use caps::{Caps, Counters, Promises};
 pub use events::{ConnectError, DisconnectReason, Done, Event, PeerUser, Quiesced, Stall};
+pub use newcomers::{AcceptFailures, Accepts, Newcomers};
+pub(crate) use newcomers::{HINT, Seldom};
 pub(crate) use requests::expose;
 pub use requests::{
     ConnectionAnswer, ConnectionParams, OpenResult, Operation, QueueFull, RUN_MAX, Receive,

@@ -44,10 +44,12 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
     vec![
         checks::provider(machine),
         checks::hugepages(machine),
+        checks::memory(machine),
         checks::memlock(machine),
         checks::open_files(machine),
         checks::io_uring(machine),
         checks::cpu_isolation(machine),
+        checks::cpu_quota(machine),
         checks::numa(machine),
         checks::rdma(machine),
     ]

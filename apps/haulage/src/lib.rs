@@ -17,7 +17,7 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use haulage::sys::process;
+use haulage::sys::{process, signal};
 
 use cli::perf::Perf;
 use cli::{Command, Kv, Parsed, Store, Wire};
@@ -48,6 +48,8 @@ pub mod wire;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // If this fails, signals are ignored as by any other process 1.
+    let _ = signal::end_as_first_process();
     match cli::parse(arguments) {
         Ok(Parsed::Help(text)) => {
             let output = Output::default();

@@ -4,19 +4,22 @@
 //! own, which asks the core to write the page.
 
 pub mod http;
+mod newcomers;
 
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
-use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use haulage::core::Cx;
+use haulage::provider::AcceptFailures;
 use haulage::service::{
     Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Reply,
     ResultSource, Service,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
+
+use self::http::Questions;
 
 /// A service whose Calls are counted and timed.
 #[derive(Debug)]
@@ -26,8 +29,9 @@ pub struct Metered<S> {
     procedures: Vec<Figures>,
     /// Timed Calls that have not ended, each with its procedure and when its service began.
     timed: Vec<(CallToken, usize, Instant)>,
-    /// Requests for the page, each with the channel for the answer.
-    asked: Receiver<Sender<String>>,
+    questions: Questions,
+    /// Failed accepts of the service's listeners beside the core.
+    beside: AcceptFailures,
 }
 
 /// A service with counters of its own.
@@ -61,8 +65,8 @@ struct Figures {
 }
 
 impl<S: Service + Counted> Metered<S> {
-    /// Wraps `inner`. Each sender that arrives from `asked` is sent the page.
-    pub fn new(inner: S, asked: Receiver<Sender<String>>) -> Self {
+    /// Wraps `inner`. Each sender that arrives with `questions` is sent the page.
+    pub fn new(inner: S, questions: Questions) -> Self {
         let figures = |name| Figures {
             name,
             calls: 0,
@@ -72,7 +76,19 @@ impl<S: Service + Counted> Metered<S> {
         };
         let binding = inner.binding();
         let procedures = binding.procedures.iter().map(|bound| figures(bound.name)).collect();
-        Self { inner, procedures, timed: Vec::with_capacity(TIMED_MAX), asked }
+        Self {
+            inner,
+            procedures,
+            timed: Vec::with_capacity(TIMED_MAX),
+            questions,
+            beside: AcceptFailures::default(),
+        }
+    }
+
+    /// Also shows the failed accepts of listeners beside the core, which serve TCP.
+    #[must_use]
+    pub fn beside(self, failures: AcceptFailures) -> Self {
+        Self { beside: failures, ..self }
     }
 
     /// Records the outcome of a Call; a timed Call that ends later is kept in `timed`.
@@ -92,7 +108,14 @@ impl<S: Service + Counted> Metered<S> {
         let mut page = Page(String::with_capacity(8192));
         // Writing to a String does not fail.
         let counters = self.inner.counters();
+        let newcomers = &cx.moved().newcomers;
+        let accepts = [
+            ("rdma", newcomers.accepts),
+            ("tcp", self.beside.counts()),
+            ("metrics", self.questions.failures.counts()),
+        ];
         let written = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        let written = written.and_then(|()| page.newcomers(newcomers, &accepts));
         let _ = written.and_then(|()| page.counters(&counters));
         page.0
     }
@@ -161,7 +184,7 @@ impl<S: Service + Counted> Service for Metered<S> {
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
         let mut worked = self.inner.turn(cx);
-        if let Ok(asker) = self.asked.try_recv() {
+        if let Ok(asker) = self.questions.asked.try_recv() {
             // Calls of connections that are gone never end.
             self.timed.retain(|(token, ..)| cx.awaits(*token));
             // The asking thread may have given up.

@@ -1,6 +1,7 @@
-//! Shared parts of the server commands: listening, the `ready:` line, metrics, and the end by signals.
+//! Shared parts of the server commands: listening, the `ready:` line, metrics, the supervisor, and the end by signals.
 
 pub mod child;
+pub mod supervisor;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use haulage::core::Core;
 use haulage::cores::{CoreThread, Placement as Thread};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
-use haulage::sys::{signal, wake};
+use haulage::sys::{clock, signal, wake};
 
 use crate::cli::CoreOptions;
 use crate::cli::address::Address;
@@ -19,6 +20,8 @@ use crate::node::polling;
 use crate::output::progress::Step;
 use crate::output::{Output, json};
 use crate::placement::{Cpus, Placement};
+
+use self::supervisor::Supervisor;
 
 /// The handler of SIGTERM and SIGINT, which end a server.
 #[derive(Debug)]
@@ -38,11 +41,27 @@ impl Termination {
         Ok(Self { waker })
     }
 
-    /// Waits for a signal, then lets the core drain.
-    pub fn wait<T>(self, core: CoreThread<T>) -> Result<(), Failure> {
+    /// Tells the supervisor that the server is ready. Waits for a signal, then lets the core drain.
+    pub fn wait<T>(self, core: CoreThread<T>, output: &Output) -> Result<(), Failure> {
+        let supervisor = Supervisor::here(output);
+        supervisor.ready();
+        let mut due = supervisor.interval().map(|interval| (clock::now(), interval));
         while !signal::end_requested() && !core.is_finished() {
-            wake::wait(&self.waker, CHECK_INTERVAL);
+            let now = clock::now();
+            if let Some((at, interval)) = &mut due
+                && *at <= now
+            {
+                // A core that stands still gives no sign, and then the supervisor gets none.
+                if core.is_alive() {
+                    supervisor.alive();
+                    core.ask_for_life();
+                }
+                *at = now.saturating_add(*interval);
+            }
+            let left = due.map(|(at, _)| at.saturating_since(now));
+            wake::wait(&self.waker, left.map_or(CHECK_INTERVAL, |left| left.min(CHECK_INTERVAL)));
         }
+        supervisor.stopping();
         let _step = Step::begin(format_args!("waiting for calls under way to end"));
         Ok(core.stop()?)
     }

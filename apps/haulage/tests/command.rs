@@ -169,8 +169,17 @@ fn doctor_succeeds_on_any_machine_that_has_tcp() {
     let stdout = String::from_utf8(output.stdout).unwrap();
     assert!(stdout.starts_with(r#"[{"check":"iwarp","state":"ok","detail":""#), "{stdout}");
     assert!(stdout.ends_with("}]\n"), "{stdout}");
-    for check in ["hugepages", "memlock", "open_files", "io_uring", "cpu_isolation", "numa", "rdma"]
-    {
+    for check in [
+        "hugepages",
+        "memory",
+        "memlock",
+        "open_files",
+        "io_uring",
+        "cpu_isolation",
+        "cpu_quota",
+        "numa",
+        "rdma",
+    ] {
         assert!(stdout.contains(&format!(r#"{{"check":"{check}","state":""#)), "{check}");
     }
     assert_eq!(haulage(&["--json", "doctor"]).stdout, stdout.as_bytes(), "options may come first");

@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use super::pages::{Declined, PageKind};
+use crate::allowance::{Allowance, GroupLimit, field, number_in};
 use crate::size::{MIB_2, Octets};
 
 /// The system's information about its memory. A field is `None` if the system does not provide it.
@@ -11,8 +13,7 @@ use crate::size::{MIB_2, Octets};
 pub(super) struct Machine {
     /// The size of the default huge page, in octets.
     pub(super) huge_size: Option<usize>,
-    /// The memory available without swapping, or the limit of the process's control group if that
-    /// is lower, in octets.
+    /// The memory that this process can take without swapping, in octets.
     pub(super) available: Option<usize>,
     /// The setting of transparent huge pages.
     pub(super) transparent: Option<String>,
@@ -29,6 +30,8 @@ pub(super) struct Reserved {
     pub(super) total: usize,
     /// The number of pages that are neither in use nor promised to a mapping.
     pub(super) free: usize,
+    /// The octets that the control groups leave to this process, if they have a limit.
+    pub(super) left: Option<usize>,
     /// The file that sets `total`.
     pub(super) file: String,
 }
@@ -37,13 +40,13 @@ impl Machine {
     /// Reads the information from the system; that about huge pages for `node`, if one is given.
     pub(super) fn read(node: Option<u32>) -> Self {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let limit = number_in("/sys/fs/cgroup/memory.max");
+        let allowance = Allowance::here();
         Self {
             huge_size: field(&meminfo, "Hugepagesize:"),
-            available: field(&meminfo, "MemAvailable:").into_iter().chain(limit).min(),
+            available: allowance.available,
             transparent: fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok(),
-            huge: Reserved::read(2048, node),
-            gigantic: Reserved::read(1 << 20, node),
+            huge: Reserved::read(2048, node, allowance.huge),
+            gigantic: Reserved::read(1 << 20, node, allowance.gigantic),
         }
     }
 
@@ -53,6 +56,13 @@ impl Machine {
             PageKind::Heap => return None,
             _ if !bytes.is_multiple_of(kind.size()) => {
                 format!("{} is not a multiple of {}", Octets(bytes), Octets(kind.size()))
+            }
+            // Beyond it, touching a page ends the process.
+            PageKind::Gigantic | PageKind::Huge
+                if self.left(kind).is_some_and(|left| left < bytes) =>
+            {
+                let left = self.left(kind).unwrap_or_default() / kind.size();
+                format!("{} needed, the control group leaves {left}", bytes / kind.size())
             }
             PageKind::Gigantic => match self.gigantic {
                 Some(_) => return None,
@@ -93,8 +103,13 @@ impl Machine {
     /// Returns the command that makes a kind of pages usable.
     fn command(&self, kind: PageKind, bytes: usize) -> Option<String> {
         match kind {
+            PageKind::Gigantic | PageKind::Huge
+                if self.left(kind).is_some_and(|left| left < bytes) =>
+            {
+                None
+            }
             PageKind::Gigantic | PageKind::Huge if bytes.is_multiple_of(kind.size()) => {
-                let Reserved { total, free, file } = self.reserved(kind)?;
+                let Reserved { total, free, file, .. } = self.reserved(kind)?;
                 let pages = total + (bytes / kind.size()).saturating_sub(*free);
                 Some(match file.strip_prefix("/sys/kernel/mm/hugepages/hugepages-2048kB/") {
                     Some(_) if self.huge_size == Some(MIB_2) => {
@@ -118,23 +133,33 @@ impl Machine {
         }
     }
 
+    /// Returns the octets in pages of a kind that the control groups leave, if they have a limit.
+    fn left(&self, kind: PageKind) -> Option<usize> {
+        self.reserved(kind)?.left
+    }
+
     fn transparent_off(&self) -> bool {
         self.transparent.as_ref().is_some_and(|switch| switch.contains("[never]"))
     }
 }
 
 impl Reserved {
-    fn read(kib: usize, node: Option<u32>) -> Option<Self> {
+    fn read(kib: usize, node: Option<u32>, limit: Option<GroupLimit>) -> Option<Self> {
         let root = match node {
             Some(node) => format!("/sys/devices/system/node/node{node}/hugepages"),
             None => "/sys/kernel/mm/hugepages".to_owned(),
         };
-        let directory = format!("{root}/hugepages-{kib}kB");
-        let file = format!("{directory}/nr_hugepages");
-        let free = number_in(&format!("{directory}/free_hugepages"))?;
+        let directory = Path::new(&root).join(format!("hugepages-{kib}kB"));
+        let file = directory.join("nr_hugepages");
+        let free: usize = number_in(&directory.join("free_hugepages"))?;
         // Promised but not yet in use. Nodes do not say.
-        let promised = number_in(&format!("{directory}/resv_hugepages")).unwrap_or(0);
-        Some(Self { total: number_in(&file)?, free: free.saturating_sub(promised), file })
+        let promised = number_in(&directory.join("resv_hugepages")).unwrap_or(0);
+        Some(Self {
+            total: number_in(&file)?,
+            free: free.saturating_sub(promised),
+            left: limit.map(|limit| limit.left),
+            file: file.display().to_string(),
+        })
     }
 }
 
@@ -165,14 +190,4 @@ pub(super) fn covers(line: &str, address: usize) -> bool {
     range
         .and_then(|(start, end)| Some(parse(start)? <= address && address < parse(end)?))
         .unwrap_or(false)
-}
-
-/// Returns a field in KiB as octets, if `text` has it.
-pub(super) fn field(text: &str, name: &str) -> Option<usize> {
-    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
-}
-
-fn number_in(path: &str) -> Option<usize> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
 }

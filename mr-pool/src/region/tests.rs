@@ -8,6 +8,7 @@ fn machine() -> Machine {
     let reserved = |kib| Reserved {
         total: 3,
         free: 1,
+        left: None,
         file: format!("/sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"),
     };
     Machine {
@@ -57,6 +58,16 @@ fn more_than_is_available_is_refused_before_it_is_filled() {
         assert_eq!(refusal(&machine(), kind, 8 << 30), None);
         assert!(refusal(&machine(), kind, 9 << 30).unwrap().ends_with("8 GiB is available"));
     }
+}
+
+#[test]
+fn huge_pages_beyond_the_limit_of_the_control_group_are_refused_before_they_are_touched() {
+    let mut machine = machine();
+    machine.huge.as_mut().unwrap().left = Some(8 << 20);
+    let refused = "no 2 MiB pages: 5 needed, the control group leaves 4";
+    assert_eq!(refusal(&machine, PageKind::Huge, 10 << 20).as_deref(), Some(refused));
+    assert_eq!(refusal(&machine, PageKind::Huge, 8 << 20), None);
+    assert_eq!(refusal(&machine, PageKind::Gigantic, 2 << 30), None, "of another kind");
 }
 
 #[test]
@@ -155,7 +166,7 @@ fn a_region_is_filled_at_once_and_kept_from_children() {
         // Some sandboxes do not say.
         let flags = about.lines().find(|line| line.starts_with("VmFlags:"));
         assert!(flags.is_none_or(|flags| flags.contains(" dc")), "{about}");
-        let resident = machine::field(&about, "Rss:").unwrap();
+        let resident = crate::allowance::field(&about, "Rss:").unwrap();
         assert!(resident >= 4 << 20, "{report}: {about}");
     }
 }

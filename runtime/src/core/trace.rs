@@ -23,6 +23,7 @@ use haulage_proto::v2::error::ErrorBody;
 use tracing::Level;
 
 use self::bucket::Bucket;
+use crate::provider::{Accepts, HINT, Seldom};
 
 mod bucket;
 
@@ -38,6 +39,7 @@ pub(crate) struct Trace {
     refused: Bucket,
     lost: Bucket,
     call_refused: Bucket,
+    unaccepted: Seldom,
 }
 
 /// Reports an event if a subscriber wants it and the bucket has a token.
@@ -63,6 +65,7 @@ impl Trace {
             refused: Bucket::FULL,
             lost: Bucket::FULL,
             call_refused: Bucket::FULL,
+            unaccepted: Seldom::NEW,
         }
     }
 
@@ -89,6 +92,15 @@ impl Trace {
     pub(crate) fn rejected(&mut self, peer: SocketAddr, reason: &str) {
         let provider = self.provider;
         tell!(self.refused, Level::WARN, "connection.refused", %peer, provider, reason);
+    }
+
+    /// Reports that the machine lacked descriptors or memory for a newcomer.
+    #[cold]
+    pub(crate) fn unaccepted(&mut self, Accepts { descriptors, memory, .. }: &Accepts) {
+        let provider = self.provider;
+        if self.unaccepted.passes(self.now) {
+            tracing::warn!(target: "haulage", provider, descriptors, memory, hint = HINT, "accept.failed");
+        }
     }
 
     /// Reports that a connection is ready for Calls.

@@ -2,6 +2,8 @@
 
 use haulage_mr_pool::Strategy;
 
+use super::newcomers::Newcomers;
+
 /// Limits and abilities of a provider.
 #[derive(Clone, Debug)]
 pub struct Caps {
@@ -114,6 +116,8 @@ pub struct Counters {
     pub invalidated_remote: u64,
     /// Handles retired by LocalInv.
     pub invalidated_local: u64,
+    /// Peers that were lost before the core heard of them.
+    pub newcomers: Newcomers,
 }
 
 impl Counters {

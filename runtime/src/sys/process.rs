@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus};
 
-use io_uring::IoUring;
 use rustix::process::{Pid, Resource, Rlimit, Signal};
 
+use super::uring::Ring;
 use crate::identity::{Identity, User};
 
 /// Raises the soft limit of open files to the hard one. Returns the limit now in force.
@@ -91,15 +91,9 @@ pub fn identity() -> io::Result<Identity> {
     user.map(Identity::User).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Tries to make the kind of ring that the iWARP provider polls with; the error says why that fails.
+/// Tries to make and to enter the kind of ring that the iWARP provider polls with; the error says why that fails.
 pub fn probe_io_uring() -> io::Result<()> {
-    let ring: io::Result<IoUring> = IoUring::builder()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .setup_no_sqarray()
-        .build(8);
-    ring.map(drop)
+    Ring::new(8, 8, 4096).map(drop).map_err(|unavailable| unavailable.error)
 }
 
 /// Octets read of a status file; the figures of `status` are in its first half.

@@ -12,16 +12,30 @@ use super::wake::Waker;
 /// Makes SIGTERM and SIGINT set the flag that [`end_requested`] reads and wake every registered
 /// waker. The second such signal ends the process at once, with status 1.
 pub fn catch_termination() -> io::Result<()> {
-    for signal in [libc::SIGTERM, libc::SIGINT] {
-        // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESTART;
-        // SAFETY: `action` is a live, initialized value; `on_signal` calls only what POSIX lists as
-        // safe in a handler; the old action is not asked for.
-        if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    [libc::SIGTERM, libc::SIGINT].into_iter().try_for_each(|signal| handle(signal, on_signal))
+}
+
+/// Makes SIGTERM, SIGINT, SIGQUIT and SIGHUP end the process if it is process 1 of its PID namespace, as in a container
+/// without an init. The kernel keeps from process 1 every signal that it has no handler for. The exit status is 128 and
+/// the signal's number, as a shell tells of a process that a signal ended.
+pub fn end_as_first_process() -> io::Result<()> {
+    if std::process::id() != 1 {
+        return Ok(());
+    }
+    let signals = [libc::SIGTERM, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP];
+    signals.into_iter().try_for_each(|signal| handle(signal, end_at_once))
+}
+
+/// Installs a handler, which calls only what POSIX lists as safe in a handler.
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
+    // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: `action` is a live, initialized value; the callers' handlers, `on_signal` and `end_at_once`, call only
+    // what is safe in a handler; the old action is not asked for.
+    if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
     }
     Ok(())
 }
@@ -79,6 +93,12 @@ static WAKERS_USED: AtomicUsize = AtomicUsize::new(0);
 
 const NO_FD: i32 = -1;
 const FAILURE: i32 = 1;
+
+/// Ends the process from the middle of any thread.
+extern "C" fn end_at_once(signal: libc::c_int) {
+    // SAFETY: `_exit` is safe in a handler; it runs no destructor and does not return.
+    unsafe { libc::_exit(128 + signal) };
+}
 
 /// Runs in the middle of any thread: no allocation, no lock, no unwinding, errno kept.
 extern "C" fn on_signal(_signal: libc::c_int) {

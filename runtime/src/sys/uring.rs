@@ -115,7 +115,17 @@ impl Ring {
         for index in 0..count {
             ring.buffers.give(index);
         }
+        ring.try_out().map_err(failed("enter"))?;
         Ok(ring)
+    }
+
+    /// Has the kernel do nothing once. A filter may allow rings to be made and forbid entering them, and a ring that
+    /// cannot be entered reports nothing, ever.
+    fn try_out(&mut self) -> io::Result<()> {
+        self.push(&opcode::Nop::new().build().user_data(TOKEN_NONE))?;
+        self.ring.submit_and_wait(1)?;
+        let done = self.ring.completion().next().ok_or(io::ErrorKind::TimedOut)?;
+        if done.result() < 0 { Err(io::Error::from_raw_os_error(-done.result())) } else { Ok(()) }
     }
 
     /// Receives from `fd` whenever octets arrive, until an event without `more`.
@@ -368,3 +378,58 @@ const GROUP: u16 = 0;
 /// The token of requests whose outcome is ignored.
 const TOKEN_NONE: u64 = u64::MAX;
 const PAGE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Forbids the calling thread one system call for ever, by a filter as containers have it.
+    fn forbid(call: libc::c_long) {
+        let [load, equals, give] = [
+            libc::BPF_LD | libc::BPF_W | libc::BPF_ABS,
+            libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K,
+            libc::BPF_RET | libc::BPF_K,
+        ]
+        .map(|code| u16::try_from(code).unwrap());
+        let step = |code, (jt, jf), k| libc::sock_filter { code, jt, jf, k };
+        let forbidden = libc::SECCOMP_RET_ERRNO | u32::try_from(libc::EPERM).unwrap();
+        let mut steps = [
+            // The number of the call is the first field of what a filter sees.
+            step(load, (0, 0), 0),
+            step(equals, (0, 1), u32::try_from(call).unwrap()),
+            step(give, (0, 0), forbidden),
+            step(give, (0, 0), libc::SECCOMP_RET_ALLOW),
+        ];
+        let program = libc::sock_fprog { len: 4, filter: steps.as_mut_ptr() };
+        // SAFETY: the call takes numbers; it touches no memory.
+        assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+        let filter = libc::SECCOMP_MODE_FILTER;
+        // SAFETY: the kernel copies the program, whose steps are live, before the call returns.
+        let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, filter, &raw const program) };
+        assert_eq!(done, 0, "{}", io::Error::last_os_error());
+    }
+
+    #[test]
+    fn a_ring_that_may_be_made_and_not_entered_is_no_ring() {
+        if let Err(why) = Ring::new(8, 8, 4096) {
+            eprintln!("skipped: {why}");
+            return;
+        }
+        // The filter ends with its thread.
+        let why = std::thread::scope(|threads| {
+            let filtered = threads.spawn(|| {
+                forbid(libc::SYS_io_uring_enter);
+                Ring::new(8, 8, 4096).unwrap_err()
+            });
+            filtered.join().unwrap()
+        });
+        assert_eq!((why.step, why.error.raw_os_error()), ("enter", Some(libc::EPERM)));
+    }
+
+    #[test]
+    fn a_new_ring_has_no_news_of_its_trial() {
+        if let Ok(mut ring) = Ring::new(8, 8, 4096) {
+            assert!(ring.pop().is_none() && !ring.has_events());
+        }
+    }
+}

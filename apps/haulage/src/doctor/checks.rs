@@ -2,6 +2,7 @@
 
 use std::io;
 
+use haulage::pool::Allowance;
 use haulage::sys::cpu;
 
 use super::{Finding, Machine, State};
@@ -51,6 +52,60 @@ pub(super) fn hugepages(machine: &Machine) -> Finding {
             bytes::format(MEMORY_WANTED)
         ),
         fix: if state == State::Ok { String::new() } else { machine.as_root(&reserve) },
+    }
+}
+
+/// Checks whether this process may take the default memory of `kv serve`, and names the limit of its control groups.
+pub(super) fn memory(machine: &Machine) -> Finding {
+    let check = "memory";
+    let Allowance { available, memory, .. } = Allowance::under(&machine.root);
+    let available = available.map_or(u64::MAX, |octets| octets as u64);
+    let of_group = memory.map(|memory| {
+        let (limit, left) = (memory.limit as u64, memory.left as u64);
+        let (limit, left) = (bytes::rounded(limit), bytes::rounded(left));
+        format!("the control group leaves {left} of {limit} ({})", memory.file.display())
+    });
+    let of_group = of_group.unwrap_or_else(|| "no limit by a control group".to_owned());
+    if available >= MEMORY_WANTED {
+        let rest = match available {
+            u64::MAX => String::new(),
+            octets => format!("{} available; ", bytes::rounded(octets)),
+        };
+        return ok(check, format!("{rest}{of_group}"));
+    }
+    let (available, wanted) = (bytes::rounded(available), bytes::format(MEMORY_WANTED));
+    Finding {
+        check,
+        state: State::Slower,
+        detail: format!("{available} available, {wanted} wanted; {of_group}"),
+        fix: "free memory, give the unit or container more (MemoryMax=, docker run --memory), or serve with \
+              --memory 64MiB"
+            .to_owned(),
+    }
+}
+
+/// Checks for a quota of CPU time, which stops a core that polls until a period is over.
+pub(super) fn cpu_quota(machine: &Machine) -> Finding {
+    let check = "cpu_quota";
+    let Some(quota) = Allowance::under(&machine.root).cpu else {
+        return ok(check, "no quota".to_owned());
+    };
+    let usable = machine.cpus.usable.len();
+    let file = quota.file.display();
+    let detail = format!("a quota of {:.2} of {usable} CPUs ({file})", quota.cpus());
+    // The process cannot use more than its CPUs.
+    if quota.cpus() >= usable as f64 {
+        return ok(check, detail);
+    }
+    let period = quota.period_us as f64 / 1000.0;
+    Finding {
+        check,
+        state: State::Slower,
+        detail: format!(
+            "{detail}: who has used it is stopped for the rest of each {period} ms, and cores that poll use it"
+        ),
+        fix: "lift it (CPUQuota= of the unit, docker run --cpus), or serve with --polling event"
+            .to_owned(),
     }
 }
 

@@ -73,10 +73,12 @@ fn a_machine_that_says_nothing_still_gets_an_answer_to_each_check() {
     let all = [
         "iwarp",
         "hugepages",
+        "memory",
         "memlock",
         "open_files",
         "io_uring",
         "cpu_isolation",
+        "cpu_quota",
         "numa",
         "rdma",
     ];
@@ -97,6 +99,27 @@ fn a_capability_lifts_the_memlock_limit_and_root_needs_no_sudo() {
     assert_eq!(memlock.state, State::Ok);
     assert!(memlock.detail.contains("64 KiB") && memlock.detail.contains("CAP_IPC_LOCK"));
     assert_eq!(finding(&machine, "hugepages").fix, "sysctl -w vm.nr_hugepages=128");
+}
+
+#[test]
+fn limits_of_the_control_group_are_named() {
+    let tree = Tree::new("group");
+    let (memory, cpu) = (finding(&tree.machine(), "memory"), finding(&tree.machine(), "cpu_quota"));
+    assert_eq!((memory.state, cpu.state), (State::Ok, State::Ok));
+    tree.write("proc/self/cgroup", "0::/kv.service");
+    tree.write("proc/meminfo", "MemAvailable: 4194304 kB");
+    tree.write("sys/fs/cgroup/kv.service/memory.max", "134217728");
+    tree.write("sys/fs/cgroup/kv.service/memory.current", "67108864");
+    tree.write("sys/fs/cgroup/kv.service/cpu.max", "50000 100000");
+    let memory = finding(&tree.machine(), "memory");
+    assert_eq!(memory.state, State::Slower);
+    assert!(memory.detail.contains("leaves 64 MiB of 128 MiB"), "{}", memory.detail);
+    assert!(memory.detail.contains("kv.service/memory.max"), "{}", memory.detail);
+    let cpu = finding(&tree.machine(), "cpu_quota");
+    assert_eq!(cpu.state, State::Slower);
+    assert!(cpu.detail.contains("0.50 of 4 CPUs"), "{}", cpu.detail);
+    tree.write("sys/fs/cgroup/kv.service/cpu.max", "400000 100000");
+    assert_eq!(finding(&tree.machine(), "cpu_quota").state, State::Ok, "it has no more CPUs");
 }
 
 #[test]

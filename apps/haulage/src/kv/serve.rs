@@ -47,7 +47,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
     let limits = options.core.rpc_version.within(limits);
     let (listen, crc) = (options.listen.clone(), options.core.crc);
-    let (asking, asked) = http::way();
+    let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
         let keys_max = keys_max.unwrap_or(u32::MAX);
@@ -57,7 +57,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         let (mut core, notes) = node.build::<P, _>(|_, _| {
             memory::check(KvService::index_octets_max(keys_max))?;
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
-            Ok(Metered::new(service, asked))
+            Ok(Metered::new(service, questions))
         })?;
         let at = listen.resolve()?;
         let bound = serving::listen(&mut core, &at)?;
@@ -68,7 +68,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
     serving::ready(*bound, metrics, output)?;
-    termination.wait(core)
+    termination.wait(core, output)
 }
 
 impl Counted for KvService {

@@ -11,7 +11,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use haulage::provider::Waker;
+use haulage::provider::{AcceptFailures, Waker};
+use haulage::sys::clock;
 use haulage_store::crowd::{Crowd, CrowdLimits, Phase, Seat};
 
 mod request;
@@ -22,12 +23,23 @@ pub use request::{Asked, REQUEST_MAX, Request, TooLong};
 #[derive(Clone, Debug)]
 pub struct Asking {
     asked: Sender<Sender<String>>,
+    failures: AcceptFailures,
+}
+
+/// What the HTTP server tells a [`Metered`](super::Metered) service.
+#[derive(Debug)]
+pub struct Questions {
+    /// Requests for the page, each with the channel for the answer.
+    pub(super) asked: Receiver<Sender<String>>,
+    /// Failed accepts of the HTTP server.
+    pub(super) failures: AcceptFailures,
 }
 
 /// Creates the channel from the HTTP server to a [`Metered`](super::Metered) service.
-pub fn way() -> (Asking, Receiver<Sender<String>>) {
+pub fn way() -> (Asking, Questions) {
     let (asked, receiver) = mpsc::channel();
-    (Asking { asked }, receiver)
+    let failures = AcceptFailures::default();
+    (Asking { asked, failures: failures.clone() }, Questions { asked: receiver, failures })
 }
 
 impl Asking {
@@ -57,13 +69,18 @@ impl Asking {
     }
 
     fn accept(&self, listener: &TcpListener, waker: &Waker, limits: Limits) {
+        let mut failures = self.failures.clone();
         let connections_max = limits.requests_max;
         let mut crowd =
             Crowd::new(CrowdLimits { connections_max, each_max: connections_max.div_ceil(2) });
         loop {
-            let Ok((stream, peer)) = listener.accept() else {
-                thread::park_timeout(ACCEPT_AGAIN);
-                continue;
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    failures.count("metrics", &error, clock::now());
+                    thread::park_timeout(ACCEPT_AGAIN);
+                    continue;
+                }
             };
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
             let (asking, waker) = (self.clone(), waker.clone());
@@ -149,8 +166,9 @@ mod tests {
 
     /// Answers within `limits`, every page being `page`.
     fn serve(limits: Limits) -> SocketAddr {
-        let (asking, asked) = way();
-        let write = move || asked.iter().for_each(|asker| _ = asker.send("page".to_owned()));
+        let (asking, questions) = way();
+        let write =
+            move || questions.asked.iter().for_each(|asker| _ = asker.send("page".to_owned()));
         thread::Builder::new().spawn(write).unwrap();
         asking.listen_within(LOCAL.into(), &Waker::new().unwrap(), limits).unwrap()
     }

@@ -9,6 +9,8 @@ use haulage::sys::process;
 use crate::cli::values::{Polling, Provider, Switch};
 use crate::failure::Failure;
 
+use super::supervisor::SOCKET;
+
 /// A server process, killed when this value is dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -55,6 +57,8 @@ impl Server {
         if !how.speaks {
             command.stderr(Stdio::piped());
         }
+        // The supervisor of this command awaits its word, not that of a server beside it.
+        command.env_remove(SOCKET);
         process::end_with_us(&mut command);
         let mut process = command.spawn().map_err(|error| failed(&error.to_string()))?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use haulage::cores;
+use haulage::provider::AcceptFailures;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -88,7 +89,9 @@ fn serve<P: Carrier>(
     let trusted = trust_in_callers(options, privilege);
     let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);
     let listen = addresses.rdma;
-    let (asking, asked) = http::way();
+    let (asking, questions) = http::way();
+    let failures = AcceptFailures::default();
+    let beside = failures.clone();
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, limits, crc };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
@@ -97,7 +100,7 @@ fn serve<P: Carrier>(
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
             let replays = Replays::new(&replays, secrets.seed);
             let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
-            Ok(Metered::new(server, asked))
+            Ok(Metered::new(server, questions).beside(beside))
         })?;
         let bound = serving::listen(&mut core, &listen)?;
         let waker = core.waker();
@@ -106,6 +109,7 @@ fn serve<P: Carrier>(
     let (rdma, notes, waker) = &core.started;
     Notes::tell(notes, output);
     let front = Front::new(calls, waker.clone(), admission, tcp::Limits::DEFAULT);
+    let front = front.counting(failures);
     let mount = serving::listen_by(&addresses.mount, "--mount-listen", |at| front.listen(at))?;
     let tcp = addresses
         .tcp
@@ -114,7 +118,7 @@ fn serve<P: Carrier>(
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
     let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, metrics, owner };
     ready(&bound, output)?;
-    termination.wait(core)
+    termination.wait(core, output)
 }
 
 /// The resolved addresses to listen at.

@@ -17,7 +17,8 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 use std::time::Duration;
 
-use haulage::provider::Waker;
+use haulage::provider::{AcceptFailures, Waker};
+use haulage::sys::clock;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::xdr::Writer;
@@ -68,6 +69,7 @@ pub struct Front {
     waker: Waker,
     admission: Arc<Admission>,
     limits: Limits,
+    failures: AcceptFailures,
 }
 
 /// Creates the channel from TCP connections to a [`Server`](super::Server).
@@ -95,7 +97,14 @@ impl Front {
         admission: Admission,
         limits: Limits,
     ) -> Self {
-        Self { calls, waker, admission: Arc::new(admission), limits }
+        let (admission, failures) = (Arc::new(admission), AcceptFailures::default());
+        Self { calls, waker, admission, limits, failures }
+    }
+
+    /// Counts failed accepts with `failures`.
+    #[must_use]
+    pub fn counting(self, failures: AcceptFailures) -> Self {
+        Self { failures, ..self }
     }
 
     /// Accepts connections at `at` until the process ends. Returns the bound address, with the real port.
@@ -113,6 +122,7 @@ impl Front {
     }
 
     fn accept(&self, listener: &TcpListener) {
+        let mut failures = self.failures.clone();
         let connections_max = self.limits.connections_max;
         let each_max = connections_max.div_ceil(2);
         let mut clients = Crowd::new(CrowdLimits { connections_max, each_max });
@@ -120,10 +130,14 @@ impl Front {
         let each_max = connections_max.div_ceil(2);
         let mut strangers = Crowd::new(CrowdLimits { connections_max, each_max });
         loop {
-            let Ok((stream, peer)) = listener.accept() else {
-                // Perhaps the process is out of descriptors: wait until others are closed.
-                thread::park_timeout(ACCEPT_AGAIN);
-                continue;
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    failures.count("tcp", &error, clock::now());
+                    // Perhaps the process is out of descriptors: wait until others are closed.
+                    thread::park_timeout(ACCEPT_AGAIN);
+                    continue;
+                }
             };
             let is_stranger = !self.admission.admits(peer.ip());
             let crowd = if is_stranger { &mut strangers } else { &mut clients };

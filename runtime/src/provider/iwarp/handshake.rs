@@ -73,7 +73,7 @@ impl Connection {
                     if let Some(reply) = handshake.refusal(fault) {
                         self.send_frame(nic, &reply);
                     }
-                    nic.wire.handshakes_failed += 1;
+                    nic.counters.newcomers.malformed += 1;
                     self.end(nic);
                 }
             },
@@ -93,7 +93,11 @@ impl Connection {
                 broken.get_or_insert(DisconnectReason::Lost);
             }
             Some(Setup::Passive { .. }) => {
-                nic.wire.handshakes_failed += 1;
+                let newcomers = &mut nic.counters.newcomers;
+                match reason {
+                    ConnectError::TimedOut => newcomers.timed_out += 1,
+                    _ => newcomers.closed += 1,
+                }
                 self.end(nic);
             }
             Some(Setup::Active { .. }) | None => self.fail_setup(nic, reason),

@@ -53,8 +53,11 @@ impl Iwarp {
             match socket.accept(Vanished::after(self.nic.watches.timeout())) {
                 Ok(Some((socket, peer))) => self.welcome(socket, peer, listener),
                 Ok(None) => break,
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
-                Err(_) => {
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {
+                    self.nic.counters.newcomers.closed += 1;
+                }
+                Err(error) => {
+                    self.nic.counters.newcomers.accepts.count(&error);
                     // Most likely no descriptors are left: the handshake that has been silent longest gives up its own.
                     self.listeners.pause(listener);
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
@@ -104,7 +107,7 @@ impl Iwarp {
             if let Some(connection) = self.slots.get(qp)
                 && connection.state == ConnectionState::Awaiting
             {
-                self.nic.wire.handshakes_failed += 1;
+                self.nic.counters.newcomers.crowded_out += 1;
                 return connection.end(&mut self.nic);
             }
         }
@@ -114,6 +117,8 @@ impl Iwarp {
         let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
         if let Ok(qp) = self.admit(socket, ConnectionState::Awaiting, setup) {
             self.listeners.await_question(qp, self.slots.in_use());
+        } else {
+            self.nic.counters.newcomers.accepts.other += 1;
         }
     }
 

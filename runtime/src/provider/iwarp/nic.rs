@@ -54,8 +54,6 @@ pub struct WireCounters {
     pub crc_failures: u64,
     /// Connections ended because the peer broke a rule.
     pub faults: u64,
-    /// Handshakes that failed at the passive end, garbage and silence included.
-    pub handshakes_failed: u64,
     /// Keepalive FPDUs, sent only because nothing had come from the peer.
     pub keepalives: u64,
     /// Connections ended because the peer made no progress.

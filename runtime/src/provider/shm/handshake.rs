@@ -210,7 +210,7 @@ impl Connection {
         if active {
             nic.reports.push(Event::Failed { qp: self.qp, reason });
         } else {
-            nic.link.setups_failed += 1;
+            nic.counters.newcomers.count(&reason);
         }
         nic.closed.push(self.qp);
     }

@@ -61,9 +61,12 @@ impl Shm {
                     self.welcome(stream, peer, listener);
                 }
                 Ok(None) => return self.listeners.resume(listener),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {
+                    self.nic.counters.newcomers.closed += 1;
+                }
                 // Most likely no descriptors are left.
-                Err(_) => {
+                Err(error) => {
+                    self.nic.counters.newcomers.accepts.count(&error);
                     if without_room == WithoutRoom::Evict {
                         self.evict();
                     }
@@ -79,7 +82,7 @@ impl Shm {
             if let Some(connection) = self.slots.get(qp)
                 && connection.state == ConnectionState::Awaiting
             {
-                return connection.fail_setup(&mut self.nic, ConnectError::TimedOut);
+                return connection.fail_setup(&mut self.nic, ConnectError::NoQueuePair);
             }
         }
     }
@@ -87,7 +90,7 @@ impl Shm {
     fn welcome(&mut self, stream: Stream, peer: SocketAddr, listener: ListenerId) {
         let known = stream.peer().is_ok_and(|peer| peer.may_share_with(unix::user()));
         if !known {
-            self.nic.link.setups_failed += 1;
+            self.nic.counters.newcomers.forbidden += 1;
             return;
         }
         let setup = Setup::Passive { incoming: Default::default(), listener, peer };
@@ -96,7 +99,8 @@ impl Shm {
             .slots
             .insert(|qp| Connection::new(qp, Some(stream), ConnectionState::Awaiting, setup));
         let Some(qp) = admitted else { return };
-        if self.epoll.watch(fd, token(qp)).is_err() {
+        if let Err(error) = self.epoll.watch(fd, token(qp)) {
+            self.nic.counters.newcomers.accepts.count(&error);
             self.slots.remove(qp);
             return;
         }

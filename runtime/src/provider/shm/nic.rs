@@ -61,8 +61,6 @@ pub struct LinkCounters {
     pub faults: u64,
     /// Connections ended because the peer made no progress.
     pub stalls: u64,
-    /// Setups that failed at the passive end, garbage and strangers included.
-    pub setups_failed: u64,
     /// Connections that ended while their peer was copying.
     pub quarantines: u64,
 }

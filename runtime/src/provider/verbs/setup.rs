@@ -85,10 +85,16 @@ impl Verbs {
     ) {
         // A request for an unknown listener, or by another device, is refused by dropping it.
         let known = self.listeners.iter().any(|(own, _)| *own == listener);
-        let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else { return };
+        let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else {
+            self.counters.newcomers.accepts.other += 1;
+            return;
+        };
         let (ord, ird) = (asked.ord, asked.ird);
         let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
-        let Some(qp) = self.slots.insert(|_| connection) else { return };
+        let Some(qp) = self.slots.insert(|_| connection) else {
+            self.counters.newcomers.crowded_out += 1;
+            return;
+        };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
             connection.objects = Objects::Id(id);

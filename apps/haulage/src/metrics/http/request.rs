@@ -9,7 +9,7 @@ pub struct Request {
 /// A complete request, as far as this server distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// `GET /metrics`.
+    /// `GET /metrics`, with any query.
     Metrics,
     /// `GET` of another page.
     Other,
@@ -41,7 +41,10 @@ impl Request {
     fn asked(&self) -> Asked {
         let line = self.octets.split(|octet| *octet == b'\r').next().unwrap_or_default();
         let mut words = line.split(|octet| *octet == b' ');
-        match (words.next(), words.next()) {
+        let (method, target) = (words.next(), words.next());
+        // A query, such as Prometheus adds for the `params` of a job, asks for no other page (RFC 9112 section 3.2.1).
+        let path = target.and_then(|target| target.split(|octet| *octet == b'?').next());
+        match (method, path) {
             (Some(b"GET"), Some(b"/metrics")) => Asked::Metrics,
             (Some(b"GET"), _) => Asked::Other,
             _ => Asked::NotGet,
@@ -62,6 +65,9 @@ mod tests {
     fn a_request_is_understood_however_it_is_cut() {
         for (octets, expected) in [
             (&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"[..], Asked::Metrics),
+            (b"GET /metrics?format=prometheus HTTP/1.1\r\n\r\n", Asked::Metrics),
+            (b"GET /metrics?\r\n\r\n", Asked::Metrics),
+            (b"GET /metricsx?/metrics HTTP/1.1\r\n\r\n", Asked::Other),
             (b"GET / HTTP/1.1\r\n\r\n", Asked::Other),
             (b"GET\r\n\r\n", Asked::Other),
             (b"POST /metrics HTTP/1.1\r\n\r\n", Asked::NotGet),

@@ -292,7 +292,7 @@ fn a_handshake_aborted_at_any_octet_leaves_the_listener_alive() {
             assert_eq!(until_closed(&mut scene.pair.b, &mut client), b"", "cut at {cut}");
         }
         let failed = request.len() as u64;
-        assert_eq!(scene.pair.b.nic.wire_counters().handshakes_failed, failed);
+        assert_eq!(scene.pair.b.nic.counters().newcomers.closed, failed);
         // The whole request, from a peer that leaves before it is answered, or before it reads the answer.
         for answered in [false, true] {
             let bystander = scene.pair.b.qp.take();
@@ -347,8 +347,8 @@ fn a_handshake_that_is_none_is_closed_without_a_word_or_refused() {
                 assert_eq!(answer[16..], [0x20, octets[17], 0, 0], "{what}: rejected in kind");
             }
         }
-        let wire = scene.pair.b.nic.wire_counters();
-        assert_eq!(wire.handshakes_failed as usize, silent.len() + refused.len());
+        let failed = scene.pair.b.nic.counters().newcomers.malformed;
+        assert_eq!(failed as usize, silent.len() + refused.len());
         assert_eq!(scene.pair.b.seen.len(), 2, "and nobody is told: {:?}", scene.pair.b.seen);
     }
 }
@@ -398,7 +398,7 @@ fn a_thousand_connections_that_stall_are_shed_at_their_deadline() {
         assert_eq!(scene.pair.b.nic.connections(), count + 1, "not before its time");
         scene.pair.b.now = Instant::ZERO.saturating_add(timeout);
         scene.pair.until(|_, b| b.nic.connections() == 1);
-        assert_eq!(scene.pair.b.nic.wire_counters().handshakes_failed as usize, count);
+        assert_eq!(scene.pair.b.nic.counters().newcomers.timed_out as usize, count);
         for mut client in stalled {
             client.set_nonblocking(false).unwrap();
             assert_eq!(client.read(&mut [0; 1]).unwrap_or(0), 0, "closed without a word");

@@ -94,7 +94,7 @@ fn a_silent_peer_meets_the_deadline_at_either_end() {
             node.poll();
         }
         assert_eq!(node.nic.connections(), 0);
-        assert_eq!(node.nic.wire_counters().handshakes_failed, 1);
+        assert_eq!(node.nic.counters().newcomers.handshakes_failed(), 1);
     }
 }
 
@@ -158,7 +158,7 @@ fn garbage_hurts_only_its_own_connection() {
             client.write_all(&garbage).unwrap();
             until_closed(&mut pair.b, &mut client);
         }
-        let failed = pair.b.nic.wire_counters().handshakes_failed;
+        let failed = pair.b.nic.counters().newcomers.handshakes_failed();
         assert_eq!(failed, 6);
         let sink = pair.b.post_receive(1, 8);
         let source = pair.a.post_send(2, b"alive", None);
@@ -226,11 +226,11 @@ fn the_last_who_finds_room_costs_nobody_theirs() {
         let silent = [0; 4].map(|_| TcpStream::connect(at).unwrap());
         pair.idle();
         assert_eq!(pair.b.nic.connections(), 4);
-        assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 0);
+        assert_eq!(pair.b.nic.counters().newcomers.handshakes_failed(), 0);
         // The next connection needs room, and one gives way.
         pair.a.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
         pair.until(|_, b| b.qp.is_some());
-        assert_eq!(pair.b.nic.wire_counters().handshakes_failed, 1);
+        assert_eq!(pair.b.nic.counters().newcomers.crowded_out, 1);
         drop(silent);
     }
 }

@@ -12,12 +12,12 @@ use crate::sys::unix::Listener;
 /// listener serves the next peer.
 fn refused(node: &mut Node, what: &str, bytes: &[u8], fds: &[OwnedFd]) {
     let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
-    let failed = node.nic.link_counters().setups_failed;
+    let failed = node.nic.counters().newcomers.handshakes_failed();
     let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
     stream.send(bytes, &fds).unwrap();
     for _ in 0..POLLS_MAX {
         node.poll();
-        if node.nic.link_counters().setups_failed > failed {
+        if node.nic.counters().newcomers.handshakes_failed() > failed {
             assert_eq!(node.seen, [], "{what} was reported");
             assert!(!stream.discard(), "{what} was left standing");
             assert_eq!(node.nic.connections(), 0);
@@ -85,7 +85,7 @@ fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
     silent.send(&good[..20], &[]).unwrap();
     let failed = good.len() as u64;
     for _ in 0..POLLS_MAX {
-        if node.nic.link_counters().setups_failed == failed {
+        if node.nic.counters().newcomers.handshakes_failed() == failed {
             break;
         }
         node.poll();
@@ -96,7 +96,10 @@ fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
         assert!(node.now < Instant::ZERO.saturating_add(2 * config().handshake_timeout));
         node.poll();
     }
-    assert_eq!((node.nic.link_counters().setups_failed, node.seen.len()), (failed + 1, 0));
+    assert_eq!(
+        (node.nic.counters().newcomers.handshakes_failed(), node.seen.len()),
+        (failed + 1, 0)
+    );
     // A child of another test may hold a copy of the socket while it starts.
     while silent.discard() {
         std::thread::yield_now();
@@ -215,7 +218,7 @@ fn another_user_is_refused_by_either_end() {
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
     (0..A_WHILE).for_each(|_| node.poll());
     assert_eq!(node.seen, []);
-    assert_eq!((node.nic.link_counters().setups_failed, node.nic.connections()), (1, 0));
+    assert_eq!((node.nic.counters().newcomers.handshakes_failed(), node.nic.connections()), (1, 0));
 }
 
 #[test]
@@ -261,7 +264,7 @@ fn regions_have_a_limit_each_and_together() {
     connect(&mut first, &mut passive);
     let first_qp = passive.qp();
     refused(&mut second, &mut passive, "the peer maps no more memory of others now");
-    assert_eq!(passive.nic.link_counters().setups_failed, 2);
+    assert_eq!(passive.nic.counters().newcomers.handshakes_failed(), 2);
     // The peer that was admitted is served, and makes room as it goes.
     passive.qp = Some(first_qp);
     carry(&mut first, &mut passive);
@@ -310,12 +313,15 @@ fn a_process_that_passes_all_it_may_keeps_no_other_out() {
     let stream = Stream::connect(&name(passive.listen())).unwrap().expect("room");
     stream.send(&more, &[segment.as_fd(), region.as_fd()]).unwrap();
     for _ in 0..POLLS_MAX {
-        if passive.nic.link_counters().setups_failed > 0 {
+        if passive.nic.counters().newcomers.handshakes_failed() > 0 {
             break;
         }
         passive.poll();
     }
-    assert_eq!((passive.nic.link_counters().setups_failed, passive.nic.connections()), (1, 1));
+    assert_eq!(
+        (passive.nic.counters().newcomers.handshakes_failed(), passive.nic.connections()),
+        (1, 1)
+    );
     let mut stranger = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "provider::shm::tests::setup::as_another_process"])
         .env(PORT_VARIABLE, passive.listen().to_string())
