@@ -22,3 +22,5 @@ mod mount;
 mod names;
 #[path = "nfs_over_tcp/rpc.rs"]
 mod rpc;
+#[path = "nfs_over_tcp/shut.rs"]
+mod shut;

@@ -24,6 +24,7 @@ use haulage::sys::files::FileRing;
 use haulage::sys::uring::Unavailable;
 use haulage_mr_pool::{Piece, Pool};
 use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
@@ -285,13 +286,18 @@ impl Backend for Directory {
         show: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> Result<bool, Status> {
         let dir = self.tree.directory(dir)?;
-        let mut names = Names::open(&dir, after)?;
+        let mut names = Names::open(&dir, after, &self.tree.descriptors)?;
         while let Some(named) = names.next() {
             let named = named?;
-            // Names that are gone by now, and mount points, are left out.
-            let Ok(Some(look)) = dir.peek(named.name) else { continue };
+            let file = match dir.peek(named.name) {
+                Ok(Some(look)) => look.id,
+                // In a directory that may be read and not searched, a name has a number and no more.
+                Err(Errno::ACCESS) => FileId { inode: named.inode, generation: 0 },
+                // Names that are gone by now, and mount points, are left out.
+                Ok(None) | Err(_) => continue,
+            };
             let (name, cookie) = (Name(named.name), named.cookie);
-            if !show(Shown { name, file: look.id, cookie }) {
+            if !show(Shown { name, file, cookie }) {
                 return Ok(false);
             }
         }

@@ -53,16 +53,18 @@ impl Sealer {
     /// Returns the file that a handle names.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] if this server did not seal the handle, or sealed it for another file system.
+    /// [`Status::BadHandle`] if no server makes such handles. [`Status::Stale`] if this server did not seal the handle,
+    /// or sealed it for another file system: an earlier run with another key may have, and a client that is told so
+    /// looks the file up again by its path (RFC 1813 section 2.6, `NFS3ERR_STALE`).
     pub fn open(&self, handle: FileHandle<'_>) -> Result<FileId, Status> {
         let (body, mac) = handle.bytes().split_at_checked(BODY_LEN).ok_or(Status::BadHandle)?;
-        if mac.len() != MAC_LEN {
+        if mac.len() != MAC_LEN || !body.starts_with(&FORMAT.to_be_bytes()) {
             return Err(Status::BadHandle);
         }
         // The comparison takes constant time.
         let matches = self.keyed.clone().chain_update(body).verify_truncated_left(mac);
-        matches.map_err(|_| Status::BadHandle)?;
-        self.read_body(body).ok_or(Status::BadHandle)
+        matches.map_err(|_| Status::Stale)?;
+        self.read_body(body).ok_or(Status::Stale)
     }
 
     /// Returns the file that a handle claims to name, without checking the MAC.
@@ -167,7 +169,9 @@ mod tests {
         for bit in 0..good.len() * 8 {
             let mut forged = good.to_vec();
             forged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(open(&forged), Err(Status::BadHandle), "bit {bit}");
+            // The format's bits come first.
+            let refused = if bit < 32 { Status::BadHandle } else { Status::Stale };
+            assert_eq!(open(&forged), Err(refused), "bit {bit}");
         }
         for end in 0..good.len() {
             assert_eq!(open(&good[..end]), Err(Status::BadHandle), "cut at {end}");
@@ -177,11 +181,11 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_other_keys_and_file_systems_do_not_open() {
+    fn handles_of_other_keys_and_file_systems_are_stale() {
         let sealer = Sealer::new(&KEY, FSID);
         for other in [Sealer::new(&[9; KEY_LEN], FSID), Sealer::new(&KEY, FSID + 1)] {
             let sealed = other.seal(FILE);
-            assert_eq!(sealer.open(sealed.as_file_handle()), Err(Status::BadHandle), "{other:?}");
+            assert_eq!(sealer.open(sealed.as_file_handle()), Err(Status::Stale), "{other:?}");
         }
     }
 

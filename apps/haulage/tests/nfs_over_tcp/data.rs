@@ -159,7 +159,7 @@ fn verifiers_of_writes_and_commits_tell_one_run_from_the_next() {
         let file = match kind.export {
             // What it held, and the key of its handles, are gone.
             Export::Memory => {
-                assert_eq!(client.commit(&file), Err(NFS3ERR_BADHANDLE));
+                assert_eq!(client.commit(&file), Err(NFS3ERR_STALE));
                 let root = client.mount("/").unwrap();
                 client.file(&root, "file", 0o600)
             }

@@ -86,11 +86,13 @@ fn what_is_no_handle_opens_nothing() {
         client.file(root, "there", 0o600);
         let mut forged = root.data.to_vec();
         *forged.last_mut().unwrap() ^= 1;
-        for octets in [vec![], vec![7], vec![0; 64], forged] {
+        let malformed = [vec![], vec![7], vec![0; 64]].map(|octets| (octets, NFS3ERR_BADHANDLE));
+        // An earlier run of the server may have made this one, with a key that is gone.
+        for (octets, expected) in malformed.into_iter().chain([(forged, NFS3ERR_STALE)]) {
             let handle = nfs_fh3 { data: Opaque::owned(octets) };
             for (name, call) in LOOKS.into_iter().chain(CHANGES) {
                 let status = call(client, &handle, "name");
-                assert_eq!(status, NFS3ERR_BADHANDLE, "{name} of {:?}", handle.data);
+                assert_eq!(status, expected, "{name} of {:?}", handle.data);
             }
         }
     });

@@ -67,6 +67,8 @@ impl Client {
         let (mut from, mut names) = (START, Vec::new());
         loop {
             let READDIR3resok { cookieverf, reply, .. } = self.read_dir(dir, from, count).unwrap();
+            let signed = reply.entries.0.iter().all(|entry| i64::try_from(entry.cookie).is_ok());
+            assert!(signed, "a cookie is an offset in the client's directory");
             let these: Vec<_> = reply.entries.0.iter().map(|entry| text(&entry.name)).collect();
             between(self, &these);
             names.extend(these);
@@ -190,6 +192,11 @@ fn a_listing_that_cannot_go_on_is_refused() {
         let last = (first.reply.entries.0[4].cookie, verifier);
         let end = client.read_dir(&dir, last, 4096).unwrap().reply;
         assert!(end.entries.0.is_empty() && end.eof);
+        // So it is at the greatest offset, and above, where earlier versions saw the end of an ext4 directory.
+        for above in [i64::MAX.cast_unsigned(), 0x8000_0000_0000_0001] {
+            let end = client.read_dir(&dir, (above, verifier), 4096).unwrap().reply;
+            assert!(end.entries.0.is_empty() && end.eof, "{above:x}");
+        }
         verifier.0[0] ^= 1;
         let refused = client.read_dir(&dir, (cookie, verifier), 4096);
         assert_eq!(refused.unwrap_err(), NFS3ERR_BAD_COOKIE);

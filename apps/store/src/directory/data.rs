@@ -82,7 +82,7 @@ impl Directory {
     ) -> Result<Option<Verifier>, Status> {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
-        let file = node.writer(&self.tree.descriptors)?;
+        let file = node.syncing_data(&self.tree.descriptors)?;
         let ended = self.transfers.commit(ticket, &file);
         ended.map(|ended| self.committed(ended)).transpose()
     }

@@ -1,6 +1,9 @@
 //! Listing of a directory by `getdents`.
 //!
-//! A cookie is the system's directory offset after a name, plus the number of cookies reserved for the server. File
+//! A cookie is the system's directory offset after a name, plus the number of cookies reserved for the server. No cookie
+//! is above the greatest offset of the system, which clients hand to their own programs: ext4's offset after the last
+//! name is that already. A listing from the greatest cookie, or from one above, which earlier versions gave out, is at
+//! the end of the directory. File
 //! systems that support NFS keep these offsets valid while a name exists, whatever is added or removed around it, and
 //! over a restart: ext4 and XFS derive them from the name's hash or position, btrfs and tmpfs from a number that is
 //! never reused. So a listing continues where it stopped at no cost, even in a directory that is long or changing.
@@ -11,7 +14,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::node::Node;
+use super::node::{Descriptors, Node};
 use crate::backend::COOKIE_MIN;
 
 /// An iterator over the names of a directory, from a cookie on. `.` and `..` are left out.
@@ -47,11 +50,11 @@ struct Listed {
 
 impl Names {
     /// Starts a listing after a cookie; zero is the start.
-    pub(super) fn open(dir: &Node, after: u64) -> Result<Self, Errno> {
-        let dir = dir.listing()?;
-        if let Some(place) = after.checked_sub(SHIFT).filter(|place| *place > 0) {
+    pub(super) fn open(dir: &Node, after: u64, open: &Descriptors) -> Result<Self, Errno> {
+        let dir = dir.listing(open)?;
+        if let Some(place) = offset(after) {
             // For an offset without a name the system continues at the next name, or ends.
-            seek(&dir, SeekFrom::Start(place.min(i64::MAX.cast_unsigned())))?;
+            seek(&dir, SeekFrom::Start(place))?;
         }
         let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
         Ok(Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer })
@@ -91,7 +94,7 @@ impl Names {
                 self.listed.push(Listed {
                     name: (from, self.octets.len()),
                     inode: entry.ino(),
-                    cookie: entry.next_entry_cookie().saturating_add(SHIFT),
+                    cookie: cookie(entry.next_entry_cookie()),
                     may_be_directory: matches!(kind, FileType::Directory | FileType::Unknown),
                 });
             }
@@ -103,7 +106,38 @@ impl Names {
     }
 }
 
+/// Returns the cookie for one of the system's offsets.
+fn cookie(offset: u64) -> u64 {
+    offset.saturating_add(SHIFT).min(OFFSET_MAX)
+}
+
+/// Returns the system's offset for a cookie; none for the start.
+fn offset(cookie: u64) -> Option<u64> {
+    let place = if cookie < OFFSET_MAX { cookie.saturating_sub(SHIFT) } else { OFFSET_MAX };
+    Some(place).filter(|place| *place > 0)
+}
+
 /// The difference between a cookie and the system's offset, which is at least one after a name.
 const SHIFT: u64 = COOKIE_MIN - 1;
+/// The greatest offset of the system.
+const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
 /// Octets of entries read at once.
 const BUFFER_LEN: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_an_offset_for_every_client_and_leads_back() {
+        for at in [1, 2, 3, 1 << 32, OFFSET_MAX - 3] {
+            assert!(cookie(at) >= COOKIE_MIN);
+            assert_eq!(offset(cookie(at)), Some(at), "{at}");
+        }
+        assert_eq!((offset(0), cookie(OFFSET_MAX)), (None, OFFSET_MAX));
+        assert_eq!(offset(cookie(OFFSET_MAX)), Some(OFFSET_MAX));
+        // Earlier versions gave this one out for the end of an ext4 directory.
+        assert_eq!(offset(0x8000_0000_0000_0001), Some(OFFSET_MAX));
+        assert_eq!(offset(u64::MAX), Some(OFFSET_MAX));
+    }
+}

@@ -155,20 +155,33 @@ impl Directory {
         self.settle(to_names)
     }
 
-    /// Returns the descriptor by which a change of a file is brought to stable storage, if it is to be. It is opened
-    /// before the change: a client that is told to try again for want of descriptors must not find its change done.
-    pub(super) fn before_change(
-        &self,
-        node: &Node,
-        kind: FileType,
-    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
-        if self.stable { node.syncing(kind, &self.tree.descriptors) } else { Ok(None) }
+    /// Returns by what a change of a file is brought to stable storage, if it is to be. It is opened before the change:
+    /// a client that is told to try again for want of descriptors must not find its change done. A file that this
+    /// process may change and not open, such as another user's directory for all to write and none to read, needs the
+    /// whole file system.
+    pub(super) fn before_change(&self, node: &Node, kind: FileType) -> Result<Option<Sync>, Errno> {
+        if !self.stable {
+            return Ok(None);
+        }
+        let open = &self.tree.descriptors;
+        match node.syncing(kind, open) {
+            Err(Errno::ACCESS) => {
+                let top = self.tree.root().syncing(FileType::Directory, open)?;
+                Ok(top.map(Sync::FileSystem))
+            }
+            file => Ok(file?.map(Sync::File)),
+        }
     }
 
     /// Brings a change to stable storage, with all data of the file. The system reports once that it lost data of a
     /// file: a failure counts as one of a COMMIT, which will not hear of it.
-    pub(super) fn settle(&mut self, changed: Option<Rc<OwnedFd>>) -> Result<(), Status> {
-        changed.map_or(Ok(()), fs::fsync).map_err(|errno| self.lost(errno))
+    pub(super) fn settle(&mut self, changed: Option<Sync>) -> Result<(), Status> {
+        let settled = match changed {
+            None => Ok(()),
+            Some(Sync::File(file)) => fs::fsync(file),
+            Some(Sync::FileSystem(file)) => fs::syncfs(file),
+        };
+        settled.map_err(|errno| self.lost(errno))
     }
 
     /// Forgets a file that has no name left.
@@ -177,6 +190,15 @@ impl Directory {
             self.tree.forget(node.id);
         }
     }
+}
+
+/// What is brought to stable storage after a change.
+#[derive(Debug)]
+pub(super) enum Sync {
+    /// This file.
+    File(Rc<OwnedFd>),
+    /// The file system with this file.
+    FileSystem(Rc<OwnedFd>),
 }
 
 fn special(kind: FileType) -> Result<fs::FileType, Status> {

@@ -29,6 +29,8 @@ pub(super) struct Node {
     /// Descriptors that bypass the page cache; `None` inside if the file system has no direct I/O.
     reading_direct: OnceCell<Option<Rc<OwnedFd>>>,
     writing_direct: OnceCell<Option<Rc<OwnedFd>>>,
+    /// Whether `writing` cannot read.
+    is_write_only: Cell<bool>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
 }
@@ -56,6 +58,7 @@ impl Node {
             writing: OnceCell::new(),
             reading_direct: OnceCell::new(),
             writing_direct: OnceCell::new(),
+            is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
         };
         Ok((node, look))
@@ -82,10 +85,9 @@ impl Node {
         Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?)
     }
 
-    /// Opens this directory for listing.
-    pub(super) fn listing(&self) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat2(&self.place, ".", flags, Mode::empty(), WITHIN)
+    /// Opens this directory for listing, which needs no permission to search it.
+    pub(super) fn listing(&self, open: &Descriptors) -> Result<OwnedFd, Errno> {
+        open.open_as_is(self, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Creates a regular file under a name that must be free. It stays open for writing, which its permission bits may
@@ -116,19 +118,28 @@ impl Node {
 
     /// Returns a descriptor for reading.
     pub(super) fn reader(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
-        if let Some(open) = self.writing.get().or_else(|| self.reading.get()) {
+        let writing = self.writing.get().filter(|_| !self.is_write_only.get());
+        if let Some(open) = writing.or_else(|| self.reading.get()) {
             return Ok(Rc::clone(open));
         }
         let opened = Rc::new(open.open(self, OFlags::RDONLY)?);
         Ok(Rc::clone(self.reading.get_or_init(|| opened)))
     }
 
-    /// Returns a descriptor for writing.
+    /// Returns a descriptor for writing. It reads, too, unless the file may only be written.
     pub(super) fn writer(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
         if let Some(open) = self.writing.get() {
             return Ok(Rc::clone(open));
         }
-        let opened = Rc::new(open.open(self, OFlags::RDWR)?);
+        let opened = match open.open(self, OFlags::RDWR) {
+            Err(Errno::ACCESS) => {
+                let opened = open.open_as_is(self, OFlags::WRONLY)?;
+                self.is_write_only.set(true);
+                opened
+            }
+            opened => opened?,
+        };
+        let opened = Rc::new(opened);
         Ok(Rc::clone(self.writing.get_or_init(|| opened)))
     }
 
@@ -157,6 +168,8 @@ impl Node {
         let opened = match open.open(self, flags | OFlags::DIRECT) {
             Ok(opened) => Some(Rc::new(opened)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
+            // A descriptor that only writes goes through the page cache.
+            Err(Errno::ACCESS) => return Ok(None),
             Err(errno) => return Err(errno),
         };
         Ok(cell.get_or_init(|| opened).clone())
@@ -171,9 +184,20 @@ impl Node {
         open: &Descriptors,
     ) -> Result<Option<Rc<OwnedFd>>, Errno> {
         match kind {
-            FileType::Directory => self.listing().map(|listing| Some(Rc::new(listing))),
-            FileType::Regular => self.reader(open).map(Some),
+            FileType::Directory => {
+                let opened = open.open(self, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                Ok(Some(Rc::new(opened)))
+            }
+            FileType::Regular => self.syncing_data(open).map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Returns a descriptor by which a regular file can be brought to stable storage: any will do.
+    pub(super) fn syncing_data(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+        match self.reader(open) {
+            Err(Errno::ACCESS) => self.writer(open),
+            opened => opened,
         }
     }
 
@@ -225,9 +249,10 @@ impl Descriptors {
 
     /// Opens the file that a place stands for.
     ///
-    /// A file of our own user opens whatever its permission bits are: the server has checked the caller's rights, and
-    /// an owner may keep writing a file after making it read-only (RFC 1813 section 4.4). Linux has no such exception.
-    /// So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
+    /// A file of our own user opens whatever its permission bits are: the server has checked the caller's rights, an
+    /// owner may keep writing a file after making it read-only (RFC 1813 section 4.4), and a directory has to be open
+    /// for a change of its names to be synced, though the change needs no permission to read it. Linux has no such
+    /// exceptions. So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
     /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
     /// this rare, a file stays open after its creation, and is evicted last (`is_irreplaceable`).
     fn open(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {

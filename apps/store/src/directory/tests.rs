@@ -688,7 +688,9 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     }
     // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
     let pipe = std::rc::Rc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
-    assert!(changes(&|directory| directory.settle(Some(std::rc::Rc::clone(&pipe)))));
+    assert!(changes(&|directory| {
+        directory.settle(Some(super::names::Sync::File(std::rc::Rc::clone(&pipe))))
+    }));
 }
 
 #[test]

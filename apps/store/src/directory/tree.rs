@@ -73,7 +73,7 @@ impl Tree {
         })?;
         let (root, _) = open_top(path)?;
         // Fail now if the system lacks a feature that every look-up needs.
-        let listing = root.listing()?;
+        let listing = root.listing(&descriptors)?;
         let called = FileName::of(root.place.as_fd());
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {
@@ -165,7 +165,13 @@ impl Tree {
         if dir.id == self.root.id {
             return Ok(dir.id);
         }
-        let (parent, _) = dir.above()?;
+        let (parent, _) = match dir.above() {
+            // A directory that may be read and not searched shows its names, with the parent where it was last seen.
+            Err(Errno::ACCESS) => {
+                return self.known.find(dir.id).map(|seen| seen.dir).ok_or(Status::Acces);
+            }
+            found => found?,
+        };
         // The directory may just have been moved out of the tree; a parent outside it is not served.
         self.check_within(&parent)?;
         Ok(parent.id)

@@ -225,7 +225,8 @@ impl Tree {
                 let Some(dir) = pass.pending.pop_front() else { return false };
                 turn_left = turn_left.saturating_sub(OPENING);
                 // A directory that is gone, or may not be read, has no names.
-                pass.listing = pass.seen(Names::open(&dir, 0)).map(|names| (dir, names));
+                pass.listing =
+                    pass.seen(Names::open(&dir, 0, &self.descriptors)).map(|names| (dir, names));
                 continue;
             };
             if pass.names_left == 0 {

@@ -164,7 +164,7 @@ fn who_is_not_found_time_and_again_and_who_finds_no_room_is_told_to_come_later()
     // A handle that nobody sealed is searched for by nobody.
     let mut forged = file;
     forged.0[20] ^= 1;
-    assert_eq!(bed.status(Arguments::GetAttr(forged.get())), Status::BadHandle);
+    assert_eq!(bed.status(Arguments::GetAttr(forged.get())), Status::Stale);
 }
 
 #[test]
