@@ -295,6 +295,15 @@ impl Connection {
         }
     }
 
+    /// Counts a Call of this end as answered by the message just received. The caller, which knows the XIDs of its Calls,
+    /// calls this after [`Event::Reply`], [`Event::Refused`] or an event of version 1 that asks for it, if the message
+    /// has the XID of an unanswered Call, and drains [`Self::poll`]. Version 2 counts messages, and has nothing to count.
+    pub fn ended(&mut self) {
+        if let Engine::One(one) = &mut self.engine {
+            one.ended();
+        }
+    }
+
     /// Encodes a control message that this connection returned from [`Self::poll`].
     ///
     /// # Errors

@@ -226,10 +226,16 @@ def opaque(draw):
     return [octets.hex() or "-"], octets
 
 
+def typed_opaque(draw):
+    """Draws an opaque that is a value of a known type: its length and padding are within those of the property."""
+    values, octets = opaque(draw)
+    return [1, *values], big_endian(len(octets)) + octets + bytes(-len(octets) % 4)
+
+
 # The draft's six, those of the extensions on their private code points (E10), and an unknown one.
 PROPERTIES = [
     *(property_of(which, typed(one_word)) for which in [1, 2, 3, 4, 5]),
-    property_of(6, opaque),
+    property_of(6, typed_opaque),
     *(property_of(0x52540000 + which, typed(one_word)) for which in [3, 5, 6]),
     property_of(0x52540004, typed(buffer_structure)),
     property_of(0x52540007, opaque),

@@ -228,8 +228,14 @@ static void typed(rpcrdma2_propval *it, void (*text)(void *), xdrproc_t xdr, voi
 		text(value);
 }
 
+static void host_auth(rpcrdma2_prop_hostauth *it)
+{
+	octets(&it->rpcrdma2_prop_hostauth_val, &it->rpcrdma2_prop_hostauth_len);
+}
+
 static void property(rpcrdma2_propval *it)
 {
+	rpcrdma2_prop_hostauth message = { 0 };
 	u_int number = 0;
 	xpr_rbs structure = { 0 };
 
@@ -244,6 +250,9 @@ static void property(rpcrdma2_propval *it)
 	case XPROP_REQRXLIM:
 	case XPROP_RESPSXLIM:
 		typed(it, (void (*)(void *))word, (xdrproc_t)xdr_uint32, &number);
+		break;
+	case RDMA2_PROPID_HOSTAUTH:
+		typed(it, (void (*)(void *))host_auth, (xdrproc_t)xdr_rpcrdma2_prop_hostauth, &message);
 		break;
 	case XPROP_RBSTRUCT:
 		typed(it, (void (*)(void *))buffer, (xdrproc_t)xdr_xpr_rbs, &structure);

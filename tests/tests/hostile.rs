@@ -1,5 +1,5 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
-//! version 2 in [`two`], and servers of version 2 in [`caller`].
+//! version 2 in [`two`], servers of version 2 in [`caller`], and servers that answer no Call in [`strays`].
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -7,6 +7,8 @@
 
 #[path = "hostile/caller.rs"]
 mod caller;
+#[path = "hostile/strays.rs"]
+mod strays;
 #[path = "hostile/two.rs"]
 mod two;
 

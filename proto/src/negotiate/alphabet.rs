@@ -54,9 +54,10 @@ pub enum Event {
     /// The message just received is, or completes, an acceptable Call, which a Reply or an error
     /// must answer.
     Call,
-    /// The message just received is, or completes, a Reply.
+    /// The message just received is, or completes, a Reply. If it answers a Call of ours, the application calls
+    /// [`super::Connection::ended`].
     Reply,
-    /// The Call with this XID, if it is ours, gets no Reply.
+    /// The Call with this XID, if it is ours, gets no Reply. The application then calls [`super::Connection::ended`].
     Refused {
         /// The XID of the Call.
         xid: u32,
@@ -124,7 +125,9 @@ impl From<v1::connection::Event> for Event {
             One::Call => Self::Call,
             One::Reply => Self::Reply,
             One::Refused { xid, error } => Self::Refused { xid, error: Refusal::One(error) },
-            One::Malformed { .. } | One::Released { .. } => Self::One(event),
+            One::Malformed { .. } | One::Unsupported { .. } | One::Released { .. } => {
+                Self::One(event)
+            }
         }
     }
 }

@@ -83,7 +83,14 @@ impl Pair {
                     let bytes = written(|w| connection.encode(&control, w));
                     self.post(at, bytes);
                 }
-                Output::Event(event) => self.ends[at].events.push(event),
+                Output::Event(event) => {
+                    let is_unsupported =
+                        matches!(event, Event::One(v1::connection::Event::Unsupported { .. }));
+                    if is_unsupported || matches!(event, Event::Reply | Event::Refused { .. }) {
+                        self.ends[at].connection.ended();
+                    }
+                    self.ends[at].events.push(event);
+                }
                 Output::Close(reason) => self.ends[at].closed = Some(reason),
             }
         }
@@ -378,8 +385,7 @@ fn what_only_one_version_has_is_passed_on() {
     pair.receive(CLIENT, &Xdr::common(6, 1, 4, 0).words(&[0]).0);
     let malformed = v1::connection::Event::Malformed { xid: 6 };
     assert_eq!(pair.events(CLIENT), [Event::One(malformed)]);
-    let Engine::One(one) = pair.ends[CLIENT].connection.engine_mut() else { panic!("version 1") };
-    one.ended();
+    pair.ends[CLIENT].connection.ended();
     assert!(pair.ends[CLIENT].connection.may_send(Class::Call));
     assert!(matches!(pair.ends[SERVER].connection.engine(), Engine::One(_)));
 }

@@ -11,6 +11,8 @@
 //!
 //! # Errors
 //! A bad Call is answered with `RDMA_ERROR`; nothing else is. A bad Reply fails the Call it answers at this end.
+//! Which Call a message answers only the caller knows, and says so with [`Connection::ended`]: an answer to no Call of
+//! this end changes nothing.
 //! Messages without effect are dropped, as Linux does: an error for no waiting Call, an `RDMA_DONE` that releases
 //! nothing, a header without a body.
 //!
@@ -35,7 +37,7 @@ pub use runs::Lent;
 use super::VERSION;
 use super::credit::{Credits, PeerCalls, Release};
 use super::error::ErrorBody;
-use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Rpc};
+use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Prefix, Rpc};
 use super::held::Held;
 use crate::engine::Role;
 use crate::ring::Ring;
@@ -52,6 +54,8 @@ pub struct Connection {
     announced: bool,
     /// Whether this end has sent a Reply.
     replied: bool,
+    /// The meaning of the message just received for the Call that it answers, if it answers one.
+    answer: Option<Answer>,
     /// Errors that wait until a credit can be granted with them: XID, version, body.
     errors: Ring<(u32, u32, ErrorBody), ERRORS_MAX>,
     outputs: Ring<Output, OUTPUTS_MAX>,
@@ -66,6 +70,21 @@ enum Phase {
     Open,
     /// Closed; every input is ignored.
     Closed,
+}
+
+/// The meaning of a received message for the Call of this end that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// It is a Reply or an error that grants these credits.
+    Granting(u32),
+    /// It is a Reply that grants these credits, and whose Read chunks this end has to release.
+    Held(u32),
+    /// It says that the peer does not support version 1, but these versions.
+    Unsupported { low: u32, high: u32 },
+    /// It is a malformed Reply, whose credit word says nothing.
+    Bad,
+    /// It is malformed, and counted as a Call until the caller knows that it is a Reply.
+    Malformed,
 }
 
 impl Connection {
@@ -88,6 +107,7 @@ impl Connection {
             held: config.profile.map(|profile| Held::new(profile.held_max, profile.done_timeout)),
             announced: false,
             replied: false,
+            answer: None,
             errors: Ring::new(),
             outputs: Ring::new(),
             config,
@@ -118,6 +138,7 @@ impl Connection {
             Input::Received(received) => {
                 // A peer that sends at once may be faster than the news that the queue pair is up.
                 self.opened();
+                self.answer = None;
                 // [R5666-6-1] on a shared receive queue nothing but the count notices.
                 if self.credits.on_received().is_err() {
                     return self.close(CloseReason::CreditOverrun);
@@ -185,10 +206,27 @@ impl Connection {
         self.error(xid, VERSION, error);
     }
 
-    /// Counts one of this end's unanswered Calls as failed, after [`Event::Malformed`].
-    pub const fn ended(&mut self) {
-        self.credits.owe_nothing();
-        self.credits.on_ended();
+    /// Counts a Call of this end as answered by the message just received, and takes the credits that it grants. The
+    /// caller, which knows the XIDs of its Calls, calls this after an event that says so if the message has the XID of
+    /// an unanswered Call, and drains [`Self::poll`].
+    pub fn ended(&mut self) {
+        match self.answer.take() {
+            // [R8167-4.1-1] the credit word of a Reply is ours to spend, whoever opened the connection.
+            Some(Answer::Granting(credit)) => self.credits.on_answer(credit),
+            Some(Answer::Held(credit)) => {
+                self.credits.on_answer(credit);
+                self.credits.on_held();
+            }
+            Some(Answer::Unsupported { low, high }) => {
+                self.close(CloseReason::Unsupported { low, high });
+            }
+            Some(Answer::Bad) => self.credits.on_ended(),
+            Some(Answer::Malformed) => {
+                self.credits.owe_nothing();
+                self.credits.on_ended();
+            }
+            None => {}
+        }
     }
 
     /// Returns the `RDMA_DONE` that tells the server that the client no longer needs the Read chunks of its Reply. The
@@ -266,16 +304,16 @@ impl Connection {
             // Nobody waits for it.
             return;
         }
-        // [R8167-4.1-1] the credit word of a Reply is ours to spend, whoever opened the connection.
-        self.credits.on_answer(rpc.prefix.credit);
+        let Prefix { xid, credit, .. } = rpc.prefix;
+        self.answer = Some(Answer::Granting(credit));
         // [R5666-3.8-2] what needs an RDMA_DONE is for those who chose it.
         let known = self.config.profile.is_some();
         if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
-            let refused = Event::Refused { xid: rpc.prefix.xid, error: ErrorBody::Chunk };
+            let refused = Event::Refused { xid, error: ErrorBody::Chunk };
             return self.outputs.push(Output::Event(refused));
         }
         if !rpc.reads.is_empty() {
-            self.credits.on_held();
+            self.answer = Some(Answer::Held(credit));
         }
         self.outputs.push(Output::Event(Event::Reply));
     }
@@ -293,15 +331,14 @@ impl Connection {
             // Nobody waits for anything: dropped, as Linux does.
             return;
         }
-        match error {
+        let (answer, event) = match error {
             ErrorBody::Vers { low, high } if !(low..=high).contains(&VERSION) => {
-                self.close(CloseReason::Unsupported { low, high });
+                (Answer::Unsupported { low, high }, Event::Unsupported { xid })
             }
-            _ => {
-                self.credits.on_answer(credit);
-                self.outputs.push(Output::Event(Event::Refused { xid, error }));
-            }
-        }
+            _ => (Answer::Granting(credit), Event::Refused { xid, error }),
+        };
+        self.answer = Some(answer);
+        self.outputs.push(Output::Event(event));
     }
 
     fn on_fault(&mut self, fault: &HeaderFault) {
@@ -312,6 +349,7 @@ impl Connection {
         match fault.report {
             Some(_) if waiting => {
                 self.credits.owe();
+                self.answer = Some(Answer::Malformed);
                 self.outputs.push(Output::Event(Event::Malformed { xid: prefix.xid }));
             }
             Some(report) if accept::serves(&self.config) => {
@@ -320,7 +358,7 @@ impl Connection {
             }
             // It is no Call, so it can only be a bad Reply.
             None if waiting => {
-                self.credits.on_ended();
+                self.answer = Some(Answer::Bad);
                 let refused = Event::Refused { xid: prefix.xid, error: ErrorBody::Chunk };
                 self.outputs.push(Output::Event(refused));
             }

@@ -87,7 +87,7 @@ impl<'a> PropertySet<'a> {
             let data = r.take(length).map_err(|_| bad)?;
             r.skip_pad(length).map_err(|_| bad)?;
             // [V2-5.1-1] [V2-5.1-2] exactly the type of the property, or nothing for its default.
-            if is_word(which) && !data.is_empty() && data.len() != UNIT {
+            if !data.is_empty() && !is_of_its_type(which, data) {
                 return Err(bad);
             }
         }
@@ -128,7 +128,7 @@ impl<'a> PropertySet<'a> {
                 RSSIZ => properties.segment_size_max = value.unwrap_or(default.segment_size_max),
                 RCSIZ => properties.segment_count_max = value.unwrap_or(default.segment_count_max),
                 BRS => properties.reverse = value.unwrap_or(default.reverse),
-                // Host authentication is opaque; the rest is not known.
+                // Host authentication is for the authenticator; the rest is not known.
                 _ => {}
             }
         }
@@ -152,9 +152,31 @@ impl fmt::Debug for PropertySet<'_> {
     }
 }
 
-/// Returns whether a property is known and its value is one word.
-const fn is_word(which: u32) -> bool {
-    matches!(which, SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS)
+/// Returns whether a value that is not empty is the XDR of its property. Unknown properties have any value.
+fn is_of_its_type(which: u32, data: &[u8]) -> bool {
+    match which {
+        SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS => data.len() == UNIT,
+        HOSTAUTH => {
+            let mut r = Reader::new(data);
+            r.opaque(usize::MAX).is_ok() && r.is_empty()
+        }
+        _ => true,
+    }
+}
+
+/// Returns the octets in the value of a host authentication property. The value is an `opaque<>` inside the property's
+/// own, or empty, which stands for no octets.
+pub(super) fn host_auth_octets(data: &[u8]) -> &[u8] {
+    Reader::new(data).opaque(usize::MAX).unwrap_or_default()
+}
+
+/// Appends one encoded host authentication property.
+pub(super) fn push_host_auth(out: &mut Vec<u8>, octets: &[u8]) {
+    let padded = octets.len().saturating_add(pad(octets.len()));
+    let length = u32::try_from(UNIT.saturating_add(padded)).unwrap_or(u32::MAX);
+    out.extend(HOSTAUTH.to_be_bytes());
+    out.extend(length.to_be_bytes());
+    push_opaque(out, octets);
 }
 
 impl Properties {
@@ -184,6 +206,11 @@ impl Properties {
 /// Appends one encoded property.
 pub(super) fn push_property(out: &mut Vec<u8>, which: u32, data: &[u8]) {
     out.extend(which.to_be_bytes());
+    push_opaque(out, data);
+}
+
+/// Appends an `opaque<>`.
+fn push_opaque(out: &mut Vec<u8>, data: &[u8]) {
     out.extend(u32::try_from(data.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend(data);
     out.extend([0; UNIT].iter().take(pad(data.len())));
@@ -197,7 +224,7 @@ pub const REVERSE_SIMPLE: u32 = 1;
 pub const REVERSE_CONT: u32 = 2;
 /// `RDMA_RVRSDIR_GENL`: everything that the forward direction has.
 pub const REVERSE_GENL: u32 = 3;
-/// Code point of the Host Authentication Message property: opaque octets, see [`super::host_auth`].
+/// Code point of the Host Authentication Message property: an `opaque<>`, see [`super::host_auth`].
 pub const HOSTAUTH: u32 = 6;
 
 const SBSIZ: u32 = 1;

@@ -20,7 +20,7 @@ use self::auth::HostAuth;
 pub(super) use self::fault::Fault;
 use super::header::Prefix;
 use super::host_auth::{Authenticator, Policy, Refused, WHOLE_MAX};
-use super::properties::{ConnPropKind, HOSTAUTH, Properties, PropertySet, push_property};
+use super::properties::{ConnPropKind, Properties, PropertySet, push_host_auth, push_property};
 use crate::engine::Role;
 use crate::xdr::{Reader, UNIT};
 
@@ -193,14 +193,14 @@ impl Setup {
         let room = message_max.saturating_sub(HEADER_LEN);
         let is_authenticating = self.auth.speaks();
         let reserve =
-            if is_authenticating { PROPERTY_HEADER_LEN.saturating_add(WHOLE_MAX) } else { 0 };
+            if is_authenticating { HOST_AUTH_HEADER_LEN.saturating_add(WHOLE_MAX) } else { 0 };
         let (mut count, length) = self.fitting(room.saturating_sub(reserve));
         let rest = self.unsaid.split_off(length);
         let mut said = core::mem::replace(&mut self.unsaid, rest);
         let is_last = self.unsaid.is_empty() && (!is_authenticating || self.auth.may_end());
         let kind = if is_last { ConnPropKind::Final } else { ConnPropKind::Middle };
         if is_authenticating {
-            let room = room.saturating_sub(said.len()).saturating_sub(PROPERTY_HEADER_LEN);
+            let room = room.saturating_sub(said.len()).saturating_sub(HOST_AUTH_HEADER_LEN);
             // Whole units, so that padding needs no room of its own.
             let room = room & !(UNIT - 1);
             let octets = self.auth.speak(self.role, kind, &said, room)?;
@@ -209,7 +209,7 @@ impl Setup {
                 return Err(Fault::Refused(Refused::Unfinished));
             }
             if is_first || !octets.is_empty() {
-                push_property(&mut said, HOSTAUTH, &octets);
+                push_host_auth(&mut said, &octets);
                 count = count.saturating_add(1);
             }
         }
@@ -279,6 +279,10 @@ const HEADER_LEN: usize = Prefix::WIRE_LEN + UNIT;
 /// The length of the code point and length, which precede a property's value.
 const PROPERTY_HEADER_LEN: usize = 2 * UNIT;
 
+/// The length of what precedes the octets of host authentication: code point and length, and the length of the `opaque<>`
+/// inside the value.
+const HOST_AUTH_HEADER_LEN: usize = PROPERTY_HEADER_LEN + UNIT;
+
 /// The longest value of one announced property, in octets.
 pub(super) const PROPERTY_MAX: usize = 512;
 
@@ -287,7 +291,9 @@ const MESSAGES_MAX: u32 = 64;
 
 const _: () = {
     // Each message has room for any property, and for host authentication beside it.
-    assert!(HEADER_LEN + 2 * PROPERTY_HEADER_LEN + PROPERTY_MAX <= FIRST_MESSAGE_MAX);
+    assert!(
+        HEADER_LEN + PROPERTY_HEADER_LEN + HOST_AUTH_HEADER_LEN + PROPERTY_MAX <= FIRST_MESSAGE_MAX
+    );
 };
 
 #[cfg(test)]

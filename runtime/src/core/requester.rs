@@ -16,6 +16,7 @@
 //! connection.
 
 use haulage_mr_pool::Local;
+use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -144,6 +145,18 @@ impl Requester {
             self.set_out(common, named.slot, Some(request), encoded);
         }
         Ok(())
+    }
+
+    /// Notes that the peer does not support the header type of a Call: no Call of that format leaves on this connection
+    /// again.
+    pub(crate) fn on_not_supported(&mut self, common: &mut Common, key: ConnectionKey, xid: u32) {
+        let slot = self.calls.find_answered(key, xid);
+        let Some(found) = slot.and_then(|slot| self.calls.get_mut(slot)) else { return };
+        let is_fetched = found.call.opens && found.exposed_leases.has_body();
+        let format = if is_fetched { Format::Special } else { Format::Simple };
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.engine.not_supported(format);
+        }
     }
 
     /// Names a Call that is to leave under a send grant, and encodes its arguments in the next send buffer.

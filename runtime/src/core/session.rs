@@ -3,9 +3,7 @@
 use std::fmt::Display;
 
 use haulage_mr_pool::Invalidated;
-use haulage_proto::negotiate::{
-    self, Engine as Spoken, Event as EngineEvent, Input, Output, Received,
-};
+use haulage_proto::negotiate::{self, Event as EngineEvent, Input, Output, Received};
 use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v2;
@@ -193,13 +191,17 @@ impl Inner {
                 }
             }
             Some(EngineEvent::Reply) => {
-                if let Some(connection) = self.common.connections.get_mut(key) {
+                let reply = negotiate::Reply::of(&decoded);
+                let (requester, common) = (&mut self.requester, &mut self.common);
+                if let Some(connection) = common.connections.get_mut(key) {
                     connection.traffic.replies_received += 1;
+                    if let Some(reply) = &reply {
+                        requester.calls.end_at(connection, key, reply.xid);
+                    }
                 }
-                if let Some(reply) = negotiate::Reply::of(&decoded) {
+                if let Some(reply) = reply {
                     let payload_at = payload_at(reply.payload);
                     let message = Message { received, payload_at };
-                    let (requester, common) = (&mut self.requester, &mut self.common);
                     let (xid, lists) = (reply.xid, &reply.lists);
                     return requester.calls.on_reply(common, key, xid, lists, message, proof);
                 }
@@ -242,8 +244,14 @@ impl Inner {
                     self.common.on_ready(key)?;
                 }
                 Output::Event(EngineEvent::Refused { xid, error }) => {
-                    let (calls, why) = (&mut self.requester.calls, CallError::Refused(error));
-                    calls.fail_call(&mut self.common, key, xid, why);
+                    let calls = &mut self.requester.calls;
+                    calls.end_at(self.common.connections.get_mut(key)?, key, xid);
+                    calls.fail_call(&mut self.common, key, xid, CallError::Refused(error));
+                }
+                // Engine and Calls end together, and the engine says why.
+                Output::Event(EngineEvent::One(v1::connection::Event::Unsupported { xid })) => {
+                    let connection = self.common.connections.get_mut(key)?;
+                    self.requester.calls.end_at(connection, key, xid);
                 }
                 Output::Event(event @ (EngineEvent::Call | EngineEvent::Reply)) => {
                     happened = Some(event);
@@ -252,7 +260,7 @@ impl Inner {
                     self.on_malformed(key, xid);
                 }
                 Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
-                    self.requester.calls.on_not_supported(&mut self.common, key, xid);
+                    self.requester.on_not_supported(&mut self.common, key, xid);
                 }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
                     debug_assert!(false, "neither continued, extended nor held messages are taken");
@@ -268,12 +276,13 @@ impl Inner {
 
     /// Takes in a malformed message of version 1: fails the Call of ours with its XID, or else answers with an error.
     fn on_malformed(&mut self, key: ConnectionKey, xid: u32) {
-        let why = CallError::BadReply("its transport header is malformed");
-        let ours = self.requester.calls.fail_call(&mut self.common, key, xid, why);
+        let calls = &mut self.requester.calls;
         let Some(connection) = self.common.connections.get_mut(key) else { return };
-        match connection.engine.engine_mut() {
-            Spoken::One(one) if ours => one.ended(),
-            _ => connection.engine.refuse(xid, ErrorBody::BadXdr),
+        if calls.end_at(connection, key, xid) {
+            let why = CallError::BadReply("its transport header is malformed");
+            calls.fail_call(&mut self.common, key, xid, why);
+        } else {
+            connection.engine.refuse(xid, ErrorBody::BadXdr);
         }
     }
 

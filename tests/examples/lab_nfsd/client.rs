@@ -225,7 +225,10 @@ impl Client {
                     self.link.send(w.written())?;
                 }
                 Output::Event(Event::Ready(_)) => self.ready = true,
-                Output::Event(Event::Reply) => replied = true,
+                Output::Event(Event::Reply) => {
+                    self.connection.ended();
+                    replied = true;
+                }
                 Output::Event(event) => return Err(format!("unexpected: {event:?}")),
                 Output::Close(reason) => return Err(reason.to_string()),
             }

@@ -65,6 +65,11 @@ fn properties(prefix: Octets, choices: &mut Choices) -> Octets {
             1..=4 if choices.one_in(4) => set.words(&[which, 0]),
             1..=4 => set.words(&[which, 4, word(choices)]),
             5 => set.words(&[which, 4, short(choices.below(4))]),
+            6 => {
+                let octets = some_octets(choices, 40);
+                let padded = octets.len().next_multiple_of(4);
+                set.words(&[which, 4 + short(padded)]).opaque(&octets)
+            }
             _ => set.words(&[which]).opaque(&some_octets(choices, 40)),
         }
     })

@@ -271,12 +271,14 @@ impl Peer {
                 (Output::Event(Event::Reply), Some(received)) => {
                     let stream = self.whole(is_part, received);
                     let handle = invalidated.take();
+                    self.line.engine.ended();
                     self.requester.on_reply(&self.line, queue, received, stream, handle);
                 }
                 (Output::Event(Event::Refused { xid, error }), _) => {
                     if self.responder.is_replying(xid) {
                         self.line.refused_both_ways(error);
                     }
+                    self.line.engine.ended();
                     self.requester.on_refused(&self.line, queue, xid, in_two(error));
                 }
                 // A continued Call was refused, whether it was complete or not.

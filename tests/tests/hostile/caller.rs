@@ -30,25 +30,34 @@ const LONG: u32 = 1;
 const MOVE: u32 = 2;
 
 /// A client on a thread of its own, and the test's end of its connection, which acts as the server.
-struct Pair {
-    thread: CoreThread<RemoteClient>,
+pub(super) struct Pair {
+    pub(super) thread: CoreThread<RemoteClient>,
     link: Link,
 }
 
 impl Pair {
     /// Connects both ends, and sends properties of which the client knows none.
-    fn open() -> Self {
+    pub(super) fn open() -> Self {
         Self::saying(&[1, 77, 4, 5])
     }
 
     /// Connects both ends, and answers the client's first message with `properties`.
     fn saying(properties: &[u32]) -> Self {
+        let mut pair = Self::speaking(Versions::Both);
+        let first = pair.message();
+        assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
+        pair.send(&message(first[0], CONNPROP_FINAL, properties, &[]));
+        pair
+    }
+
+    /// Connects both ends, and says nothing.
+    pub(super) fn speaking(versions: Versions) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let placement =
             Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
         let limits = Limits {
-            versions: Versions::Both,
+            versions,
             connections_max: 1,
             receives_max: 64,
             call_timeout: PATIENCE,
@@ -70,11 +79,7 @@ impl Pair {
         })
         .unwrap();
         link.accept(PATIENCE).unwrap();
-        let mut pair = Self { thread, link };
-        let first = pair.message();
-        assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
-        pair.send(&message(first[0], CONNPROP_FINAL, properties, &[]));
-        pair
+        Self { thread, link }
     }
 
     /// Begins a Call. Returns its XID once the server has received it.
@@ -90,18 +95,18 @@ impl Pair {
         message[0]
     }
 
-    fn begin(&mut self, procedure: u32, length: usize) {
+    pub(super) fn begin(&mut self, procedure: u32, length: usize) {
         let request = Request { procedure, argument: None, result: None, timeout: None };
         self.thread.started.begin(request, |w| w.put(vec![0; length].as_slice())).unwrap();
     }
 
     /// Waits for the end of the only Call.
-    fn outcome(&mut self) -> Result<(), CallError> {
+    pub(super) fn outcome(&mut self) -> Result<(), CallError> {
         self.thread.started.ended().unwrap().1.map(drop).map_err(CallError::from)
     }
 
     /// Returns the next message that is no grant.
-    fn message(&mut self) -> Vec<u32> {
+    pub(super) fn message(&mut self) -> Vec<u32> {
         loop {
             let message = self.link.message(None).unwrap().unwrap();
             assert!(message.len().is_multiple_of(4), "nothing but words");
@@ -112,7 +117,7 @@ impl Pair {
         }
     }
 
-    fn send(&mut self, message: &[u8]) {
+    pub(super) fn send(&mut self, message: &[u8]) {
         self.link.send(message).unwrap();
     }
 
@@ -121,11 +126,11 @@ impl Pair {
     }
 }
 
-fn rpc_reply(xid: u32) -> Vec<u8> {
+pub(super) fn rpc_reply(xid: u32) -> Vec<u8> {
     octets(&[xid, 1, 0, 0, 0, 0])
 }
 
-fn good_reply(xid: u32) -> Vec<u8> {
+pub(super) fn good_reply(xid: u32) -> Vec<u8> {
     message(xid, REPLY_INLINE, &[0], &rpc_reply(xid))
 }
 

@@ -158,7 +158,12 @@ fn openings() -> Vec<Case> {
         ("no properties", vec![last(&[0])], vec![Properties]),
         ("an unknown property", vec![last(&[1, 77, 4, 5])], vec![Properties]),
         ("an empty value", vec![last(&[1, 2, 0])], vec![Properties]),
-        ("a host authentication message", vec![last(&[1, 6, 4, 5])], vec![Properties]),
+        ("a host authentication message", vec![last(&[1, 6, 8, 4, 5])], vec![Properties]),
+        (
+            "host authentication that is no opaque",
+            vec![last(&[1, 6, 4, 5])],
+            vec![Error(1, vec![3])],
+        ),
         ("a value of two words", vec![last(&[1, 2, 8, 1, 2])], vec![Error(1, vec![3])]),
         ("a value beyond the message", vec![last(&[1, 2, 400, 1])], vec![Error(1, vec![3])]),
         ("a set that ends early", vec![last(&[2, 2, 4, 4096])], vec![Error(1, vec![2])]),

@@ -45,10 +45,11 @@ pub enum Event {
     Ready,
     /// The message just received is an acceptable Call, which a Reply or an error must answer.
     Call,
-    /// The message just received is a Reply. If it has a Read list, the application must call
-    /// [`super::Connection::done`].
+    /// The message just received is a Reply. If it has the XID of an unanswered Call, the application calls
+    /// [`super::Connection::ended`] and, if it has a Read list, [`super::Connection::done`].
     Reply,
-    /// The Call with this XID, if it is ours, gets no Reply.
+    /// The Call with this XID, if it is an unanswered Call of ours, gets no Reply. The application then calls
+    /// [`super::Connection::ended`].
     Refused {
         /// The XID of the Call.
         xid: u32,
@@ -60,6 +61,12 @@ pub enum Event {
     /// [`super::Connection::ended`]; otherwise it calls [`super::Connection::refuse`].
     Malformed {
         /// The XID of the message.
+        xid: u32,
+    },
+    /// The peer answers the Call with this XID by saying that it does not support version 1. If it is an unanswered
+    /// Call of ours, the application calls [`super::Connection::ended`], which closes the connection.
+    Unsupported {
+        /// The XID of the Call.
         xid: u32,
     },
     /// The results of the Reply with this XID no longer need to be exposed.

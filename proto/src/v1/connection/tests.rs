@@ -81,7 +81,13 @@ impl Pair {
             assert_eq!(self.ends[at].closed, None, "{output:?} after the close");
             match output {
                 Output::Post(control) => self.control(at, control),
-                Output::Event(event) => self.ends[at].events.push(event),
+                Output::Event(event) => {
+                    if let Event::Reply | Event::Refused { .. } | Event::Unsupported { .. } = event
+                    {
+                        self.ends[at].engine.ended();
+                    }
+                    self.ends[at].events.push(event);
+                }
                 Output::Close(reason) => self.ends[at].closed = Some(reason),
             }
         }
@@ -394,6 +400,34 @@ fn a_server_without_version_1_ends_the_connection() {
     pair.receive(CLIENT, &Xdr::common(7, 1, 4, 4).words(&[1, 1, 2]).0);
     let error = ErrorBody::Vers { low: 1, high: 2 };
     assert_eq!(pair.events(CLIENT), [Event::Refused { xid: 7, error }]);
+}
+
+#[test]
+fn an_answer_to_no_call_of_this_end_changes_nothing() {
+    let chunk = Event::Refused { xid: 8, error: ErrorBody::Chunk };
+    for (stray, event) in [
+        (plain(Class::Reply, 8, 8), Event::Reply),
+        (Xdr::common(8, 1, 8, 4).words(&[2]).0, chunk),
+        (Xdr::common(8, 1, 8, 4).words(&[1, 2, 3]).0, Event::Unsupported { xid: 8 }),
+        (with_lists(8, |xdr| xdr.read_list(&[(4, (1, 1, 1))]).words(&[0, 0]), 1), chunk),
+        (Xdr::common(8, 1, 8, 0).words(&[0, 0, 0]).0, chunk),
+    ] {
+        let mut pair = Pair::plain();
+        assert!(pair.send(CLIENT, Class::Call, 7).is_some());
+        let client = &mut pair.ends[CLIENT].engine;
+        for _ in 0..3 {
+            // The caller knows no Call of this XID, and does not say that one has ended.
+            client.handle(Instant::ZERO, Input::Received(&header::decode(&stray)));
+            assert_eq!((client.poll(), client.poll()), (Some(Output::Event(event)), None));
+            client.reserve(1);
+        }
+        assert_eq!(pair.send(CLIENT, Class::Call, 9), None, "no credit is won: {event:?}");
+        pair.settle();
+        assert_eq!(pair.send(SERVER, Class::Reply, 7), Some(6));
+        pair.settle();
+        assert_eq!(pair.events(CLIENT), [Event::Reply], "nor is one lost: {event:?}");
+        assert_eq!((10..).map_while(|xid| pair.send(CLIENT, Class::Call, xid)).count(), 6);
+    }
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn by_the_draft(name: &str) -> Vec<u8> {
         "connprop_final/unknown" => Xdr::common(0x2bad_cb00, 2, 31, 7).propset(&[
             (0x5254_0003, &[0, 1, 2, 3, 4, 5]),
             (RBSIZ, &65536_u32.to_be_bytes()),
-            (HOSTAUTH, b"abc"),
+            (HOSTAUTH, b"\0\0\0\x03abc\0"),
         ]),
         "connprop_final/empty_values" => Xdr::common(0x2bad_cb01, 2, 31, 7).propset(&[
             (RCSIZ, &1_u32.to_be_bytes()),
@@ -149,7 +149,7 @@ fn by_the_draft(name: &str) -> Vec<u8> {
         ]),
         "connprop_final/none" => Xdr::common(0x2bad_cb02, 2, 31, 7).propset(&[]),
         "connprop_middle/host_auth" => Xdr::common(0x2bad_cb10, 2, 31, 6)
-            .propset(&[(HOSTAUTH, b"hello"), (BRS, &3_u32.to_be_bytes())]),
+            .propset(&[(HOSTAUTH, b"\0\0\0\x05hello\0\0\0"), (BRS, &3_u32.to_be_bytes())]),
         "connprop_middle/none" => Xdr::common(0x2bad_cb11, 2, 32, 6).propset(&[]),
         other => panic!("a vector without a second opinion: {other}"),
     };
@@ -622,6 +622,14 @@ fn a_property_of_the_wrong_size_is_reported_where_its_value_starts() {
     let bytes = Xdr::common(7, 2, 1, 7).propset(&[(2, &[0; 6])]).0;
     let fault = decode(&bytes).unwrap_err();
     assert_eq!((fault.at, fault.report), (28, Some(ErrorBody::BadPropval)));
+    // Host authentication is an `opaque<>` of its own: less than its length says, more, and no length.
+    for value in
+        [&b"hello"[..], &[0, 0, 0, 1], &[0, 0, 0, 0, 0, 0, 0, 0], &[0, 0, 0, 5, 0, 0, 0, 0]]
+    {
+        let bytes = Xdr::common(7, 2, 1, 7).propset(&[(6, value)]).0;
+        let fault = decode(&bytes).expect_err("its length is wrong");
+        assert_eq!((fault.at, fault.report), (28, Some(ErrorBody::BadPropval)), "{value:?}");
+    }
     // More than the message has, of a property nobody knows.
     let bytes = Xdr::common(7, 2, 1, 7).words(&[1, 0x5254_0003, 5, 0]).0;
     assert_eq!(decode(&bytes).unwrap_err().report, Some(ErrorBody::BadPropval));
@@ -779,8 +787,15 @@ impl Words<'_> {
             let which = self.next().ok_or(2_u32)?;
             let length = self.next().ok_or(2_u32)?;
             let room = (length as usize).next_multiple_of(4);
-            self.0 = self.0.get(room..).ok_or(3_u32)?;
-            if (1..=5).contains(&which) && length != 0 && length != 4 {
+            let (value, rest) = self.0.split_at_checked(room).ok_or(3_u32)?;
+            self.0 = rest;
+            let wanted = match which {
+                1..=5 => Some(4),
+                // A length, and as many octets in whole words.
+                6 => Words(value).next().map(|octets| 4 + u64::from(octets).next_multiple_of(4)),
+                _ => Some(length.into()),
+            };
+            if length != 0 && wanted != Some(length.into()) {
                 return Err(3);
             }
         }

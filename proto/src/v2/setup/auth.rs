@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use super::fault::Fault;
 use crate::engine::Role;
 use crate::v2::host_auth::{Authenticator, Policy, Progress, Refused};
-use crate::v2::properties::{ConnPropKind, HOSTAUTH, PropertySet, push_property};
+use crate::v2::properties::{ConnPropKind, HOSTAUTH, PropertySet, host_auth_octets, push_property};
 
 /// The authenticator of one connection and its progress.
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl HostAuth {
         let (mut octets, mut others) = (Vec::new(), Vec::new());
         for (which, data) in set.entries() {
             match which {
-                HOSTAUTH => octets.extend(data),
+                HOSTAUTH => octets.extend(host_auth_octets(data)),
                 _ => push_property(&mut others, which, data),
             }
         }

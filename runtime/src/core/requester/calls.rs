@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use haulage_mr_pool::{Invalidated, Local};
-use haulage_proto::exchange::{Arrived, Format, Offered, ReplyLists, check_reply};
+use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::requester::Xids;
@@ -142,11 +142,6 @@ pub(crate) struct Placed {
 }
 
 impl MadeCall {
-    /// Returns whether the Call waits to be sent, or for its Reply.
-    fn is_open(&self) -> bool {
-        matches!(self.stage, Stage::Queued | Stage::Sent)
-    }
-
     /// Returns the token of our own service, if a Reply without chunks on the connection `key` ends the Call.
     #[inline]
     fn over_with(&self, key: ConnectionKey) -> Option<u64> {
@@ -159,6 +154,13 @@ impl MadeCall {
 }
 
 impl Found<'_> {
+    /// Returns whether the Call left on the connection `key` and was not answered, though it may have been given up.
+    fn awaits_answer(&self, key: ConnectionKey) -> bool {
+        let is_answered = self.kept.reply.is_some() || self.kept.error.is_some();
+        let has_left = matches!(self.call.stage, Stage::Sent | Stage::Fencing | Stage::Resting);
+        self.call.connection == key && has_left && !is_answered
+    }
+
     /// Queues the Call, which is encoded in `buffer`.
     #[inline]
     pub(super) fn queue(&mut self, buffer: Local, encoded: Encoded) {
@@ -266,23 +268,39 @@ impl MadeCalls {
         self.fence_rest(common, slot);
     }
 
+    /// Tells the engine, which knows no XIDs, that the message just received answers a Call of ours, if it has the XID of
+    /// one that left on this connection and was not answered before. Returns whether it has.
+    pub(crate) fn end_at(
+        &mut self,
+        connection: &mut Connection,
+        key: ConnectionKey,
+        xid: u32,
+    ) -> bool {
+        let slot = self.xids.find(xid);
+        let found = slot.and_then(|slot| self.get_mut(slot));
+        let is_awaited = found.is_some_and(|found| found.awaits_answer(key));
+        if is_awaited {
+            connection.engine.ended();
+        }
+        is_awaited
+    }
+
     /// Finds the Call that an answer is for, if it has been neither answered nor given up. The slot of a Call that was
     /// given up and whose grace is over need not rest after its answer.
-    fn find_answered(&mut self, key: ConnectionKey, xid: u32) -> Option<usize> {
+    pub(super) fn find_answered(&mut self, key: ConnectionKey, xid: u32) -> Option<usize> {
         let slot = self.xids.find(xid)?;
-        let Found { call, kept, .. } = self.get_mut(slot)?;
-        if call.connection != key {
+        let found = self.get_mut(slot)?;
+        if !found.awaits_answer(key) {
             return None;
         }
-        if call.is_open() {
+        let Found { call, kept, .. } = found;
+        if call.stage == Stage::Sent {
             return Some(slot);
         }
-        if call.caller == Caller::Nobody {
-            // `finish` lets a Call rest that has neither a Reply nor an error.
-            kept.error = Some(CallError::TimedOut);
-            if call.stage == Stage::Resting {
-                self.finish(slot);
-            }
+        // `finish` lets a Call rest that has neither a Reply nor an error.
+        kept.error = Some(CallError::TimedOut);
+        if call.stage == Stage::Resting {
+            self.finish(slot);
         }
         None
     }
@@ -380,18 +398,6 @@ impl MadeCalls {
             *place = None;
         }
         self.xids.close(slot);
-    }
-
-    /// Notes that the peer does not support the header type of a Call: no Call of that format leaves on this connection
-    /// again.
-    pub(crate) fn on_not_supported(&mut self, common: &mut Common, key: ConnectionKey, xid: u32) {
-        let slot = self.find_answered(key, xid);
-        let Some(found) = slot.and_then(|slot| self.get_mut(slot)) else { return };
-        let is_fetched = found.call.opens && found.exposed_leases.has_body();
-        let format = if is_fetched { Format::Special } else { Format::Simple };
-        if let Some(connection) = common.connections.get_mut(key) {
-            connection.engine.not_supported(format);
-        }
     }
 
     /// Fails the Call with this XID, if it has been neither answered nor given up. Returns whether there was one.

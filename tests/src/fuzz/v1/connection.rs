@@ -143,10 +143,15 @@ impl End {
                     assert_ne!(body, ControlBody::Done, "that is for the caller to ask for");
                 }
                 Output::Event(Event::Call) => self.calls.push(XIDS[0]),
+                // An answer to no Call of ours.
+                Output::Event(Event::Refused { xid, .. } | Event::Unsupported { xid })
+                    if xid == XIDS[2] => {}
                 Output::Event(Event::Reply | Event::Refused { .. }) => {
                     assert!(self.unanswered > 0, "an end of a Call there is none of");
+                    self.connection.ended();
                     self.unanswered -= 1;
                 }
+                Output::Event(Event::Unsupported { .. }) => self.connection.ended(),
                 Output::Event(Event::Malformed { xid }) => malformed = Some(xid),
                 Output::Event(Event::Ready | Event::Released { .. }) => {}
                 Output::Close(reason) => {

@@ -173,7 +173,9 @@ impl World {
                     }
                 }
                 Event::Released { done, .. } => assert!(done),
-                Event::Ready | Event::Malformed { .. } => panic!("{event:?}"),
+                Event::Ready | Event::Malformed { .. } | Event::Unsupported { .. } => {
+                    panic!("{event:?}")
+                }
             }
         }
         assert_eq!(self.pair.ends[at].closed, None);
