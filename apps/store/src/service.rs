@@ -75,6 +75,8 @@ pub struct Call<'a> {
     pub arguments: Arguments<'a>,
     /// The lease of a reduced argument; `None` also if there was no memory to place the argument in.
     pub placed: Option<Local>,
+    /// Octets of results that the Reply has room for: a list of names ends there.
+    pub room: usize,
 }
 
 /// The surroundings of a Call: memory and clocks.
@@ -135,24 +137,26 @@ impl<B: Backend> Service<B> {
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
-        let Call { arguments, placed, .. } = call;
+        let Call { arguments, placed, room, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
             // A Call whose data found no memory is refused without looking for its file.
             let begun =
                 located == Located::Later && !parked::lacks_data(&arguments, placed.as_ref());
             let refusal = Results::refusal(arguments.procedure(), Status::Jukebox);
-            let parked = begun.then(|| self.park(file, &caller, &arguments, placed)).flatten();
+            let parked =
+                begun.then(|| self.park(file, &caller, &arguments, (placed, room))).flatten();
             return parked.map_or_else(|| Answer::Now(refusal.into()), Answer::Later);
         }
-        self.carry_out(cx, arguments, placed)
+        self.carry_out(cx, arguments, placed, room)
     }
 
-    /// Executes a Call whose files are at hand.
+    /// Executes a Call whose files are at hand. A list of names ends at `room` octets of results.
     fn carry_out(
         &mut self,
         cx: &Context<'_>,
         arguments: Arguments<'_>,
         placed: Option<Local>,
+        room: usize,
     ) -> Answer<'_> {
         Answer::Now(match arguments {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
@@ -172,8 +176,8 @@ impl<B: Backend> Service<B> {
             Arguments::RmDir(at) => self.rm_dir(cx, &at).into(),
             Arguments::Rename(arguments) => self.rename(cx, &arguments).into(),
             Arguments::Link(arguments) => self.link(cx, &arguments).into(),
-            Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments).into(),
-            Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments).into(),
+            Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments, room).into(),
+            Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments, room).into(),
             Arguments::FsStat(file) => self.fs_stat(cx, file).into(),
             Arguments::FsInfo(file) => self.fs_info(cx, file).into(),
             Arguments::PathConf(file) => self.path_conf(cx, file).into(),

@@ -72,7 +72,7 @@ pub(super) fn message(xid: u32, htype: u32, header: &[u32], payload: &[u8]) -> V
 const BARE: [u32; 4] = [0; 4];
 
 /// A peer on a connection of its own.
-struct Peer(Link);
+pub(super) struct Peer(pub(super) Link);
 
 impl Peer {
     fn connect(server: SocketAddr) -> Self {
@@ -81,14 +81,19 @@ impl Peer {
     }
 
     fn open(server: SocketAddr) -> Self {
+        Self::saying(server, &[0])
+    }
+
+    /// Connects, and ends the setup with `properties`.
+    pub(super) fn saying(server: SocketAddr, properties: &[u32]) -> Self {
         let mut peer = Self::connect(server);
-        peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
+        peer.0.send(&message(1, CONNPROP_FINAL, properties, &[])).unwrap();
         assert_eq!(peer.answer(), Properties);
         peer
     }
 
     /// Returns the words of the next message that is no grant.
-    fn next(&mut self) -> Vec<u32> {
+    pub(super) fn next(&mut self) -> Vec<u32> {
         loop {
             let message = self.0.message(None).unwrap().unwrap();
             assert!(message.len().is_multiple_of(4), "nothing but words");
