@@ -122,12 +122,39 @@ impl<'a> Reader<'a> {
 pub struct Writer<'a> {
     bytes: &'a mut [u8],
     at: usize,
+    end: End,
+}
+
+/// What becomes of octets behind the end of a buffer.
+#[derive(Clone, Copy)]
+enum End {
+    /// They are refused.
+    Refuses,
+    /// They are counted.
+    Counts,
+}
+
+impl End {
+    /// Judges octets at `at` that have no room. By value and out of line, so that a cursor with room stays in registers.
+    #[cold]
+    const fn reached(self, at: usize) -> Result<(), Truncated> {
+        match self {
+            Self::Refuses => Err(Truncated { at }),
+            Self::Counts => Ok(()),
+        }
+    }
 }
 
 impl<'a> Writer<'a> {
     /// Creates a cursor at the first of `bytes`.
     pub const fn new(bytes: &'a mut [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, at: 0, end: End::Refuses }
+    }
+
+    /// Creates a cursor that goes on behind the end of `bytes`: octets without room are counted and not written, so that
+    /// the position tells how much room all of them take.
+    pub const fn counting(bytes: &'a mut [u8]) -> Self {
+        Self { bytes, at: 0, end: End::Counts }
     }
 
     /// Appends `bytes` without padding.
@@ -135,8 +162,10 @@ impl<'a> Writer<'a> {
     pub fn put(&mut self, bytes: impl AsRef<[u8]>) -> Result<(), Truncated> {
         let bytes = bytes.as_ref();
         let end = self.at.checked_add(bytes.len()).ok_or(Truncated { at: self.at })?;
-        let room = self.bytes.get_mut(self.at..end).ok_or(Truncated { at: self.at })?;
-        room.copy_from_slice(bytes);
+        match self.bytes.get_mut(self.at..end) {
+            Some(room) => room.copy_from_slice(bytes),
+            None => self.end.reached(self.at)?,
+        }
         self.at = end;
         Ok(())
     }
@@ -172,7 +201,7 @@ impl<'a> Writer<'a> {
         self.pad(bytes.len())
     }
 
-    /// Returns the number of octets written so far.
+    /// Returns the number of octets appended so far.
     pub const fn position(&self) -> usize {
         self.at
     }
@@ -182,7 +211,7 @@ impl<'a> Writer<'a> {
         self.bytes.len().saturating_sub(self.at)
     }
 
-    /// Returns the octets written so far.
+    /// Returns the octets written so far; none if some of them were only counted.
     pub fn written(&self) -> &[u8] {
         self.bytes.get(..self.at).unwrap_or_default()
     }
@@ -238,5 +267,18 @@ mod tests {
         w.u32(1).unwrap();
         assert_eq!(w.u32(2), Err(Truncated { at: 4 }));
         assert_eq!((w.written(), w.room()), (&b"\0\0\0\x01"[..], 2));
+    }
+
+    #[test]
+    fn a_counting_writer_goes_on_behind_its_end_and_writes_nothing_there() {
+        let mut memory = [0xff; 10];
+        let mut w = Writer::counting(&mut memory);
+        w.u32(1).unwrap();
+        w.opaque(b"hello").unwrap();
+        assert_eq!((w.position(), w.room(), w.written()), (4 + 4 + 8, 0, &[][..]));
+        // Nothing fits behind what did not, either.
+        w.put([7]).unwrap();
+        assert_eq!(w.position(), 17);
+        assert_eq!(memory, *b"\0\0\0\x01\0\0\0\x05\xff\xff");
     }
 }

@@ -1,5 +1,6 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
-//! version 2 in [`two`], servers of version 2 in [`caller`], and servers that answer no Call in [`strays`].
+//! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
+//! [`caller`], and servers that answer no Call in [`strays`].
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -7,6 +8,8 @@
 
 #[path = "hostile/caller.rs"]
 mod caller;
+#[path = "hostile/room.rs"]
+mod room;
 #[path = "hostile/strays.rs"]
 mod strays;
 #[path = "hostile/two.rs"]
@@ -38,6 +41,9 @@ const GET: u32 = 2;
 const ECHO: u32 = 3;
 /// A procedure that is never answered.
 const HOLD: u32 = 4;
+/// A procedure that returns as many octets as it is asked for, which are no item.
+const LIST: u32 = 5;
+const LIST_MAX: u32 = 64 << 10;
 const ITEM_MAX: usize = 64 << 10;
 
 /// A service that keeps one item.
@@ -55,6 +61,7 @@ impl Service for Keeper {
             Procedure::new("GET").result(item).idempotent(),
             Procedure::new("ECHO").idempotent(),
             Procedure::new("HOLD"),
+            Procedure::new("LIST").results_max(LIST_MAX).idempotent(),
         ];
         Binding { program: PROGRAM, version: 1, procedures }
     }
@@ -73,6 +80,10 @@ impl Service for Keeper {
                 Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
             HOLD => return Outcome::Later,
+            LIST => match call.arguments.u32() {
+                Ok(length) => reply.results(|w| w.opaque(&vec![0x11; length as usize])),
+                Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
+            },
             _ => {}
         }
         Outcome::Done
@@ -80,14 +91,19 @@ impl Service for Keeper {
 }
 
 fn server() -> CoreThread<SocketAddr> {
+    server_of(|_| Keeper::default())
+}
+
+/// Starts a server of the service that `make` makes with the core's memory.
+fn server_of<S: Service>(make: impl FnOnce(&Pool) -> S + Send + 'static) -> CoreThread<SocketAddr> {
     let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
     let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
     cores::start(placement, move || {
         let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
         let nic = Iwarp::new(&Config::default())?;
-        let mut core =
-            Core::new(nic, Keeper::default(), pool, limits, 1).map_err(std::io::Error::other)?;
+        let service = make(&pool);
+        let mut core = Core::new(nic, service, pool, limits, 1).map_err(std::io::Error::other)?;
         let at = core.listen((Ipv4Addr::LOCALHOST, 0).into())?;
         Ok::<_, std::io::Error>((core, at))
     })

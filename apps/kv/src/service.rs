@@ -90,7 +90,7 @@ impl KvService {
         let key = key(arguments)?;
         let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
         let data = value.0.clone().map_or(Data::Empty, Data::Shared);
-        reply.results(|w| w.u32(OK))?;
+        reply.results(|w| w.u32(OK));
         reply.item(data);
         Ok(())
     }
@@ -133,7 +133,7 @@ impl KvService {
         let old = self.index.put(key.bytes(), value, keep).map_err(|_| Refusal::NoSpace)?;
         self.value_bytes += added;
         self.value_bytes -= old.map_or(0, |old| old.len());
-        reply.results(|w| w.u32(OK))?;
+        reply.results(|w| w.u32(OK));
         Ok(())
     }
 
@@ -141,27 +141,30 @@ impl KvService {
         let key = key(arguments)?;
         let (_, value) = self.index.remove(key.bytes()).ok_or(Refusal::NotFound)?;
         self.value_bytes -= value.len();
-        reply.results(|w| w.u32(OK))?;
+        reply.results(|w| w.u32(OK));
         Ok(())
     }
 
     fn keys(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let at = arguments.u32()?;
         end(arguments)?;
-        reply.results(|w| w.u32(OK))?;
-        let mut room = KEYS_OCTETS as usize;
-        let mut written = Ok(());
+        reply.results(|w| w.u32(OK));
+        let room = reply.room().saturating_sub(KEYS_END as usize);
+        let mut room = room.min(KEYS_OCTETS as usize);
+        let mut listed = 0;
         let next = self.index.visit(at, SLOTS_PER_CALL, |key| {
             let key = key.as_ref();
-            let Some(left) = room.checked_sub(4 + 4 + key.len().next_multiple_of(4)) else {
+            let length = 4 + 4 + key.len().next_multiple_of(4);
+            // The first key is listed whatever the room, so that a Requester without room for it is told of that.
+            if listed > 0 && length > room {
                 return ControlFlow::Break(());
-            };
-            room = left;
-            written = reply.results(|w| w.u32(1).and_then(|()| w.opaque(key)));
-            if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            }
+            listed += 1;
+            room = room.saturating_sub(length);
+            reply.results(|w| w.u32(1).and_then(|()| w.opaque(key)));
+            ControlFlow::Continue(())
         });
-        written?;
-        reply.results(|w| w.u32(0).and_then(|()| w.u32(next.unwrap_or(0))))?;
+        reply.results(|w| w.u32(0).and_then(|()| w.u32(next.unwrap_or(0))));
         Ok(())
     }
 
@@ -210,13 +213,13 @@ impl Service for KvService {
             Some(Procedure::Get) => self.get(arguments, reply),
             Some(Procedure::Put) => self.put(cx, arguments, reply),
             Some(Procedure::Del) => self.del(arguments, reply),
-            Some(Procedure::Stat) => end(arguments).and_then(|()| {
+            Some(Procedure::Stat) => end(arguments).map(|()| {
                 let answer = Answer::Stat(self.stat(cx));
-                Ok(reply.results(|w| answer.encode(Procedure::Stat, w))?)
+                reply.results(|w| answer.encode(Procedure::Stat, w));
             }),
-            Some(Procedure::Figures) => end(arguments).and_then(|()| {
+            Some(Procedure::Figures) => end(arguments).map(|()| {
                 let figures = Figures::of(cx);
-                Ok(reply.results(|w| figures.encode(w))?)
+                reply.results(|w| figures.encode(w));
             }),
             Some(Procedure::Keys) => self.keys(arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
@@ -226,10 +229,8 @@ impl Service for KvService {
             Err(Stop::Garbage) => Outcome::Failed(AcceptStat::GarbageArgs),
             Err(Stop::Refused(refusal)) => {
                 let answer = Answer::Refused(refusal);
-                match reply.results(|w| answer.encode(Procedure::Get, w)) {
-                    Ok(()) => Outcome::Done,
-                    Err(_) => Outcome::Failed(AcceptStat::SystemErr),
-                }
+                reply.results(|w| answer.encode(Procedure::Get, w));
+                Outcome::Done
             }
         }
     }
@@ -286,8 +287,11 @@ const KEYS_OCTETS: u32 = 2048;
 
 const _: () = assert!(KEYS_OCTETS as usize > 2 * KEY_MAX);
 
-/// Maximum length of the results of KEYS, in octets: status, keys, the end of the list, and where to continue.
-const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + 4 + 4;
+/// Octets behind the encoded keys: the end of the list, and where to continue.
+const KEYS_END: u32 = 4 + 4;
+
+/// Maximum length of the results of KEYS, in octets: status, keys, and what is behind them.
+const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + KEYS_END;
 
 /// Maximum number of slots examined in one Call, most of which may be free.
 const SLOTS_PER_CALL: usize = 4096;

@@ -17,7 +17,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::{AcceptStat, Credential};
 use haulage_proto::time::Instant;
-use haulage_proto::xdr::Writer;
+use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::backend::{Backend, Ticket};
 use crate::nfs3::binding::is_idempotent;
@@ -89,7 +89,7 @@ impl<B: Backend> Program<B> {
         let Ok(arguments) = Arguments::decode(procedure, &mut arguments) else {
             return Ended::Failed(AcceptStat::GarbageArgs);
         };
-        match self.service.call(around, Call { credential, arguments, placed }) {
+        match self.service.call(around, Call { credential, arguments, placed, room: w.room() }) {
             Answer::Later(ticket) => {
                 if let Some(key) = key {
                     self.replays.wait(key, ticket);
@@ -100,9 +100,16 @@ impl<B: Backend> Program<B> {
             Answer::Now(reply) => {
                 let start = w.position();
                 let written = reply.results.encode(w);
-                if let Some(key) = key {
-                    let results = w.written().get(start..).filter(|_| written.is_ok());
-                    remember(&mut self.replays, &key, around.clock, results);
+                match (key, w.written().get(start..).filter(|_| written.is_ok())) {
+                    (None, _) => {}
+                    (Some(key), Some(results @ [_, ..])) => {
+                        remember(&mut self.replays, &key, around.clock, results);
+                    }
+                    // The Call was executed, even if its results have no room.
+                    (Some(key), _) => {
+                        let encode = |w: &mut Writer<'_>| reply.results.encode(w);
+                        remember_encoded(&mut self.replays, &key, around.clock, encode);
+                    }
                 }
                 ended(written, reply.data)
             }
@@ -124,11 +131,7 @@ impl<B: Backend> Program<B> {
         let (ticket, reply) = self.service.poll(around)?;
         if let Some(key) = self.waiting.remove(&ticket) {
             // The Call was executed, even if its connection is gone.
-            let mut memory = [0; RESULTS_KEPT];
-            let mut w = Writer::new(&mut memory);
-            let written = reply.encode(&mut w);
-            let results = Some(w.written()).filter(|_| written.is_ok());
-            remember(&mut self.replays, &key, around.clock, results);
+            remember_encoded(&mut self.replays, &key, around.clock, |w| reply.encode(w));
         }
         Some((ticket, reply))
     }
@@ -140,14 +143,27 @@ impl<B: Backend> Program<B> {
 }
 
 /// Caches the results of a Call that ended at `now`. JUKEBOX is not cached, since a repeated Call must be executed.
-fn remember(replays: &mut Replays, key: &CallKey, now: Instant, results: Option<&[u8]>) {
-    let Some((results, status)) = results.and_then(|all| Some((all, all.first_chunk()?))) else {
-        return replays.forget(key);
-    };
-    match Status::from_number(u32::from_be_bytes(*status)) {
+fn remember(replays: &mut Replays, key: &CallKey, now: Instant, results: &[u8]) {
+    let status = results.first_chunk().copied().map(u32::from_be_bytes);
+    match status.and_then(Status::from_number) {
         Some(Status::Ok) => replays.keep(key, now, End::Success, results),
         Some(Status::Jukebox) | None => replays.forget(key),
         Some(_) => replays.keep(key, now, End::Failure, results),
+    }
+}
+
+/// Encodes and caches the results of a Call that ended at `now`.
+fn remember_encoded(
+    replays: &mut Replays,
+    key: &CallKey,
+    now: Instant,
+    encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+) {
+    let mut memory = [0; RESULTS_KEPT];
+    let mut w = Writer::new(&mut memory);
+    match encode(&mut w) {
+        Ok(()) => remember(replays, key, now, w.written()),
+        Err(_) => replays.forget(key),
     }
 }
 

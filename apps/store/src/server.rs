@@ -24,7 +24,6 @@ use haulage::service::{
 use haulage_mr_pool::Pieces;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
-use haulage_proto::xdr::Writer;
 
 use crate::backend::{Backend, Ticket};
 use crate::mounts::Mounts;
@@ -227,9 +226,12 @@ impl<B: Backend> runtime::Service for Server<B> {
         let credential = self.gate.believed(cx.now(), from, credential, &mut gids);
         let origin = Origin { client: client(peer.ip()), xid, credential };
         let around = self.surroundings(cx);
-        let carry_out =
-            |w: &mut Writer<'_>| self.nfs.call(around, &origin, procedure, (arguments, placed), w);
-        match reply.results(carry_out) {
+        let mut ended = Ended::Failed(AcceptStat::SystemErr);
+        reply.results(|w| {
+            ended = self.nfs.call(around, &origin, procedure, (arguments, placed), w);
+            Ok(())
+        });
+        match ended {
             Ended::Done(data) => {
                 reply.item_data(follows(data));
                 Outcome::Done
@@ -247,13 +249,9 @@ impl<B: Backend> runtime::Service for Server<B> {
             return Outcome::Later;
         };
         let (_, late) = self.replies.swap_remove(at);
-        match reply.results(|w| late.encode(w)) {
-            Ok(()) => {
-                reply.item_data(follows(late.data));
-                Outcome::Done
-            }
-            Err(_) => Outcome::Failed(AcceptStat::SystemErr),
-        }
+        reply.results(|w| late.encode(w));
+        reply.item_data(follows(late.data));
+        Outcome::Done
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
@@ -279,10 +277,8 @@ fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {
         return Outcome::Failed(AcceptStat::ProcUnavail);
     };
     let refusal = Results::refusal(procedure, Status::Jukebox);
-    match reply.results(|w| refusal.encode(w)) {
-        Ok(()) => Outcome::Done,
-        Err(_) => Outcome::Failed(AcceptStat::SystemErr),
-    }
+    reply.results(|w| refusal.encode(w));
+    Outcome::Done
 }
 
 /// Converts the data that follows the results to the runtime's type.

@@ -76,6 +76,8 @@ pub struct Call<'a> {
     /// The lease of a reduced argument; `None` also if there was no memory to place the argument in, and none is to be
     /// expected.
     pub placed: Option<Local>,
+    /// Octets of results that the Reply has room for: a list of names ends there.
+    pub room: usize,
 }
 
 /// The surroundings of a Call: memory and clocks.
@@ -136,7 +138,7 @@ impl<B: Backend> Service<B> {
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
-        let Call { arguments, placed, .. } = call;
+        let Call { arguments, placed, room, .. } = call;
         if let Some((file, located)) = self.unlocated(&arguments) {
             let procedure = arguments.procedure();
             // A Call whose data found no memory does not wait for its file.
@@ -144,7 +146,8 @@ impl<B: Backend> Service<B> {
                 Err(self.backend.exhausted())
             } else {
                 let begun = (located == Located::Later).then_some(placed);
-                let parked = begun.and_then(|placed| self.park(file, &caller, &arguments, placed));
+                let parked =
+                    begun.and_then(|placed| self.park(file, &caller, &arguments, (placed, room)));
                 parked.ok_or(Status::Jukebox)
             };
             return match parked {
@@ -152,15 +155,16 @@ impl<B: Backend> Service<B> {
                 Err(status) => Answer::Now(Results::refusal(procedure, status).into()),
             };
         }
-        self.carry_out(cx, arguments, placed)
+        self.carry_out(cx, arguments, placed, room)
     }
 
-    /// Executes a Call whose files are at hand.
+    /// Executes a Call whose files are at hand. A list of names ends at `room` octets of results.
     fn carry_out(
         &mut self,
         cx: &Context<'_>,
         arguments: Arguments<'_>,
         placed: Option<Local>,
+        room: usize,
     ) -> Answer<'_> {
         Answer::Now(match arguments {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
@@ -180,8 +184,8 @@ impl<B: Backend> Service<B> {
             Arguments::RmDir(at) => self.rm_dir(cx, &at).into(),
             Arguments::Rename(arguments) => self.rename(cx, &arguments).into(),
             Arguments::Link(arguments) => self.link(cx, &arguments).into(),
-            Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments).into(),
-            Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments).into(),
+            Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments, room).into(),
+            Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments, room).into(),
             Arguments::FsStat(file) => self.fs_stat(cx, file).into(),
             Arguments::FsInfo(file) => self.fs_info(cx, file).into(),
             Arguments::PathConf(file) => self.path_conf(cx, file).into(),

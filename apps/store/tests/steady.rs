@@ -29,7 +29,9 @@ fn call(
     let around =
         Surroundings { pool, now: Time { seconds: 1, nanoseconds: 0 }, clock: Instant::ZERO };
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
-    let Answer::Now(reply) = service.call(around, Call { credential, arguments, placed }) else {
+    let Answer::Now(reply) =
+        service.call(around, Call { credential, arguments, placed, room: usize::MAX })
+    else {
         panic!("memory answers at once")
     };
     let made = match reply.results {

@@ -155,7 +155,9 @@ impl Program {
         if reduced.is_some() && !connection.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
-        let write_chunks = connection.terms.write_chunks_judged(offers.write.map_or(0, |_| 1));
+        // E20: a chunk without room asks for nothing.
+        let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
+        let write_chunks = connection.terms.write_chunks_judged(write_chunks);
         match procedure.check_call(reduced.into_iter(), write_chunks) {
             // An argument that is too long stays where it is, and the service learns of it.
             Ok(()) | Err(Violation::TooLong { .. }) => {}

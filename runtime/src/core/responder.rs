@@ -358,10 +358,12 @@ impl ServedCall {
         terms: &Terms,
     ) -> Result<(), (Local, ErrorBody)> {
         let end = std::mem::take(&mut reply.at);
-        if reply.results(|w| header.encode(w)).is_err() {
-            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: 0 }));
-        }
+        reply.results(|w| header.encode(w));
         reply.at = reply.at.max(end);
+        if !reply.fits() {
+            let length_needed = u32::try_from(reply.at).unwrap_or(u32::MAX);
+            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed }));
+        }
         self.stage = Stage::Replying(QueuedReply::new(reply, terms, &self.offers())?);
         Ok(())
     }

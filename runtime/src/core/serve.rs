@@ -67,14 +67,14 @@ pub(crate) fn serve<S: Service>(
         arguments: Arguments { reader, placed },
     };
     cx.inner.responder.running = Some(Running { key: name, is_resumed: false });
-    match (service.call(cx, call, reply), reply.refusal()) {
-        (Outcome::Later, _) => {
+    match service.call(cx, call, reply) {
+        Outcome::Later => {
             let running = cx.inner.responder.running.take();
             let is_resumed = running.is_some_and(|running| running.is_resumed);
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        (outcome, refusal) => outcome_of(cx.inner, outcome, refusal, xid, header, reply),
+        outcome => outcome_of(cx.inner, outcome, xid, header, reply),
     }
 }
 
@@ -91,7 +91,7 @@ pub(crate) fn serve_other<S: Service>(
         Ok((CallHeader { procedure, credential, .. }, arguments_at)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
-                reply.unreduced();
+                reply.forbid_reduction();
             }
             let header = Header { procedure, arguments_at };
             serve(cx, service, Whole { header, credential, ..call }, reply)
@@ -106,16 +106,19 @@ pub(crate) fn serve_other<S: Service>(
 fn outcome_of(
     inner: &mut Inner,
     outcome: Outcome,
-    refusal: Option<ErrorBody>,
     xid: u32,
     Header { procedure, .. }: Header,
     reply: &Reply,
 ) -> Acted {
-    match (outcome, refusal) {
-        (Outcome::Failed(stat), _) => Acted::Verdict(ReplyHeader::accepted(xid, stat)),
-        (_, Some(error)) => Acted::Refused(error),
-        (_, None) if inner.responder.program.keeps_to(procedure, reply) => Acted::Results(reply.at),
-        (_, None) => Acted::Verdict(misdeclared(inner, xid)),
+    if let Outcome::Failed(stat) = outcome {
+        return Acted::Verdict(ReplyHeader::accepted(xid, stat));
+    }
+    if !inner.responder.program.keeps_to(procedure, reply) {
+        Acted::Verdict(misdeclared(inner, xid))
+    } else if reply.fits() {
+        Acted::Results(reply.at)
+    } else {
+        Acted::Refused(reply.shortage())
     }
 }
 
@@ -193,7 +196,7 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => outcome_of(inner, outcome, reply.refusal(), xid, header, &reply),
+                outcome => outcome_of(inner, outcome, xid, header, &reply),
             }
         }
         // The service resumed it, and answered it before its turn came.

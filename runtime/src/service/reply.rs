@@ -1,7 +1,7 @@
 //! The Reply that a service makes, and the data that it sends.
 
 use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
-use haulage_proto::exchange::{Shortage, padded};
+use haulage_proto::exchange::Shortage;
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -33,21 +33,12 @@ pub struct Reply {
     /// Octets of the Write chunk that the peer offered for the reduced result, if it did.
     pub(crate) offered: Option<u64>,
     pub(crate) data: Data,
-    /// The results that fit neither a Write chunk nor the Payload stream.
-    unplaced: Option<Unplaced>,
+    /// The length of the first eligible item that went into the Payload stream.
+    unreduced: Option<u32>,
     /// Octets of eligible items that went into the Payload stream, padding included.
     inlined: usize,
     /// The use of the Write chunk.
     chunk: ChunkUse,
-}
-
-/// Results of one Reply for which the Requester offered too little room.
-#[derive(Clone, Copy, Debug)]
-struct Unplaced {
-    /// Octets of the first of these results.
-    length: u32,
-    /// Octets all of them add to the Payload stream.
-    stream: u32,
 }
 
 /// The use of the Write chunk that a peer offered for a result.
@@ -135,9 +126,9 @@ impl Reply {
         length_max: usize,
         offered: Option<u64>,
     ) -> Self {
-        let (at, data, unplaced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
+        let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
         let (inlined, chunk) = (0, ChunkUse::Unused);
-        Self { buffer, body, at, length_max, offered, data, unplaced, inlined, chunk }
+        Self { buffer, body, at, length_max, offered, data, unreduced, inlined, chunk }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
@@ -152,35 +143,37 @@ impl Reply {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
         self.offered = offered;
-        self.unplaced = None;
+        self.unreduced = None;
         self.inlined = 0;
         self.chunk = ChunkUse::Unused;
     }
 
     /// Has every result go inline, because the Call's credential forbids reduction.
-    pub(crate) const fn unreduced(&mut self) {
+    pub(crate) const fn forbid_reduction(&mut self) {
         self.offered = None;
     }
 
-    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
-    /// eligible items, and at most one item in the Write chunk.
-    pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
-        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
-        length <= results_max as usize
-    }
-
     /// Appends results that are never reduced.
-    pub fn results<R>(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> R) -> R {
+    ///
+    /// Results without room are counted. In place of a Reply that is too long, the Requester is told how much room the
+    /// whole of it takes, whatever the service returns as long as it does not fail the Call. A service whose results
+    /// can be shorter, such as a list, ends them at [`Self::room`].
+    ///
+    /// Results that `encode` fails to encode make the Reply a system error.
+    pub fn results(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) {
         let stream = match &mut self.body {
             Some(body) => body.bytes_mut(),
             None => self.buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default(),
         };
         let end = self.length_max.min(stream.len());
         let room = stream.get_mut(self.at..end).unwrap_or_default();
-        let mut writer = Writer::new(room);
-        let result = encode(&mut writer);
-        self.at += writer.position();
-        result
+        let mut writer = Writer::counting(room);
+        let added = match encode(&mut writer) {
+            Ok(()) => writer.position(),
+            // Longer than any binding declares: [`Self::keeps_to`] does not hold.
+            Err(_) => usize::MAX,
+        };
+        self.at = self.at.saturating_add(added);
     }
 
     /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
@@ -191,10 +184,8 @@ impl Reply {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
         // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
-        match self.results(|w| w.u32(word)) {
-            Ok(()) => self.item_data(data),
-            Err(_) => self.leave_out(word, LENGTH_WORD),
-        }
+        self.results(|w| w.u32(word));
+        self.item_data(data);
     }
 
     /// Appends the DDP-eligible result like [`Self::item`], behind a length word that is already there.
@@ -207,38 +198,44 @@ impl Reply {
                 ChunkUse::Used => self.at = usize::MAX,
             }
             self.data = data;
-        } else if self.results(|w| data.encode(w)).is_ok() {
-            self.inlined += self.at - at;
         } else {
-            // Some parts of it may have fit.
-            self.at = at;
-            self.leave_out(u32::try_from(length).unwrap_or(u32::MAX), 0);
+            self.results(|w| data.encode(w));
+            self.inlined += self.at - at;
+            self.unreduced.get_or_insert(u32::try_from(length).unwrap_or(u32::MAX));
         }
     }
 
-    /// Returns the error to send in place of this Reply, if one of its results has no room.
+    /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.
+    pub const fn room(&self) -> usize {
+        self.length_max.saturating_sub(self.at)
+    }
+
+    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
+    /// eligible items, and at most one item in the Write chunk.
+    pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
+        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
+        length <= results_max as usize
+    }
+
+    /// Returns whether all results have room.
+    #[inline]
+    pub(crate) const fn fits(&self) -> bool {
+        self.at <= self.length_max
+    }
+
+    /// Returns the error to send in place of this Reply, which does not fit.
     ///
     /// The error names the room that the whole Reply takes, with all that was appended to it, so that a
     /// Requester that offers as much receives the Reply.
-    #[inline]
-    pub(crate) fn refusal(&self) -> Option<ErrorBody> {
-        let Unplaced { length, stream } = self.unplaced?;
-        let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
-        // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
-        let rest = u32::try_from(self.at).unwrap_or(u32::MAX).saturating_add(stream);
-        // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the only Write chunk is the first.
-        Some(Shortage::of_result(1, offered, length, rest).report())
-    }
-
-    /// Notes a result of `length` octets that has no room. `before` octets that belong in front of it
-    /// have none either.
     #[cold]
-    fn leave_out(&mut self, length: u32, before: u32) {
-        let unplaced = self.unplaced.get_or_insert(Unplaced { length, stream: 0 });
-        let adds = padded(length).saturating_add(before);
-        unplaced.stream = unplaced.stream.saturating_add(adds);
+    pub(crate) fn shortage(&self) -> ErrorBody {
+        // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
+        let needed = u32::try_from(self.at).unwrap_or(u32::MAX);
+        let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {
+            let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
+            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the only Write chunk is the first.
+            Shortage::of_result(1, offered, length, needed)
+        });
+        shortage.report()
     }
 }
-
-/// Octets of the word in front of an opaque that tells its length.
-const LENGTH_WORD: u32 = 4;

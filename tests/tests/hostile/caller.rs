@@ -21,7 +21,7 @@ use super::two::{
     CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, CREDIT, ERROR, GRANT, REPLY_EXTERNAL,
     REPLY_INLINE, REPLY_MIDDLE, message, words,
 };
-use super::{ITEM_MAX, NULL, PROGRAM, call, nowhere, octets, segment};
+use super::{ITEM_MAX, MSG, NOMSG, NULL, PROGRAM, call, nowhere, octets, segment};
 
 /// A procedure whose arguments are longer than a message to the server can be.
 const LONG: u32 = 1;
@@ -43,10 +43,15 @@ impl Pair {
 
     /// Connects both ends, and answers the client's first message with `properties`.
     fn saying(properties: &[u32]) -> Self {
-        let mut pair = Self::speaking(Versions::Both);
+        Self::answering(Versions::Both, |xid| message(xid, CONNPROP_FINAL, properties, &[]))
+    }
+
+    /// Connects both ends, and answers the client's first message, which has the XID that `answer` gets.
+    fn answering(versions: Versions, answer: impl FnOnce(u32) -> Vec<u8>) -> Self {
+        let mut pair = Self::speaking(versions);
         let first = pair.message();
         assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
-        pair.send(&message(first[0], CONNPROP_FINAL, properties, &[]));
+        pair.send(&answer(first[0]));
         pair
     }
 
@@ -373,5 +378,25 @@ fn a_reduced_argument_leaves_its_length_and_a_result_gets_the_room_it_may_take()
     pair.send(&message(xid, REPLY_INLINE, &header, &results));
     let (_, moved) = pair.thread.started.ended().unwrap();
     assert_eq!(moved.unwrap().result.unwrap().bytes(), [7; 4001]);
+    pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_reply_of_version_1_that_is_to_be_read_ends_its_call_at_once() {
+    // The server speaks version 1 alone.
+    let mut pair = Pair::answering(Versions::Both, |xid| octets(&[xid, 1, 32, 4, 1, 1, 1]));
+    pair.begin(NULL, 0);
+    let call = pair.message();
+    assert_eq!((call[1], call[3]), (1, MSG));
+    let read = [&[1, 0][..], &nowhere(28), &[0, 0, 0]].concat();
+    pair.send(&super::message(call[0], NOMSG, &read, &[]));
+    let outcome = pair.outcome();
+    assert!(matches!(outcome, Err(CallError::Refused(TransportError::One(_)))), "{outcome:?}");
+    // The connection goes on, and the client answers no Reply with an error.
+    pair.begin(NULL, 0);
+    let call = pair.message();
+    assert_eq!((call[1], call[3]), (1, MSG));
+    pair.send(&super::message(call[0], MSG, &[0; 3], &rpc_reply(call[0])));
+    assert_eq!(pair.outcome(), Ok(()));
     pair.thread.stop().unwrap();
 }

@@ -72,7 +72,7 @@ pub(super) fn message(xid: u32, htype: u32, header: &[u32], payload: &[u8]) -> V
 const BARE: [u32; 4] = [0; 4];
 
 /// A peer on a connection of its own.
-struct Peer(Link);
+pub(super) struct Peer(pub(super) Link);
 
 impl Peer {
     fn connect(server: SocketAddr) -> Self {
@@ -81,14 +81,19 @@ impl Peer {
     }
 
     fn open(server: SocketAddr) -> Self {
+        Self::saying(server, &[0])
+    }
+
+    /// Connects, and ends the setup with `properties`.
+    pub(super) fn saying(server: SocketAddr, properties: &[u32]) -> Self {
         let mut peer = Self::connect(server);
-        peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
+        peer.0.send(&message(1, CONNPROP_FINAL, properties, &[])).unwrap();
         assert_eq!(peer.answer(), Properties);
         peer
     }
 
     /// Returns the words of the next message that is no grant.
-    fn next(&mut self) -> Vec<u32> {
+    pub(super) fn next(&mut self) -> Vec<u32> {
         loop {
             let message = self.0.message(None).unwrap().unwrap();
             assert!(message.len().is_multiple_of(4), "nothing but words");
@@ -295,6 +300,7 @@ fn unsupported() -> Vec<Case> {
         let chunk = [&[1, 0][..], &nowhere(length)].concat();
         message(7, CALL_EXTERNAL, &[&[0], &chunk[..], &[0, 0, 0, 0]].concat(), &[])
     };
+    let empty = [&[1, 1][..], &nowhere(0)].concat();
     let long = [0, 1, 44, 0xbad, 65 << 20, 0, 0x1000, 0, 0, 0];
     let htype = |htype| message(7, htype, &BARE, &call(7, NULL, &[]));
     let [middle, rest] = [message(7, CALL_MIDDLE, &[16], &call(7, NULL, &[])), htype(CALL_INLINE)];
@@ -310,6 +316,8 @@ fn unsupported() -> Vec<Case> {
         one("an argument of NULL", to(NULL, &read(&[44])), refused(&[6, 0])),
         one("two results", to(GET, &writes(&[write(1), write(1)])), refused(&[7, 1])),
         one("a result of NULL", to(NULL, &writes(&[write(1)])), refused(&[10, 0])),
+        one("no result of NULL, in no segment", to(NULL, &writes(&[write(0)])), Some(Reply(7))),
+        one("no result of NULL, in an empty segment", to(NULL, &writes(&[empty])), Some(Reply(7))),
         one("17 segments to write", to(GET, &writes(&[write(17)])), refused(&[8, 16])),
         one("17 segments to read", to(PUT, &read(&[44; 17])), refused(&[8, 16])),
         one(

@@ -60,8 +60,11 @@ impl PerfService {
     ) -> Result<(), Truncated> {
         let length = arguments.u32()? as usize;
         let item = if (1..=ITEM_MAX).contains(&length) { self.item(cx, length) } else { None };
-        let Some(item) = item else { return reply.results(|w| w.u32(NO_SPACE)) };
-        reply.results(|w| w.u32(OK))?;
+        let Some(item) = item else {
+            reply.results(|w| w.u32(NO_SPACE));
+            return Ok(());
+        };
+        reply.results(|w| w.u32(OK));
         reply.item(Data::Shared(item));
         Ok(())
     }
@@ -81,7 +84,8 @@ impl Service for PerfService {
             Some(Procedure::Echo) => echo(cx, arguments, reply),
             Some(Procedure::Figures) => {
                 let figures = Figures::of(cx);
-                reply.results(|w| figures.encode(w))
+                reply.results(|w| figures.encode(w));
+                Ok(())
             }
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
@@ -97,7 +101,8 @@ fn write(arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Truncat
         Argument::Placed(_) | Argument::Inline(_) => OK,
         Argument::Refused { .. } => NO_SPACE,
     };
-    reply.results(|w| w.u32(status))
+    reply.results(|w| w.u32(status));
+    Ok(())
 }
 
 fn echo(
@@ -107,7 +112,8 @@ fn echo(
 ) -> Result<(), Truncated> {
     let data = arguments.opaque(ECHO_MAX)?;
     cx.count_inline(data.len() as u64);
-    reply.results(|w| w.opaque(data))
+    reply.results(|w| w.opaque(data));
+    Ok(())
 }
 
 /// Maximum number of lengths whose items are kept.

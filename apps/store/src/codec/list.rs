@@ -58,17 +58,27 @@ impl<'a, E: Wire<'a>> Wire<'a> for List<'a, E> {
 pub struct ListWriter<'m> {
     memory: &'m mut [u8],
     at: usize,
+    /// Octets that the list may have behind its first entry.
+    room: usize,
 }
 
 impl<'m> ListWriter<'m> {
     /// Starts a list that must fit `memory`, its end included.
     pub const fn new(memory: &'m mut [u8]) -> Self {
-        Self { memory, at: 0 }
+        let room = memory.len();
+        Self { memory, at: 0, room }
+    }
+
+    /// Has the list end at `room` octets, its end included, unless its first entry takes more.
+    #[must_use]
+    pub fn ending_at(self, room: usize) -> Self {
+        Self { room: self.room.min(room), ..self }
     }
 
     /// Appends an entry. Returns whether it fit; if it did not, the list is unchanged.
     pub fn push<'e>(&mut self, entry: &impl Wire<'e>) -> bool {
-        let end = self.memory.len().saturating_sub(END_LEN);
+        let end = if self.at == 0 { self.memory.len() } else { self.room };
+        let end = end.saturating_sub(END_LEN);
         let room = self.memory.get_mut(self.at..end).unwrap_or_default();
         let mut w = Writer::new(room);
         let fits = true.encode(&mut w).and_then(|()| entry.encode(&mut w)).is_ok();
@@ -78,9 +88,14 @@ impl<'m> ListWriter<'m> {
         fits
     }
 
+    /// Returns the octets of memory for the list.
+    pub const fn capacity(&self) -> usize {
+        self.memory.len()
+    }
+
     /// Ends the list. All pushed entries must be of type `E`.
     pub fn finish<E>(self) -> List<'m, E> {
-        let Self { memory, at } = self;
+        let Self { memory, at, .. } = self;
         match memory.get_mut(at..at + END_LEN) {
             Some(end) => end.fill(0),
             // Memory too small for the end holds no entries either.

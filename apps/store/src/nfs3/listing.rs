@@ -58,6 +58,12 @@ impl<'m> NamesPlusWriter<'m> {
         Self { list: ListWriter::new(memory), names_left: names_max }
     }
 
+    /// Has the list end at `room` octets, its end included, unless its first entry takes more.
+    #[must_use]
+    pub fn ending_at(self, room: usize) -> Self {
+        Self { list: self.list.ending_at(room), ..self }
+    }
+
     /// Appends an entry. Returns whether it fit.
     pub fn push(&mut self, entry: &EntryPlus<'_>) -> bool {
         let Some(left) = self.names_left.checked_sub(entry.entry.wire_len()) else { return false };

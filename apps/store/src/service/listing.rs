@@ -1,4 +1,8 @@
 //! The procedures that list names: READDIR and READDIRPLUS.
+//!
+//! A list has as many names as the caller wants, and no more than its Reply has room for. TOOSMALL tells a caller that
+//! wants less than one name takes. Where the Reply has less room than that, the list has one name all the same: the
+//! transport then tells the caller's how much room the Reply takes, which the caller itself knows nothing of.
 
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, READ};
@@ -20,13 +24,20 @@ struct Listed {
 }
 
 impl<B: Backend> Service<B> {
-    pub(super) fn read_dir(&mut self, cx: &Context<'_>, asked: &ReadDir<'_>) -> Results<'_> {
-        let room = self.room(asked.count);
+    /// Lists names in results of at most `room` octets, or one name.
+    pub(super) fn read_dir(
+        &mut self,
+        cx: &Context<'_>,
+        asked: &ReadDir<'_>,
+        room: usize,
+    ) -> Results<'_> {
+        let [wanted, room] = self.lengths(asked.count, room);
         let mut memory = std::mem::take(&mut self.listings[0]);
         let outcome = self.on_file(cx, asked.dir, |service, dir, attributes| {
             let verifier =
                 service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
-            service.list(cx, dir, (asked.cookie, verifier), &mut memory[..room])
+            let w = ListWriter::new(&mut memory[..wanted]).ending_at(room);
+            service.list(cx, dir, (asked.cookie, verifier), w)
         });
         self.listings[0] = memory;
         Results::ReadDir(outcome.map(|(Listed { verifier, length, eof }, dir)| {
@@ -35,20 +46,24 @@ impl<B: Backend> Service<B> {
         }))
     }
 
+    /// Lists names with attributes and handles in results of at most `room` octets, or one name.
     pub(super) fn read_dir_plus(
         &mut self,
         cx: &Context<'_>,
         asked: &ReadDirPlus<'_>,
+        room: usize,
     ) -> Results<'_> {
-        let (room, names_max) = (self.room(asked.count_max), asked.count as usize);
+        let ([wanted, room], names_max) =
+            (self.lengths(asked.count_max, room), asked.count as usize);
         let [mut names, mut plus] = std::mem::take(&mut self.listings);
         let outcome = self.on_file(cx, asked.dir, |service, dir, attributes| {
             let verifier =
                 service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
-            let mut listed = service.list(cx, dir, (asked.cookie, verifier), &mut names[..room])?;
+            let w = ListWriter::new(&mut names[..wanted]).ending_at(room);
+            let mut listed = service.list(cx, dir, (asked.cookie, verifier), w)?;
             let listed_names = List::rewrap(&names[..listed.length]);
             let visible = cx.caller.may(attributes, EXECUTE);
-            let mut w = NamesPlusWriter::new(&mut plus[..room], names_max);
+            let mut w = NamesPlusWriter::new(&mut plus[..wanted], names_max).ending_at(room);
             let mut fit = 0;
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
             let complete = entries.all(|entry: Entry<'_>| {
@@ -76,12 +91,11 @@ impl<B: Backend> Service<B> {
         cx: &Context<'_>,
         dir: FileId,
         (after, verifier): (u64, Verifier),
-        memory: &mut [u8],
+        mut w: ListWriter<'_>,
     ) -> Result<Listed, Status> {
         // A list without names has an end, too.
-        allow(memory.len() >= List::<Entry<'_>>::EMPTY.wire_len(), Status::TooSmall)?;
+        allow(w.capacity() >= List::<Entry<'_>>::EMPTY.wire_len(), Status::TooSmall)?;
         let parent = self.backend.lookup(cx, dir, Name(b".."))?;
-        let mut w = ListWriter::new(memory);
         let mut fit = 0;
         let mut show = |name: Name<'_>, file: FileId, cookie| {
             let fits = w.push(&Entry { fileid: file.inode, name, cookie });
@@ -126,12 +140,16 @@ impl<B: Backend> Service<B> {
         Ok(current)
     }
 
-    /// Returns the octets left for the list in results of `count` octets.
-    fn room(&self, count: u32) -> usize {
+    /// Returns the octets of a list in results for which the caller wants `count` octets behind the status, and of one
+    /// in results of `room` octets.
+    fn lengths(&self, count: u32, room: usize) -> [usize; 2] {
         let count = count.min(self.config.limits.readdir_max) as usize;
-        count.saturating_sub(AROUND)
+        [count.saturating_sub(AROUND), room.saturating_sub(STATUS + AROUND)]
     }
 }
+
+/// Length of the status of results, in octets.
+const STATUS: usize = 4;
 
 /// Octets around a list: the directory's attributes, the verifier, the end-of-directory mark.
 const AROUND: usize = 4 + Attributes::WIRE_LEN + 8 + 4;

@@ -40,6 +40,8 @@ struct Parked {
     procedure: Procedure,
     arguments: Box<[u8]>,
     placed: Option<Local>,
+    /// Octets of results that the Reply has room for.
+    room: usize,
     caller: Caller,
     /// Number of searches that the Call has waited for.
     waits: usize,
@@ -111,13 +113,14 @@ impl<B: Backend> Service<B> {
         None
     }
 
-    /// Keeps a Call until `file` is found. Returns `None` if there is no room.
+    /// Keeps a Call until `file` is found, with its reduced argument and the room for its results. Returns `None` if
+    /// too much waits already.
     pub(super) fn park(
         &mut self,
         file: FileId,
         caller: &Caller,
         arguments: &Arguments<'_>,
-        placed: Option<Local>,
+        (placed, room): (Option<Local>, usize),
     ) -> Option<Ticket> {
         let procedure = arguments.procedure();
         let length = arguments_max(arguments);
@@ -131,7 +134,7 @@ impl<B: Backend> Service<B> {
         octets.truncate(length);
         let (ticket, arguments) = (self.ticket(), octets.into());
         let caller = *caller;
-        let parked = Parked { ticket, procedure, arguments, placed, caller, waits: 1 };
+        let parked = Parked { ticket, procedure, arguments, placed, room, caller, waits: 1 };
         self.parking.add(file, parked);
         Some(ticket)
     }
@@ -143,16 +146,16 @@ impl<B: Backend> Service<B> {
     ) -> Option<Option<(Ticket, LateReply)>> {
         let mut parked = self.parking.next()?;
         let Parked { ticket, procedure, caller, .. } = parked;
-        let octets = std::mem::take(&mut parked.arguments);
-        let reduced = parked.placed.as_ref().and_then(|_| reduced(&octets));
-        let mut reader = PayloadReader::call(&octets, 0, reduced);
+        let encoded = std::mem::take(&mut parked.arguments);
+        let reduced = parked.placed.as_ref().and_then(|_| reduced(&encoded));
+        let mut reader = PayloadReader::call(&encoded, 0, reduced);
         let refusal = |status| LateReply::from(Results::refusal(procedure, status));
         let Ok(arguments) = Arguments::decode(procedure, &mut reader) else {
             return Some(Some((ticket, refusal(Status::ServerFault))));
         };
         match self.unlocated(&arguments) {
             Some((file, Located::Later)) if parked.waits < WAITS_MAX => {
-                parked.arguments = octets;
+                parked.arguments = encoded;
                 parked.waits += 1;
                 self.parking.add(file, parked);
                 return Some(None);
@@ -162,12 +165,12 @@ impl<B: Backend> Service<B> {
         }
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         self.resumed = Some(ticket);
-        let mut room = vec![0; self.results_max(procedure)];
-        let answer = match self.carry_out(cx, arguments, parked.placed) {
+        let mut octets = vec![0; self.results_max(procedure)];
+        let answer = match self.carry_out(cx, arguments, parked.placed, parked.room) {
             // The Call keeps its ticket.
             Answer::Later(_) => None,
             Answer::Now(reply) => {
-                let mut w = Writer::new(&mut room);
+                let mut w = Writer::new(&mut octets);
                 let written = reply.results.encode(&mut w).map(|()| w.position());
                 Some((written, reply.data))
             }
@@ -175,8 +178,8 @@ impl<B: Backend> Service<B> {
         self.resumed = None;
         Some(answer.map(|(written, data)| match written {
             Ok(length) => {
-                room.truncate(length);
-                (ticket, LateReply::encoded(room.into(), data))
+                octets.truncate(length);
+                (ticket, LateReply::encoded(octets.into(), data))
             }
             Err(_) => (ticket, refusal(Status::ServerFault)),
         }))

@@ -56,7 +56,7 @@ impl<B: Backend> Bed<B> {
         let procedure = arguments.procedure();
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
-        let call = Call { credential, arguments, placed };
+        let call = Call { credential, arguments, placed, room: usize::MAX };
         let Answer::Now(reply) = self.service.call(around, call) else {
             panic!("{procedure:?} was to be answered at once")
         };

@@ -44,10 +44,11 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
         return rpc.direction();
     }
     // What is written into a Reply chunk is a Reply. What is to be read is a Call, unless it comes
-    // to a client that takes Read lists in Replies.
+    // to a client that takes Read lists in Replies, or that nobody may call: there it is a Reply, and answers its Call.
+    let replies_are_read = config.profile.is_some() || config.reverse == Reverse::None;
     match (rpc.reads.is_empty(), config.role) {
         (true, _) => rpc.reply.map(|_| Direction::Reply),
-        (false, Role::Client) if config.profile.is_some() => Some(Direction::Reply),
+        (false, Role::Client) if replies_are_read => Some(Direction::Reply),
         (false, _) => Some(Direction::Call),
     }
 }

@@ -30,7 +30,7 @@ impl Service for Echo {
             self.waiting.push_back((call.token, told.to_vec()));
             return Outcome::Later;
         }
-        reply.results(|w| w.opaque(told)).unwrap();
+        reply.results(|w| w.opaque(told));
         Outcome::Done
     }
 
@@ -44,7 +44,7 @@ impl Service for Echo {
     fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
         let (first, told) = self.waiting.pop_front().unwrap();
         assert_eq!(first, token);
-        reply.results(|w| w.opaque(&told)).unwrap();
+        reply.results(|w| w.opaque(&told));
         Outcome::Done
     }
 }
@@ -150,7 +150,7 @@ impl Service for Wide {
         let Ok(told) = call.arguments.u32() else {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
-        reply.results(|w| w.u32(call.procedure).and_then(|()| w.u32(told))).unwrap();
+        reply.results(|w| w.u32(call.procedure).and_then(|()| w.u32(told)));
         Outcome::Done
     }
 }
@@ -337,7 +337,7 @@ impl Service for Shout {
 
     fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
         self.0 += 1;
-        reply.results(|w| w.opaque(&[7; 900])).unwrap();
+        reply.results(|w| w.opaque(&[7; 900]));
         Outcome::Done
     }
 }
@@ -564,7 +564,7 @@ impl Service for Numbers {
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         let told = call.arguments.opaque(8).unwrap();
         self.seen.push(u64::from_be_bytes(told.try_into().unwrap()));
-        reply.results(|w| w.opaque(told)).unwrap();
+        reply.results(|w| w.opaque(told));
         Outcome::Done
     }
 

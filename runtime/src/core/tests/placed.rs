@@ -82,7 +82,7 @@ impl Service for Shelf {
             return Outcome::Failed(AcceptStat::GarbageArgs);
         };
         if call.procedure == TELL {
-            reply.results(|w| w.u32(number)).unwrap();
+            reply.results(|w| w.u32(number));
             return Outcome::Done;
         }
         let (answer, length) = answer(number);
@@ -100,7 +100,7 @@ impl Service for Shelf {
                     Outcome::Later
                 }
                 _ => {
-                    reply.results(|w| w.u32(number)).unwrap();
+                    reply.results(|w| w.u32(number));
                     Outcome::Done
                 }
             };
@@ -149,7 +149,7 @@ impl Service for Shelf {
         let (_, length) = answer(number);
         match procedure {
             FETCH => reply.item(Data::Local(Self::lease(cx, number, length))),
-            _ => reply.results(|w| w.u32(number)).unwrap(),
+            _ => reply.results(|w| w.u32(number)),
         }
         Outcome::Done
     }

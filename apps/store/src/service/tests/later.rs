@@ -213,7 +213,10 @@ impl Bed<Slow> {
     fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
-        match self.service.call(around, Call { credential, arguments, placed: None }) {
+        match self
+            .service
+            .call(around, Call { credential, arguments, placed: None, room: usize::MAX })
+        {
             Answer::Later(ticket) => ticket,
             Answer::Now(reply) => panic!("{:?}", reply.results),
         }

@@ -7,7 +7,7 @@ use super::*;
 fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
     let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
     let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
-    match bed.service.call(around, Call { credential, arguments, placed }) {
+    match bed.service.call(around, Call { credential, arguments, placed, room: usize::MAX }) {
         Answer::Later(ticket) => ticket,
         Answer::Now(reply) => panic!("{:?}", reply.results),
     }
