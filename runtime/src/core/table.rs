@@ -7,6 +7,7 @@
 //! All memory is reserved when the table is made, and touched only as far as entries were ever needed: a table for the
 //! worst case costs no more memory, and no more time to search, than the common case.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -211,6 +212,18 @@ impl<N> PartialEq for Key<N> {
 }
 
 impl<N> Eq for Key<N> {}
+
+impl<N> PartialOrd for Key<N> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<N> Ord for Key<N> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
 
 impl<N> fmt::Debug for Key<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

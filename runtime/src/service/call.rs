@@ -25,7 +25,7 @@ pub enum ResultSource {
 }
 
 /// Names a connection of one core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) ConnectionKey);
 
 /// The other end of a connection that became ready.

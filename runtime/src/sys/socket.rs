@@ -13,7 +13,7 @@ use std::time::Duration;
 use haulage_mr_pool::Sink;
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
 use super::sock_diag::{self, ESTABLISHED, Found};
 use super::unix::is_readable;
@@ -27,6 +27,52 @@ fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(e) => Err(e),
     }
 }
+
+/// Returns the octets that were sent on a connection and that the peer's system has not acknowledged yet.
+pub fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
+    let mut octets: libc::c_int = 0;
+    // SAFETY: TIOCOUTQ writes one integer, for which `octets` has room; it is live for the call.
+    let result = unsafe { libc::ioctl(stream.as_raw_fd(), libc::TIOCOUTQ, &raw mut octets) };
+    check(result)?;
+    Ok(u64::try_from(octets).unwrap_or(0))
+}
+
+/// Returns whether the peer has closed its end of a connection, and all its octets have been received. Does not block.
+pub fn is_over(stream: &TcpStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    net::recv(stream, &mut [0_u8; 1], flags).is_ok_and(|(_, octets)| octets == 0)
+}
+
+/// Returns whether the peer has closed its end of a connection in order, having taken all octets that were sent to it.
+/// Does not block.
+pub fn has_left(stream: &TcpStream) -> bool {
+    // A reset, with which a peer answers what it no longer takes, ends this state. So does a shutdown of this end.
+    is_over(stream)
+        && unacknowledged(stream).is_ok_and(|octets| octets == 0)
+        && state(stream) == Some(CLOSE_WAIT)
+}
+
+/// Returns the state of a connection, as Linux numbers it.
+fn state(stream: &TcpStream) -> Option<u8> {
+    let mut state = MaybeUninit::<u8>::uninit();
+    let mut length = 1;
+    // The state is the first octet of a tcp_info, of which the kernel writes as much as there is room for.
+    // SAFETY: `state` has room for the one octet announced; both are live for the call.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            state.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    // SAFETY: getsockopt succeeded and wrote one octet.
+    (check(result).is_ok() && length == 1).then(|| unsafe { state.assume_init() })
+}
+
+/// The state in which the peer has closed its direction, and this end has not.
+const CLOSE_WAIT: u8 = 8;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -148,11 +194,7 @@ impl Socket {
 
     /// Returns the octets that were sent and that the peer's system has not acknowledged yet.
     pub fn unacknowledged(&self) -> io::Result<u64> {
-        let mut octets: libc::c_int = 0;
-        // SAFETY: TIOCOUTQ writes one integer, for which `octets` has room; it is live for the call.
-        let result = unsafe { libc::ioctl(self.fd(), libc::TIOCOUTQ, &raw mut octets) };
-        check(result)?;
-        Ok(u64::try_from(octets).unwrap_or(0))
+        unacknowledged(&self.0)
     }
 
     /// Returns the largest TCP segment this connection sends.
@@ -195,21 +237,7 @@ impl Socket {
 
     /// Returns whether the connection is open in both directions.
     fn is_established(&self) -> bool {
-        let mut state = MaybeUninit::<u8>::uninit();
-        let mut length = 1;
-        // The state is the first octet of a tcp_info, of which the kernel writes as much as there is room for.
-        // SAFETY: `state` has room for the one octet announced; both are live for the call.
-        let result = unsafe {
-            libc::getsockopt(
-                self.fd(),
-                libc::IPPROTO_TCP,
-                libc::TCP_INFO,
-                state.as_mut_ptr().cast(),
-                &raw mut length,
-            )
-        };
-        // SAFETY: getsockopt succeeded and wrote one octet.
-        check(result).is_ok() && length == 1 && unsafe { state.assume_init() } == ESTABLISHED
+        state(&self.0) == Some(ESTABLISHED)
     }
 
     /// Chooses the congestion control of a path that does not leave this machine; every other path keeps the operator's
