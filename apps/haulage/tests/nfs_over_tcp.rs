@@ -14,6 +14,8 @@ mod client;
 mod data;
 #[path = "nfs_over_tcp/every.rs"]
 mod every;
+#[path = "nfs_over_tcp/limits.rs"]
+mod limits;
 #[path = "nfs_over_tcp/listing.rs"]
 mod listing;
 #[path = "nfs_over_tcp/mount.rs"]

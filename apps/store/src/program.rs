@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::PayloadReader;
+use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::{AcceptStat, Credential};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -22,7 +22,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 use crate::backend::{Backend, Ticket};
 use crate::nfs3::binding::is_idempotent;
 use crate::nfs3::{Arguments, Procedure, Status};
-use crate::replays::{CallKey, End, Replays, Seen, hash};
+use crate::replays::{CallKey, Connection, End, Given, Replays, Said, Seen};
 use crate::service::{Answer, Call, LateReply, Service, Surroundings};
 use haulage_mr_pool::Pieces;
 
@@ -32,14 +32,16 @@ pub struct Program<B> {
     service: Service<B>,
     replays: Replays,
     /// Calls that wait for the backend and must not be executed twice.
-    waiting: BTreeMap<Ticket, CallKey>,
+    waiting: BTreeMap<Ticket, (CallKey, Connection)>,
 }
 
-/// The origin of a Call: client, XID and credential.
+/// The origin of a Call: client, connection, XID and credential.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
     /// The client's address, without the port.
     pub client: u128,
+    /// The connection on which the Call came.
+    pub connection: Connection,
     /// The Call's XID.
     pub xid: u32,
     /// The credential of the Call.
@@ -77,38 +79,47 @@ impl<B: Backend> Program<B> {
         let Some(procedure) = Procedure::from_number(number) else {
             return Ended::Failed(AcceptStat::ProcUnavail);
         };
-        let Origin { client, xid, credential } = *origin;
-        let digest = hash(arguments.rest());
-        let key = CallKey { client, xid, procedure: number, digest };
-        let key = (!is_idempotent(procedure)).then_some(key);
+        let Origin { client, connection, xid, credential } = *origin;
+        let stream = arguments.rest();
+        let Ok(arguments) = Arguments::decode(procedure, &mut arguments) else {
+            return Ended::Failed(AcceptStat::GarbageArgs);
+        };
+        let key = (!is_idempotent(procedure)).then(|| {
+            let (arguments, data) = apart(stream, &arguments, placed.as_ref());
+            let said = Said { credential: &credential, arguments, data };
+            CallKey {
+                client,
+                xid,
+                procedure: number,
+                digest: self.replays.digester().digest(&said),
+            }
+        });
         match key.map(|key| self.replays.begin(&key, around.clock)) {
             None | Some(Seen::New) => {}
             Some(Seen::Answered(results)) => return ended(w.put(results), Pieces::default()),
             Some(Seen::Pending(ticket)) => return Ended::Later(ticket),
         }
-        let Ok(arguments) = Arguments::decode(procedure, &mut arguments) else {
-            return Ended::Failed(AcceptStat::GarbageArgs);
-        };
         match self.service.call(around, Call { credential, arguments, placed, room: w.room() }) {
             Answer::Later(ticket) => {
                 if let Some(key) = key {
                     self.replays.wait(key, ticket);
-                    self.waiting.insert(ticket, key);
+                    self.waiting.insert(ticket, (key, connection));
                 }
                 Ended::Later(ticket)
             }
             Answer::Now(reply) => {
                 let start = w.position();
                 let written = reply.results.encode(w);
-                match (key, w.written().get(start..).filter(|_| written.is_ok())) {
+                let call = key.map(|key| (key, connection));
+                match (call, w.written().get(start..).filter(|_| written.is_ok())) {
                     (None, _) => {}
-                    (Some(key), Some(results @ [_, ..])) => {
-                        remember(&mut self.replays, &key, around.clock, results);
+                    (Some(call), Some(results @ [_, ..])) => {
+                        remember(&mut self.replays, call, around.clock, results);
                     }
                     // The Call was executed, even if its results have no room.
-                    (Some(key), _) => {
+                    (Some(call), _) => {
                         let encode = |w: &mut Writer<'_>| reply.results.encode(w);
-                        remember_encoded(&mut self.replays, &key, around.clock, encode);
+                        remember_encoded(&mut self.replays, call, around.clock, encode);
                     }
                 }
                 ended(written, reply.data)
@@ -129,11 +140,16 @@ impl<B: Backend> Program<B> {
     /// Returns the next Reply of a Call that returned [`Ended::Later`].
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         let (ticket, reply) = self.service.poll(around)?;
-        if let Some(key) = self.waiting.remove(&ticket) {
+        if let Some(call) = self.waiting.remove(&ticket) {
             // The Call was executed, even if its connection is gone.
-            remember_encoded(&mut self.replays, &key, around.clock, |w| reply.encode(w));
+            remember_encoded(&mut self.replays, call, around.clock, |w| reply.encode(w));
         }
         Some((ticket, reply))
+    }
+
+    /// Takes in that a client has closed a connection in order after it had received every Reply.
+    pub fn left(&mut self, connection: Connection) {
+        self.replays.forget_connection(connection);
     }
 
     /// Returns the service, for MOUNT.
@@ -143,27 +159,53 @@ impl<B: Backend> Program<B> {
 }
 
 /// Caches the results of a Call that ended at `now`. JUKEBOX is not cached, since a repeated Call must be executed.
-fn remember(replays: &mut Replays, key: &CallKey, now: Instant, results: &[u8]) {
-    let status = results.first_chunk().copied().map(u32::from_be_bytes);
-    match status.and_then(Status::from_number) {
-        Some(Status::Ok) => replays.keep(key, now, End::Success, results),
-        Some(Status::Jukebox) | None => replays.forget(key),
-        Some(_) => replays.keep(key, now, End::Failure, results),
-    }
+fn remember(
+    replays: &mut Replays,
+    (key, connection): (CallKey, Connection),
+    now: Instant,
+    reply: &[u8],
+) {
+    let status = reply.first_chunk().copied().map(u32::from_be_bytes);
+    let end = match status.and_then(Status::from_number) {
+        Some(Status::Ok) => End::Success,
+        Some(Status::Jukebox) | None => return replays.forget(&key),
+        Some(_) => End::Failure,
+    };
+    replays.keep(&key, &Given { connection, now, end, reply });
 }
 
 /// Encodes and caches the results of a Call that ended at `now`.
 fn remember_encoded(
     replays: &mut Replays,
-    key: &CallKey,
+    call: (CallKey, Connection),
     now: Instant,
     encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
 ) {
     let mut memory = [0; RESULTS_KEPT];
     let mut w = Writer::new(&mut memory);
     match encode(&mut w) {
-        Ok(()) => remember(replays, key, now, w.written()),
-        Err(_) => replays.forget(key),
+        Ok(()) => remember(replays, call, now, w.written()),
+        Err(_) => replays.forget(&call.0),
+    }
+}
+
+/// Takes the octets of arguments apart into what is always inline, and the data item at their end, if there is one.
+fn apart<'a>(
+    stream: &'a [u8],
+    arguments: &Arguments<'a>,
+    placed: Option<&'a Local>,
+) -> (&'a [u8], &'a [u8]) {
+    match (arguments.item(), placed) {
+        (Some(Item::Inline(data)), _) => {
+            let padded = data.len().next_multiple_of(4);
+            (stream.get(..stream.len().saturating_sub(padded)).unwrap_or(stream), data)
+        }
+        // On version 1 its padding may have been placed with it.
+        (Some(Item::Reduced { length }), Some(lease)) => {
+            let data = usize::try_from(length).ok().and_then(|length| lease.bytes().get(..length));
+            (stream, data.unwrap_or_else(|| lease.bytes()))
+        }
+        (Some(Item::Reduced { .. }) | None, _) => (stream, &[]),
     }
 }
 

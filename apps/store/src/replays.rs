@@ -3,6 +3,15 @@
 //! A client without a Reply sends its Call again, from another port if it lost its connection. Executing a REMOVE twice
 //! would return NOENT the second time, so the Replies of procedures that are not idempotent are kept for a while.
 //!
+//! # Normal operation
+//! A Call is the same as another if its client's address, XID and procedure are, and if a [`Digester`] finds the caller
+//! and all octets of the arguments the same, the data of a WRITE included. What differs in any of them is executed.
+//!
+//! A client that closes a connection in order, having all its Replies, will not repeat the Calls of that connection:
+//! [`Replays::forget_connection`] forgets their Replies, so that a program that numbers its Calls from 1 can be run
+//! again at once. A client that breaks a connection off, and repeats the XIDs and the arguments for another purpose, is
+//! answered from the cache.
+//!
 //! # Limits
 //! The memory is allocated at the start. Three quarters of it hold the Replies of successful Calls, the rest those of
 //! failed Calls, so that a failure never evicts a success. In each part, clients share the room. When it is full, the
@@ -16,11 +25,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haulage::limits::LIMITS_DEFAULT;
+use haulage::service::ConnectionId;
 use haulage_proto::time::Instant;
 
+mod digest;
 mod kept;
 
 use crate::backend::Ticket;
+pub use digest::{Digester, Said};
 use kept::Kept;
 
 /// Identifies a Call on all connections of its client.
@@ -32,8 +44,30 @@ pub struct CallKey {
     pub xid: u32,
     /// Its procedure number.
     pub procedure: u32,
-    /// A [`hash`] of its arguments: a client that restarts may reuse an XID.
+    /// The digest of its caller and its arguments by a [`Digester`]: a client may use an XID again.
     pub digest: u64,
+}
+
+/// Names a connection, over RDMA or TCP. No two connections of a server have the same name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Connection {
+    /// A connection over RDMA.
+    Rdma(ConnectionId),
+    /// A connection over TCP, by its number.
+    Tcp(u64),
+}
+
+/// A Reply to a Call that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Given<'a> {
+    /// The connection on which the Call came.
+    pub connection: Connection,
+    /// When the Call ended.
+    pub now: Instant,
+    /// How it ended.
+    pub end: End,
+    /// The results.
+    pub reply: &'a [u8],
 }
 
 /// The state of a received Call in the cache.
@@ -96,6 +130,7 @@ pub struct Replays {
     /// Calls whose execution takes more than one turn.
     pending: BTreeMap<CallKey, Ticket>,
     age_max: Duration,
+    digester: Digester,
 }
 
 impl Replays {
@@ -108,7 +143,13 @@ impl Replays {
             failures: part(End::Failure),
             pending: BTreeMap::new(),
             age_max: limits.age_max,
+            digester: Digester::new(seed),
         }
+    }
+
+    /// Returns what tells Calls apart that have one XID, procedure and client.
+    pub const fn digester(&self) -> &Digester {
+        &self.digester
     }
 
     /// Returns the state of a Call received at `now`.
@@ -132,32 +173,26 @@ impl Replays {
         self.pending.insert(key, ticket);
     }
 
-    /// Keeps the Reply of a Call that ended at `now`. A Reply that is too long is not kept.
-    pub fn keep(&mut self, key: &CallKey, now: Instant, end: End, reply: &[u8]) {
+    /// Keeps the Reply of a Call that ended. A Reply that is too long is not kept.
+    pub fn keep(&mut self, key: &CallKey, given: &Given<'_>) {
         self.pending.remove(key);
-        let part = match end {
+        let part = match given.end {
             End::Success => &mut self.successes,
             End::Failure => &mut self.failures,
         };
-        part.keep(key, now, reply);
+        part.keep(key, given);
+    }
+
+    /// Forgets the Replies of a connection that its client closed in order after it had received them all.
+    pub fn forget_connection(&mut self, connection: Connection) {
+        self.successes.forget(connection);
+        self.failures.forget(connection);
     }
 
     /// Records that a waiting Call ended without a Reply worth keeping.
     pub fn forget(&mut self, key: &CallKey) {
         self.pending.remove(key);
     }
-}
-
-/// Returns a hash of a Call's arguments. It only has to distinguish Calls that have the same XID by chance, so it
-/// covers the first octets and the length.
-pub fn hash(arguments: &[u8]) -> u64 {
-    let head = arguments.get(..HASHED_MAX).unwrap_or(arguments);
-    let words = head.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_be_bytes(word)
-    });
-    words.fold(arguments.len() as u64, mix)
 }
 
 /// Mixes a number into a hash, by the finalizer of splitmix64.
@@ -168,8 +203,6 @@ const fn mix(hash: u64, number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Maximum octets of arguments that are hashed.
-const HASHED_MAX: usize = 512;
 /// Minimum number of Replies: the part of successful Calls holds twice the Calls that a connection may have in flight.
 const REPLIES_MIN: usize =
     (2 * LIMITS_DEFAULT.credits_max as usize * FAILURES_SHARE).div_ceil(FAILURES_SHARE - 1);

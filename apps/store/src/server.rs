@@ -30,12 +30,12 @@ use crate::mounts::Mounts;
 use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Results, Status, Time};
 use crate::program::{Ended, Origin, Program};
-use crate::replays::Replays;
+use crate::replays::{Connection, Replays};
 use crate::service::{LateReply, Service, Surroundings};
 use crate::trust::{GIDS_MAX, Peer};
 
 use gate::{Figures, Gate};
-use tcp::{TcpCall, Waiting};
+use tcp::{FromTcp, Waiting};
 
 /// The storage server, a service of one core.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ pub struct Server<B> {
     /// Later Replies that the runtime has not fetched yet.
     replies: Vec<(CallToken, LateReply)>,
     /// Calls received over TCP.
-    calls: Receiver<TcpCall>,
+    calls: Receiver<FromTcp>,
     time: TimeOfDay,
     /// Memory for encoding Replies over TCP.
     room: Vec<u8>,
@@ -88,7 +88,7 @@ impl<B: Backend> Server<B> {
         service: Service<B>,
         limits: &Limits,
         gate: Gate,
-        calls: Receiver<TcpCall>,
+        calls: Receiver<FromTcp>,
         replays: Replays,
     ) -> Self {
         let hosts =
@@ -224,7 +224,8 @@ impl<B: Backend> runtime::Service for Server<B> {
         let from = (Peer::Rdma(user), peer.ip());
         let mut gids = [[0; 4]; GIDS_MAX];
         let credential = self.gate.believed(cx.now(), from, credential, &mut gids);
-        let origin = Origin { client: client(peer.ip()), xid, credential };
+        let connection = Connection::Rdma(call.connection);
+        let origin = Origin { client: client(peer.ip()), connection, xid, credential };
         let around = self.surroundings(cx);
         let mut ended = Ended::Failed(AcceptStat::SystemErr);
         reply.results(|w| {
@@ -258,8 +259,11 @@ impl<B: Backend> runtime::Service for Server<B> {
         self.time.keep(cx.now());
         let mut worked = self.nfs.turn();
         for _ in 0..TCP_CALLS_PER_TURN {
-            let Ok(call) = self.calls.try_recv() else { break };
-            self.on_tcp(cx, call);
+            match self.calls.try_recv() {
+                Ok(FromTcp::Call(call)) => self.on_tcp(cx, call),
+                Ok(FromTcp::Left(connection)) => self.nfs.left(connection),
+                Err(_) => break,
+            }
             worked = true;
         }
         worked |= self.deliver(cx);

@@ -155,7 +155,7 @@ const NAMES_ROOM: usize = DIRECTORY_ROOM;
 
 /// Number of client addresses for which the duplicate request cache of a directory holds the Replies to twice the Calls
 /// that a connection may have in flight. With more addresses, each has less.
-const ADDRESSES_MIN: usize = 6;
+const ADDRESSES_MIN: usize = 5;
 
 const _: () = {
     let replies = replays::Limits::of_memory(DIRECTORY_ROOM, RESULTS_KEPT).replies(End::Success);

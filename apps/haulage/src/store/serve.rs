@@ -20,9 +20,9 @@ use haulage_store::service::{Config, Service};
 use haulage_store::trust::{self, Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
-use crate::cli::ServeStore;
 use crate::cli::perf::Count;
 use crate::cli::values;
+use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
@@ -108,8 +108,8 @@ fn serve<P: Carrier>(
     })?;
     let (rdma, notes, waker) = &core.started;
     Notes::tell(notes, output);
-    let front = Front::new(calls, waker.clone(), admission, tcp::Limits::DEFAULT);
-    let front = front.counting(failures);
+    let limits = tcp_limits(&options.peers, connections);
+    let front = Front::new(calls, waker.clone(), admission, limits).counting(failures);
     let mount = serving::listen_by(&addresses.mount, "--mount-listen", |at| front.listen(at))?;
     let tcp = addresses
         .tcp
@@ -209,6 +209,16 @@ fn tell_notices(output: Output) -> Result<SyncSender<Notice>, Failure> {
     let thread = thread::Builder::new().name("notices".to_owned()).spawn(tell);
     thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
     Ok(sender)
+}
+
+/// Returns the limits of each port over TCP: those of RDMA.
+const fn tcp_limits(peers: &PeerOptions, Count(connections): Count) -> tcp::Limits {
+    tcp::Limits {
+        connections_max: connections as usize,
+        idle_time: peers.idle_timeout.0,
+        progress_time: peers.progress_timeout.0,
+        ..tcp::Limits::DEFAULT
+    }
 }
 
 /// Returns the configuration of the service. If all created files belong to one owner, all callers act as that owner;

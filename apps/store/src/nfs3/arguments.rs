@@ -1,6 +1,6 @@
 //! The arguments of each procedure (RFC 1813 section 3.3).
 
-use haulage_proto::chunk::PayloadReader;
+use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use super::attributes::SetAttributes;
@@ -138,6 +138,15 @@ impl<'a> Arguments<'a> {
             }
             Self::Rename(Rename { from, to }) => [Some(from.dir), Some(to.dir)],
             Self::Link(Link { file, at }) => [Some(*file), Some(at.dir)],
+        }
+    }
+
+    /// Returns the data item, the last of the arguments, if they have one.
+    pub const fn item(&self) -> Option<Item<'a>> {
+        match self {
+            Self::Write(Write { data, .. }) => Some(data.0),
+            Self::Symlink(Symlink { path, .. }) => Some(path.0),
+            _ => None,
         }
     }
 

@@ -20,6 +20,7 @@ struct Bed<B> {
     client: u128,
 }
 
+const HERE: Connection = Connection::Tcp(0);
 const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
 const REPLAYS: replays::Limits = replays::Limits::of_memory(4 << 20, RESULTS_KEPT);
 const LIMITS: Limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
@@ -43,10 +44,32 @@ enum Got {
 
 impl<B: Backend> Bed<B> {
     fn octets(&mut self, xid: u32, number: u32, octets: &[u8]) -> Got {
+        self.arguments(xid, number, (PayloadReader::call(octets, 0, None), None))
+    }
+
+    /// Makes a WRITE whose data was placed.
+    fn placed(&mut self, xid: u32, file: FileHandle<'_>, octets: &[u8]) -> Got {
+        let length = octets.len() as u64;
+        let data = Data(Item::Reduced { length });
+        let count = u32::try_from(length).unwrap();
+        let write = Write { file, offset: 0, count, stable: Stable::Unstable, data };
+        let stream = written(|w| Arguments::Write(write).encode(w));
+        let at = u32::try_from(stream.len()).unwrap();
+        let mut lease = self.pool.lease(octets.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(octets);
+        let reader = PayloadReader::call(&stream, 0, Some((at, length)));
+        self.arguments(xid, Procedure::Write.number(), (reader, Some(lease)))
+    }
+
+    fn arguments(
+        &mut self,
+        xid: u32,
+        number: u32,
+        arguments: (PayloadReader<'_>, Option<Local>),
+    ) -> Got {
         let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
-        let origin = Origin { client: self.client, xid, credential };
-        let arguments = (PayloadReader::call(octets, 0, None), None);
+        let origin = Origin { client: self.client, connection: HERE, xid, credential };
         let mut memory = [0xee; 8192];
         let mut w = Writer::new(&mut memory);
         // A transport has its RPC header there.
@@ -140,6 +163,26 @@ fn another_client_and_other_arguments_make_another_call() {
 }
 
 #[test]
+fn data_that_was_placed_tells_writes_apart_to_the_last_octet() {
+    let mut bed = bed(memory);
+    let file = file(&mut bed);
+    let file = FileHandle::new(&file).unwrap();
+    let data = |last: u8| [&[b'H'; 2000][..], &[last]].concat();
+    let (one, two) = (data(1), data(2));
+    let first = bed.placed(7, file, &one);
+    // The same data is the same Call, whether it was placed or came inline.
+    assert_eq!(bed.placed(7, file, &one), first);
+    assert_eq!(bed.call(7, write(file, &one)), first);
+    bed.placed(7, file, &two);
+    let read = Arguments::Read(Read { file, offset: 2000, count: 1 });
+    let Got::Results(octets) = bed.call(8, read) else { panic!("it is read") };
+    assert_eq!(octets[octets.len() - 4], 2, "the second was carried out");
+    // The first has come late, and changes nothing.
+    bed.placed(7, file, &one);
+    assert_eq!(bed.call(9, read), Got::Results(octets));
+}
+
+#[test]
 fn what_does_no_harm_is_carried_out_each_time() {
     let mut bed = bed(memory);
     let root = bed.root();
@@ -165,7 +208,7 @@ fn what_makes_no_sense_is_refused_each_time_and_not_remembered() {
 fn results_that_do_not_fit_are_a_failure_of_the_server() {
     let mut bed = bed(memory);
     let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO };
-    let origin = Origin { client: 1, xid: 1, credential: Credential::None };
+    let origin = Origin { client: 1, connection: HERE, xid: 1, credential: Credential::None };
     let root = bed.program.service_mut().root();
     let octets = written(|w| create(&root, "f").encode(w));
     let arguments = (PayloadReader::call(&octets, 0, None), None);

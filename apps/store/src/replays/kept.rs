@@ -1,10 +1,11 @@
 //! A bounded table of Replies, shared fairly between addresses.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use haulage_proto::time::Instant;
 
-use super::{CallKey, mix};
+use super::{CallKey, Connection, Given, mix};
 
 /// A table of Replies by Call.
 #[derive(Debug)]
@@ -25,12 +26,16 @@ pub(super) struct Kept {
     sharers: BTreeMap<u128, Sharer>,
     /// The number of slots with the address that has them, in rising order.
     by_count: BTreeSet<(usize, u128)>,
+    /// The connections on which the Calls of the used slots came.
+    connections: BTreeMap<Connection, Came>,
 }
 
 /// A slot for one Reply.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     key: CallKey,
+    /// The connection on which the Call came; `None` of a free slot.
+    connection: Option<Connection>,
     kept: Instant,
     length: usize,
     /// The next slot of the same hash bucket.
@@ -47,6 +52,14 @@ struct Sharer {
     oldest: Index,
     newest: Index,
     count: usize,
+}
+
+/// The slots of the Calls that came on one connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct Came {
+    count: Index,
+    /// Whether the Replies in them are used no more.
+    is_forgotten: bool,
 }
 
 /// The number of a slot, or [`NONE`].
@@ -71,15 +84,16 @@ impl Kept {
             newest: NONE,
             sharers: BTreeMap::new(),
             by_count: BTreeSet::new(),
+            connections: BTreeMap::new(),
         }
     }
 
-    /// Returns the Reply to a Call, with the time at which it was added.
+    /// Returns the Reply to a Call, with the time at which it was added, unless it is forgotten.
     pub(super) fn find(&self, key: &CallKey) -> Option<(Instant, &[u8])> {
         let mut at = self.buckets[self.bucket(key)];
         while at != NONE {
             let slot = &self.slots[at as usize];
-            if slot.key == *key {
+            if slot.key == *key && !self.is_forgotten(slot) {
                 let start = at as usize * self.reply_max;
                 return Some((slot.kept, &self.replies[start..start + slot.length]));
             }
@@ -90,7 +104,8 @@ impl Kept {
 
     /// Adds a Reply, unless it is too long. If the table is full, evicts the oldest Reply of the address with most
     /// Replies; this Call's own address if it is among several with most.
-    pub(super) fn keep(&mut self, key: &CallKey, now: Instant, reply: &[u8]) {
+    pub(super) fn keep(&mut self, key: &CallKey, given: &Given<'_>) {
+        let Given { connection, now, reply, .. } = *given;
         if reply.len() > self.reply_max || self.slots.is_empty() {
             return;
         }
@@ -107,6 +122,7 @@ impl Kept {
         let bucket = self.bucket(key);
         self.slots[at as usize] = Slot {
             key: *key,
+            connection: Some(connection),
             kept: now,
             length: reply.len(),
             alike: std::mem::replace(&mut self.buckets[bucket], at),
@@ -121,7 +137,20 @@ impl Kept {
             newest => self.slots[newest as usize].newer = at,
         }
         self.newest = at;
+        self.connections.entry(connection).or_default().count += 1;
         self.count_in(sharer, at);
+    }
+
+    /// Forgets the Replies of a connection. Their slots are freed when they are the oldest.
+    pub(super) fn forget(&mut self, connection: Connection) {
+        if let Some(came) = self.connections.get_mut(&connection) {
+            came.is_forgotten = true;
+        }
+    }
+
+    fn is_forgotten(&self, slot: &Slot) -> bool {
+        let came = slot.connection.and_then(|connection| self.connections.get(&connection));
+        came.is_some_and(|came| came.is_forgotten)
     }
 
     /// Frees at most [`EXPIRED_MAX`] of the oldest slots for which `is_old` is true. That exceeds the number filled
@@ -137,7 +166,7 @@ impl Kept {
 
     /// Frees a slot, which is the oldest of its address.
     fn remove(&mut self, at: Index) {
-        let Slot { key, alike, older, newer, .. } = self.slots[at as usize];
+        let Slot { key, connection, alike, older, newer, .. } = self.slots[at as usize];
         let bucket = self.bucket(&key);
         if self.buckets[bucket] == at {
             self.buckets[bucket] = alike;
@@ -157,6 +186,13 @@ impl Kept {
             newer => self.slots[newer as usize].older = older,
         }
         self.count_out(sharer(key.client), at);
+        if let Some(Entry::Occupied(mut came)) = connection.map(|name| self.connections.entry(name))
+        {
+            came.get_mut().count -= 1;
+            if came.get().count == 0 {
+                came.remove();
+            }
+        }
         self.slots[at as usize] = Slot { newer: self.free, ..Slot::FREE };
         self.free = at;
     }
@@ -198,6 +234,12 @@ impl Kept {
         usize::try_from(mixed % self.buckets.len() as u64).unwrap_or_default()
     }
 
+    /// Returns the connections that have Replies.
+    #[cfg(test)]
+    pub(super) fn connections(&self) -> Vec<Connection> {
+        self.connections.keys().copied().collect()
+    }
+
     /// Returns the number of Replies kept for the address of `client`.
     #[cfg(test)]
     pub(super) fn count(&self, client: u128) -> usize {
@@ -208,6 +250,7 @@ impl Kept {
 impl Slot {
     const FREE: Self = Self {
         key: CallKey { client: 0, xid: 0, procedure: 0, digest: 0 },
+        connection: None,
         kept: Instant::ZERO,
         length: 0,
         alike: NONE,
@@ -237,5 +280,6 @@ pub(super) const NOTED: usize = {
     octets += size_of::<Index>(); // its bucket
     octets += 2 * size_of::<(usize, u128)>(); // by_count, in nodes that may be half full
     octets += 2 * size_of::<(u128, Sharer)>(); // sharers, the same, if each address has one Reply
+    octets += 2 * size_of::<(Connection, Came)>(); // connections, the same, if each has one Reply
     octets
 };

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use haulage_proto::rpc::{AuthSys, Credential};
+
 use super::*;
 use crate::testing::Rng;
 
@@ -29,9 +31,13 @@ fn at(seconds: u32) -> Instant {
 }
 
 impl Replays {
+    fn put(&mut self, key: &CallKey, now: Instant, end: End, reply: &[u8]) {
+        self.keep(key, &Given { connection: Connection::Tcp(0), now, end, reply });
+    }
+
     fn call(&mut self, key: &CallKey, end: End) {
         assert_eq!(self.begin(key, at(0)), Seen::New);
-        self.keep(key, at(0), end, &key.xid.to_be_bytes());
+        self.put(key, at(0), end, &key.xid.to_be_bytes());
     }
 
     fn knows(&mut self, key: &CallKey) -> bool {
@@ -52,7 +58,7 @@ fn a_call_is_carried_out_once() {
     assert_eq!(replays.begin(&call, at(0)), Seen::New);
     replays.wait(call, Ticket(5));
     assert_eq!(replays.begin(&call, at(200)), Seen::Pending(Ticket(5)));
-    replays.keep(&call, at(200), End::Success, b"done");
+    replays.put(&call, at(200), End::Success, b"done");
     assert_eq!(replays.begin(&call, at(200)), Seen::Answered(b"done"));
     replays.wait(key(1, 2), Ticket(6));
     replays.forget(&key(1, 2));
@@ -78,9 +84,9 @@ fn every_part_of_the_key_tells_calls_apart() {
 #[test]
 fn what_is_too_long_is_not_kept() {
     let mut replays = replays(3);
-    replays.keep(&key(1, 1), at(0), End::Success, b"too long.");
+    replays.put(&key(1, 1), at(0), End::Success, b"too long.");
     assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::New);
-    replays.keep(&key(1, 1), at(0), End::Success, b"it fits.");
+    replays.put(&key(1, 1), at(0), End::Success, b"it fits.");
     assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::Answered(b"it fits."));
 }
 
@@ -88,7 +94,7 @@ fn what_is_too_long_is_not_kept() {
 fn an_old_reply_is_neither_used_nor_in_the_way() {
     let mut replays = replays(12);
     for xid in 0..12 {
-        replays.keep(&key(1, xid), at(xid), End::Success, b"old");
+        replays.put(&key(1, xid), at(xid), End::Success, b"old");
     }
     assert_eq!(replays.begin(&key(1, 0), at(120)), Seen::Answered(b"old"));
     assert_eq!(replays.begin(&key(1, 0), at(121)), Seen::New);
@@ -99,8 +105,8 @@ fn an_old_reply_is_neither_used_nor_in_the_way() {
         assert_eq!(replays.successes.count(1), left);
     }
     // One that is still there does not hide the next of its name.
-    replays.keep(&key(1, 1), at(500), End::Success, b"old");
-    replays.keep(&key(1, 1), at(700), End::Success, b"new");
+    replays.put(&key(1, 1), at(500), End::Success, b"old");
+    replays.put(&key(1, 1), at(700), End::Success, b"new");
     assert_eq!(replays.begin(&key(1, 1), at(700)), Seen::Answered(b"new"));
 }
 
@@ -172,16 +178,63 @@ fn an_ipv6_network_is_one_address_and_an_ipv4_network_is_not() {
 fn no_memory_is_no_panic() {
     let limits = Limits { octets_max: 0, reply_max: 8, age_max: SECOND };
     let mut replays = Replays::new(&limits, 1);
-    replays.keep(&key(1, 1), at(0), End::Success, b"x");
+    replays.put(&key(1, 1), at(0), End::Success, b"x");
     assert_eq!(replays.begin(&key(1, 1), at(0)), Seen::New);
 }
 
 #[test]
-fn arguments_that_differ_hash_differently() {
-    let long = [7; HASHED_MAX + 1];
-    let all = [&b""[..], b"\0", b"\0\0", b"a", b"b", &long[1..], &long];
-    let hashes: BTreeSet<_> = all.iter().map(|bytes| hash(bytes)).collect();
-    assert_eq!((hashes.len(), hash(b"a")), (all.len(), hash(b"a")));
+fn the_replies_of_a_connection_that_was_left_are_used_no_more() {
+    let mut replays = replays(12);
+    let given = |connection, end| Given { connection, now: at(0), end, reply: b"done" };
+    let (left, other) = (Connection::Tcp(1), Connection::Tcp(2));
+    replays.keep(&key(1, 1), &given(left, End::Success));
+    replays.keep(&key(1, 2), &given(left, End::Failure));
+    replays.keep(&key(1, 3), &given(other, End::Success));
+    replays.forget_connection(left);
+    let known = |replays: &mut Replays, xid| replays.begin(&key(1, xid), at(0)) != Seen::New;
+    assert_eq!([1, 2, 3].map(|xid| known(&mut replays, xid)), [false, false, true]);
+    // What is kept for the same Call afterwards is used, while the other still has its place.
+    replays.keep(&key(1, 1), &given(other, End::Success));
+    assert!(known(&mut replays, 1));
+    // The names of connections go with their last Replies.
+    for xid in 10..22 {
+        replays.keep(&key(1, xid), &given(Connection::Tcp(3), End::Success));
+    }
+    assert_eq!(replays.successes.connections(), [Connection::Tcp(3)]);
+}
+
+#[test]
+fn who_calls_and_every_octet_make_a_digest() {
+    let sys = |uid, gid, gids| {
+        let sys = AuthSys::new(0, b"host", uid, gid);
+        Credential::Sys(sys.with_gids(gids).unwrap())
+    };
+    let data = vec![7; 1 << 20];
+    let last = [&data[1..], b"8"].concat();
+    let first =
+        Said { credential: &sys(1, 2, &[[0, 0, 0, 3]]), arguments: b"arguments", data: &data };
+    let others = [
+        Said { credential: &Credential::None, ..first },
+        Said { credential: &sys(2, 2, &[[0, 0, 0, 3]]), ..first },
+        Said { credential: &sys(1, 1, &[[0, 0, 0, 3]]), ..first },
+        Said { credential: &sys(1, 2, &[[0, 0, 0, 4]]), ..first },
+        Said { credential: &sys(1, 2, &[]), ..first },
+        Said { arguments: b"argumentt", ..first },
+        Said { arguments: b"", ..first },
+        Said { data: &last, ..first },
+        Said { data: &data[1..], ..first },
+        Said { arguments: b"", data: b"arguments", ..first },
+    ];
+    let digester = Digester::new(5);
+    let all: BTreeSet<_> =
+        others.iter().chain([&first]).map(|said| digester.digest(said)).collect();
+    assert_eq!(all.len(), others.len() + 1);
+    // The same caller after its machine was named anew.
+    let mut renamed = AuthSys::new(9, b"other", 1, 2);
+    renamed = renamed.with_gids(&[[0, 0, 0, 3]]).unwrap();
+    let said = Said { credential: &Credential::Sys(renamed), ..first };
+    assert_eq!(digester.digest(&said), digester.digest(&first));
+    assert_ne!(Digester::new(6).digest(&first), digester.digest(&first));
 }
 
 #[test]

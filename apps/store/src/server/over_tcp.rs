@@ -20,7 +20,7 @@ use crate::{mount3, nfs3};
 impl<B: Backend> Server<B> {
     /// Answers a Call, or keeps its caller until a later Reply.
     pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
-        let TcpCall { record, peer, host, caller } = call;
+        let TcpCall { connection, record, peer, host, caller } = call;
         let (header, at) = match CallHeader::decode(&record) {
             Ok(decoded) => decoded,
             // A record that is no Call closes the connection.
@@ -50,7 +50,10 @@ impl<B: Backend> Server<B> {
         if header.program == mount3::PROGRAM {
             self.on_mount(cx, &header, arguments, peer.ip(), waiting);
         } else if self.gate.admission.admits(peer.ip()) {
-            self.on_nfs(cx, &header, arguments, peer.ip(), waiting);
+            let client = client(peer.ip());
+            let CallHeader { xid, procedure, .. } = header;
+            let origin = Origin { client, connection, xid, credential };
+            self.on_nfs(cx, &origin, procedure, arguments, waiting);
         } else {
             waiting.caller.hang_up();
         }
@@ -91,21 +94,19 @@ impl<B: Backend> Server<B> {
     fn on_nfs(
         &mut self,
         cx: &Cx<'_>,
-        header: &CallHeader<'_>,
+        origin: &Origin<'_>,
+        procedure: u32,
         arguments: PayloadReader<'_>,
-        address: IpAddr,
         waiting: Waiting,
     ) {
-        let CallHeader { xid, procedure, credential, .. } = *header;
-        let origin = Origin { client: client(address), xid, credential };
         let around = self.surroundings(cx);
         let room = room(&mut self.room, reply_max(&self.binding, procedure));
         let mut w = Writer::new(room);
-        let accepted = ReplyHeader::accepted(xid, AcceptStat::Success);
+        let accepted = ReplyHeader::accepted(origin.xid, AcceptStat::Success);
         if accepted.encode(&mut w).is_err() {
             return waiting.refuse(AcceptStat::SystemErr);
         }
-        match self.nfs.call(around, &origin, procedure, (arguments, None), &mut w) {
+        match self.nfs.call(around, origin, procedure, (arguments, None), &mut w) {
             Ended::Done(data) => {
                 let mut written = data.iter().try_for_each(|piece| w.put(piece.bytes()));
                 written = written.and_then(|()| w.pad(data.len()));

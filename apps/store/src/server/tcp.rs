@@ -6,11 +6,11 @@
 //!
 //! # Limits
 //! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has a
-//! bounded length and, from its first octet, a bounded time; a Reply has a bounded time, too. Addresses that may not
-//! connect have a few places of their own, for a few Calls: MOUNT tells them that they may not mount, whereas a client
-//! whose connection is only closed would retry for ever.
+//! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. Addresses that may
+//! not connect have a few places of their own, for a few Calls: MOUNT tells them that they may not mount, whereas a
+//! client whose connection is only closed would retry for ever.
 
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
@@ -25,11 +25,22 @@ use haulage_proto::xdr::Writer;
 
 use super::Admission;
 use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
+use crate::replays::Connection;
 use crate::trust::Host;
+
+/// What a core hears from connections over TCP.
+#[derive(Debug)]
+pub enum FromTcp {
+    /// A Call.
+    Call(TcpCall),
+    /// The client of this connection closed it in order, having taken every Reply.
+    Left(Connection),
+}
 
 /// A Call received over TCP.
 #[derive(Debug)]
 pub struct TcpCall {
+    pub(super) connection: Connection,
     pub(super) record: Vec<u8>,
     pub(super) peer: SocketAddr,
     pub(super) host: Host,
@@ -54,18 +65,16 @@ pub struct Limits {
     pub connections_max: usize,
     /// Maximum length of a record, in octets.
     pub record_max: usize,
-    /// How long a connection may be silent between two records.
-    pub idle_time: Duration,
-    /// How long a record may take, from its first octet to its last.
-    pub record_time: Duration,
-    /// How long a client may take to receive a Reply.
-    pub reply_time: Duration,
+    /// How long a connection may be silent between two records; `None`: for ever.
+    pub idle_time: Option<Duration>,
+    /// How long each 64 KiB of a record or of a Reply, and the rest, may take.
+    pub progress_time: Duration,
 }
 
 /// The front end of RPC over TCP, which passes Calls to a core.
 #[derive(Clone, Debug)]
 pub struct Front {
-    calls: SyncSender<TcpCall>,
+    calls: SyncSender<FromTcp>,
     waker: Waker,
     admission: Arc<Admission>,
     limits: Limits,
@@ -73,7 +82,7 @@ pub struct Front {
 }
 
 /// Creates the channel from TCP connections to a [`Server`](super::Server).
-pub fn way() -> (SyncSender<TcpCall>, Receiver<TcpCall>) {
+pub fn way() -> (SyncSender<FromTcp>, Receiver<FromTcp>) {
     mpsc::sync_channel(CALLS_MAX)
 }
 
@@ -83,16 +92,15 @@ impl Limits {
         connections_max: 256,
         // A WRITE of 1 MiB with its headers.
         record_max: (1 << 20) + 4096,
-        idle_time: Duration::from_secs(360),
-        record_time: Duration::from_secs(30),
-        reply_time: Duration::from_secs(30),
+        idle_time: Some(Duration::from_secs(360)),
+        progress_time: Duration::from_secs(30),
     };
 }
 
 impl Front {
     /// Creates a front end that sends Calls to `calls` and wakes their core by `waker`.
     pub fn new(
-        calls: SyncSender<TcpCall>,
+        calls: SyncSender<FromTcp>,
         waker: Waker,
         admission: Admission,
         limits: Limits,
@@ -141,10 +149,14 @@ impl Front {
             };
             let is_stranger = !self.admission.admits(peer.ip());
             let crowd = if is_stranger { &mut strangers } else { &mut clients };
+            let endings = crowd.endings(peer.ip());
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
             let front = self.clone();
             let calls_max = if is_stranger { STRANGER_CALLS_MAX } else { u64::MAX };
             let serve = move || {
+                // A client may connect again before the thread of its last connection sees the end of that.
+                let left = endings.into_iter().filter_map(|ending| ending.left());
+                left.for_each(|number| front.tell_left(number));
                 // An error ends only this connection; the client may open another.
                 let _ = front.serve(&seat, peer, calls_max);
             };
@@ -157,42 +169,57 @@ impl Front {
         seat.stream().set_nodelay(true)?;
         let host = Host::of(peer.ip());
         for _ in 0..calls_max {
-            let Some(record) = self.receive(seat)? else { return Ok(()) };
+            let Some(record) = self.receive(seat)? else {
+                if seat.has_left() {
+                    self.tell_left(seat.number());
+                }
+                return Ok(());
+            };
             let (caller, replies) = mpsc::channel();
-            let call = TcpCall { record, peer, host, caller: TcpCaller(caller) };
+            let connection = Connection::Tcp(seat.number());
+            let call = TcpCall { connection, record, peer, host, caller: TcpCaller(caller) };
             seat.enter(Phase::Serving);
-            self.calls.send(call).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            self.calls.send(FromTcp::Call(call)).map_err(|_| io::ErrorKind::BrokenPipe)?;
             self.waker.wake();
             // Our own core answers, or drops the caller when it ends: nothing here depends on the peer.
             let reply = replies.recv().map_err(|_| io::ErrorKind::InvalidData)?;
-            seat.enter(Phase::Transferring);
-            seat.within(self.limits.reply_time).write_all(&reply)?;
-            seat.enter(Phase::Idle);
+            seat.respond(&reply, self.limits.progress_time)?;
         }
         Ok(())
+    }
+
+    /// Tells the core that the client of a connection closed it in order.
+    fn tell_left(&self, number: u64) {
+        // Without a core nothing is left to forget.
+        if self.calls.send(FromTcp::Left(Connection::Tcp(number))).is_ok() {
+            self.waker.wake();
+        }
     }
 
     /// Waits for a record and reads it; `None` if the client closed the connection before.
     fn receive(&self, seat: &Seat) -> io::Result<Option<Vec<u8>>> {
         let mut first = [0];
-        if seat.within(self.limits.idle_time).read(&mut first)? == 0 {
+        if seat.within(self.limits.idle_time.unwrap_or(FOREVER)).read(&mut first)? == 0 {
             return Ok(None);
         }
         seat.enter(Phase::Transferring);
-        let rest = seat.within(self.limits.record_time);
+        let rest = seat.steadily(self.limits.progress_time);
         self.read(&mut first.as_slice().chain(rest)).map(Some)
     }
 
     /// Reads one record, whatever fragments it comes in.
     fn read(&self, stream: &mut impl Read) -> io::Result<Vec<u8>> {
         let mut record = Vec::new();
+        let mut empty = 0;
         loop {
             let mut mark = [0; Mark::WIRE_LEN];
             stream.read_exact(&mut mark)?;
             let mark = Mark::decode(mark);
             let length = mark.length() as usize;
             let left = self.limits.record_max - record.len();
-            if length > left || (length == 0 && !mark.is_last()) {
+            // RFC 5531 section 11: a fragment may be empty.
+            empty += u32::from(length == 0);
+            if length > left || empty > EMPTY_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
             // Memory grows with the octets received, not with the claimed length.
@@ -239,6 +266,12 @@ const STRANGERS_MAX: usize = 16;
 
 /// Maximum Calls on a connection of an address that may not connect: a client makes a NULL Call, then MNT.
 const STRANGER_CALLS_MAX: u64 = 4;
+
+/// Maximum number of empty fragments in a record.
+pub(super) const EMPTY_MAX: u32 = 64;
+
+/// As long as the system takes for a timeout.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Maximum number of Calls queued for the core.
 const CALLS_MAX: usize = 64;

@@ -17,6 +17,7 @@ use haulage_proto::rpc::{AuthSys, CallHeader, Credential, RejectStat, ReplyBody,
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
+use super::tcp::EMPTY_MAX;
 use super::*;
 use crate::access::{Policy, Squash};
 use crate::handle::Sealer;
@@ -413,12 +414,18 @@ fn a_call_that_comes_twice_is_carried_out_once() {
             stream.write_all(&record(xid, program, |w| create.encode(w))).unwrap();
             let (_, body, results) = reply(&mut stream).unwrap();
             assert_eq!(body, SUCCESS);
+            break_off(stream);
             results[3]
         };
         [status(1), status(1), status(2)]
     });
     let exists = u8::try_from(Status::Exist.number()).unwrap();
     assert_eq!(statuses, [0, 0, exists], "a new XID is a new Call");
+}
+
+/// Closes a connection in the middle of a record, as a client does that gives it up.
+fn break_off(mut stream: TcpStream) {
+    stream.write_all(&[0x80]).unwrap();
 }
 
 #[test]
@@ -592,8 +599,21 @@ fn is_answered(stream: &mut TcpStream, rest: &[u8]) -> bool {
 }
 
 #[test]
+fn fragments_may_be_empty_and_not_without_end() {
+    let mut world = World::new(Versions::Both, Admission::default());
+    let answered = world.serve(|at| {
+        [EMPTY_MAX, EMPTY_MAX + 1].map(|count| {
+            let empty = vec![0; 4 * count as usize];
+            let mut stream = TcpStream::connect(at).unwrap();
+            is_answered(&mut stream, &[empty, null_call()].concat())
+        })
+    });
+    assert_eq!(answered, [true, false]);
+}
+
+#[test]
 fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
-    let limits = tcp::Limits { record_time: Duration::from_millis(20), ..TCP_LIMITS };
+    let limits = tcp::Limits { progress_time: Duration::from_millis(20), ..TCP_LIMITS };
     let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
     world.serve(|at| {
         assert_eq!(begun(at).read(&mut [0; 8]).unwrap(), 0, "nothing more comes");

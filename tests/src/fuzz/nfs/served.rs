@@ -11,7 +11,7 @@ use haulage_store::memory::{self, Memory};
 use haulage_store::nfs3::binding::{Limits, binding};
 use haulage_store::nfs3::{Procedure, Results, Time};
 use haulage_store::program::{Ended, Origin, Program, RESULTS_KEPT};
-use haulage_store::replays::{self, Replays};
+use haulage_store::replays::{self, Connection, Replays};
 use haulage_store::service::{Config, Service, Surroundings};
 
 use super::super::bound::{PER_OCTET, within};
@@ -78,7 +78,7 @@ impl Served {
             true => Credential::None,
             false => Credential::Sys(AuthSys::new(0, b"fuzz", uid, gid)),
         };
-        let origin = Origin { client: 1, xid, credential };
+        let origin = Origin { client: 1, connection: Connection::Tcp(0), xid, credential };
         let mut memory = vec![0xee; RESULTS_MAX];
         let mut w = Writer::new(&mut memory);
         let program = &mut self.program;
