@@ -239,6 +239,27 @@ fn what_goes_wrong_is_said_in_one_line() {
 }
 
 #[test]
+fn root_is_told_that_it_is_served_as_another_user() {
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let served = place("store-squashed");
+    let closed = served.join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let server = Server::of(served.to_str().unwrap(), &["--allow", "127.0.0.1/32"]);
+    let why = "; root is served as another user, as --squash of the server has it";
+    let why = if is_root { why } else { "" };
+    for (command, path) in [("ls", "/closed"), ("stat", "/closed/file"), ("put", "/closed/file")] {
+        assert_eq!(server.refused(&[command, path]), format!("permission denied: {path}{why}"));
+    }
+    let server = Server::of(served.to_str().unwrap(), &["--squash", "none"]);
+    if is_root {
+        server.put("/closed/file", b"");
+        assert!(text(&server.done(&["ls", "/closed"])).contains("file"));
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
 fn memory_that_is_full_has_no_space_left_until_a_file_goes() {
     let server = Server::of("memory:4MiB", &["--tcp-listen", ":0", "--squash", "all"]);
     server.put("/kept", &[1; 100_000]);
