@@ -430,6 +430,8 @@ fn a_claim_that_anybody_could_make_is_not_believed_by_a_server_of_root() {
     let told = said.lines().filter(|line| line.contains(notice)).count();
     assert_eq!(told, usize::from(is_root), "{said}");
     assert_eq!(said.contains("root of this machine can claim"), is_root, "{said}");
+    let hangs = TcpStream::connect("127.0.0.1:111").is_err();
+    assert_eq!(said.contains("hang at their first lock"), hangs, "{said}");
 
     let mut server = Server::start(&[&options[..], &["--insecure"]].concat());
     assert_eq!(owner_of_made_over_tcp(&server, "a"), 1000);

@@ -1,11 +1,12 @@
 //! The command `haulage store serve`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use haulage::cores;
 use haulage::provider::AcceptFailures;
+use haulage::rpcbind::{Program, Rpcbind};
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::Owner;
@@ -76,6 +77,7 @@ fn serve<P: Carrier>(
     check_owner(owner, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
+    warn_of_locks(&addresses.rdma, output);
     let termination = Termination::catch()?;
 
     let (calls, from_tcp) = tcp::way();
@@ -175,6 +177,22 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
         output.note(&format!(
             "every user of this machine may open ports from {first} on, so callers of this machine are believed \
              over TCP only from ports below; `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` reserves them"
+        ));
+    }
+}
+
+/// Warns once if no rpcbind tells clients that this server has no lock manager.
+fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
+    let Some(host) = addresses.first().map(|address| match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        _ => address.ip(),
+    }) else {
+        return;
+    };
+    if let Err(fault) = Rpcbind::of(host).get_addr(LOCK_MANAGER) {
+        output.note(&format!(
+            "{fault}; programs on a client that mounts without `nolock` hang at their first lock"
         ));
     }
 }
@@ -294,6 +312,9 @@ fn host(bound: SocketAddr) -> String {
 /// The maximum transfer sizes of one Call.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
+/// The lock manager that clients of NFS version 3 look for.
+const LOCK_MANAGER: Program = Program { program: 100_021, version: 4 };
+
 /// Maximum number of notices queued for printing.
 const NOTICES_MAX: usize = 64;
 
@@ -302,15 +323,19 @@ mod tests {
     use super::*;
     use crate::cli::{self, Command, Parsed, Store};
 
-    #[test]
-    fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
+    fn options() -> ServeStore {
         let line = ["haulage", "store", "serve", "--export", "memory:64MiB"];
         let Ok(Parsed::Command(Command::Store(Store::Serve(options)), _)) =
             cli::parse(line.map(Into::into))
         else {
             panic!("a server of files")
         };
-        let Addresses { rdma, tcp, .. } = Addresses::resolve(&options).unwrap();
+        options
+    }
+
+    #[test]
+    fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
+        let Addresses { rdma, tcp, .. } = Addresses::resolve(&options()).unwrap();
         let at_2049: Vec<_> = rdma.iter().map(|at| SocketAddr::new(at.ip(), 2049)).collect();
         assert_eq!(tcp, Some(at_2049), "at the addresses at which it is over RDMA");
     }
