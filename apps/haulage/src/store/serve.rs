@@ -9,7 +9,7 @@ use haulage::provider::AcceptFailures;
 use haulage::rpcbind::{Program, Rpcbind};
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
-use haulage_store::directory::Owner;
+use haulage_store::directory::{self, Ids, Owner};
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
 use haulage_store::program::RESULTS_KEPT;
@@ -59,6 +59,9 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             let how = How { stable, direct, connections };
             let state = options.state.as_deref();
             let export = export::directory(path, state, how, output)?;
+            if export.owner.is_none() {
+                check_anonymous(options, &Ids::users(), &Ids::groups())?;
+            }
             over!(options.core.provider, serve, (options, export, connections, output))
         }
     }
@@ -197,9 +200,29 @@ fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
     }
 }
 
+/// Fails if files cannot be given to the anonymous user.
+fn check_anonymous(options: &ServeStore, users: &Ids, groups: &Ids) -> Result<(), Failure> {
+    for (id, option, ids) in
+        [(options.anonuid, "--anonuid", users), (options.anongid, "--anongid", groups)]
+    {
+        if !ids.has(id) {
+            return Err(Failure::failed(format!(
+                "{option} {id} is not in this user namespace; choose another, or map it"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Fails if the server runs as root but may not act as other users, since it would serve every caller as root.
 fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
     match (owner, claims) {
+        (Some(Owner { uid: 0, .. }), Claims::Vouched) if directory::is_alone() => {
+            Err(Failure::failed(
+                "this user namespace has no user but root, as whom every caller would be served; map more users, \
+                 or allow that with --insecure",
+            ))
+        }
         (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
             "running as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER; give them, or run it as \
              another user",
@@ -331,6 +354,16 @@ mod tests {
             panic!("a server of files")
         };
         options
+    }
+
+    #[test]
+    fn the_anonymous_user_and_group_are_of_the_namespace() {
+        let [few, all] = ["0 100000 1000\n", "0 0 4294967295\n"].map(Ids::parse);
+        assert!(check_anonymous(&options(), &all, &all).is_ok());
+        for (users, groups, option) in [(&few, &all, "--anonuid"), (&all, &few, "--anongid")] {
+            let failure = check_anonymous(&options(), users, groups).unwrap_err().to_string();
+            assert!(failure.starts_with(&format!("{option} 65534 is not in")), "{failure}");
+        }
     }
 
     #[test]
