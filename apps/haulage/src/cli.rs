@@ -167,7 +167,7 @@ pub enum Store {
         mount: MountOptions,
         /// The file on the server
         path: OsString,
-        /// File to write; `-` is standard output
+        /// File to write, which has its name once it is whole; `-` is standard output
         #[arg(default_value = "-")]
         file: PathBuf,
     },

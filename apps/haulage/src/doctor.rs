@@ -1,9 +1,10 @@
 //! `haulage doctor`: checks of everything that decides whether Haulage runs well on this machine.
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
+use haulage::rpcbind::Rpcbind;
 use haulage::sys::process;
 
 use crate::failure::Failure;
@@ -13,6 +14,7 @@ use crate::placement::Cpus;
 
 mod checks;
 mod files;
+mod locks;
 #[cfg(feature = "verbs")]
 mod verbs;
 
@@ -52,6 +54,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         checks::cpu_quota(machine),
         checks::numa(machine),
         checks::rdma(machine),
+        locks::finding(machine.rpcbind.as_deref()),
     ]
 }
 
@@ -113,6 +116,8 @@ pub struct Machine {
     pub io_uring: Option<io::Error>,
     /// The error of listening on a TCP socket; `None` if it succeeded.
     pub tcp: Option<io::Error>,
+    /// Why no rpcbind answers at the loopback; `None` if one does.
+    pub rpcbind: Option<String>,
 }
 
 impl Machine {
@@ -127,6 +132,10 @@ impl Machine {
             })?,
             io_uring: process::probe_io_uring().err(),
             tcp: TcpListener::bind("127.0.0.1:0").err(),
+            rpcbind: Rpcbind::of(Ipv4Addr::LOCALHOST.into())
+                .dump()
+                .err()
+                .map(|fault| fault.to_string()),
         })
     }
 }

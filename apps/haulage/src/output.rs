@@ -11,6 +11,7 @@ use crate::cli::values::LogFormat;
 use crate::failure::Failure;
 use crate::logging::COMMAND;
 
+pub mod file;
 pub mod json;
 pub mod progress;
 pub mod table;

@@ -179,6 +179,7 @@ fn doctor_succeeds_on_any_machine_that_has_tcp() {
         "cpu_quota",
         "numa",
         "rdma",
+        "locks",
     ] {
         assert!(stdout.contains(&format!(r#"{{"check":"{check}","state":""#)), "{check}");
     }

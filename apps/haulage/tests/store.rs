@@ -239,6 +239,58 @@ fn what_goes_wrong_is_said_in_one_line() {
 }
 
 #[test]
+fn what_is_fetched_has_its_name_once_it_is_whole() {
+    let server = Server::start(&[]);
+    server.put("/file", &pattern(4 << 20));
+    let place = place("store-whole");
+    let copy = place.join("copy");
+    let get = ["get", "/file", copy.to_str().unwrap()];
+    // Files may have 1 MiB. What goes beyond it is an error, or, without the trap, kills the client.
+    let limited = |trap: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("{trap} ulimit -f 2048; exec \"$0\" \"$@\"")]);
+        let client = server.command(&get);
+        shell.arg(client.get_program()).args(client.get_args()).output().unwrap()
+    };
+    for before in [None, Some(b"older")] {
+        before.iter().for_each(|octets| fs::write(&copy, octets).unwrap());
+        let failed = limited("trap '' XFSZ;");
+        let said = text(&failed.stderr);
+        assert!(said.starts_with("haulage: cannot write to ") && said.contains("large"), "{said}");
+        let names = fs::read_dir(&place).unwrap().count();
+        assert_eq!(names, usize::from(before.is_some()), "nothing of it is left");
+        assert_eq!(limited("").status.code(), None);
+        assert_eq!(fs::read(&copy).ok().as_deref(), before.map(|octets| &octets[..]));
+        let left: Vec<_> = fs::read_dir(&place).unwrap().map(|entry| entry.unwrap()).collect();
+        let left = left.iter().filter(|entry| entry.path() != copy);
+        left.for_each(|entry| fs::remove_file(entry.path()).unwrap());
+    }
+    server.done(&get);
+    assert!(fs::read(&copy).unwrap() == pattern(4 << 20));
+}
+
+#[test]
+fn root_is_told_that_it_is_served_as_another_user() {
+    let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
+    let served = place("store-squashed");
+    let closed = served.join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let server = Server::of(served.to_str().unwrap(), &["--allow", "127.0.0.1/32"]);
+    let why = "; root is served as another user, as --squash of the server has it";
+    let why = if is_root { why } else { "" };
+    for (command, path) in [("ls", "/closed"), ("stat", "/closed/file"), ("put", "/closed/file")] {
+        assert_eq!(server.refused(&[command, path]), format!("permission denied: {path}{why}"));
+    }
+    let server = Server::of(served.to_str().unwrap(), &["--squash", "none"]);
+    if is_root {
+        server.put("/closed/file", b"");
+        assert!(text(&server.done(&["ls", "/closed"])).contains("file"));
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
 fn memory_that_is_full_has_no_space_left_until_a_file_goes() {
     let server = Server::of("memory:4MiB", &["--tcp-listen", ":0", "--squash", "all"]);
     server.put("/kept", &[1; 100_000]);
@@ -378,6 +430,8 @@ fn a_claim_that_anybody_could_make_is_not_believed_by_a_server_of_root() {
     let told = said.lines().filter(|line| line.contains(notice)).count();
     assert_eq!(told, usize::from(is_root), "{said}");
     assert_eq!(said.contains("root of this machine can claim"), is_root, "{said}");
+    let hangs = TcpStream::connect("127.0.0.1:111").is_err();
+    assert_eq!(said.contains("hang at their first lock"), hangs, "{said}");
 
     let mut server = Server::start(&[&options[..], &["--insecure"]].concat());
     assert_eq!(owner_of_made_over_tcp(&server, "a"), 1000);

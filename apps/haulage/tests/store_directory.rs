@@ -113,3 +113,28 @@ fn what_cannot_be_served_is_said() {
     let memory = ["store", "serve", "--export", "memory:64MiB", "--state", "anywhere"];
     assert_eq!(haulage(&memory).output().unwrap().status.code(), Some(2));
 }
+
+#[test]
+fn root_of_a_namespace_of_one_user_serves_as_that_user_only_if_told_to() {
+    let place = Place::new("store-namespace");
+    let serve = |options: &[&str]| {
+        let mut command = Command::new("unshare");
+        command.args(["-Ur", env!("CARGO_BIN_EXE_haulage"), "store", "serve", "--json"]);
+        command.args(["--export", &place.at("served"), "--listen", ":0", "--mount-listen", ":0"]);
+        command.args(["--tcp-listen", "off"]).args(options).stdin(Stdio::null());
+        command.stderr(Stdio::piped());
+        command
+    };
+    if !Command::new("unshare").args(["-Ur", "true"]).status().is_ok_and(|status| status.success())
+    {
+        return eprintln!("skipped: this machine gives its users no user namespaces");
+    }
+    let refused = serve(&[]).output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{said}");
+    assert!(said.contains("this user namespace has no user but root"), "{said}");
+    let server = Server(Started::new(&mut serve(&["--insecure"])));
+    let put = server.run(&["put", "/file"], b"octets");
+    assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
+    assert_eq!(server.run(&["get", "/file"], b"").stdout, b"octets");
+}

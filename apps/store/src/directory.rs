@@ -41,6 +41,7 @@ mod journal;
 mod known;
 mod listing;
 mod names;
+mod namespace;
 mod node;
 mod open;
 mod state;
@@ -49,6 +50,7 @@ mod transfers;
 mod tree;
 mod within;
 
+pub use namespace::{Ids, is_alone};
 pub use state::{Kept, State};
 
 use data::{FILE_MAX, progress};
@@ -161,11 +163,11 @@ pub struct Owner {
 }
 
 /// Returns the owner of all files that this process creates, or `None` if the process may give files away and use
-/// files of other users as its own.
+/// files of other users as its own. In a user namespace of one user, or of one group, there is nobody to give them to.
 pub fn sole_owner() -> Option<Owner> {
     let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
     let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
-    (!privileged).then(|| Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() })
+    (!privileged || is_alone()).then(|| Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() })
 }
 
 impl Backend for Directory {

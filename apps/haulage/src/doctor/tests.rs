@@ -81,6 +81,7 @@ fn a_machine_that_says_nothing_still_gets_an_answer_to_each_check() {
         "cpu_quota",
         "numa",
         "rdma",
+        "locks",
     ];
     assert_eq!(checks, all);
     assert_eq!(finding(&tree.machine(), "hugepages").state, State::Missing);
@@ -131,6 +132,17 @@ fn a_ring_that_cannot_be_made_is_explained_by_its_error() {
         assert_eq!(found.state, State::Slower, "plain sockets take over");
         assert!(found.fix.contains(says), "{errno}: {}", found.fix);
     }
+}
+
+#[test]
+fn locks_that_hang_are_named_as_the_client_names_them() {
+    let tree = Tree::new("locks");
+    let fault = Some("there is no rpcbind".to_owned());
+    let locks = finding(&Machine { rpcbind: fault, ..tree.machine() }, "locks");
+    assert_eq!(locks.state, State::Missing);
+    assert!(
+        locks.detail.contains("lockd: server ... not responding") && locks.fix.contains("nolock")
+    );
 }
 
 #[test]
@@ -192,6 +204,7 @@ impl Tree {
             open_files: 20_000,
             io_uring: None,
             tcp: None,
+            rpcbind: None,
         }
     }
 }

@@ -1,13 +1,13 @@
 //! The SVG of a benchmark: latency by percentile on the left, the rate of each run on the right.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
 use super::plan::Plan;
 use super::report::{self, Run};
 use crate::failure::Failure;
+use crate::output::file::Whole;
 
 mod scale;
 
@@ -17,13 +17,13 @@ use scale::Scale;
 #[derive(Debug)]
 pub(super) struct Plot<'a> {
     name: &'a Path,
-    file: File,
+    file: Whole,
 }
 
 impl<'a> Plot<'a> {
     /// Creates the file, before the measurement, so that an error shows early.
     pub(super) fn create(name: &'a Path) -> Result<Self, Failure> {
-        match File::create(name) {
+        match Whole::create(name) {
             Ok(file) => Ok(Self { name, file }),
             Err(error) => {
                 Err(Failure::failed(format!("cannot create {}: {error}", name.display())))
@@ -34,7 +34,7 @@ impl<'a> Plot<'a> {
     /// Draws all runs.
     pub(super) fn write(mut self, plan: &Plan, runs: &[Run], wording: &str) -> Result<(), Failure> {
         let written = self.file.write_all(draw(plan, runs, wording).as_bytes());
-        written.map_err(|error| {
+        written.and_then(|()| self.file.finish()).map_err(|error| {
             Failure::failed(format!("cannot write {}: {error}", self.name.display()))
         })
     }

@@ -15,6 +15,7 @@ use super::session::Session;
 use super::show::{self, Named};
 use crate::cli::{MountOptions, bytes};
 use crate::failure::Failure;
+use crate::output::file::Whole;
 use crate::output::{self, Names, Output};
 
 /// Runs `store ls PATH`, which prints a table sorted by name, or one JSON object a line in the server's order.
@@ -118,6 +119,7 @@ pub fn get(
             error => session.explain(&error.at(path)),
         });
     }
+    target.finish()?;
     session.close(output)
 }
 
@@ -183,7 +185,7 @@ fn open(file: &Path) -> io::Result<(Box<dyn Read>, u32)> {
 /// The destination of a fetched file.
 enum Target<'a> {
     Output(Option<Failure>),
-    File(&'a Path, File),
+    File(&'a Path, Whole),
 }
 
 impl<'a> Target<'a> {
@@ -191,7 +193,7 @@ impl<'a> Target<'a> {
         if path == Path::new(STANDARD) {
             return Ok(Self::Output(None));
         }
-        let file = File::create(path).map_err(|error| {
+        let file = Whole::create(path).map_err(|error| {
             Failure::failed(format!("cannot create {}: {error}", path.display()))
         })?;
         Ok(Self::File(path, file))
@@ -207,6 +209,14 @@ impl<'a> Target<'a> {
         }
     }
 
+    /// Gives a file its name, now that it is complete.
+    fn finish(self) -> Result<(), Failure> {
+        match self {
+            Self::Output(_) => Ok(()),
+            Self::File(path, file) => file.finish().map_err(|error| unwritten(path, &error)),
+        }
+    }
+
     /// Returns whether a progress line would not mix with the fetched data.
     fn is_watched_apart(&self) -> bool {
         matches!(self, Self::File(..)) || !io::stdout().is_terminal()
@@ -217,11 +227,13 @@ impl<'a> Target<'a> {
         match self {
             Self::Output(Some(failure)) => failure,
             Self::Output(None) => Failure::of_output(error),
-            Self::File(path, _) => {
-                Failure::failed(format!("cannot write to {}: {error}", path.display()))
-            }
+            Self::File(path, _) => unwritten(path, error),
         }
     }
+}
+
+fn unwritten(path: &Path, error: &io::Error) -> Failure {
+    Failure::failed(format!("cannot write to {}: {error}", path.display()))
 }
 
 /// The name of standard input or standard output.

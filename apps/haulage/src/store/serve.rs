@@ -1,14 +1,15 @@
 //! The command `haulage store serve`.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use haulage::cores;
 use haulage::provider::AcceptFailures;
+use haulage::rpcbind::{Program, Rpcbind};
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
-use haulage_store::directory::Owner;
+use haulage_store::directory::{self, Ids, Owner};
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
 use haulage_store::program::RESULTS_KEPT;
@@ -58,6 +59,9 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             let how = How { stable, direct, connections };
             let state = options.state.as_deref();
             let export = export::directory(path, state, how, output)?;
+            if export.owner.is_none() {
+                check_anonymous(options, &Ids::users(), &Ids::groups())?;
+            }
             over!(options.core.provider, serve, (options, export, connections, output))
         }
     }
@@ -76,6 +80,7 @@ fn serve<P: Carrier>(
     check_owner(owner, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
+    warn_of_locks(&addresses.rdma, output);
     let termination = Termination::catch()?;
 
     let (calls, from_tcp) = tcp::way();
@@ -179,9 +184,45 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     }
 }
 
+/// Warns once if no rpcbind tells clients that this server has no lock manager.
+fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
+    let Some(host) = addresses.first().map(|address| match address {
+        SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        SocketAddr::V6(v6) if v6.ip().is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        _ => address.ip(),
+    }) else {
+        return;
+    };
+    if let Err(fault) = Rpcbind::of(host).get_addr(LOCK_MANAGER) {
+        output.note(&format!(
+            "{fault}; programs on a client that mounts without `nolock` hang at their first lock"
+        ));
+    }
+}
+
+/// Fails if files cannot be given to the anonymous user.
+fn check_anonymous(options: &ServeStore, users: &Ids, groups: &Ids) -> Result<(), Failure> {
+    for (id, option, ids) in
+        [(options.anonuid, "--anonuid", users), (options.anongid, "--anongid", groups)]
+    {
+        if !ids.has(id) {
+            return Err(Failure::failed(format!(
+                "{option} {id} is not in this user namespace; choose another, or map it"
+            )));
+        }
+    }
+    Ok(())
+}
+
 /// Fails if the server runs as root but may not act as other users, since it would serve every caller as root.
 fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
     match (owner, claims) {
+        (Some(Owner { uid: 0, .. }), Claims::Vouched) if directory::is_alone() => {
+            Err(Failure::failed(
+                "this user namespace has no user but root, as whom every caller would be served; map more users, \
+                 or allow that with --insecure",
+            ))
+        }
         (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
             "running as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER; give them, or run it as \
              another user",
@@ -304,6 +345,9 @@ fn host(bound: SocketAddr) -> String {
 /// The maximum transfer sizes of one Call.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
+/// The lock manager that clients of NFS version 3 look for.
+const LOCK_MANAGER: Program = Program { program: 100_021, version: 4 };
+
 /// Maximum number of notices queued for printing.
 const NOTICES_MAX: usize = 64;
 
@@ -312,15 +356,29 @@ mod tests {
     use super::*;
     use crate::cli::{self, Command, Parsed, Store};
 
-    #[test]
-    fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
+    fn options() -> ServeStore {
         let line = ["haulage", "store", "serve", "--export", "memory:64MiB"];
         let Ok(Parsed::Command(Command::Store(Store::Serve(options)), _)) =
             cli::parse(line.map(Into::into))
         else {
             panic!("a server of files")
         };
-        let Addresses { rdma, tcp, .. } = Addresses::resolve(&options).unwrap();
+        options
+    }
+
+    #[test]
+    fn the_anonymous_user_and_group_are_of_the_namespace() {
+        let [few, all] = ["0 100000 1000\n", "0 0 4294967295\n"].map(Ids::parse);
+        assert!(check_anonymous(&options(), &all, &all).is_ok());
+        for (users, groups, option) in [(&few, &all, "--anonuid"), (&all, &few, "--anongid")] {
+            let failure = check_anonymous(&options(), users, groups).unwrap_err().to_string();
+            assert!(failure.starts_with(&format!("{option} 65534 is not in")), "{failure}");
+        }
+    }
+
+    #[test]
+    fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
+        let Addresses { rdma, tcp, .. } = Addresses::resolve(&options()).unwrap();
         let at_2049: Vec<_> = rdma.iter().map(|at| SocketAddr::new(at.ip(), 2049)).collect();
         assert_eq!(tcp, Some(at_2049), "at the addresses at which it is over RDMA");
     }

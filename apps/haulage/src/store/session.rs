@@ -11,6 +11,7 @@ use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
 use haulage::service::NoService;
 use haulage::sys::process;
+use haulage_proto::rpc::Credential;
 use haulage_store::client::error::printable;
 use haulage_store::client::mount::{self, Refusal};
 use haulage_store::client::requester::Remote;
@@ -32,6 +33,8 @@ pub struct Session {
     /// The NFS client.
     pub client: Client<Remote>,
     callee: Callee,
+    /// Whether the Calls claim to be the superuser's.
+    claims_root: bool,
     core: CoreThread<Option<RemoteClient>>,
     /// The progress line of the session.
     pub step: Step,
@@ -55,6 +58,8 @@ impl Session {
         let placement = calling::one_core("store-client", &options.core)?;
 
         let mut step = Step::begin(format_args!("asking {mount_at} what to mount"));
+        let claims_root =
+            matches!(identity.credential(), Credential::Sys(user) if user.uid == ROOT);
         let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
         let root =
             root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
@@ -70,12 +75,18 @@ impl Session {
             Some(Status::Perm | Status::Acces) => not_from_here(to, &options.export),
             _ => explain(&callee, &error.at(b"/")),
         })?;
-        Ok(Self { client, callee, core, step })
+        Ok(Self { client, callee, claims_root, core, step })
     }
 
     /// Converts an error to a one-line message that says what to do.
     pub fn explain(&self, error: &Error) -> Failure {
-        explain(&self.callee, error)
+        match error.status() {
+            // Permission bits deny root nothing.
+            Some(Status::Acces) if self.claims_root => Failure::failed(format!(
+                "{error}; root is served as another user, as --squash of the server has it"
+            )),
+            _ => explain(&self.callee, error),
+        }
     }
 
     /// Closes the connection. With `-v`, prints details about it.
@@ -175,6 +186,9 @@ fn not_from_here(at: SocketAddr, export: &OsStr) -> Failure {
          and as `insecure`"
     ))
 }
+
+/// The superuser.
+const ROOT: u32 = 0;
 
 /// The maximum transfer sizes of one Call.
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
