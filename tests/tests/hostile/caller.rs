@@ -426,22 +426,24 @@ fn a_server_that_asks_for_more_room_than_a_value_may_have_is_not_obeyed() {
         provider: Provider::Iwarp,
         rpc_version: RpcVersion::Auto,
     };
-    let get = std::thread::spawn(move || {
-        let key = Key::new(b"key").unwrap();
-        let value = KvClient::connect(config, 1 << 20).and_then(|mut client| client.get(key));
-        value.map(drop).unwrap_err().to_string()
+    let why = std::thread::scope(|threads| {
+        let get = threads.spawn(|| {
+            let key = Key::new(b"key").unwrap();
+            let value = KvClient::connect(config, 1 << 20).and_then(|mut client| client.get(key));
+            value.map(drop).unwrap_err().to_string()
+        });
+        link.accept(PATIENCE).unwrap();
+        let first = words(&link.message(None).unwrap().unwrap());
+        link.send(&message(first[0], CONNPROP_FINAL, &[0], &[])).unwrap();
+        let xid = loop {
+            let message = words(&link.message(None).unwrap().unwrap());
+            if message[3] == CALL_INLINE {
+                break message[0];
+            }
+        };
+        link.send(&message(xid, ERROR, &[9, 1, u32::MAX], &[])).unwrap();
+        get.join().unwrap()
     });
-    link.accept(PATIENCE).unwrap();
-    let first = words(&link.message(None).unwrap().unwrap());
-    link.send(&message(first[0], CONNPROP_FINAL, &[0], &[])).unwrap();
-    let xid = loop {
-        let message = words(&link.message(None).unwrap().unwrap());
-        if message[3] == CALL_INLINE {
-            break message[0];
-        }
-    };
-    link.send(&message(xid, ERROR, &[9, 1, u32::MAX], &[])).unwrap();
-    let why = get.join().unwrap();
     assert!(why.contains("room for 4294967295 octets"), "{why}");
 }
 
