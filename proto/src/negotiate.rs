@@ -437,6 +437,9 @@ impl Connection {
                 one.opened();
                 one.poll().map(Output::from)
             }
+            (v2::connection::CloseReason::Unsupported { low, high }, Some(_)) => {
+                Some(Output::Close(CloseReason::Neither { low, high }))
+            }
             _ => Some(Output::Close(CloseReason::Two(reason))),
         }
     }

@@ -214,6 +214,11 @@ impl Link {
         RECEIVES
     }
 
+    /// Returns whether the peer has access by `handle`.
+    pub fn exposes(&self, handle: Handle) -> bool {
+        self.exposed.contains_key(&handle.0)
+    }
+
     /// Returns the number of handles that the peer has invalidated.
     pub const fn invalidations(&self) -> u32 {
         self.invalidations

@@ -1,6 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], and servers that answer no Call in [`strays`].
+//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`] break no rule, and watch whether the
+//! other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -14,6 +15,8 @@ mod room;
 mod strays;
 #[path = "hostile/two.rs"]
 mod two;
+#[path = "hostile/watched.rs"]
+mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -43,6 +46,8 @@ const ECHO: u32 = 3;
 const HOLD: u32 = 4;
 /// A procedure that returns as many octets as it is asked for, which are no item.
 const LIST: u32 = 5;
+/// A procedure that takes an item, which must be reduced, and returns the one kept before it, which may be reduced.
+const SWAP: u32 = 6;
 const LIST_MAX: u32 = 64 << 10;
 const ITEM_MAX: usize = 64 << 10;
 
@@ -62,15 +67,19 @@ impl Service for Keeper {
             Procedure::new("ECHO").idempotent(),
             Procedure::new("HOLD"),
             Procedure::new("LIST").results_max(LIST_MAX).idempotent(),
+            Procedure::new("SWAP").argument(item).result(item),
         ];
         Binding { program: PROGRAM, version: 1, procedures }
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            PUT => match call.arguments.item(ITEM_MAX) {
+            PUT | SWAP => match call.arguments.item(ITEM_MAX) {
                 Ok(Argument::Placed(lease)) if call.arguments.is_empty() => {
-                    self.item = Some(lease.share());
+                    let before = self.item.replace(lease.share());
+                    if call.procedure == SWAP {
+                        reply.item(before.map_or(Data::Empty, Data::Shared));
+                    }
                 }
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
             },

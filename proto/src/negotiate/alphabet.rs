@@ -87,6 +87,13 @@ pub enum CloseReason {
     One(v1::connection::CloseReason),
     /// The reason of a version 2 connection, or of one whose version was not settled.
     Two(v2::connection::CloseReason),
+    /// The peer supports neither version; it listed the versions it supports.
+    Neither {
+        /// The lowest version that the peer supports.
+        low: u32,
+        /// The highest version that the peer supports.
+        high: u32,
+    },
 }
 
 impl fmt::Display for Refusal {
@@ -103,6 +110,9 @@ impl fmt::Display for CloseReason {
         match self {
             Self::One(reason) => reason.fmt(f),
             Self::Two(reason) => reason.fmt(f),
+            Self::Neither { low, high } => {
+                write!(f, "the peer speaks RPC-over-RDMA version {low} to {high}, we speak 1 and 2")
+            }
         }
     }
 }

@@ -259,8 +259,9 @@ fn ends_without_a_version_in_common_part() {
     // A range without version 1 is nothing to go on with.
     let mut pair = Pair::new(Has::Both, Has::One);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 2, 4, 4).words(&[1, 3, 9]).0);
-    let reason = v2::connection::CloseReason::Unsupported { low: 3, high: 9 };
-    assert_eq!(pair.ends[CLIENT].closed, Some(CloseReason::Two(reason)));
+    let reason = CloseReason::Neither { low: 3, high: 9 };
+    assert_eq!(pair.ends[CLIENT].closed, Some(reason));
+    assert!(std::format!("{reason}").ends_with("version 3 to 9, we speak 1 and 2"));
 }
 
 #[test]

@@ -191,6 +191,12 @@ impl Properties {
         Ok(())
     }
 
+    /// Returns whether the end can receive what refuses a Call of its: every error, and an RPC Reply without results
+    /// (E27).
+    pub(super) const fn allow_refusals(&self) -> bool {
+        self.receive_buffer_size >= REFUSAL_MAX
+    }
+
     /// Returns the code points and values.
     pub(super) const fn words(&self) -> [(u32, u32); 5] {
         [
@@ -226,6 +232,10 @@ pub const REVERSE_CONT: u32 = 2;
 pub const REVERSE_GENL: u32 = 3;
 /// Code point of the Host Authentication Message property: an `opaque<>`, see [`super::host_auth`].
 pub const HOSTAUTH: u32 = 6;
+
+/// The length of the longest error or RPC Reply without results, rounded up to a power of two: an `RDMA2_MSG` header of
+/// five words, and a Reply of eight that names the versions of a program.
+const REFUSAL_MAX: u32 = 64;
 
 const SBSIZ: u32 = 1;
 /// Code point of the Receive Buffer Size property.

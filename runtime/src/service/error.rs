@@ -35,9 +35,12 @@ pub enum CallError {
     /// The caller asked for something the binding does not allow.
     #[error("the binding does not allow this item to be reduced")]
     NotEligible,
-    /// The arguments fit neither a message nor a Call chunk.
+    /// The arguments beside the one to be reduced are longer than this end's buffer for one message.
     #[error("the arguments are longer than one message can be")]
     TooLong,
+    /// The arguments are longer than one message, and than the segments that the peer takes.
+    #[error("the arguments are longer than the segments that the peer takes")]
+    Segments,
     /// The longest Reply fits neither a message nor a Reply chunk.
     #[error("the reply may be longer than can be conveyed")]
     ReplyTooLong,

@@ -11,6 +11,9 @@ use haulage::remote::RemoteClient;
 use haulage::service::{
     Binding, CallError, Eligible, NoService, Procedure, Request, TransportError,
 };
+use haulage_apps::cli::values::{Provider, RpcVersion};
+use haulage_apps::kv::client::{ClientConfig, KvClient};
+use haulage_kv::protocol::Key;
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rtrext::CODE_BASE;
 use haulage_proto::v2::error::ErrorBody;
@@ -32,7 +35,7 @@ const MOVE: u32 = 2;
 /// A client on a thread of its own, and the test's end of its connection, which acts as the server.
 pub(super) struct Pair {
     pub(super) thread: CoreThread<RemoteClient>,
-    link: Link,
+    pub(super) link: Link,
 }
 
 impl Pair {
@@ -47,7 +50,7 @@ impl Pair {
     }
 
     /// Connects both ends, and answers the client's first message, which has the XID that `answer` gets.
-    fn answering(versions: Versions, answer: impl FnOnce(u32) -> Vec<u8>) -> Self {
+    pub(super) fn answering(versions: Versions, answer: impl FnOnce(u32) -> Vec<u8>) -> Self {
         let mut pair = Self::speaking(versions);
         let first = pair.message();
         assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
@@ -379,6 +382,69 @@ fn a_reduced_argument_leaves_its_length_and_a_result_gets_the_room_it_may_take()
     let (_, moved) = pair.thread.started.ended().unwrap();
     assert_eq!(moved.unwrap().result.unwrap().bytes(), [7; 4001]);
     pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_server_without_a_version_in_common_is_named_with_all_versions_of_the_client() {
+    for (versions, ours) in [(Versions::Both, "1 and 2"), (Versions::OnlyTwo, "2")] {
+        let mut pair = Pair::answering(versions, |xid| message(xid, ERROR, &[1, 3, 5], &[]));
+        pair.begin(NULL, 0);
+        let why = format!("the peer speaks RPC-over-RDMA version 3 to 5, we speak {ours}");
+        assert_eq!(pair.outcome(), Err(CallError::Disconnected(why)));
+        pair.thread.stop().unwrap();
+    }
+}
+
+#[test]
+fn arguments_longer_than_the_segments_of_the_server_are_no_fault_of_the_message() {
+    // Receives as long as ours, and three segments of 1000 octets.
+    let mut pair = Pair::saying(&[2, 3, 4, 1000, 4, 4, 3]);
+    // The header of the RPC Call is in the chunk as well.
+    for (length, takes) in [(2960, true), (4500, false)] {
+        pair.begin(LONG, length);
+        if takes {
+            let xid = pair.message()[0];
+            pair.reply(xid);
+            assert_eq!(pair.outcome(), Ok(()));
+        } else {
+            assert_eq!(pair.outcome(), Err(CallError::Segments));
+        }
+    }
+    pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_asks_for_more_room_than_a_value_may_have_is_not_obeyed() {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let (mut link, to) = Link::listen_at(local, &Config::default()).unwrap();
+    let config = ClientConfig {
+        to,
+        timeout: PATIENCE,
+        crc: None,
+        cpu: None,
+        polling: Polling::ADAPTIVE,
+        provider: Provider::Iwarp,
+        rpc_version: RpcVersion::Auto,
+    };
+    let why = std::thread::scope(|threads| {
+        let get = threads.spawn(|| {
+            let key = Key::new(b"key").unwrap();
+            let value = KvClient::connect(config, 1 << 20).and_then(|mut client| client.get(key));
+            value.map(drop).unwrap_err().to_string()
+        });
+        link.accept(PATIENCE).unwrap();
+        let first = words(&link.message(None).unwrap().unwrap());
+        link.send(&message(first[0], CONNPROP_FINAL, &[0], &[])).unwrap();
+        let xid = loop {
+            let message = words(&link.message(None).unwrap().unwrap());
+            if message[3] == CALL_INLINE {
+                break message[0];
+            }
+        };
+        link.send(&message(xid, ERROR, &[9, 1, u32::MAX], &[])).unwrap();
+        get.join().unwrap()
+    });
+    assert!(why.contains("room for 4294967295 octets"), "{why}");
 }
 
 #[test]

@@ -75,12 +75,12 @@ const BARE: [u32; 4] = [0; 4];
 pub(super) struct Peer(pub(super) Link);
 
 impl Peer {
-    fn connect(server: SocketAddr) -> Self {
+    pub(super) fn connect(server: SocketAddr) -> Self {
         let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
         Self(Link::connect(server, &Config::default(), &private_data, 16).unwrap().0)
     }
 
-    fn open(server: SocketAddr) -> Self {
+    pub(super) fn open(server: SocketAddr) -> Self {
         Self::saying(server, &[0])
     }
 
@@ -126,7 +126,7 @@ impl Peer {
     }
 
     /// Makes the server keep an item.
-    fn put(&mut self, xid: u32, item: &[u8]) {
+    pub(super) fn put(&mut self, xid: u32, item: &[u8]) {
         let source = self.0.expose(item, item.len(), Access::RemoteRead).unwrap();
         let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
         self.0.send(&message(xid, CALL_INLINE, &read, &call(xid, PUT, &[source.length]))).unwrap();
@@ -170,6 +170,8 @@ fn openings() -> Vec<Case> {
             vec![Error(1, vec![3])],
         ),
         ("a value of two words", vec![last(&[1, 2, 8, 1, 2])], vec![Error(1, vec![3])]),
+        ("room for an error and a verdict", vec![last(&[1, 2, 4, 64])], vec![Properties]),
+        ("no room for an error and a verdict", vec![last(&[1, 2, 4, 63])], vec![Error(1, vec![3])]),
         ("a value beyond the message", vec![last(&[1, 2, 400, 1])], vec![Error(1, vec![3])]),
         ("a set that ends early", vec![last(&[2, 2, 4, 4096])], vec![Error(1, vec![2])]),
         ("properties without a set", vec![last(&[])], vec![Error(1, vec![2])]),

@@ -59,6 +59,12 @@ impl KvClient {
         let mut room = FIRST_ROOM;
         loop {
             room = match self.ask(|client| client.get(key, room)) {
+                Err(ClientError::Room { needed: Some(needed) }) if needed > ITEM_MAX => {
+                    return Err(Failure::failed(format!(
+                        "the server asks for room for {needed} octets; {} is the most a value may have",
+                        bytes::format(ITEM_MAX as u64)
+                    )));
+                }
                 Err(ClientError::Room { needed: Some(needed) }) => needed,
                 Err(ClientError::Room { needed: None }) => {
                     room.saturating_mul(GROWTH).min(ITEM_MAX)

@@ -119,7 +119,8 @@ impl Connection {
 
     fn on_properties(&mut self, properties: &ConnProp<'_>) {
         let ConnProp { prefix, kind, set } = properties;
-        let Ok(heard) = self.heard(set) else {
+        let heard = self.heard(set).ok().filter(|_| set.properties().allow_refusals());
+        let Some(heard) = heard else {
             // [V2-5.1-1] [V2-7.2.2-1]
             return self.report(prefix, ErrorBody::BadPropval);
         };

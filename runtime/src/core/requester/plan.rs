@@ -130,7 +130,7 @@ impl From<CallFault> for CallError {
     fn from(fault: CallFault) -> Self {
         match fault {
             CallFault::NotEligible | CallFault::TooManyItems => Self::NotEligible,
-            CallFault::CallTooLong => Self::TooLong,
+            CallFault::CallTooLong => Self::Segments,
             CallFault::ReplyTooLong => Self::ReplyTooLong,
         }
     }

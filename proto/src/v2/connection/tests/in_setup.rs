@@ -140,6 +140,19 @@ fn nothing_of_a_bad_message_is_applied() {
 }
 
 #[test]
+fn properties_without_room_for_a_refusal_are_refused() {
+    let mut pair = Pair::new(8);
+    pair.handle(SERVER, Input::Established);
+    for small in [0, 63] {
+        pair.receive(SERVER, &Xdr::common(7, 2, 8, 7).propset(&[(2, &[0, 0, 0, small])]).0);
+        assert_eq!(pair.errors(SERVER).last(), Some(&(7, 2, 3)), "BAD_PROPVAL");
+    }
+    pair.receive(SERVER, &Xdr::common(8, 2, 8, 7).propset(&[(2, &[0, 0, 0, 64])]).0);
+    let theirs = Properties { receive_buffer_size: 64, ..Properties::default() };
+    assert_eq!(pair.ends[SERVER].events, [Event::Ready(theirs)]);
+}
+
+#[test]
 fn nothing_follows_a_final() {
     for htype in [6, 7] {
         let mut pair = Pair::open(8);

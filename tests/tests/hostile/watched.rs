@@ -1,0 +1,152 @@
+//! Peers that break no rule, count every message against the credits that they gave, and look which handle is invalidated.
+
+use haulage::limits::Versions;
+use haulage_proto::verbs::Access;
+use haulage_tests::link::{Failure, Link};
+
+use super::caller::Pair;
+use super::two::{CALL_INLINE, CONNPROP_FINAL, ERROR, GRANT, Peer, REPLY_INLINE, words};
+use super::{NULL, SWAP, call, octets, segment, server};
+
+/// Returns a message of version 2 with this credit word.
+fn message(credit: u32, [xid, htype]: [u32; 2], header: &[u32], payload: &[u8]) -> Vec<u8> {
+    [&octets(&[xid, 2, credit, htype]), &octets(header), payload].concat()
+}
+
+/// The messages of the other end, counted against the limit that it was told.
+struct Account {
+    limit: u32,
+    messages: u32,
+}
+
+impl Account {
+    const fn new(limit: u32) -> Self {
+        Self { limit, messages: 0 }
+    }
+
+    /// Counts a message. Returns its words.
+    fn count(&mut self, message: &[u8]) -> Vec<u32> {
+        let message = words(message);
+        self.messages += 1;
+        // [V2-4.2.1-5] [V2-4.2.1.1-1] One grant, and nothing else, may be beyond the limit.
+        let most = self.limit + u32::from(message[3] == GRANT);
+        assert!(self.messages <= most, "{} of {}: {message:x?}", self.messages, self.limit);
+        message
+    }
+
+    /// Counts the next message. Returns its words.
+    fn next(&mut self, link: &mut Link) -> Vec<u32> {
+        let message = link.message(None).unwrap().unwrap();
+        self.count(&message)
+    }
+
+    /// Refuses the version, which makes the other end close the connection, and counts what it sent before.
+    fn finish(&mut self, link: &mut Link) {
+        link.send(&message(self.limit, [1, ERROR], &[1, 1, 1], &[])).unwrap();
+        loop {
+            match link.message(None) {
+                Ok(message) => self.count(&message.unwrap()),
+                Err(Failure::Ended(_)) => return,
+                Err(other) => panic!("{other}"),
+            };
+        }
+    }
+}
+
+#[test]
+fn a_server_sends_nothing_but_a_grant_beyond_the_credits_of_its_client() {
+    let server = server();
+    let mut bystander = super::Peer::connect(server.started);
+    // Replies, and errors about an unknown header type.
+    for htype in [CALL_INLINE, 99] {
+        for limit in 1..5 {
+            let Peer(mut link) = Peer::connect(server.started);
+            let mut account = Account::new(limit);
+            link.send(&message(limit, [1, CONNPROP_FINAL], &[0], &[])).unwrap();
+            for xid in 2..8 {
+                let null = message(limit, [xid, htype], &[0; 4], &call(xid, NULL, &[]));
+                link.send(&null).unwrap();
+            }
+            // The properties, and as many answers as there are credits.
+            while account.messages < limit {
+                account.next(&mut link);
+            }
+            // The server has looked at all connections before it serves another one twice.
+            for xid in 2..4 {
+                bystander.null(xid);
+            }
+            account.finish(&mut link);
+        }
+    }
+    bystander.0.close().unwrap();
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_client_sends_nothing_but_a_grant_beyond_the_credits_of_its_server() {
+    for limit in 3..6 {
+        let mut account = Account::new(limit);
+        let properties = |xid| {
+            account.messages += 1;
+            message(limit, [xid, CONNPROP_FINAL], &[0], &[])
+        };
+        let mut pair = Pair::answering(Versions::Both, properties);
+        for _ in 0..limit {
+            pair.begin(NULL, 0);
+        }
+        // P2: Calls leave a credit.
+        while account.messages + 1 < limit {
+            account.next(&mut pair.link);
+        }
+        // The client has looked at all Calls before it lends memory.
+        drop(pair.thread.started.lease(8).unwrap());
+        account.finish(&mut pair.link);
+        pair.thread.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_reply_invalidates_the_handle_that_its_call_names_and_no_other() {
+    let server = server();
+    let item = [0x5a; 8000];
+    // A Reply leaves as soon as it is there, or waits for a credit.
+    for credits in [2, 0] {
+        for solicited in 0..4 {
+            let mut peer = Peer::open(server.started);
+            peer.put(3, &item);
+            // The server has sent its properties and a Reply.
+            let told = 2 + credits;
+            let [from, to, reply] = [Access::RemoteRead, Access::RemoteWrite, Access::RemoteWrite]
+                .map(|access| peer.0.expose(&item, item.len(), access).unwrap());
+            let handles = [from, to, reply].map(|exposed| exposed.handle);
+            let handle = handles.get(solicited).map_or(0, |handle| handle.0);
+            let lists = [
+                &[handle, 1, 44][..],
+                &segment(from),
+                &[0, 1, 1],
+                &segment(to),
+                &[0, 1, 1],
+                &segment(reply),
+            ];
+            let arguments = call(7, SWAP, &[from.length]);
+            let swap = message(told, [7, CALL_INLINE], &lists.concat(), &arguments);
+            peer.0.send(&swap).unwrap();
+            if credits == 0 {
+                peer.0.send(&message(told + 2, [0, GRANT], &[], &[])).unwrap();
+            }
+            let answer = peer.next();
+            assert_eq!((answer[0], answer[3]), (7, REPLY_INLINE));
+            // [V2-6.5-1]
+            for (index, handle) in handles.into_iter().enumerate() {
+                assert_eq!(
+                    peer.0.exposes(handle),
+                    index != solicited,
+                    "{credits} {solicited} {index}"
+                );
+            }
+            assert_eq!(peer.0.retire(to.handle).unwrap().bytes(), item);
+            peer.0.close().unwrap();
+        }
+    }
+    server.stop().unwrap();
+}
