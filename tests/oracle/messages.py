@@ -87,7 +87,9 @@ def segment(draw):
     handle, length = draw.word(), draw.word() // 16
     # Short of the end of the address space.
     offset = min(draw.next() >> draw.below(64), 2**64 - 1 - length)
-    return [handle, length, offset], {"handle": handle, "length": length, "offset": offset}
+    # The command prints as strings what programs with doubles would change.
+    shown = offset if offset < 2**53 else str(offset)
+    return [handle, length, offset], {"handle": handle, "length": length, "offset": shown}
 
 
 def write_chunk(draw):
