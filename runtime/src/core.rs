@@ -90,6 +90,8 @@ pub struct Core<P: Provider, S> {
     events_per_turn: usize,
     /// The time at which a shutdown stops waiting; `None` unless a shutdown has begun.
     drain_by: Option<Instant>,
+    /// A shutdown has waited long enough for peers that may still touch memory.
+    is_abandoned: bool,
 }
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -133,6 +135,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             incoming: vec![0; INCOMING].into(),
             events_per_turn,
             drain_by: None,
+            is_abandoned: false,
             provider,
         })
     }
@@ -217,8 +220,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inner.common.connections.close(connection.0, CallError::Closed);
     }
 
-    /// Stops accepting connections, lets Calls in flight finish, and then closes every connection; waits for at most
-    /// `Limits::drain_timeout`.
+    /// Stops accepting connections, lets Calls in flight finish, and then closes every connection. Waits for Calls for
+    /// at most `Limits::drain_timeout`, and as long again for peers that may still touch memory.
     pub fn begin_shutdown(&mut self, now: Instant) {
         if self.drain_by.is_some() {
             return;
@@ -231,11 +234,13 @@ impl<P: Provider, S: Service> Core<P, S> {
         common.wake_by(now);
     }
 
-    /// Returns whether a shutdown has finished.
+    /// Returns whether a shutdown has finished. It finishes although a peer may still touch memory of a connection that
+    /// is over, if the peer does not let go of it in time: the provider, when it is dropped, leaks that memory.
     pub fn is_drained(&self) -> bool {
         let Inner { common: Common { connections, .. }, requester, .. } = &self.inner;
         let is_told = connections.gone.is_empty() && !requester.calls.has_news();
-        self.drain_by.is_some() && connections.len() == 0 && is_told
+        let is_over = connections.len() == 0 || self.is_abandoned;
+        self.drain_by.is_some() && is_over && is_told
     }
 
     /// Returns the time by which `turn` must run even if nothing happens.
@@ -312,7 +317,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn fire_deadlines(&mut self, now: Instant) -> usize {
-        let Self { service, inner, drain_by, .. } = self;
+        let Self { service, inner, drain_by, is_abandoned, .. } = self;
         let Inner { requester, common, .. } = inner;
         if common.next_deadline.is_none_or(|deadline| deadline > now) {
             return 0;
@@ -323,6 +328,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         vacancy::close_idle(inner, service, now);
         if let Some(by) = *drain_by {
             vacancy::drain(inner, now, by);
+            *is_abandoned = by.saturating_add(inner.common.limits.drain_timeout) <= now;
         }
         1
     }

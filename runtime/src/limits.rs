@@ -59,13 +59,16 @@ pub struct Limits {
     pub progress_timeout: Duration,
     /// How long a Call may take before its caller is told that it timed out.
     pub call_timeout: Duration,
-    /// How long the memory of a Call that was given up stays exposed to the peer before it is taken back.
+    /// How long the memory of a Call that was given up stays exposed to the peer at least. It is taken back when such
+    /// memory of the connection exceeds an eighth of the memory that is free; the connection is closed if the peer,
+    /// which may be copying, does not let go of it for as long again.
     pub grace_timeout: Duration,
     /// How long Replies may wait, none of them finding credit of the peer, before the connection is closed.
     pub stall_timeout: Duration,
     /// How long a Call may wait for memory of the pool before it is refused.
     pub memory_timeout: Duration,
-    /// How long a shutdown waits for Calls in flight.
+    /// How long a shutdown waits for Calls in flight, and then again for peers that may still touch memory of
+    /// connections that are over. That memory is not used again.
     pub drain_timeout: Duration,
 }
 

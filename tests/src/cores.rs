@@ -60,6 +60,8 @@ pub struct World {
     misfortunes: usize,
     /// Addresses whose messages are swallowed.
     holes: Vec<Hole>,
+    /// Addresses of nodes that are stopped in the middle of their copies.
+    stopped: Vec<Hole>,
     mix: Mix,
     steps: usize,
 }
@@ -97,6 +99,7 @@ struct Way {
     binding: Binding,
 }
 
+/// A fault of the node at an address, until it is over.
 #[derive(Clone, Copy, Debug)]
 struct Hole {
     address: IpAddr,
@@ -143,6 +146,7 @@ impl World {
             ledger,
             misfortunes,
             holes: Vec::new(),
+            stopped: Vec::new(),
             mix: Mix::default(),
             steps: 0,
             manners: Choices::seeded(!seed),
@@ -254,12 +258,12 @@ impl World {
     /// Turns a core. Returns whether no core has anything to do now.
     fn turn(&mut self) -> bool {
         let (now, turns) = (self.now, self.choices.of(1..=8).saturating_sub(4).max(1));
-        let busy = self.nodes().filter(|node| !node.is_idle).count();
+        let busy = self.nodes().filter(|node| node.may_turn()).count();
         if busy == 0 {
             return true;
         }
         let drawn = self.choices.below(busy);
-        let node = self.nodes().filter(|node| !node.is_idle).nth(drawn);
+        let node = self.nodes().filter(|node| node.may_turn()).nth(drawn);
         let node = node.expect("one of those that are busy");
         let mut worked = false;
         for _ in 0..turns {
@@ -275,6 +279,9 @@ impl World {
     /// Makes a Call at a client.
     fn call(&mut self) {
         let client = self.choices.below(self.clients.len());
+        if self.clients[client].node.is_stopped {
+            return;
+        }
         let (mut cx, caller) = self.clients[client].node.caller(self.now);
         if caller.make(&mut cx, Event::FromOutside) {
             self.stir();
@@ -284,10 +291,11 @@ impl World {
     /// Lets time pass until the next deadline, if it is at most `limit` from now. Returns whether there is a deadline.
     fn wait(&mut self, limit: Duration) -> bool {
         let network = self.fabric.next_event();
-        let holes = self.holes.iter().map(|hole| hole.until).min();
+        let holes = self.holes.iter().chain(&self.stopped).map(|hole| hole.until).min();
         let back = self.servers.iter().filter(|server| server.node.is_none());
         let back = back.map(|server| server.back).min();
-        let cores = self.nodes().filter_map(|node| node.deadline()).min();
+        let running = self.nodes().filter(|node| !node.is_stopped);
+        let cores = running.filter_map(|node| node.deadline()).min();
         let again = self.clients.iter_mut().filter_map(|client| client.again(self.now)).min();
         let next = [network, holes, back, cores, again].into_iter().flatten().min();
         let Some(next) = next else { return false };
@@ -310,6 +318,7 @@ impl World {
             }
             is_open
         });
+        self.go_on();
         true
     }
 

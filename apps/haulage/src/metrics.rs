@@ -337,6 +337,19 @@ impl Page {
         )?;
         let connections = u64::from(cx.connections());
         self.one("haulage_connections", gauge, "Open connections.", connections)?;
+        let census = cx.census();
+        self.one(
+            "haulage_connections_held",
+            gauge,
+            "Connections that are over and whose memory the peer may still touch.",
+            u64::from(census.connections_held),
+        )?;
+        self.one(
+            "haulage_leases_held",
+            gauge,
+            "Leases of Calls that were given up, which the peer may still touch.",
+            census.leases_held as u64,
+        )?;
         self.one(
             "haulage_credits",
             gauge,

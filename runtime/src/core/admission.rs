@@ -48,7 +48,8 @@ impl Origin {
     }
 }
 
-/// The numbers of connections, without those that are closing.
+/// The numbers of connections, without those that are closing. Those that are over count as long as their peer may
+/// still touch memory.
 #[derive(Debug, Default)]
 pub(crate) struct Occupancy {
     all: u32,

@@ -34,8 +34,10 @@ pub(crate) struct Connection {
     pub(crate) peer: SocketAddr,
     /// The user at the other end, if the service of a server asked for it.
     pub(crate) user: PeerUser,
-    /// The origin that this connection counts against; `None` once it is closing.
+    /// The origin that this connection counts against; `None` while it is closing.
     pub(crate) origin: Option<Origin>,
+    /// The origin of a connection that is closing.
+    pub(crate) left: Option<Origin>,
     /// The time of the last activity.
     pub(crate) active: Instant,
     /// Whether the peer has made a Call.
@@ -220,6 +222,7 @@ impl Connection {
             peer,
             user: PeerUser::Unknown,
             origin: None,
+            left: None,
             active: Instant::ZERO,
             called: false,
             state: SessionState::New,

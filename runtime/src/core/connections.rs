@@ -124,18 +124,21 @@ impl Connections {
 
     /// Takes out a connection that has ended.
     pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Connection> {
-        self.vacate(key);
-        let connection = self.table.remove(key)?;
+        let mut connection = self.table.remove(key)?;
+        vacate(&mut self.occupancy, &mut connection);
         if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
             *place = None;
         }
         Some(connection)
     }
 
-    /// Stops counting a connection against its origin, because it is closing.
-    pub(crate) fn vacate(&mut self, key: ConnectionKey) {
-        if let Some(origin) = self.get_mut(key).and_then(|found| found.origin.take()) {
-            self.occupancy.leave(origin);
+    /// Counts a connection that is over against its origin, until the provider holds nothing of it any more: memory
+    /// that a peer does not let go of is charged to that peer.
+    pub(crate) fn charge(&mut self, key: ConnectionKey) {
+        let Some(connection) = self.table.get_mut(key) else { return };
+        if let Some(origin) = connection.left.take() {
+            connection.origin = Some(origin);
+            self.occupancy.enter(origin);
         }
     }
 
@@ -184,12 +187,12 @@ impl Connections {
     /// Starts closing a connection.
     pub(crate) fn close(&mut self, key: ConnectionKey, reason: CallError) {
         self.fail(key, reason);
-        if let Some(connection) = self.get_mut(key)
+        if let Some(connection) = self.table.get_mut(key)
             && !matches!(connection.state, SessionState::Closed | SessionState::Draining)
         {
             connection.change(Change::Closing);
             self.closing.push(key);
-            self.vacate(key);
+            vacate(&mut self.occupancy, connection);
         }
     }
 
@@ -218,6 +221,14 @@ impl Connections {
             }
         };
         why.cloned().unwrap_or(CallError::Closed)
+    }
+}
+
+/// Stops counting a connection against its origin, because it is closing.
+fn vacate(occupancy: &mut Occupancy, connection: &mut Connection) {
+    if let Some(origin) = connection.origin.take() {
+        connection.left = Some(origin);
+        occupancy.leave(origin);
     }
 }
 

@@ -55,4 +55,8 @@ pub struct Census {
     pub work_requests: u32,
     /// Octets of memory that Calls hold.
     pub memory_charged: usize,
+    /// Connections that are over and whose memory the peer may still touch.
+    pub connections_held: u32,
+    /// Leases of Calls of ours that were given up, which the peer may still touch.
+    pub leases_held: usize,
 }

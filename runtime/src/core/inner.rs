@@ -2,7 +2,7 @@
 //! they share.
 
 use super::common::Common;
-use super::connection::Connection;
+use super::connection::{Connection, SessionState};
 use super::counters::Census;
 use super::requester::Requester;
 use super::responder::Responder;
@@ -18,12 +18,14 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// Returns, by slot, which connections have Calls or work requests that have not ended.
+    /// Returns, by slot, which connections have Calls or work requests that have not ended and that somebody waits for.
+    /// Nobody waits for a Call that was given up, nor for the invalidation of its handles.
     pub(crate) fn busy_slots(&self) -> Vec<bool> {
         let mut busy = vec![false; self.common.connections.slots()];
         let served = self.responder.calls.iter().map(|call| call.connection);
-        let posted = self.common.posted.connections();
-        for key in served.chain(posted).chain(self.requester.calls.connections()) {
+        let posted = self.common.posted.awaited();
+        let made = self.requester.calls.each().filter(|told| !told.is_given_up);
+        for key in served.chain(posted).chain(made.map(|told| told.connection)) {
             if let Some(busy) = busy.get_mut(key.slot()) {
                 *busy = true;
             }
@@ -40,6 +42,7 @@ impl Inner {
     /// Returns the resources that the core holds for Calls that have not ended.
     pub(crate) fn census(&self) -> Census {
         let Common { receives, posted, memory, connections, .. } = &self.common;
+        let held = connections.iter().filter(|connection| connection.state == SessionState::Closed);
         // If a peer sent more than was reserved for it, the number is just below 2^32.
         let reserved = |connection: &Connection| connection.engine.reserved().cast_signed();
         Census {
@@ -49,6 +52,8 @@ impl Inner {
             calls_served: self.responder.calls.len(),
             work_requests: posted.len(),
             memory_charged: memory.held(),
+            connections_held: u32::try_from(held.count()).unwrap_or(u32::MAX),
+            leases_held: self.requester.calls.each().map(|told| told.leases).sum(),
         }
     }
 }

@@ -11,9 +11,9 @@
 //! of the leases, a LocalInv for the others, or the end of the connection. The caller gets the results only then.
 //!
 //! # Recovery
-//! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the
-//! slot, until the Reply or a grace deadline; the slot is not used again until the Reply or the end of the
-//! connection.
+//! A Call that is given up (P10) releases its caller at once. Its leases stay exposed, owned by the slot, until the
+//! Reply or the end of the connection; they are taken back sooner, after a grace, if memory is short. The slot is not
+//! used again until the Reply or the end of the connection.
 
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;

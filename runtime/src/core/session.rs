@@ -43,7 +43,7 @@ impl Inner {
 
     /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet.
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
-        self.common.connections.vacate(key);
+        self.common.connections.charge(key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.change(Change::Gone);
             if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer) {

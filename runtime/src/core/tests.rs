@@ -189,6 +189,13 @@ impl<S: Service> World<S> {
         lease
     }
 
+    /// Leases all memory that the client has left.
+    fn lease_the_rest(&mut self) -> Vec<Local> {
+        let (cx, _) = &self.client.cx(self.now);
+        let all = |length| std::iter::from_fn(move || cx.pool().lease(length));
+        all(1 << 20).chain(all(1 << 12)).collect()
+    }
+
     /// Turns both cores until nothing moves, then on to the next event, until `done`.
     fn until(&mut self, done: impl Fn(&Self) -> bool) {
         for _ in 0..1_000_000 {
@@ -346,8 +353,11 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     world.until(|w| w.ended().len() == 2);
     assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
     assert_eq!(world.now.saturating_since(started), LIMITS.call_timeout);
-    // Nobody invalidated the lease: it stays exposed until the grace deadline takes it back.
+    // Nobody invalidated the lease: it stays exposed while memory is plentiful.
+    let later = world.now.saturating_add(10 * LIMITS.grace_timeout);
+    world.until(|w| w.now >= later);
     assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
+    let _rest = world.lease_the_rest();
     world.until(|w| w.client.inner.common.pool.gauges().exposed == 0);
     assert!(world.now.saturating_since(started) >= LIMITS.call_timeout + LIMITS.grace_timeout);
 }
@@ -371,6 +381,7 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
         world.until(|w| w.ended().len() == 2);
         assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
         assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
+        let _rest = world.lease_the_rest();
         world.until(|w| w.client.inner.common.pool.gauges().exposed == 0);
         assert!(world.now.saturating_since(started) >= given_up);
         assert_eq!(world.client.inner.common.connections.len(), u32::from(handles_end));
@@ -629,10 +640,14 @@ fn memory_that_cannot_be_invalidated_is_protected_by_closing() {
     let mut world = about_to_be_refused();
     let is_invalidating = |work: &Work| matches!(work.held, Held::LocalInv { .. });
     world.until(|w| w.client.inner.common.posted.iter().any(is_invalidating));
-    let late = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
+    let rest = world.lease_the_rest();
+    let given_up = world.now.saturating_add(LIMITS.call_timeout + LIMITS.grace_timeout);
+    let late = given_up.saturating_add(LIMITS.grace_timeout);
     let Inner { requester, common, .. } = &mut world.client.inner;
+    requester.calls.expire_calls(common, given_up);
     requester.calls.expire_calls(common, late);
     assert_eq!(world.ended().len(), 1, "nobody gets memory that the server may still write");
+    drop(rest);
     world.until(World::is_disconnected);
     world.until(|w| w.ended().len() == 2);
     world.all_home();

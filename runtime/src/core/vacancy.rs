@@ -56,7 +56,7 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
         common.connections.close(key, why);
     }
     let served = common.connections.iter().filter(|connection| connection.role == Role::Server);
-    let due = served.filter(|connection| connection.origin.is_some()).map(|connection| {
+    let due = served.filter(|connection| connection.is_up()).map(|connection| {
         let due = connection.active.saturating_add(limit);
         // A busy connection is looked at again after as long a time.
         if due <= now { now.saturating_add(limit) } else { due }
@@ -92,7 +92,8 @@ fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionK
     let busy = inner.busy_slots();
     inner.keys().filter_map(move |key| {
         let connection = inner.common.connections.get(key)?;
-        let origin = connection.origin.filter(|_| connection.role == Role::Server)?;
+        let is_served = connection.role == Role::Server && connection.is_up();
+        let origin = connection.origin.filter(|_| is_served)?;
         let waits = connection.engine.owed() > 0
             || !connection.replies.is_empty()
             || !connection.calls.is_empty();

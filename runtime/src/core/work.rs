@@ -69,9 +69,10 @@ impl Posted {
         self.table.len()
     }
 
-    /// Returns the connection of each request.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
-        self.table.iter().map(|work| work.connection)
+    /// Returns the connection of each request other than an invalidation, which is waited for as a part of its Call.
+    pub(crate) fn awaited(&self) -> impl Iterator<Item = ConnectionKey> {
+        let awaited = self.table.iter().filter(|work| !matches!(work.held, Held::LocalInv { .. }));
+        awaited.map(|work| work.connection)
     }
 
     /// Visits every request.

@@ -12,8 +12,8 @@
 //!
 //! # Recovery
 //! Faults are methods of [`Fabric`]: [`sever`](Fabric::sever) a connection,
-//! [`black_hole`](Fabric::black_hole) a node. As on a real network, a black hole is noticed only by
-//! deadlines.
+//! [`black_hole`](Fabric::black_hole) a node, or stop it [in the middle of its copies](Fabric::stop_copying). As on a
+//! real network, a black hole is noticed only by deadlines.
 //!
 //! A request that is invalid ([`LocalFault`](haulage_proto::verbs::Status::LocalFault)) ends its connection, as on a
 //! real RNIC: nothing behind it may start, or the peer would learn of a Write that never happened.
@@ -134,6 +134,25 @@ impl Fabric {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(from) {
             world.nodes[node].muted = false;
+        }
+    }
+
+    /// Has the node `at` stand still in the middle of copies from and to all memory that is open to it, like a process
+    /// that is stopped. Until it goes on, no handle of its peers can be invalidated, and connections that end keep what
+    /// was open. Neither end is notified, and messages still move: the caller stops turning the node.
+    pub fn stop_copying(&self, at: IpAddr) {
+        let mut world = self.0.borrow_mut();
+        if let Some(node) = world.node(at) {
+            world.nodes[node].copies = true;
+        }
+    }
+
+    /// Has the node `at` finish its copies.
+    pub fn go_on_copying(&self, at: IpAddr) {
+        let mut world = self.0.borrow_mut();
+        if let Some(node) = world.node(at) {
+            world.nodes[node].copies = false;
+            world.let_go();
         }
     }
 

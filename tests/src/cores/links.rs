@@ -35,13 +35,16 @@ impl World {
     }
 
     pub(super) fn connect_link(&mut self, client: usize, link: usize) -> bool {
-        let Self { clients, servers, holes, now, mix, .. } = self;
+        let Self { clients, servers, holes, stopped, now, mix, .. } = self;
         let Client { node, address, ways } = &mut clients[client];
         let way = &ways[link];
         let server = &servers[way.server];
         let (_, caller) = node.caller(*now);
         let own = caller.link(link);
         if own.connection().is_some() || own.not_before() > *now {
+            return false;
+        }
+        if stopped.iter().any(|stopped| stopped.address == *address) {
             return false;
         }
         for lost in caller.link(link).take_lost() {
@@ -59,7 +62,10 @@ impl World {
         link.connect(connection, *now);
         mix.note_if(link.made() > 1, Event::Reconnected);
         let is_away = server.node.is_none() || server.is_draining;
-        let is_lost = holes.iter().any(|hole| [*address, server.at.ip()].contains(&hole.address));
+        let is_lost = holes
+            .iter()
+            .chain(stopped.iter())
+            .any(|hole| [*address, server.at.ip()].contains(&hole.address));
         if is_away || is_lost {
             link.doom();
         }
@@ -79,7 +85,7 @@ impl World {
         let server = self.choices.below(self.servers.len());
         let after = Duration::from_micros(self.choices.pick(&[1, 100, 10_000, 3_000_000]));
         let until = self.now.saturating_add(after);
-        match self.choices.below(7) {
+        match self.choices.below(8) {
             0 | 1 => {
                 self.mix.note(Event::Severed);
                 self.doom_client(client);
@@ -121,12 +127,43 @@ impl World {
                     server.is_draining = true;
                 }
             }
+            6 => {
+                self.mix.note(Event::Stopped);
+                let (node, address) = if self.choices.one_in(2) {
+                    self.doom_client(client);
+                    let Client { node, address, .. } = &mut self.clients[client];
+                    (Some(node), *address)
+                } else {
+                    self.each_link(server, Link::doom);
+                    let server = &mut self.servers[server];
+                    (server.node.as_mut(), server.at.ip())
+                };
+                if let Some(node) = node.filter(|node| !node.is_stopped) {
+                    node.is_stopped = true;
+                    self.fabric.stop_copying(address);
+                    self.stopped.push(Hole { address, until });
+                }
+            }
             _ => {
                 self.mix.note(Event::ClosedEarly);
                 self.close_links(client);
             }
         }
         self.stir();
+    }
+
+    /// Has the stopped nodes go on whose time has come.
+    pub(super) fn go_on(&mut self) {
+        let Self { now, stopped, fabric, servers, clients, .. } = self;
+        for over in stopped.extract_if(.., |stopped| stopped.until <= *now) {
+            fabric.go_on_copying(over.address);
+            let servers = servers.iter_mut().filter(|server| server.at.ip() == over.address);
+            let clients = clients.iter_mut().filter(|client| client.address == over.address);
+            let nodes = servers.filter_map(|server| server.node.as_mut());
+            for node in nodes.chain(clients.map(|client| &mut client.node)) {
+                node.is_stopped = false;
+            }
+        }
     }
 
     /// Closes all connections of a client.

@@ -96,6 +96,8 @@ events! {
     SeveredServer,
     /// The messages of a node were swallowed for a while.
     BlackHole,
+    /// A node was stopped in the middle of its copies.
+    Stopped,
     /// A server was taken away without shutdown, to be built again.
     Restarted,
     /// A server began an orderly shutdown, to be built again.

@@ -54,6 +54,8 @@ pub struct Node {
     own_bytes: usize,
     /// Whether the last turn did nothing.
     pub is_idle: bool,
+    /// Whether the node stands still, like a process that is stopped.
+    pub is_stopped: bool,
 }
 
 /// The service of any node, until it is taken away.
@@ -122,8 +124,8 @@ impl Plan<'_> {
         let of_service = pool.gauges();
         let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, choices.number());
         let core = core.expect("a pool for a core");
-        let (own, own_bytes, is_idle) = (0, 0, false);
-        let mut node = Node { core, limits, due, own, own_bytes, is_idle };
+        let (own, own_bytes, is_idle, is_stopped) = (0, 0, false, false);
+        let mut node = Node { core, limits, due, own, own_bytes, is_idle, is_stopped };
         let (cx, _) = node.core.cx(Instant::ZERO);
         let gauges = cx.gauges();
         node.own = gauges.local + gauges.posted - of_service.local;
@@ -139,6 +141,11 @@ impl Node {
         self.is_idle = !worked;
         self.check(now);
         worked
+    }
+
+    /// Returns whether the node may have something to do, and is not stopped.
+    pub const fn may_turn(&self) -> bool {
+        !self.is_idle && !self.is_stopped
     }
 
     /// Returns when the node must be turned even if nothing arrives.
@@ -185,6 +192,8 @@ impl Node {
             calls_served: 0,
             work_requests: 0,
             memory_charged: 0,
+            connections_held: 0,
+            leases_held: 0,
         };
         assert_eq!(cx.census(), nothing, "something of a Call is left");
         service

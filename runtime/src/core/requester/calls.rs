@@ -141,7 +141,24 @@ pub(crate) struct Placed {
     pub(crate) written: Option<u32>,
 }
 
+/// What is told of a Call to those who count.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) connection: ConnectionKey,
+    pub(crate) is_given_up: bool,
+    /// The leases that the peer may still touch, if the Call was given up.
+    pub(crate) leases: usize,
+    /// The octets of these leases.
+    pub(crate) octets: usize,
+}
+
 impl MadeCall {
+    /// Returns whether the Call was given up, and has leases that the peer may still touch.
+    fn lingers(&self) -> bool {
+        let is_open = matches!(self.stage, Stage::Sent | Stage::Fencing);
+        self.opens && self.caller == Caller::Nobody && is_open
+    }
+
     /// Returns the token of our own service, if a Reply without chunks on the connection `key` ends the Call.
     #[inline]
     fn over_with(&self, key: ConnectionKey) -> Option<u64> {
@@ -166,6 +183,30 @@ impl Found<'_> {
     pub(super) fn queue(&mut self, buffer: Local, encoded: Encoded) {
         self.call.stage = Stage::Queued;
         self.kept.queued = Some((buffer, encoded));
+    }
+
+    /// Begins to take back the leases of the Call, which was given up and whose grace is over, if memory is short: such
+    /// Calls of the connection hold `held` octets. While it is plentiful they stay: the peer may be slow, and an answer
+    /// that meets a handle that is gone ends the connection, with the other Calls on it. Returns whether handles are to
+    /// be invalidated now.
+    #[cold]
+    fn takes_back(self, common: &mut Common, held: usize) -> bool {
+        let Self { call, .. } = self;
+        if call.opens && held <= common.pool.gauges().free_bytes / HELD_PART {
+            return false;
+        }
+        let why = match call.stage {
+            Stage::Sent if !call.opens || common.abilities.promises.handles_end => {
+                call.stage = Stage::Fencing;
+                return true;
+            }
+            // [V2-7.4-1] an answer that came now would be written where the next one is expected.
+            Stage::Sent => "a call was not answered, and its handle stays valid",
+            // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
+            _ => "an invalidation did not complete in time",
+        };
+        common.connections.close(call.connection, CallError::Disconnected(why.into()));
+        false
     }
 
     /// Takes the Call out of the queue, as if it had been sent. `None` if it is not queued.
@@ -244,9 +285,15 @@ impl MadeCalls {
         }
     }
 
-    /// Returns the connection of each Call.
-    pub(crate) fn connections(&self) -> impl Iterator<Item = ConnectionKey> {
-        self.calls.iter().flatten().map(|call| call.connection)
+    /// Tells of each Call.
+    pub(crate) fn each(&self) -> impl Iterator<Item = Told> {
+        self.calls.iter().zip(&self.exposed_leases).filter_map(|(call, exposed_leases)| {
+            let call = call.as_ref()?;
+            let (leases, octets) =
+                if call.lingers() { exposed_leases.exposed() } else { Default::default() };
+            let is_given_up = call.caller == Caller::Nobody;
+            Some(Told { connection: call.connection, is_given_up, leases, octets })
+        })
     }
 
     /// Returns the only Call: its slot, its XID, and its leases.
@@ -558,36 +605,25 @@ impl MadeCalls {
                     }
                     continue;
                 }
-                // [V2-7.4-1] an answer that came now would be written where the next one is expected.
-                Stage::Sent
-                    if call.caller == Caller::Nobody
-                        && call.opens
-                        && !common.abilities.promises.handles_end =>
-                {
-                    call.stage = Stage::Fencing;
-                    let why = "a call was not answered, and its handle stays valid";
-                    common.connections.close(key, CallError::Disconnected(why.into()));
-                }
-                // The grace is over: nobody waits, the peer keeps silent, the memory comes home.
-                Stage::Sent if call.caller == Caller::Nobody => {
-                    call.stage = Stage::Fencing;
-                    self.fence_rest(common, slot);
-                }
-                // P10: the caller is released at once, the leases stay where they are.
-                Stage::Sent => {
+                // P10: the caller is released at once, the leases stay where they are. A Reply that has come is lost if
+                // its Call waits that long for the end of a copy.
+                Stage::Sent | Stage::Fencing if call.caller != Caller::Nobody => {
                     let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
                     exposed_leases.lent = None;
                     self.released.push_back(caller);
                 }
-                // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
-                Stage::Fencing | Stage::Finished | Stage::Resting => {
-                    common.connections.close(
-                        key,
-                        CallError::Disconnected("an invalidation did not complete in time".into()),
-                    );
+                Stage::Sent | Stage::Fencing | Stage::Finished | Stage::Resting => {
+                    let held = self.each().filter(|told| told.connection == key);
+                    let held = held.map(|told| told.octets).sum();
+                    if self.get_mut(slot).is_some_and(|found| found.takes_back(common, held)) {
+                        self.fence_rest(common, slot);
+                    }
                 }
             }
             common.wake_by(later);
         }
     }
 }
+
+/// Memory is plentiful while Calls of a connection that were given up hold at most this part of what is free.
+const HELD_PART: usize = 8;

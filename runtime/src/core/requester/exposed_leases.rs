@@ -198,6 +198,15 @@ impl ExposedLeases {
         }
     }
 
+    /// Returns how many leases are exposed, and their octets.
+    pub(super) fn exposed(&self) -> (usize, usize) {
+        let lengths = self.items.iter().filter_map(|item| match item {
+            CallLease::Exposed(exposed) => Some(exposed.len()),
+            _ => None,
+        });
+        lengths.fold((0, 0), |(count, octets), length| (count + 1, octets + length))
+    }
+
     /// Returns the handles that are valid.
     pub(super) fn handles(&self) -> [Option<Handle>; ITEMS_MAX as usize] {
         self.items.each_ref().map(CallLease::exposed)

@@ -308,7 +308,7 @@ fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
         let mut turns = 0;
         while client.service.ended.len() < 100 {
             let now = clock::now();
-            if client.inner.requester.calls.connections().next().is_none() {
+            if client.inner.requester.calls.each().next().is_none() {
                 let (mut cx, _) = client.cx(now);
                 for token in 0..5 {
                     cx.call(connection, request(TELL), token, |w| w.opaque(b"?")).unwrap();

@@ -127,7 +127,7 @@ fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     server.turn(world.now);
     let connection = server.inner.common.connections.get(key).unwrap();
     assert_eq!(connection.calls.len(), 0, "the turns ended, and so has the Call");
-    assert_eq!(server.inner.requester.calls.connections().count(), 0);
+    assert_eq!(server.inner.requester.calls.each().count(), 0);
 }
 
 #[test]

@@ -24,6 +24,10 @@ pub(super) struct Node {
     gone: bool,
     /// Whether its messages are swallowed.
     pub(super) muted: bool,
+    /// Whether it stands still in the middle of copying from and to the memory that its peers opened to it.
+    pub(super) copies: bool,
+    /// Queue pairs that are over and whose peer stands still so.
+    pub(super) held: Vec<QpNum>,
     pub(super) stags: Stags,
     pub(super) counters: Counters,
     /// Receives that all queue pairs share.
@@ -73,6 +77,8 @@ impl Node {
             address,
             gone: false,
             muted: false,
+            copies: false,
+            held: Vec::new(),
             stags,
             counters: Counters::default(),
             receives: VecDeque::with_capacity(caps.receive_queue_max),
@@ -89,7 +95,8 @@ impl Node {
 
     /// Drops everything; this node is not used again.
     pub(super) fn retire(&mut self) {
-        self.gone = true;
+        (self.gone, self.copies) = (true, false);
+        self.held.clear();
         self.listeners.clear();
         self.receives.clear();
         self.supply.clear();

@@ -202,6 +202,12 @@ impl QueuePair {
         Some(seq)
     }
 
+    /// Returns whether the next entry to start retires a handle of ours.
+    pub(super) fn begins_with_invalidation(&mut self) -> bool {
+        let next = self.next;
+        self.entry(next).is_some_and(|entry| matches!(entry.work, Work::LocalInv { .. }))
+    }
+
     /// Ends an entry with success or a fault of its own; a fault stops all entries behind it.
     pub(super) fn complete(&mut self, seq: u64, status: Status) {
         let Some(entry) = self.entry(seq).filter(|entry| entry.status.is_none()) else { return };

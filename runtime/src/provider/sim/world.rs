@@ -180,13 +180,40 @@ impl World {
             self.nodes[node].remove(qp);
         }
         self.nodes[node].retire();
+        self.let_go();
+    }
+
+    /// Ends what waited for nodes that stood still and do so no more.
+    pub(super) fn let_go(&mut self) {
+        let clock = self.clock;
+        for node in 0..self.nodes.len() {
+            for qp in std::mem::take(&mut self.nodes[node].held) {
+                if self.is_held(End { node, qp }) {
+                    self.nodes[node].held.push(qp);
+                } else {
+                    self.nodes[node].report_end(clock, qp);
+                }
+            }
+            let open: Vec<QpNum> = self.nodes[node].qps().collect();
+            open.into_iter().for_each(|qp| self.pump(End { node, qp }));
+        }
+    }
+
+    /// Returns whether the peer of a queue pair stands still in the middle of copying from or to memory opened to it.
+    fn is_held(&mut self, end: End) -> bool {
+        let peer = self.qp(end).and_then(|qp| qp.peer);
+        peer.is_some_and(|peer| self.nodes[peer.node].copies)
     }
 
     // The steps of entries of send queues.
 
     /// Starts every entry that may start now, and reports those that ended.
     fn pump(&mut self, end: End) {
-        while let Some(seq) = self.qp(end).and_then(QueuePair::start) {
+        while let Some(qp) = self.qp(end) {
+            if qp.begins_with_invalidation() && self.is_held(end) {
+                break;
+            }
+            let Some(seq) = self.qp(end).and_then(QueuePair::start) else { break };
             self.start(end, seq);
         }
         self.settle(end);
@@ -273,15 +300,19 @@ impl World {
     }
 
     /// Ends a connection at one end: drops every view that its queue holds, and reports the end. Its registrations,
-    /// which no peer reaches any more, go with the queue pair.
+    /// which no peer reaches any more, go with the queue pair: at once, or when a peer that is copying lets go.
     fn end(&mut self, end: End, reason: DisconnectReason, failed: Option<(u64, Status)>) {
-        let clock = self.clock;
+        let (clock, is_held) = (self.clock, self.is_held(end));
         let node = &mut self.nodes[end.node];
         let Some(qp) = node.qp(end.qp).filter(|qp| qp.is_live()) else { return };
         qp.end(failed);
         let inbound = std::mem::take(&mut qp.inbound);
         node.report(clock, Event::Disconnected { qp: end.qp, reason });
-        node.report_end(clock, end.qp);
+        if is_held {
+            node.held.push(end.qp);
+        } else {
+            node.report_end(clock, end.qp);
+        }
         for message in inbound {
             self.reuse(message);
         }
