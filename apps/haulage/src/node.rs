@@ -194,9 +194,14 @@ pub fn client_limits(timeout: Duration) -> Limits {
         send_buffers_max: 32,
         setup_timeout: timeout,
         call_timeout: timeout,
+        drain_timeout: CLIENT_DRAIN.min(timeout),
         ..LIMITS_DEFAULT
     }
 }
+
+/// How long a client's core may take to end: it waits for no Call by then, only for peers that do not let go. A command
+/// ends within its timeout and little more.
+pub const CLIENT_DRAIN: Duration = Duration::from_millis(500);
 
 /// Converts the polling mode of `--polling` to the core's. On a machine with one CPU, adaptive polling does not spin,
 /// as a spinning core would keep the CPU from its peers.

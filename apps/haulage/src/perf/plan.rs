@@ -10,6 +10,7 @@ use crate::cli::bytes;
 use crate::cli::perf::{PerfOptions, Test};
 use crate::failure::Failure;
 use crate::limits::SMALL;
+use crate::node::CLIENT_DRAIN;
 use crate::open_files;
 
 /// The checked options of a benchmark.
@@ -140,7 +141,13 @@ impl Plan {
     pub fn client_limits(&self, timeout: Duration) -> Limits {
         let room = self.server_room();
         let calls_out_max = room.in_flight + 1; // the Call for the server's figures
-        Limits { calls_out_max, setup_timeout: timeout, call_timeout: timeout, ..room.limits() }
+        Limits {
+            calls_out_max,
+            setup_timeout: timeout,
+            call_timeout: timeout,
+            drain_timeout: CLIENT_DRAIN.min(timeout),
+            ..room.limits()
+        }
     }
 
     fn check_open_files(&self) -> Result<(), Failure> {
