@@ -163,12 +163,12 @@ impl Seat {
         Timed { stream: &self.0.stream, deadline, renewal: None }
     }
 
-    /// Returns the connection with a deadline of `time` from now that each [`STEP`] octets read or written renew.
+    /// Returns the connection with a deadline of `time` from now that each 64 KiB read or written renew.
     pub fn steadily(&self, time: Duration) -> Timed<'_> {
         Timed { renewal: Some(Renewal { time, octets: 0 }), ..self.within(time) }
     }
 
-    /// Writes a response, each [`STEP`] octets of it within `time`, and enters [`Phase::Idle`].
+    /// Writes a response, each 64 KiB of it within `time`, and enters [`Phase::Idle`].
     ///
     /// # Errors
     /// The system's error, or that the time is over.
