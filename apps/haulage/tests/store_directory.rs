@@ -2,10 +2,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use haulage::sys::process;
 use haulage_test_support::Started;
 
 fn haulage(arguments: &[&str]) -> Command {
@@ -112,6 +113,41 @@ fn what_cannot_be_served_is_said() {
     assert!(code == Some(1) && said.contains("another server uses it"), "{said}");
     let memory = ["store", "serve", "--export", "memory:64MiB", "--state", "anywhere"];
     assert_eq!(haulage(&memory).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn a_place_of_which_clients_will_miss_something_is_told_at_start() {
+    let place = Place::new("store-surroundings");
+    let serve = |export: &str, prepare: &str| {
+        let script = format!("{prepare} && exec \"$@\"");
+        let mut command = Command::new("unshare");
+        command.args(["-Urm", "sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_haulage")]);
+        command.args(["store", "serve", "--json", "--insecure", "--export", export]);
+        command.args(["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"]);
+        command.env("PLACE", place.at("")).stdin(Stdio::null()).stderr(Stdio::piped());
+        let mut server = Started::new(&mut command);
+        assert!(process::terminate(&mut server.process).unwrap().success());
+        let mut said = String::new();
+        server.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    };
+    let overlay = "cd \"$PLACE\" && mkdir -p low up work over served/a/inner && \
+        mount -t overlay -o lowerdir=low,upperdir=up,workdir=work overlay over && \
+        mount -t tmpfs none served/a/inner";
+    let tried = Command::new("unshare")
+        .args(["-Urm", "sh", "-c", overlay])
+        .env("PLACE", place.at(""))
+        .stderr(Stdio::null())
+        .status();
+    if !tried.is_ok_and(|status| status.success()) {
+        return eprintln!("skipped: this machine lets its users mount nothing");
+    }
+    let said = serve(&place.at("over"), overlay);
+    assert!(said.contains("is on an overlay file system"), "{said}");
+    let said = serve(&place.at("served"), overlay);
+    assert!(said.contains("served/a/inner is mounted inside the export"), "{said}");
+    let said = serve(&place.at("served"), "true");
+    assert!(!said.contains("overlay file system") && !said.contains("is mounted inside"), "{said}");
 }
 
 #[test]

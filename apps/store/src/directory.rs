@@ -46,12 +46,14 @@ mod node;
 mod open;
 mod state;
 mod status;
+mod surroundings;
 mod transfers;
 mod tree;
 mod within;
 
 pub use namespace::{Ids, is_alone};
 pub use state::{Kept, State};
+pub use surroundings::{Surroundings, surroundings};
 
 use data::{FILE_MAX, progress};
 use known::Known;

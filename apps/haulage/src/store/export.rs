@@ -7,7 +7,7 @@ use haulage::limits::LIMITS_DEFAULT;
 use haulage::pool::Pool;
 use haulage::provider::Waker;
 use haulage_store::directory::{
-    self, Config, DESCRIPTORS_PER_FILE, Directory, Kept, Owner, Ring, State,
+    self, Config, DESCRIPTORS_PER_FILE, Directory, Kept, Owner, Ring, State, Surroundings,
 };
 use haulage_store::memory::{Limits, Memory};
 use haulage_store::nfs3::Time;
@@ -76,6 +76,7 @@ pub(super) fn directory(
     if !path.is_dir() {
         return Err(failed(ErrorKind::NotADirectory.into()));
     }
+    warn_of_place(&path, output);
     let mut secrets = Secrets::draw()?;
     let state = match state {
         Some(state) => Some(keep(state, &path, &mut secrets)?),
@@ -103,6 +104,28 @@ pub(super) fn directory(
     };
     let owner = directory::sole_owner();
     Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
+}
+
+/// Says what clients will miss because of the file systems at the place of an export.
+fn warn_of_place(path: &Path, output: &Output) {
+    // Where the system does not tell, nothing is known to be missing.
+    let Ok(Surroundings { is_overlay, mounted }) = directory::surroundings(path) else { return };
+    if is_overlay {
+        output.note(&format!(
+            "{} is on an overlay file system: clients lose a file when it is first changed, and `rm -r` may miss \
+             names; serve a directory of a volume",
+            path.display()
+        ));
+    }
+    if let Some(first) = mounted.first() {
+        let others = mounted.len() - 1;
+        let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
+        output.note(&format!(
+            "{}{others} is mounted inside the export and not served: clients find nothing of that name, and cannot \
+             make it",
+            first.display()
+        ));
+    }
 }
 
 /// Returns the maximum number of files that stay open, if there are `descriptors` descriptors for them.
