@@ -80,7 +80,7 @@ mod tests {
             torn";
         let found = |export: &str| inside(list, Path::new(export));
         assert_eq!(found("/srv"), [Path::new("/srv/a b\\"), Path::new("/srv/inner")]);
-        assert_eq!(found("/srv/inner"), [PathBuf::new(); 0]);
+        assert!(found("/srv/inner").is_empty());
         assert_eq!(found("/").len(), 4);
     }
 }
