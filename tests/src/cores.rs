@@ -290,7 +290,9 @@ impl World {
 
     /// Lets time pass until the next deadline, if it is at most `limit` from now. Returns whether there is a deadline.
     fn wait(&mut self, limit: Duration) -> bool {
-        let network = self.fabric.next_event();
+        // Messages move when a node turns.
+        let all_stopped = self.nodes().all(|node| node.is_stopped);
+        let network = self.fabric.next_event().filter(|_| !all_stopped);
         let holes = self.holes.iter().chain(&self.stopped).map(|hole| hole.until).min();
         let back = self.servers.iter().filter(|server| server.node.is_none());
         let back = back.map(|server| server.back).min();
