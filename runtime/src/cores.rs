@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use thiserror::Error;
 
 use crate::core::Core;
-use crate::polling::Polling;
+use crate::polling::{Polling, Wait};
 use crate::provider::{Provider, Waker};
 use crate::service::Service;
 use crate::sys::{affinity, clock};
@@ -55,14 +55,15 @@ const SIGN_OF_LIFE: u8 = 2;
 
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
-    let mut idle_since = clock::now();
-    let (mut now, mut turns, mut worked) = (idle_since, 0, false);
+    let mut now = clock::now();
+    let mut wait = Wait::new(polling, now);
+    let (mut turns, mut worked) = (0, false);
     while !core.is_drained() {
         if turns == 0 {
             (now, turns) = (clock::now(), TURNS_PER_READING);
             // A turn with work can be long: the last one may have ended just now.
             if std::mem::take(&mut worked) {
-                idle_since = now;
+                wait.worked(now);
             }
         }
         turns -= 1;
@@ -71,10 +72,12 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
         }
         if core.turn(now) {
             worked = true;
-        } else if !worked && polling.sleeps(idle_since, now) {
+        } else if !worked && wait.sleeps(now) {
             let limit = core.poll_deadline().map(|deadline| deadline.saturating_since(now));
             core.sleep(limit);
-            turns = 0;
+            let slept = std::mem::replace(&mut now, clock::now());
+            wait.woke(slept, now);
+            turns = TURNS_PER_READING;
         }
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::negotiate::Version;
-use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
 use thiserror::Error;
@@ -16,6 +15,7 @@ use thiserror::Error;
 pub use crate::inbox::CALLS_MAX;
 use crate::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
 use crate::limits::INLINE_SIZE;
+use crate::polling::{Polling, Wait};
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
 
@@ -42,6 +42,7 @@ pub struct RemoteClient {
     given_up: Vec<u64>,
     /// The longest timeout of any Call so far.
     patience: Duration,
+    waiting: Wait,
 }
 
 /// How a Call that was begun ended: its token from [`RemoteClient::begin`], and its Reply or its failure.
@@ -122,6 +123,7 @@ impl RemoteClient {
             leases_due: 0,
             given_up: Vec::new(),
             patience: Duration::ZERO,
+            waiting: Wait::new(Polling::ADAPTIVE, clock::now()),
         })
     }
 
@@ -294,29 +296,37 @@ impl RemoteClient {
         self.door.announce(self.number);
     }
 
-    /// Waits for the next completion: spins a little, then sleeps.
+    /// Waits for the next completion: spins as long as that pays, then sleeps.
     fn wait(&mut self, patience: Duration) -> Result<Completion, CallError> {
-        let deadline: Instant = clock::now().saturating_add(patience);
+        let mut now = clock::now();
+        let deadline = now.saturating_add(patience);
+        self.waiting.begin(now);
         loop {
-            for _ in 0..SPINS {
+            for _ in 0..LOOKS_PER_READING {
                 if let Ok(completion) = self.completions.pop() {
+                    self.waiting.worked(now);
                     return Ok(completion);
                 }
                 std::hint::spin_loop();
             }
+            now = clock::now();
+            if !self.waiting.sleeps(now) {
+                continue;
+            }
             self.wake.sleeping.store(true, Ordering::Relaxed);
             // Pairs with the fence in `Wake::signal`: either the core sees `sleeping`, or we see its push.
             fence(Ordering::SeqCst);
-            let now = clock::now();
             if self.completions.is_empty() && !self.completions.is_abandoned() && now < deadline {
                 wake::wait(&self.wake.waker, deadline.saturating_since(now));
             }
             self.wake.sleeping.store(false, Ordering::Relaxed);
+            let slept = std::mem::replace(&mut now, clock::now());
+            self.waiting.woke(slept, now);
             if self.completions.is_empty() {
                 if self.completions.is_abandoned() {
                     return Err(CallError::Closed);
                 }
-                if clock::now() >= deadline {
+                if now >= deadline {
                     return Err(CallError::TimedOut);
                 }
             }
@@ -332,8 +342,8 @@ impl Drop for RemoteClient {
     }
 }
 
-/// How often `wait` looks at the ring before it sleeps.
-const SPINS: u32 = 2000;
+/// How often `wait` looks at the ring for each reading of the clock.
+const LOOKS_PER_READING: u32 = 32;
 
 /// How long a core may take to answer a request that needs no peer.
 const LEASE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -20,7 +20,6 @@ use crate::failure::Failure;
 use crate::memory;
 use crate::output::Output;
 use crate::output::progress::Step;
-use crate::placement::Cpus;
 
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -203,14 +202,10 @@ pub fn client_limits(timeout: Duration) -> Limits {
 /// ends within its timeout and little more.
 pub const CLIENT_DRAIN: Duration = Duration::from_millis(500);
 
-/// Converts the polling mode of `--polling` to the core's. On a machine with one CPU, adaptive polling does not spin,
-/// as a spinning core would keep the CPU from its peers.
-pub fn polling(mode: Polling) -> CorePolling {
+/// Converts the polling mode of `--polling` to the core's.
+pub const fn polling(mode: Polling) -> CorePolling {
     match mode {
         Polling::Busy => CorePolling::Busy,
-        Polling::Adaptive if Cpus::here().is_ok_and(|cpus| cpus.is_single()) => {
-            CorePolling::Adaptive { spin: Duration::ZERO }
-        }
         Polling::Adaptive => CorePolling::ADAPTIVE,
         Polling::Event => CorePolling::Event,
     }

@@ -183,11 +183,15 @@ pub(super) fn cpu_isolation(machine: &Machine) -> Finding {
     }
     let (detail, fix) = match usable.as_slice() {
         [] | [_] => (
-            "one CPU: nothing is pinned and polling is adaptive".to_owned(),
+            "one CPU: nothing is pinned, and cores sleep where polling does not pay".to_owned(),
             "give this machine or container a second CPU".to_owned(),
         ),
         [_, rest @ ..] => (
-            format!("{} CPUs ({}), none isolated", usable.len(), list(usable)),
+            format!(
+                "{} CPUs ({}), none isolated: polling ends while others want its CPU",
+                usable.len(),
+                list(usable)
+            ),
             format!("boot with isolcpus={0} nohz_full={0} rcu_nocbs={0}", list(rest)),
         ),
     };
