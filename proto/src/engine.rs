@@ -12,6 +12,15 @@ pub enum Role {
     Server,
 }
 
+/// The treatment of the peer's Calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerCalls {
+    /// This end serves Calls of the peer.
+    Served,
+    /// The peer may send no Calls.
+    Refused,
+}
+
 /// The kinds of RPC messages that credits distinguish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {

@@ -345,6 +345,16 @@ impl Connection {
         }
     }
 
+    /// Returns whether an `RDMA2_GRANT` used the last reserved Receive: see
+    /// [`v2::connection::Connection::lacks_receive_for_grant`]. Version 1 has no such message.
+    #[inline]
+    pub fn lacks_receive_for_grant(&self) -> bool {
+        match &self.engine {
+            Engine::One(_) => false,
+            Engine::Two(two) => two.lacks_receive_for_grant(),
+        }
+    }
+
     /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub fn owed(&self) -> u32 {

@@ -94,8 +94,8 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 
 /// Receives reserved for every connection, however quiet it is.
 ///
-/// Decision P4 says one credit and one for `RDMA2_GRANT`. Decision P2 keeps one credit from Calls, so a connection with
-/// a single credit could never make one; and the peer's own grants use credits that it is not told of at once: the
+/// Decision P4 says one credit and one for `RDMA2_GRANT`. A peer that takes Calls of ours keeps one credit from its own
+/// (decision P2), so with a single credit it could never make one; and the peer's own grants use credits that it is not told of at once: the
 /// minimum is two credits more.
 pub const RECEIVES_IDLE: u32 = {
     let mut receives = 0;

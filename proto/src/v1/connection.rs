@@ -35,11 +35,11 @@ pub use config::{CallLimits, Config, Late, Profile, Reverse};
 pub use runs::Lent;
 
 use super::VERSION;
-use super::credit::{Credits, PeerCalls, Release};
+use super::credit::{Credits, Release};
 use super::error::ErrorBody;
 use super::header::{Direction, HeaderFault, MSG, MSGP, Message, NOMSG, Prefix, Rpc};
 use super::held::Held;
-use crate::engine::Role;
+use crate::engine::{PeerCalls, Role};
 use crate::ring::Ring;
 use crate::time::Instant;
 

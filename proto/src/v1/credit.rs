@@ -18,6 +18,8 @@
 //! `connection::tests::traffic` checks it on two ends. A grant is never zero (P1): a Reply waits until it can grant a
 //! credit.
 
+use crate::engine::PeerCalls;
+
 /// The credit accounts of one end of a connection.
 #[derive(Clone, Debug)]
 pub(super) struct Credits {
@@ -62,15 +64,6 @@ struct Responder {
 /// message used a Receive that was meant for another connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Overrun;
-
-/// The treatment of the peer's Calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PeerCalls {
-    /// This end serves Calls of the peer.
-    Served,
-    /// The peer may send no Calls.
-    Refused,
-}
 
 /// The event after which the peer has read all the results of a Reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

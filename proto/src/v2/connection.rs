@@ -32,7 +32,7 @@ pub use self::sending::{Sending, Unsent};
 use self::sending::Gate;
 use super::VERSION;
 use super::continuation::{Incoming, Kind};
-use super::credit::{Arrived, Class, Credits};
+use super::credit::{Arrived, Class, Credits, PeerCalls};
 use super::error::ErrorBody;
 use super::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, Prefix, encode_error, encode_grant};
 use super::host_auth::{Authenticator, Policy};
@@ -92,9 +92,13 @@ impl Connection {
             Role::Client if !continues => 0,
             _ => config.continued_max,
         };
+        let calls = match (config.role, reverse) {
+            (Role::Client, Level::None) => PeerCalls::Refused,
+            _ => PeerCalls::Served,
+        };
         Self {
             phase: Phase::New,
-            credits: Credits::new(),
+            credits: Credits::new(calls),
             setup: Setup::new(config.role, &config.properties),
             setup_xid: config.first_xid,
             incoming: Incoming::new(calls_max, config.continued_max),
@@ -364,6 +368,13 @@ impl Connection {
     #[inline]
     pub const fn reserved(&self) -> u32 {
         self.credits.reserved_outstanding()
+    }
+
+    /// Returns whether a grant used the last reserved Receive, which must be reserved again whatever the peer's Calls
+    /// hold (E3).
+    #[inline]
+    pub const fn lacks_receive_for_grant(&self) -> bool {
+        self.credits.lacks_receive_for_grant()
     }
 
     /// Returns the number of received Calls that await a Reply or an error.

@@ -15,6 +15,8 @@
 //! half of its credits are spent, grants are answered anyway ([`ANSWERS_MAX`]): an end that waits can rely on more than
 //! half of its credits.
 
+pub use crate::engine::PeerCalls;
+
 /// The credit accounts of one connection (version 2, section 4.2.1).
 #[derive(Clone, Debug)]
 pub struct Credits {
@@ -31,10 +33,14 @@ pub struct Credits {
     announced: u32,
     /// The number of received Calls that await a Reply or an error.
     owed: u32,
+    /// The credits that Calls leave for messages that must not wait, besides one for each owed Reply (P2).
+    call_spare: u32,
     /// The number of Receives used by messages other than grants and not reserved again.
     used: u32,
     /// The number of Receives used by grants and not reserved again.
     used_by_grants: u32,
+    /// The kind of the last received message.
+    last: Arrived,
     /// Whether the limit has risen since it was announced, by more than the Receives that grants
     /// used.
     news: bool,
@@ -82,8 +88,9 @@ impl Credits {
     /// for one grant.
     pub const RESERVED_AT_START: u32 = 2;
 
-    /// Makes the accounts of a new connection.
-    pub const fn new() -> Self {
+    /// Makes the accounts of a new connection. Only where `calls` are served do Calls of this end leave a credit for
+    /// what else this end has to send.
+    pub const fn new(calls: PeerCalls) -> Self {
         Self {
             sent: 0,                           // [V2-4.2.1-1]
             received: 0,                       // [V2-4.2.1-2]
@@ -91,8 +98,13 @@ impl Credits {
             reserved: Self::RESERVED_AT_START, // [V2-4.2.1.1-2]
             announced: 1,
             owed: 0,
+            call_spare: match calls {
+                PeerCalls::Served => CALL_SPARE,
+                PeerCalls::Refused => 0,
+            },
             used: 0,
             used_by_grants: 0,
+            last: Arrived::Other,
             news: false,
             answers: 0,
             window: 1,
@@ -110,11 +122,7 @@ impl Credits {
     pub fn may_send_all(&self, class: Class, messages: u32) -> bool {
         let (left, messages) = (self.left(), i64::from(messages));
         match class {
-            // P2: Calls leave one credit, and one more for each Reply we owe.
-            Class::Call => {
-                let kept = i64::from(self.owed).saturating_add(CALL_SPARE);
-                left >= messages.saturating_add(kept)
-            }
+            Class::Call => left >= messages.saturating_add(self.kept()),
             // [V2-4.2.1-5] E2: never post beyond the peer's credits.
             Class::Reply | Class::Control => left >= messages,
             // E3: the Receive beyond the limit is for this.
@@ -134,7 +142,7 @@ impl Credits {
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
         let kept = match class {
-            Class::Call => i64::from(self.owed).saturating_add(CALL_SPARE),
+            Class::Call => self.kept(),
             Class::Reply | Class::Control | Class::Grant => 0,
         };
         let most = u32::try_from(self.left().saturating_sub(kept)).unwrap_or_default();
@@ -220,6 +228,9 @@ impl Credits {
             (count, alike) = (count.wrapping_add(1), alike.wrapping_add(1));
         }
         self.on_limit(limit, alike);
+        if count > 0 {
+            self.last = Arrived::Other;
+        }
         self.received = self.received.wrapping_add(count);
         self.used = self.used.saturating_add(count);
         count
@@ -248,6 +259,7 @@ impl Credits {
     #[inline]
     pub const fn on_ignored(&mut self, arrived: Arrived) -> Result<(), CreditFault> {
         self.received = self.received.wrapping_add(1);
+        self.last = arrived;
         let used = match arrived {
             Arrived::Grant => &mut self.used_by_grants,
             Arrived::Other => &mut self.used,
@@ -292,6 +304,14 @@ impl Credits {
     #[inline]
     pub const fn reserved_outstanding(&self) -> u32 {
         self.reserved.wrapping_sub(self.received)
+    }
+
+    /// Returns whether a grant used the last reserved Receive. That Receive must be reserved again even for a peer whose
+    /// Calls hold too many: without it the peer cannot tell of its credits, for which the Replies to these Calls may wait
+    /// (E3). What other messages used beyond the limit is no claim of theirs.
+    #[inline]
+    pub const fn lacks_receive_for_grant(&self) -> bool {
+        self.reserved_outstanding() == 0 && matches!(self.last, Arrived::Grant)
     }
 
     /// Counts received Calls, each of which a Reply or an error must answer.
@@ -341,17 +361,18 @@ impl Credits {
         i64::from(distance(self.peer_limit, self.sent))
     }
 
+    /// Returns the number of credits that Calls leave: one for each Reply this end owes, and one more where the peer
+    /// may call (P2).
+    #[inline]
+    fn kept(&self) -> i64 {
+        i64::from(self.owed).saturating_add(self.call_spare.into())
+    }
+
     /// Returns the limit that can be announced: every reserved Receive except the one for a grant.
     #[inline]
     const fn limit(&self) -> u32 {
         // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
         self.reserved.wrapping_sub(1)
-    }
-}
-
-impl Default for Credits {
-    fn default() -> Self {
-        Self::new()
     }
 }
 
@@ -385,8 +406,10 @@ pub const WINDOW_MIN: u32 = 3;
 /// from answering each other forever; this one lets no end get stuck.
 pub const ANSWERS_MAX: u32 = 16;
 
-/// P2: the credits that Calls leave for messages that must not wait, Replies excluded.
-const CALL_SPARE: i64 = 1;
+/// The credits that Calls leave for messages that must not wait, Replies excluded, where the peer may call: an end that
+/// both calls and serves has errors to send, too. An end that only calls has nothing that Calls could keep from leaving,
+/// and uses the one credit of a peer that gives one at a time (P2).
+const CALL_SPARE: u32 = 1;
 
 /// The largest plausible credit limit: [V2-4.2.1-6] it is less than 2^31 - 1.
 const PLAUSIBLE_MAX: u32 = (1 << 31) - 2;

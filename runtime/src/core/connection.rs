@@ -260,7 +260,11 @@ impl Connection {
         // The Replies about to leave hold no Receive any more, and are not owed for long.
         let leaving = u32::try_from(leaving).unwrap_or(u32::MAX).min(self.engine.replies_left());
         let owed = self.engine.owed().saturating_sub(leaving);
-        let more = receives.grow(&mut self.part, (self.engine.reserved(), owed), touched);
+        let mut more = receives.grow(&mut self.part, (self.engine.reserved(), owed), touched);
+        // [V2-4.2.1.1-2]
+        if more == 0 && self.engine.lacks_receive_for_grant() {
+            more = receives.replace_grant(&mut self.part);
+        }
         self.engine.reserve(more);
         self.reserved += more;
     }

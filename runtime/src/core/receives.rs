@@ -293,6 +293,18 @@ impl Receives {
         more
     }
 
+    /// Reserves the Receive that a grant used again, for a connection that [`Self::grow`] gives none because its Calls
+    /// hold too many: the peer's next grant may be what the Replies to these Calls wait for (E3). Returns the number of
+    /// Receives reserved, at most one.
+    pub(crate) fn replace_grant(&mut self, part: &mut Part) -> u32 {
+        let more = self.left().min(1);
+        self.minimums -= part.minimum();
+        self.unreserved -= i64::from(more);
+        part.reserved = part.reserved.saturating_add(more);
+        self.minimums += part.minimum();
+        more
+    }
+
     /// Returns how many Receives may be reserved: none while messages beyond the reservations are held.
     fn left(&self) -> u32 {
         u32::try_from(self.unreserved).unwrap_or(0)

@@ -169,7 +169,7 @@ fn openings() -> Vec<Case> {
             vec![last(&[1, 6, 4, 5])],
             vec![Error(1, vec![3])],
         ),
-        ("a value of two words", vec![last(&[1, 2, 8, 1, 2])], vec![Error(1, vec![3])]),
+        ("a value of two words", vec![last(&[1, 2, 8, 4096, 2])], vec![Error(1, vec![3])]),
         ("room for an error and a verdict", vec![last(&[1, 2, 4, 64])], vec![Properties]),
         ("no room for an error and a verdict", vec![last(&[1, 2, 4, 63])], vec![Error(1, vec![3])]),
         ("a value beyond the message", vec![last(&[1, 2, 400, 1])], vec![Error(1, vec![3])]),

@@ -174,7 +174,7 @@ impl Gate {
     /// Returns the most transport messages of one RPC message, at least one.
     pub(super) fn messages_max(&self, kind: Kind, credits: &Credits) -> u32 {
         let half = credits.window().saturating_sub(self.unanswered) / 2;
-        // More than half is left whenever the peer falls silent; a Call leaves one (P2).
+        // More than half is left whenever the peer falls silent; a Call may leave one (P2).
         match kind {
             Kind::Call => half.max(1),
             Kind::Reply => half.saturating_add(1),

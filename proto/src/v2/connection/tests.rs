@@ -8,7 +8,7 @@ use crate::testing::{Rng, Xdr};
 use crate::v2::header::{
     self, CallLists, Prefix, encode_call_inline, encode_error, encode_reply_inline,
 };
-use crate::v2::properties::{ConnPropKind, REVERSE_GENL};
+use crate::v2::properties::{ConnPropKind, REVERSE_GENL, REVERSE_NONE, REVERSE_SIMPLE};
 use crate::verbs::{Handle, Segment};
 use crate::xdr::Writer;
 
@@ -272,6 +272,29 @@ fn another_version_is_told_which_are_spoken_and_later_that_it_changed() {
         pair.receive(at, &Xdr::common(7, 3, 0xdead_beef, 10).0);
         assert_eq!(pair.errors(at), [(7, 3, 11)], "VERS_MISMATCH");
         assert_eq!((pair.ends[at].closed, pair.ends[at].events.len()), (None, 0));
+    }
+}
+
+#[test]
+fn only_a_client_that_may_be_called_keeps_its_last_credit() {
+    for (reverse, may_call) in
+        [(REVERSE_NONE, true), (REVERSE_SIMPLE, false), (REVERSE_GENL, false)]
+    {
+        let mut pair = Pair::new(1);
+        let mut config = config(Role::Client);
+        config.properties.reverse = reverse;
+        pair.ends[CLIENT].engine = Connection::new(config);
+        pair.ends[CLIENT].engine.reserve(6);
+        pair.handle(CLIENT, Input::Established);
+        pair.handle(SERVER, Input::Established);
+        pair.settle();
+        for xid in 1..10 {
+            assert_eq!(pair.call(CLIENT, xid), may_call, "{reverse}, {xid}");
+            assert!(!pair.call(CLIENT, 77), "there was one credit");
+            pair.settle();
+            assert!(!may_call || pair.reply(SERVER, xid));
+            pair.settle();
+        }
     }
 }
 

@@ -133,7 +133,7 @@ fn prevented(rule: Rule, traffic: Traffic, outcome: Outcome, seed: u64) {
 /// one of the Receives that the connections share.
 fn crowd(is_shared_out: bool) -> bool {
     const WINDOW: u32 = 8;
-    let mut connections = [const { Credits::new() }; 3];
+    let mut connections = [const { Credits::new(PeerCalls::Served) }; 3];
     let mut receives = 20_u32;
     let mut left = receives - 3 * Credits::RESERVED_AT_START;
     for credits in &mut connections {
@@ -143,7 +143,7 @@ fn crowd(is_shared_out: bool) -> bool {
         credits.reserve(reserved);
     }
     for credits in &mut connections {
-        let mut peer = Credits::new();
+        let mut peer = Credits::new(PeerCalls::Served);
         peer.reserve(1);
         peer.on_received(credits.on_sent(Class::Control), Arrived::Other).unwrap();
         let messages = [Class::Control; 20].into_iter().chain([Class::Grant]);
@@ -256,7 +256,7 @@ struct End {
 impl End {
     fn new(traffic: Traffic, at: usize, without: Option<Rule>) -> Self {
         let mut end = Self {
-            credits: Credits::new(),
+            credits: Credits::new(PeerCalls::Served),
             without,
             to_make: traffic.calls[at],
             unanswered: 0,
@@ -306,7 +306,7 @@ impl End {
         let left = self.credits.left();
         match (self.without, class) {
             // "Not if the sent count is greater than the received credits."
-            (Some(Rule::E2), Class::Call) => left >= i64::from(self.credits.owed) + CALL_SPARE,
+            (Some(Rule::E2), Class::Call) => left >= self.credits.kept(),
             (Some(Rule::E2), _) => left >= 0,
             (Some(Rule::E3), Class::Grant) => left >= 1,
             (Some(Rule::P2), Class::Call) => left >= 1,

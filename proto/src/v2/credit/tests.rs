@@ -7,7 +7,7 @@ use crate::testing::Rng;
 
 /// Credits of an end that may send up to `limit` and has sent nothing.
 fn limited(limit: u32) -> Credits {
-    let mut credits = Credits::new();
+    let mut credits = Credits::new(PeerCalls::Served);
     credits.reserve(8);
     credits.on_received(limit, Arrived::Other).unwrap();
     credits
@@ -21,7 +21,7 @@ fn starting_at(ours: u32, theirs: u32, window: u32) -> Credits {
         peer_limit: ours.wrapping_add(1),
         reserved: theirs.wrapping_add(Credits::RESERVED_AT_START),
         announced: theirs.wrapping_add(1),
-        ..Credits::new()
+        ..Credits::new(PeerCalls::Served)
     };
     credits.reserve(window - 1);
     credits
@@ -29,7 +29,7 @@ fn starting_at(ours: u32, theirs: u32, window: u32) -> Credits {
 
 #[test]
 fn a_new_connection_may_send_one_message_and_take_one_and_a_grant() {
-    let mut credits = Credits::new();
+    let mut credits = Credits::new(PeerCalls::Served);
     assert_eq!((credits.peer_limit(), credits.reserved_outstanding()), (1, 2));
     assert!(!credits.may_send(Class::Call), "the one credit is not for Calls");
     assert!(credits.may_send(Class::Control));
@@ -64,6 +64,18 @@ fn calls_leave_one_credit_and_one_for_each_reply_owed() {
     assert!(credits.may_send(Class::Call), "nothing is owed, two are left");
     credits.owed_done(1);
     assert!(credits.may_send(Class::Call), "one answer too many does no harm");
+}
+
+#[test]
+fn calls_leave_no_credit_where_none_can_come_back() {
+    for limit in 0..4 {
+        let mut credits = Credits::new(PeerCalls::Refused);
+        credits.on_received(limit, Arrived::Other).unwrap();
+        assert_eq!(credits.may_send(Class::Call), limit >= 1);
+        assert!(!credits.may_send_all(Class::Call, limit + 1), "{limit}");
+        assert_eq!(credits.lend(Class::Call, 9).0, limit);
+        assert!(credits.may_send(Class::Grant), "the Receive beyond the limit is for it");
+    }
 }
 
 #[test]
@@ -106,7 +118,7 @@ fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
 
 #[test]
 fn a_credit_word_is_what_was_received_and_what_may_still_come() {
-    let mut credits = Credits::new();
+    let mut credits = Credits::new(PeerCalls::Served);
     credits.reserve(30);
     assert_eq!(credits.on_sent(Class::Control), 31);
     for _ in 0..10 {
@@ -166,6 +178,22 @@ fn a_peer_that_sends_more_than_is_reserved_for_it_is_caught() {
         assert_eq!(credits.reserved_outstanding(), u32::MAX, "it used another's Receive");
         credits.reserve(2);
         assert_eq!(credits.on_received(1, Arrived::Other), Ok(()), "what is reserved may be used");
+    }
+}
+
+#[test]
+fn the_last_receive_is_owed_to_a_peer_that_used_it_for_a_grant() {
+    for last in [Arrived::Grant, Arrived::Other] {
+        let mut credits = starting_at(0, 0, 2);
+        for arrived in [Arrived::Grant, Arrived::Other, last] {
+            assert!(!credits.lacks_receive_for_grant(), "one is left");
+            credits.on_received(1, arrived).unwrap();
+        }
+        assert_eq!(credits.lacks_receive_for_grant(), last == Arrived::Grant);
+        credits.reserve(1);
+        assert!(!credits.lacks_receive_for_grant());
+        assert_eq!(credits.on_run([1]), 1);
+        assert!(!credits.lacks_receive_for_grant(), "a Call used it");
     }
 }
 
@@ -485,7 +513,10 @@ fn pair(rng: &mut Rng, calls: [u32; 2]) -> [End; 2] {
     let mut windows = [0, 1].map(|_| WINDOW_MIN + u32::try_from(rng.below(6)).unwrap());
     windows[rng.below(2)] -= u32::try_from(rng.below(2)).unwrap();
     let mut ends = [0, 1].map(|at| {
-        let credits = starting_at(bases[at], bases[1 - at], windows[at]);
+        let mut credits = starting_at(bases[at], bases[1 - at], windows[at]);
+        if calls[1 - at] == 0 {
+            credits.call_spare = Credits::new(PeerCalls::Refused).call_spare;
+        }
         End::new(credits, calls[at], windows[at])
     });
     for at in [0, 1] {
