@@ -60,7 +60,7 @@ pub use crate::sys::wake::Waker;
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
 ///    flushed completions, then `Quiesced` once, and nothing after it. A request that fails otherwise ends its
-///    connection, too, and its completion is the first of these.
+///    connection, too, and its completion is the first of these. With [`DisconnectReason::PeerHasAll`] none is flushed.
 ///
 /// Send queue
 /// 7. [`Port::post`] takes a prefix of the batch, in order, and leaves the rest; it never blocks. A signaled request

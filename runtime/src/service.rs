@@ -72,6 +72,13 @@ pub trait Service {
         let _ = (cx, peer, why);
     }
 
+    /// Called just before [`Self::closed`] if the peer has closed the connection in order and is known to have the
+    /// Replies to all its Calls: it will not repeat any. Some RDMA devices do not tell at once what has arrived; then
+    /// this is not called.
+    fn left(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        let _ = (cx, peer);
+    }
+
     /// Serves one Call. The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
 

@@ -60,7 +60,7 @@ fn serve(link: &mut Link) -> Result<(u32, usize), Failure> {
     loop {
         let source = match link.message(None) {
             Ok(Some(message)) => offered(&message)?,
-            Err(Failure::Ended(DisconnectReason::Peer)) => break,
+            Err(Failure::Ended(DisconnectReason::Peer | DisconnectReason::PeerHasAll)) => break,
             Ok(None) => return Err(Failure::Waited("an offer")),
             Err(other) => return Err(other),
         };

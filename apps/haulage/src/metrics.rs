@@ -154,6 +154,10 @@ impl<S: Service + Counted> Service for Metered<S> {
         self.inner.closed(cx, peer, why);
     }
 
+    fn left(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        self.inner.left(cx, peer);
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         let (procedure, token) = (call.procedure as usize, call.token);
         let figures = self.procedures.get_mut(procedure);

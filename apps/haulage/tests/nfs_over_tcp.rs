@@ -20,6 +20,8 @@ mod limits;
 mod listing;
 #[path = "nfs_over_tcp/mount.rs"]
 mod mount;
+#[path = "nfs_over_tcp/mounted.rs"]
+mod mounted;
 #[path = "nfs_over_tcp/names.rs"]
 mod names;
 #[path = "nfs_over_tcp/rpc.rs"]

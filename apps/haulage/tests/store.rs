@@ -1,6 +1,7 @@
 //! The storage server and its client as processes of their own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::error::Error;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,14 +10,24 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use haulage::sys::process;
+use haulage::core::Core;
+use haulage::cores::{self, Placement};
+use haulage::limits::LIMITS_DEFAULT;
+use haulage::polling::Polling;
+use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::provider::Provider;
+use haulage::provider::iwarp::{self, Iwarp};
+use haulage::provider::shm::{self, Shm};
+use haulage::service::{NoService, Request};
+use haulage::sys::{clock, process};
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AcceptStat, AuthSys, CallHeader, Credential, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Truncated, Writer};
-use haulage_store::nfs3::arguments::{Create, How};
+use haulage_store::nfs3::arguments::{Create, How, MkDir};
+use haulage_store::nfs3::binding::Limits;
 use haulage_store::nfs3::{
-    Arguments, Attributes, DirName, Name, Procedure, Results, SetAttributes,
+    Arguments, Attributes, DirName, FileHandle, Name, Procedure, Results, SetAttributes,
 };
 use haulage_store::{mount3, nfs3};
 use haulage_test_support::Started;
@@ -384,14 +395,21 @@ fn called(
     reply.split_off(at)
 }
 
-/// Makes a file over TCP, by that claim. Returns its attributes.
-fn made_over_tcp(server: &Server, name: &str, how: How) -> Attributes {
+/// Returns the handle of the directory at the top, for that user.
+fn top(server: &Server) -> Vec<u8> {
     let mnt = (mount3::PROGRAM, mount3::VERSION, mount3::Procedure::Mnt.number());
     let mounted = called(server.mount(), mnt, |w| w.opaque(b"/"));
     let mut reader = PayloadReader::call(&mounted, 0, None);
     let mounted = mount3::Results::decode(mount3::Procedure::Mnt, &mut reader).unwrap();
     let mount3::Results::Mnt(Ok(mounted)) = mounted else { panic!("{mounted:?}") };
-    let at = DirName { dir: mounted.root, name: Name(name.as_bytes()) };
+    mounted.root.bytes().to_vec()
+}
+
+/// Makes a file over TCP, by that claim. Returns its attributes.
+fn made_over_tcp(server: &Server, name: &str, how: How) -> Attributes {
+    let top = top(server);
+    let dir = FileHandle::new(&top).unwrap();
+    let at = DirName { dir, name: Name(name.as_bytes()) };
     let create = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
     let made = called(server.0.named("tcp_listen"), create, |w| {
         Arguments::Create(Create { at, how }).encode(w)
@@ -410,6 +428,51 @@ fn owner_of_made_over_tcp(server: &Server, name: &str) -> u32 {
 /// Returns how a file is made that has this size afterwards, if it was there before, too.
 fn truncated(size: u64) -> How {
     How::Unchecked(SetAttributes { size: Some(size), ..SetAttributes::default() })
+}
+
+/// Makes a directory at the top as a program does that numbers its Calls alike whenever it is run, and ends in order.
+fn make_dir<P: Provider + 'static>(server: &Server, top: &[u8], provider: fn(&Pool) -> P) {
+    let to = server.nfs().parse().unwrap();
+    let placement = Placement { name: "numbers".into(), cpu: None, polling: Polling::ADAPTIVE };
+    let mut core = cores::start(placement, move || -> Result<_, Box<dyn Error + Send + Sync>> {
+        let (bytes, pages) = (LIMITS_DEFAULT.transport_bytes() + (8 << 20), PagePreference::Shared);
+        let pool = Pool::new(&PoolConfig { bytes, pages, node: None })?;
+        let (provider, seed) = (provider(&pool), 1);
+        let mut core = Core::new(provider, NoService, pool, LIMITS_DEFAULT, seed)?;
+        let limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
+        let connection = core.connect(clock::now(), to, nfs3::binding::binding(&limits))?;
+        let client = core.remote_client(connection).unwrap();
+        Ok((core, client))
+    })
+    .unwrap();
+    let at = DirName { dir: FileHandle::new(top).unwrap(), name: Name(b"dir") };
+    let arguments = Arguments::MkDir(MkDir { at, attributes: SetAttributes::default() });
+    let procedure = Procedure::MkDir.number();
+    let request = Request { procedure, argument: None, result: None, timeout: None };
+    let made = core.started.call(request, |w| arguments.encode(w)).unwrap();
+    assert!(matches!(
+        Results::decode(Procedure::MkDir, &mut made.results()),
+        Ok(Results::MkDir(Ok(_)))
+    ));
+    core.stop().unwrap();
+}
+
+#[test]
+fn a_program_that_numbers_its_calls_from_one_can_be_run_again_over_rdma() {
+    fn runs<P: Provider + 'static>(name: &str, provider: fn(&Pool) -> P) {
+        let served = place(&format!("store-again-{name}"));
+        fs::set_permissions(&served, fs::Permissions::from_mode(0o777)).unwrap();
+        let server = Server::of(served.to_str().unwrap(), &["--provider", name]);
+        let top = top(&server);
+        // Often, as a new connection may be served before the end of the last one is seen.
+        for _ in 0..20 {
+            make_dir(&server, &top, provider);
+            // Nothing is there to be removed if the server takes the Call for that of the last run.
+            fs::remove_dir(served.join("dir")).unwrap();
+        }
+    }
+    runs("iwarp", |_| Iwarp::new(&iwarp::Config::default()).unwrap());
+    runs("shm", |pool| Shm::new(&shm::Config::default(), pool).unwrap());
 }
 
 #[test]

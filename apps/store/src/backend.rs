@@ -39,6 +39,13 @@ pub trait Backend {
         Status::Jukebox
     }
 
+    /// Returns whether nobody may change a file, whatever its permission bits and whoever asks, as on a read-only file
+    /// system. The server asks after [`attributes`](Self::attributes), for the same file.
+    fn is_read_only(&self, file: FileId) -> bool {
+        let _ = file;
+        false
+    }
+
     /// Returns the total and free space.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;
 

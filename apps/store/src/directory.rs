@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //! A file is identified by its inode number and its creation time. Every step into the tree opens one name relative to
-//! an open directory, never through a symbolic link and never onto another mount. So no name and no link leads
-//! out of the tree, whoever created it.
+//! an open directory, never through a symbolic link and never onto another mount, for which an empty directory
+//! [stands in](mounted). So no name and no link leads out of the tree, whoever created it.
 //!
 //! Names and attributes are read and changed by blocking system calls: the core waits for the disk if they are not
 //! cached, and for changes that must be stable. With a [`Ring`], the core never waits for data.
@@ -40,6 +40,7 @@ mod gone;
 mod journal;
 mod known;
 mod listing;
+mod mounted;
 mod names;
 mod namespace;
 mod node;
@@ -294,11 +295,11 @@ impl Backend for Directory {
         while let Some(named) = names.next() {
             let named = named?;
             let file = match dir.peek(named.name) {
-                Ok(Some(look)) => look.id,
+                Ok(id) => id,
                 // In a directory that may be read and not searched, a name has a number and no more.
                 Err(Errno::ACCESS) => FileId { inode: named.inode, generation: 0 },
-                // Names that are gone by now, and mount points, are left out.
-                Ok(None) | Err(_) => continue,
+                // Names that are gone by now are left out.
+                Err(_) => continue,
             };
             let (name, cookie) = (Name(named.name), named.cookie);
             if !show(Shown { name, file, cookie }) {
@@ -349,6 +350,10 @@ impl Backend for Directory {
         _: u32,
     ) -> Progress<Verifier> {
         progress(self.begin_commit(ticket, file))
+    }
+
+    fn is_read_only(&self, file: FileId) -> bool {
+        self.tree.is_stand_in(file)
     }
 
     fn turn(&mut self) -> bool {

@@ -207,6 +207,10 @@ impl<B: Backend> runtime::Service for Server<B> {
         self.gate.identifies_peers()
     }
 
+    fn left(&mut self, _: &mut Cx<'_>, peer: &runtime::Peer) {
+        self.nfs.left(Connection::Rdma(peer.connection));
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
         let Some(peer) = cx.peer(call.connection) else {
             return Outcome::Failed(AcceptStat::SystemErr);

@@ -300,13 +300,18 @@ impl<B: Backend> Service<B> {
         let found = self.sealer.open(file).and_then(|file| Ok((file, self.look(cx, file)?)));
         let nothing = |status| Failure { status, rest: Wcc::default() };
         let (file, before) = found.map_err(nothing)?;
-        let may = if self.config.read_only { Err(Status::RoFs) } else { Ok(()) };
+        let may = allow(!self.is_read_only(file), Status::RoFs);
         let done = may.and_then(|()| act(self, file, &before));
         // The caller would take for its own what a WRITE under way changes meanwhile (RFC 1813 section 2.6).
         let is_alone = !self.pending.values().any(|pending| pending.writes(file));
         let before = is_alone.then(|| before.wcc());
         let wcc = Wcc { before, after: self.look(cx, file).ok() };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
+    }
+
+    /// Returns whether nobody may change a file.
+    fn is_read_only(&self, file: FileId) -> bool {
+        self.config.read_only || self.backend.is_read_only(file)
     }
 
     /// Checks that a name is valid: not empty, not too long, without slash or NUL.

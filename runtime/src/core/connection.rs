@@ -75,6 +75,8 @@ pub(crate) struct Connection {
     pub(crate) dirty: bool,
     /// Whether the connection became ready. Only then does the service learn of its end.
     pub(crate) was_ready: bool,
+    /// Whether the peer has closed it in order, having every Reply.
+    pub(crate) has_all: bool,
     /// Counts of the RPC messages received on it.
     pub(crate) traffic: Traffic,
     /// Whether its end is ordinary, unless we close it in order.
@@ -243,6 +245,7 @@ impl Connection {
             check_at: None,
             dirty: false,
             was_ready: false,
+            has_all: false,
             traffic: Traffic::default(),
             manner: Manner::Broken,
             failure: None,

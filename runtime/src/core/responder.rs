@@ -275,6 +275,11 @@ impl Responder {
         runs || self.calls.get(name).is_some()
     }
 
+    /// Returns whether a Call of a connection is not answered yet, or its Reply has not left.
+    pub(crate) fn serves(&self, key: ConnectionKey) -> bool {
+        self.calls.has_any_of(key.slot())
+    }
+
     /// Forgets every Call of a connection that is gone.
     pub(crate) fn drop_calls(&mut self, common: &mut Common, key: ConnectionKey) {
         while let Some(call) = self.calls.remove_newest_of(key.slot()) {

@@ -43,12 +43,16 @@ impl Inner {
 
     /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet.
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
+        use DisconnectReason::{Local, Peer, PeerHasAll};
         self.common.connections.charge(key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.change(Change::Gone);
-            if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer) {
+            if matches!(reason, Local | Peer | PeerHasAll) {
                 connection.manner = Manner::Ordinary;
             }
+            // What was not even posted, and what is not answered yet, the peer does not have.
+            let owes = !connection.queue.is_empty() || self.responder.serves(key);
+            connection.has_all = matches!(reason, PeerHasAll) && !owes;
         }
         self.common.connections.fail(key, CallError::Disconnected(reason.to_string()));
     }
@@ -303,7 +307,7 @@ impl Inner {
         }
         if connection.was_ready {
             let (peer, why) = (connection.described(key), reason.clone());
-            common.connections.gone.push_back(Ended { peer, why });
+            common.connections.gone.push_back(Ended { peer, why, has_all: connection.has_all });
         }
         requester.calls.fail_calls(common, key, &reason, proof);
         common.connections.note_end(key, reason);

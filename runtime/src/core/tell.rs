@@ -105,8 +105,11 @@ pub(crate) fn tell_ready<S: Service>(inner: &mut Inner, service: &mut S, now: In
 pub(crate) fn tell_gone<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
     let mut told = 0;
     while !inner.requester.calls.has_news()
-        && let Some(Ended { peer, why }) = inner.common.connections.gone.pop_front()
+        && let Some(Ended { peer, why, has_all }) = inner.common.connections.gone.pop_front()
     {
+        if has_all {
+            service.left(&mut Cx::new(now, inner), &peer);
+        }
         service.closed(&mut Cx::new(now, inner), &peer, &why);
         told += 1;
     }

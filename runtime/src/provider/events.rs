@@ -136,8 +136,11 @@ pub enum ConnectError {
 pub enum DisconnectReason {
     /// We asked for it.
     Local,
-    /// The peer closed in order.
+    /// The peer closed in order. Whether it has all messages that were sent to it is unknown.
     Peer,
+    /// The peer closed in order, and has all messages that were sent to it: its end of the network has acknowledged
+    /// them, and nothing waited to be sent.
+    PeerHasAll,
     /// The peer, or the network to it, failed.
     Lost,
     /// The peer broke the RDMA protocol; we told it which rule.
@@ -172,7 +175,7 @@ impl fmt::Display for DisconnectReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("closed by us"),
-            Self::Peer => f.write_str("closed by the peer"),
+            Self::Peer | Self::PeerHasAll => f.write_str("closed by the peer"),
             Self::Lost => f.write_str("connection lost"),
             Self::PeerMisbehaved(rule) => write!(f, "the peer broke the protocol: {rule}"),
             Self::NoProgress(stall, limit) => {

@@ -49,6 +49,8 @@ pub struct Peer {
 pub(crate) struct Ended {
     pub(crate) peer: Peer,
     pub(crate) why: CallError,
+    /// Whether the peer closed it in order, having every Reply.
+    pub(crate) has_all: bool,
 }
 
 /// Names a Call that a service has not answered yet.

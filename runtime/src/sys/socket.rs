@@ -197,6 +197,12 @@ impl Socket {
         unacknowledged(&self.0)
     }
 
+    /// Returns whether the peer has closed its end in order, having taken all octets that were sent to it. Does not
+    /// block.
+    pub fn has_left(&self) -> bool {
+        has_left(&self.0)
+    }
+
     /// Returns the largest TCP segment this connection sends.
     pub fn segment_size(&self) -> io::Result<u32> {
         let mut size = MaybeUninit::<libc::c_int>::uninit();

@@ -332,7 +332,8 @@ fn refused_by<N: Network>(
     assert!(blamed || !explained, "{:?}", owner.reason);
     // InfiniBand reports no reason when it ends a connection over an invalidation.
     let told = matches!(thief.reason, DisconnectReason::Terminated { .. });
-    let untold = matches!((attempt, thief.reason), (Attempt::Invalidate, DisconnectReason::Peer));
+    let closed = matches!(thief.reason, DisconnectReason::Peer | DisconnectReason::PeerHasAll);
+    let untold = closed && matches!(attempt, Attempt::Invalidate);
     assert!(told || untold || !explained, "{:?}", thief.reason);
     if matches!(attempt, Attempt::Read) {
         assert_eq!(thief.failed, [tried], "a refused Read fails");

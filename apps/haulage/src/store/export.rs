@@ -121,8 +121,8 @@ fn warn_of_place(path: &Path, output: &Output) {
         let others = mounted.len() - 1;
         let others = if others == 0 { String::new() } else { format!(" (and {others} more)") };
         output.note(&format!(
-            "{}{others} is mounted inside the export and not served: clients find nothing of that name, and cannot \
-             make it",
+            "{}{others} is mounted inside the export and not served: clients see an empty directory there, which \
+             nobody may change",
             first.display()
         ));
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,10 +37,21 @@ pub(crate) struct Kind {
     pub(crate) user: User,
 }
 
+/// Namespaces of a server's own, in which other file systems are mounted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Namespaces {
+    /// The options of `unshare` that make them.
+    pub(crate) flags: &'static str,
+    /// The commands of a shell that mount, in the exported directory.
+    pub(crate) mounts: &'static str,
+}
+
 /// A server, killed with the test.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
+    /// What it runs in from its next start on, if not in the namespaces of the test.
+    pub(crate) namespaces: Option<Namespaces>,
     started: Started,
     place: Place,
     pub(crate) nfs: SocketAddr,
@@ -95,7 +106,7 @@ fn is_root() -> bool {
 
 impl Bed {
     pub(crate) fn new(kind: Kind, options: &[&str]) -> Self {
-        let options = [&["--squash", "none", "--insecure"], options].concat();
+        let options = [TRUSTING, options].concat();
         let server = Server::start(kind, &options);
         let mut client = Client::new(&server, ROOT);
         let root = client.mount("/").unwrap();
@@ -118,7 +129,8 @@ impl Server {
         let place = Place::new(kind.user);
         let mut server = Self {
             kind,
-            started: spawn(kind, &place, options),
+            namespaces: None,
+            started: spawn(kind, &place, None, options),
             place,
             nfs: SocketAddr::from(([0; 4], 0)),
             mount: SocketAddr::from(([0; 4], 0)),
@@ -131,7 +143,7 @@ impl Server {
     /// Kills it and starts it again on the same directories.
     pub(crate) fn restart(&mut self, options: &[&str]) {
         self.started.kill();
-        self.started = spawn(self.kind, &self.place, options);
+        self.started = spawn(self.kind, &self.place, self.namespaces, options);
         self.learn();
     }
 
@@ -182,10 +194,15 @@ fn next() -> u32 {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn spawn(kind: Kind, place: &Place, options: &[&str]) -> Started {
+fn spawn(kind: Kind, place: &Place, namespaces: Option<Namespaces>, options: &[&str]) -> Started {
     // By descriptor, as other users may not reach where this was built.
     let program = File::open(env!("CARGO_BIN_EXE_haulage")).unwrap();
-    let mut command = Command::new(format!("/proc/self/fd/{}", program.as_raw_fd()));
+    let mut command = match namespaces {
+        None => Command::new(format!("/proc/self/fd/{}", program.as_raw_fd())),
+        Some(namespaces) => {
+            namespaces.command(&place.0.join("served"), env!("CARGO_BIN_EXE_haulage"))
+        }
+    };
     if kind.user == User::Nobody {
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
     }
@@ -200,6 +217,25 @@ fn spawn(kind: Kind, place: &Place, options: &[&str]) -> Started {
     };
     Started::new(command.args(options).stdin(Stdio::null()).stderr(Stdio::null()))
 }
+
+impl Namespaces {
+    /// Returns whether this machine lets its users make them, and mount what is to be mounted.
+    pub(crate) fn can_be_made(self, dir: &Path) -> bool {
+        let tried = self.command(dir, "true").stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    }
+
+    /// Returns the command that runs a program in them, after the mounts in a directory.
+    fn command(self, dir: &Path, program: &str) -> Command {
+        let script = format!("cd \"$SERVED\" && {} && exec \"$@\"", self.mounts);
+        let mut command = Command::new("unshare");
+        command.args([self.flags, "sh", "-ec", &script, "sh", program]).env("SERVED", dir);
+        command
+    }
+}
+
+/// The options of a server that believes all claims.
+pub(crate) const TRUSTING: &[&str] = &["--squash", "none", "--insecure"];
 
 /// A user and a group that a client claims to be.
 pub(crate) const ROOT: (u32, u32) = (0, 0);

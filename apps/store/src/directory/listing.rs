@@ -19,7 +19,8 @@ use crate::backend::COOKIE_MIN;
 
 /// An iterator over the names of a directory, from a cookie on. `.` and `..` are left out.
 pub(super) struct Names {
-    dir: OwnedFd,
+    /// The directory; none where another file system is mounted, which is shown empty.
+    dir: Option<OwnedFd>,
     /// Entries that the system returned and that were not taken yet.
     listed: Vec<Listed>,
     at: usize,
@@ -51,10 +52,10 @@ struct Listed {
 impl Names {
     /// Starts a listing after a cookie; zero is the start.
     pub(super) fn open(dir: &Node, after: u64, open: &Descriptors) -> Result<Self, Errno> {
-        let dir = dir.listing(open)?;
-        if let Some(place) = offset(after) {
+        let dir = if dir.is_stand_in() { None } else { Some(dir.listing(open)?) };
+        if let (Some(dir), Some(place)) = (&dir, offset(after)) {
             // For an offset without a name the system continues at the next name, or ends.
-            seek(&dir, SeekFrom::Start(place))?;
+            seek(dir, SeekFrom::Start(place))?;
         }
         let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
         Ok(Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer })
@@ -81,7 +82,8 @@ impl Names {
         self.listed.clear();
         self.octets.clear();
         self.at = 0;
-        let mut raw = RawDir::new(&self.dir, &mut self.buffer);
+        let Some(dir) = &self.dir else { return Ok(false) };
+        let mut raw = RawDir::new(dir, &mut self.buffer);
         let mut any = false;
         while let Some(entry) = raw.next() {
             let entry = entry?;

@@ -113,6 +113,9 @@ impl Directory {
             (false, true) => return Err(Status::NotDir),
             _ => {}
         }
+        if node.is_stand_in() {
+            return Err(Status::Acces);
+        }
         let names = self.before_change(&dir, FileType::Directory)?;
         fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
             // Some file systems return EEXIST for a directory that is not empty.
@@ -158,8 +161,11 @@ impl Directory {
     /// Returns by what a change of a file is brought to stable storage, if it is to be. It is opened before the change:
     /// a client that is told to try again for want of descriptors must not find its change done. A file that this
     /// process may change and not open, such as another user's directory for all to write and none to read, needs the
-    /// whole file system.
+    /// whole file system. The stand-in for a place where another file system is mounted is not changed.
     pub(super) fn before_change(&self, node: &Node, kind: FileType) -> Result<Option<Sync>, Errno> {
+        if node.is_stand_in() {
+            return Err(Errno::ROFS);
+        }
         if !self.stable {
             return Ok(None);
         }

@@ -12,18 +12,21 @@ use rustix::fs::{
     self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
     Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
+use super::mounted;
 use super::status::status;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
 
-/// An open file: its place, and descriptors opened from it.
+/// An open file: its place, and descriptors opened from it; or a [stand-in](mounted), whose place is its directory's.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) place: OwnedFd,
     pub(super) id: FileId,
+    /// The name in the directory `place` of another file system's mount point, if the node is the stand-in for that.
+    mounted: Option<Box<[u8]>>,
     reading: OnceCell<Rc<OwnedFd>>,
     writing: OnceCell<Rc<OwnedFd>>,
     /// Descriptors that bypass the page cache; `None` inside if the file system has no direct I/O.
@@ -51,36 +54,76 @@ impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
     pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
-        let node = Self {
+        Ok((Self::with(place, look.id, None), look))
+    }
+
+    /// Creates the stand-in for a name of this directory where another file system is mounted.
+    fn stand_in(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
+        let place = fcntl_dupfd_cloexec(&self.place, 0)?;
+        let node = Self::with(place, mounted::id(self.id, name), Some(name.into()));
+        let look = node.look()?;
+        Ok((node, look))
+    }
+
+    const fn with(place: OwnedFd, id: FileId, mounted: Option<Box<[u8]>>) -> Self {
+        Self {
             place,
-            id: look.id,
+            id,
+            mounted,
             reading: OnceCell::new(),
             writing: OnceCell::new(),
             reading_direct: OnceCell::new(),
             writing_direct: OnceCell::new(),
             is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
-        };
-        Ok((node, look))
+        }
     }
 
-    /// Opens the file with a name in this directory. The name is one component; a symbolic link is not followed, and a
-    /// file on another mount is refused.
+    /// Opens the file with a name in this directory. The name is one component; a symbolic link is not followed, and
+    /// where another file system is mounted the stand-in is returned.
     pub(super) fn child(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Self::new(fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)?)
+        if self.is_stand_in() {
+            return Err(Errno::NOENT);
+        }
+        match self.place_of(name) {
+            // A name that leads out of the directory has this error, too.
+            Err(Errno::XDEV) if !name.contains(&b'/') && name != b".." => self.stand_in(name),
+            place => Self::new(place?),
+        }
     }
 
-    /// Reads the attributes of the file with a name in this directory. Returns `None` for a mount point.
-    pub(super) fn peek(&self, name: &[u8]) -> Result<Option<Look>, Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let found = fs::statx(&self.place, name, flags, WANTED)?;
-        let mounted = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
-        Ok((!mounted).then(|| Look::of(&found)))
+    /// Returns a place of the file with a name in the directory `place`; [`Errno::XDEV`] where another file system is
+    /// mounted, which is not asked.
+    fn place_of(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)
+    }
+
+    /// Returns the identity of the file with a name in this directory, as [`child`](Self::child) does, mostly by one
+    /// system call. A file system that is mounted there is asked for nothing that it has to fetch.
+    pub(super) fn peek(&self, name: &[u8]) -> Result<FileId, Errno> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        match fs::statx(&self.place, name, flags, WANTED) {
+            Ok(found) if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
+                Ok(Look::of(&found).id)
+            }
+            Err(Errno::NOENT) => Err(Errno::NOENT),
+            // Another file system is mounted there; some refuse even this to all but their owner.
+            Ok(_) | Err(_) => self.child(name).map(|(node, _)| node.id),
+        }
+    }
+
+    /// Returns whether the node stands for a place where another file system is mounted: an empty directory, which
+    /// nobody may change.
+    pub(super) const fn is_stand_in(&self) -> bool {
+        self.mounted.is_some()
     }
 
     /// Returns the parent directory, in the tree or not.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
+        if self.is_stand_in() {
+            return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?);
+        }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?)
     }
@@ -113,7 +156,13 @@ impl Node {
 
     /// Reads the file's current attributes.
     pub(super) fn look(&self) -> Result<Look, Errno> {
-        look(&self.place)
+        let Some(name) = &self.mounted else { return look(&self.place) };
+        match self.place_of(name) {
+            Err(Errno::XDEV) => Ok(mounted::look(self.id, look(&self.place)?.attributes)),
+            // Nothing is mounted there any more.
+            Ok(_) | Err(Errno::NOENT) => Err(Errno::STALE),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Returns a descriptor for reading.

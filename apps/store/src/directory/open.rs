@@ -35,6 +35,11 @@ impl Open {
         Some(Rc::clone(node))
     }
 
+    /// Returns a cached file, without marking it as used.
+    pub(super) fn peek(&self, id: FileId) -> Option<&Node> {
+        self.nodes.get(&id).map(|(_, node)| &**node)
+    }
+
     /// Returns whether a file is cached.
     pub(super) fn contains(&self, id: FileId) -> bool {
         self.nodes.contains_key(&id)

@@ -14,7 +14,7 @@ pub struct Surroundings {
     /// creation time there when it is first changed, by which it looks like another file, and names move in a listing
     /// when others are removed.
     pub is_overlay: bool,
-    /// The places inside the export where other file systems are mounted. They are not served.
+    /// The places inside the export where other file systems are mounted. Clients see an empty directory at each.
     pub mounted: Vec<PathBuf>,
 }
 

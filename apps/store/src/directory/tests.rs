@@ -140,12 +140,26 @@ fn no_name_is_a_path() {
 }
 
 #[test]
-fn what_is_mounted_below_is_not_served() {
+fn what_is_mounted_below_is_an_empty_directory() {
     let config = Config { run: 0, ..CONFIG };
     let mut bed = Bed::new(|_, _| Directory::open(Path::new("/"), None, None, config).unwrap());
     let root = bed.root();
-    assert_eq!(bed.find(root, "proc"), Err(Status::NoEnt));
-    assert!(bed.list(root, 0, usize::MAX).0.iter().all(|(name, _)| name != "proc"));
+    let proc = bed.find(root, "proc").unwrap();
+    let seen = bed.look(proc);
+    assert_eq!((seen.kind, seen.mode, seen.fileid), (FileType::Directory, 0o555, proc.inode));
+    assert_eq!(bed.list(proc, 0, usize::MAX), (Vec::new(), true));
+    assert_eq!(bed.find(proc, "self"), Err(Status::NoEnt));
+    assert_eq!(bed.find(proc, ".."), Ok(root));
+    assert!(bed.with(|directory, _| directory.is_read_only(proc) && !directory.is_read_only(root)));
+    // Whatever the backend is asked all the same, nothing is changed.
+    assert_eq!(bed.make(proc, "new", NewKind::Directory), Err(Status::RoFs));
+    let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
+    let changed = bed.with(|directory, cx| directory.set_attributes(cx, proc, &mode));
+    assert_eq!(changed, Err(Status::RoFs));
+    assert_eq!(bed.remove_dir(root, "proc"), Err(Status::Acces));
+    assert_eq!(bed.rename((root, "proc"), (root, "moved")), Err(Status::Acces));
+    let listed = bed.list(root, 0, usize::MAX).0;
+    assert!(listed.iter().any(|(name, _)| name == "proc"), "{listed:?}");
 }
 
 #[test]

@@ -128,11 +128,7 @@ impl Tree {
 
     /// Finds the file with a name in a directory.
     pub(super) fn child(&mut self, dir: &Node, name: &[u8]) -> Result<(Rc<Node>, Look), Status> {
-        let (node, look) = match dir.child(name) {
-            // The name is a mount point; other file systems are not served.
-            Err(Errno::XDEV) => return Err(Status::NoEnt),
-            found => found?,
-        };
+        let (node, look) = dir.child(name)?;
         Ok((self.keep(node, dir.id, name), look))
     }
 
@@ -145,7 +141,7 @@ impl Tree {
     /// Records where a file is.
     pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
         self.gone.remove(node.id);
-        let by_name = self.mount.is_some();
+        let by_name = self.mount.is_some() && !node.is_stand_in();
         let called = || {
             let called = by_name.then(|| FileName::of(node.place.as_fd()).ok()).flatten();
             called.map_or_else(Box::default, |name| name.to_bytes())
@@ -185,6 +181,11 @@ impl Tree {
     /// Returns whether a file can be acted on without a search.
     pub(super) fn is_at_hand(&self, id: FileId) -> bool {
         id == self.root.id || self.open.contains(id)
+    }
+
+    /// Returns whether an open file is the stand-in for a place where another file system is mounted.
+    pub(super) fn is_stand_in(&self, id: FileId) -> bool {
+        self.open.peek(id).is_some_and(|node| node.is_stand_in())
     }
 
     /// Looks for a file where it was last seen. If it is not there, begins a search, which runs in later turns.

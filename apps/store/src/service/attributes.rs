@@ -27,10 +27,10 @@ impl<B: Backend> Service<B> {
     }
 
     pub(super) fn access(&mut self, cx: &Context<'_>, asked: &Access<'_>) -> Results<'static> {
-        let outcome = self.on_file(cx, asked.file, |service, _, file| {
+        let outcome = self.on_file(cx, asked.file, |service, file, attributes| {
             let changes = rights::MODIFY | rights::EXTEND | rights::DELETE;
-            let left = if service.config.read_only { !changes } else { u32::MAX };
-            Ok(cx.caller.rights(file, asked.rights & left))
+            let left = if service.is_read_only(file) { !changes } else { u32::MAX };
+            Ok(cx.caller.rights(attributes, asked.rights & left))
         });
         Results::Access(outcome.map(|(rights, attributes)| Granted { attributes, rights }))
     }

@@ -82,6 +82,11 @@ impl<T: Owned, N> OwnedTable<T, N> {
         self.remove(key)
     }
 
+    /// Returns whether an owner has an entry.
+    pub(crate) fn has_any_of(&self, owner: usize) -> bool {
+        matches!(self.newest.get(owner), Some(Some(_)))
+    }
+
     /// Takes out the newest entry of an owner.
     pub(crate) fn remove_newest_of(&mut self, owner: usize) -> Option<T> {
         let slot = (*self.newest.get(owner)?)?;

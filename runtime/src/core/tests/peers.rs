@@ -10,6 +10,7 @@ enum Heard {
     Opened(Peer),
     Called(ConnectionId),
     Replied(Result<(), CallError>),
+    Left(Peer),
     Closed(Peer, CallError),
 }
 
@@ -43,6 +44,10 @@ impl Service for Witness {
     fn closed(&mut self, cx: &mut Cx<'_>, peer: &Peer, why: &CallError) {
         assert_eq!(cx.peer(peer.connection), None, "it is gone");
         self.heard.push(Heard::Closed(*peer, why.clone()));
+    }
+
+    fn left(&mut self, _: &mut Cx<'_>, peer: &Peer) {
+        self.heard.push(Heard::Left(*peer));
     }
 
     fn call(&mut self, _: &mut Cx<'_>, call: Call<'_>, _: &mut Reply) -> Outcome {
@@ -153,7 +158,8 @@ fn a_service_is_told_of_a_connection_before_its_calls_and_after_they_ended() {
         let (peer, why) = one_life(server);
         assert!(disconnected(&why, "closed by the peer"), "{why:?}");
         assert_eq!((peer.address.ip(), peer.role, peer.version), (CLIENT, Role::Server, version));
-        assert_eq!(server.len(), 7, "{server:?}");
+        assert_eq!(server.len(), 8, "{server:?}");
+        assert_eq!(server[6], Heard::Left(peer), "it has every Reply");
         let (peer, why) = one_life(client);
         assert_eq!(why, CallError::Closed);
         assert_eq!((peer.address, peer.role, peer.version), (pair.at, Role::Client, version));
@@ -204,6 +210,25 @@ fn a_connection_that_is_severed_ends_once_and_after_its_calls() {
         let (_, why) = one_life(heard);
         assert!(disconnected(&why, "connection lost"), "{why:?}");
         assert_eq!(heard.len(), 5, "{heard:?}");
+    }
+}
+
+#[test]
+fn a_client_that_closes_without_a_reply_has_not_left() {
+    for closes in [true, false] {
+        let client = Witness { greetings: 3, ..Witness::default() };
+        let server = Witness { never: closes, ..Witness::default() };
+        let mut pair = Pair::new([Versions::Both; 2], server, client);
+        pair.until(|pair| pair.server.service().heard.len() == 4);
+        if closes {
+            pair.client.close(pair.connection);
+        } else {
+            // The Replies are on their way.
+            pair.fabric.sever_all(CLIENT);
+        }
+        pair.until_it_is_over();
+        let left = |heard: &Heard| matches!(heard, Heard::Left(_));
+        assert!(!pair.heard()[0].iter().any(left), "{:?}", pair.heard()[0]);
     }
 }
 

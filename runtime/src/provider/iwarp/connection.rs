@@ -246,8 +246,15 @@ impl Connection {
             return;
         }
         if self.state == ConnectionState::Open {
-            let orderly = end == StreamEnd::Orderly && self.receiver.is_between();
-            self.reason = if orderly { DisconnectReason::Peer } else { DisconnectReason::Lost };
+            let has_sent = self.queue.as_ref().is_none_or(|queue| queue.is_empty());
+            self.reason = match end {
+                StreamEnd::Orderly if !self.receiver.is_between() => DisconnectReason::Lost,
+                StreamEnd::Orderly if has_sent && self.socket.has_left() => {
+                    DisconnectReason::PeerHasAll
+                }
+                StreamEnd::Orderly => DisconnectReason::Peer,
+                StreamEnd::Lost => DisconnectReason::Lost,
+            };
         }
         self.end(nic);
     }

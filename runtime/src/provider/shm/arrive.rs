@@ -10,7 +10,7 @@ use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
 use super::port::{Far, RingPort, Sent};
 use super::regions::Mapped;
-use super::ring::{Consumer, JOINING_MAX, Kind, Look, Record};
+use super::ring::{Consumer, JOINING_MAX, Kind, Look, Producer, Record};
 use super::table::Retired;
 use crate::provider::base::{ConnectionState, ListenerId};
 use crate::provider::{
@@ -362,7 +362,13 @@ impl Connection {
                 self.starved = true;
             }
             Stop::Fault(fault) => self.fault(nic, *fault),
-            Stop::Close => self.end(nic, Ended::Closed, DisconnectReason::Peer, None),
+            Stop::Close => {
+                let has_all = self.pending.is_empty()
+                    && self.producer.as_ref().is_some_and(Producer::is_taken);
+                let reason =
+                    if has_all { DisconnectReason::PeerHasAll } else { DisconnectReason::Peer };
+                self.end(nic, Ended::Closed, reason, None);
+            }
             Stop::Empty => {
                 // The peer closed the socket after it wrote its last record and the word with the reason.
                 let word = self.ended_by_peer();

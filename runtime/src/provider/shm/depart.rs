@@ -471,6 +471,8 @@ impl Connection {
         if self.state != ConnectionState::Draining || !self.pending.is_empty() {
             return;
         }
+        // The peer learns what was taken from it before it learns that nothing follows.
+        self.release_room();
         let Some(producer) = &mut self.producer else { return };
         match producer.push(Kind::Close, Handle(0), &[]) {
             Ok(false) => return,

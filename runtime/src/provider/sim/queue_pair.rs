@@ -275,6 +275,11 @@ impl QueuePair {
         self.state == QueuePairState::Closing && self.close_at.is_some_and(|end| self.first >= end)
     }
 
+    /// Returns whether everything posted has ended.
+    pub(super) fn has_ended_all(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// Returns an entry by its number.
     pub(super) fn entry(&mut self, seq: u64) -> Option<&mut Entry> {
         let index = usize::try_from(seq.checked_sub(self.first)?).ok()?;

@@ -179,7 +179,11 @@ impl Net {
         }
         if self.qps[from].state == EndState::Closing {
             self.end(from, DisconnectReason::Local);
-            self.end(to, DisconnectReason::Peer);
+            let has_all = self.qps[to].entries.is_empty();
+            self.end(
+                to,
+                if has_all { DisconnectReason::PeerHasAll } else { DisconnectReason::Peer },
+            );
         }
     }
 

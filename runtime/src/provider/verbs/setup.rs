@@ -307,10 +307,15 @@ impl Verbs {
     fn on_disconnected(&mut self, now: Instant, qp: QpNum) {
         // Messages that the peer sent before it left have arrived; they are reported first.
         self.reap(now, usize::MAX);
-        let failed =
-            self.slots.get(qp).and_then(Connection::pair).is_some_and(|pair| pair.has_failed());
-        // A failure of our own requests would have ended the connection by now: the peer caused this one.
-        self.end(now, qp, if failed { MISBEHAVED } else { DisconnectReason::Peer });
+        let pair = self.slots.get(qp).and_then(Connection::pair);
+        let reason = match pair {
+            // A failure of our own requests would have ended the connection by now: the peer caused this one.
+            Some(pair) if pair.has_failed() => MISBEHAVED,
+            // The device ends a Send once the peer's has acknowledged it.
+            Some(pair) if pair.is_idle() => DisconnectReason::PeerHasAll,
+            _ => DisconnectReason::Peer,
+        };
+        self.end(now, qp, reason);
     }
 
     fn set_up_failed(&mut self, now: Instant, qp: QpNum, reason: ConnectError) {

@@ -267,7 +267,9 @@ impl Tree {
         (inode, name): (u64, &[u8]),
         found: Option<(Node, Look)>,
     ) {
-        if found.as_ref().is_none_or(|(node, _)| node.id.inode != inode) {
+        // A directory on which another file system is mounted is not being renamed: it is out of sight.
+        let is_other = |node: &Node| node.id.inode != inode && !node.is_stand_in();
+        if found.as_ref().is_none_or(|(node, _)| is_other(node)) {
             for (_, wanted) in pass.wanted.range_mut(all_of(inode)) {
                 wanted.is_moving = true;
             }
@@ -348,8 +350,8 @@ impl Pass {
 impl Absence {
     const fn of(errno: Errno) -> Self {
         match errno {
-            // A file on another file system, or a link in place of a directory, is not in this tree.
-            Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::XDEV | Errno::LOOP => Self::Absent,
+            // What is below a link in place of a directory is not in this tree.
+            Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP => Self::Absent,
             Errno::ACCESS | Errno::PERM => Self::Forbidden,
             _ => Self::Unknown,
         }

@@ -182,7 +182,12 @@ fn a_vanished_peer_flushes_what_was_posted_in_order() {
         }
         let done = |id, opcode, status| Seen::Completion(WrId(id), opcode, status);
         let lost = |seen: &Seen| {
-            matches!(seen, Seen::Disconnected(DisconnectReason::Lost | DisconnectReason::Peer))
+            matches!(
+                seen,
+                Seen::Disconnected(
+                    DisconnectReason::Lost | DisconnectReason::Peer | DisconnectReason::PeerHasAll
+                )
+            )
         };
         let at = pair.a.seen.iter().position(lost).unwrap();
         let mut expected = Vec::new();
@@ -217,7 +222,7 @@ fn disconnect_sends_what_was_posted_first() {
         pair.a.nic.disconnect(Instant::ZERO, pair.a.qp());
         pair.until(|a, b| a.is_quiesced() && b.is_quiesced());
         assert_eq!(pair.a.reason(), Some(DisconnectReason::Local));
-        assert_eq!(pair.b.reason(), Some(DisconnectReason::Peer));
+        assert_eq!(pair.b.reason(), Some(DisconnectReason::PeerHasAll));
         for (id, sink) in (0..).zip(sinks) {
             let done = pair.b.done(id).unwrap();
             assert!(complete::sink(sink, &done).unwrap().bytes() == contents, "{variant:?}");

@@ -107,7 +107,7 @@ fn what_is_left_of_a_turn_is_handled_before_the_connection_ends() {
             }
             node.poll();
         }
-        assert_eq!(node.reason(), Some(DisconnectReason::Peer));
+        assert_eq!(node.reason(), Some(DisconnectReason::PeerHasAll));
         let done = node.done(1).expect("it came before the end");
         assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..4], b"last");
     }

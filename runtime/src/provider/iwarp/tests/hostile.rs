@@ -249,9 +249,41 @@ fn a_stream_that_ends_within_an_fpdu_is_lost_and_between_two_is_closed() {
             rogue.stream.write_all(&hello[..cut]).unwrap();
             rogue.stream.shutdown(std::net::Shutdown::Write).unwrap();
             scene.pair.until(|_, b| b.is_quiesced());
-            let why = if cut == 0 { DisconnectReason::Peer } else { DisconnectReason::Lost };
+            let why = if cut == 0 { DisconnectReason::PeerHasAll } else { DisconnectReason::Lost };
             assert_eq!(scene.pair.b.reason(), Some(why), "cut at {cut}");
             scene.assert_unharmed(rogue, opened, "half an FPDU");
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_closes_has_all_if_its_system_acknowledged_it() {
+    for (backend, _) in VARIANTS.into_iter().step_by(2) {
+        // The longer is more than the sockets hold, and is not read.
+        for (length, why) in [(8, DisconnectReason::PeerHasAll), (32 << 20, DisconnectReason::Peer)]
+        {
+            let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 33 << 20);
+            let mut rogue = Rogue::new(&mut node, false);
+            // An accepting end sends nothing before it has heard of the other.
+            let sink = node.post_receive(RECEIVE, 8);
+            let fpdu = rogue.transmitter.send(None, 0, b"go on");
+            rogue.send(&fpdu, b"go on");
+            let source = node.post_send(SEND, &vec![7; length], None);
+            let awaited = if length == 8 { SEND } else { RECEIVE };
+            let polled = (0..POLLS_MAX).any(|_| {
+                node.poll();
+                node.is_done(awaited)
+            });
+            assert!(polled, "{:?}", node.seen);
+            rogue.stream.shutdown(std::net::Shutdown::Write).unwrap();
+            let polled = (0..POLLS_MAX).any(|_| {
+                node.poll();
+                node.is_quiesced()
+            });
+            assert!(polled, "{:?}", node.seen);
+            assert_eq!(node.reason(), Some(why), "{length}");
+            complete::sink(sink, &node.done(RECEIVE).unwrap()).unwrap();
+            complete::source(source, &node.done(SEND).unwrap()).unwrap();
         }
     }
 }

@@ -231,6 +231,12 @@ impl Producer {
         self.first.header != 0
     }
 
+    /// Returns whether there are no records that the consumer has not taken, as far as it has told.
+    pub(in crate::provider::shm) fn is_taken(&self) -> bool {
+        let head = self.segment.head().load(Ordering::Acquire);
+        (self.published, self.tail) == (head, head)
+    }
+
     /// Puts a record behind the others and shows the consumer all records. Returns whether it wants a doorbell, as
     /// [`publish`](Self::publish) does; `None` if there is no room.
     ///

@@ -112,6 +112,50 @@ fn memory_in_use_when_its_provider_goes_is_nobodys_again() {
     assert_eq!(active.pool.gauges().orphans, 1);
 }
 
+#[test]
+fn a_peer_that_closes_has_all_that_it_took() {
+    for (taken, reason) in [
+        (2, DisconnectReason::PeerHasAll),
+        (1, DisconnectReason::Peer),
+        (0, DisconnectReason::Peer),
+    ] {
+        let (mut active, mut passive) = pair();
+        let receives: Vec<_> = (0..taken).map(|_| active.receive(8)).collect();
+        let sent = [b"first", b"other"].map(|bytes| passive.send(bytes, None));
+        for (id, _) in &sent {
+            passive.until(&Seen::Completion(*id, Opcode::Send, Status::Success));
+        }
+        for (id, sink) in receives {
+            complete::sink(sink, &active.succeeded(id, Opcode::Receive)).unwrap();
+        }
+        active.nic.disconnect(active.now, active.qp());
+        active.until(&Seen::Disconnected(DisconnectReason::Local));
+        passive.until(&Seen::Disconnected(reason));
+    }
+}
+
+/// Takes every message.
+struct Taker;
+
+impl crate::provider::MessageSink for Taker {
+    fn messages(&mut self, _: QpNum, run: &crate::provider::Run<'_>, _: &mut impl Port) -> usize {
+        run.octets.len()
+    }
+}
+
+#[test]
+fn a_peer_that_took_messages_without_receives_and_closes_at_once_has_them() {
+    let (mut active, mut passive) = pair();
+    active.poll();
+    for bytes in [b"first", b"other"] {
+        let (sent, _source) = passive.send(bytes, None);
+        passive.until(&Seen::Completion(sent, Opcode::Send, Status::Success));
+    }
+    assert_eq!(active.nic.receive_inline(&mut [0; 64], 64, 64, &mut Taker), 2);
+    active.nic.disconnect(active.now, active.qp());
+    passive.until(&Seen::Disconnected(DisconnectReason::PeerHasAll));
+}
+
 /// Starts a process that connects to `port`, copies under the handle it is sent, and does not finish.
 fn copying(port: u16) -> Child {
     Command::new(std::env::current_exe().unwrap())

@@ -149,7 +149,8 @@ impl World {
     /// The peer has closed. Anything we still had to send is flushed.
     pub(super) fn on_close(&mut self, at: End) {
         self.tell_peer(at, Gone::Closed);
-        self.leave(at, DisconnectReason::Peer);
+        let has_all = self.qp(at).is_some_and(|qp| qp.has_ended_all());
+        self.leave(at, if has_all { DisconnectReason::PeerHasAll } else { DisconnectReason::Peer });
     }
 
     pub(super) fn on_gone(&mut self, at: End, how: Gone) {
