@@ -41,9 +41,11 @@ impl Inner {
         self.drive(now, key, Input::Established);
     }
 
-    /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet.
+    /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet, and a peer
+    /// that is stopped may keep them for long. What the peer cannot touch returns at once.
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
         self.common.connections.charge(key);
+        self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.change(Change::Gone);
             if matches!(reason, DisconnectReason::Local | DisconnectReason::Peer) {
@@ -85,8 +87,9 @@ impl Inner {
                     common.memory.end_reading(key, &mut connection.share);
                 }
                 let lease = complete::sink(sink, done);
-                if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
-                    responder.on_fetched(common, call, lease);
+                match lease.filter(|_| done.status == Status::Success) {
+                    Some(lease) => responder.on_fetched(common, call, lease),
+                    None => responder.drop_read(common, call),
                 }
             }
             Held::LocalInv { slot } => {
