@@ -820,5 +820,6 @@ mod remote;
 mod replies;
 mod room;
 mod servers;
+mod stood_still;
 mod stopped;
 mod versions;
