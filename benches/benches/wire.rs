@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use haulage_proto::rpc::CallHeader;
-use haulage_proto::v2::credit::{Arrived, Class, Credits};
+use haulage_proto::v2::credit::{Arrived, Class, Credits, PeerCalls};
 use haulage_proto::v2::header::{
     self, CallLists, Returned, encode_call_inline, encode_reply_inline,
 };
@@ -52,7 +52,8 @@ fn headers(c: &mut Criterion) {
 /// Counts credits for one Call and its Reply at both ends: each message is sent and received, and
 /// its Receive replaced.
 fn credits(c: &mut Criterion) {
-    let (mut client, mut server) = (Credits::new(), Credits::new());
+    let (mut client, mut server) =
+        (Credits::new(PeerCalls::Refused), Credits::new(PeerCalls::Served));
     client.reserve(64);
     server.reserve(64);
     c.bench_function("wire/credits of a call and its reply", |b| {

@@ -92,6 +92,8 @@ pub struct Core<P: Provider, S> {
     drain_by: Option<Instant>,
     /// A shutdown has waited long enough for peers that may still touch memory.
     is_abandoned: bool,
+    /// Deadlines passed while the core stood still. They fire when it has read for a while what came meanwhile.
+    is_behind: bool,
 }
 
 impl<P: Provider, S: Service> Core<P, S> {
@@ -136,6 +138,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             events_per_turn,
             drain_by: None,
             is_abandoned: false,
+            is_behind: false,
             provider,
         })
     }
@@ -149,9 +152,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
         worked += self.supply(now); // Calls that waited for memory
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
-        worked += self.fire_deadlines(now);
         worked += self.tell_ready(now); // connections that became ready, before Calls are served
         worked += self.take_inline(now, self.events_per_turn); // messages delivered without Receives
+        worked += self.fire_deadlines(now); // once what has arrived is read
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
         worked != 0
@@ -316,12 +319,17 @@ impl<P: Provider, S: Service> Core<P, S> {
         count + usize::from(before != moved.bytes_system)
     }
 
+    /// Acts on what is due. A core that stood still, as a process that was stopped does, reads first what came
+    /// meanwhile: it may not all be at hand at once, and no peer that did its part in time is idle or late.
     fn fire_deadlines(&mut self, now: Instant) -> usize {
-        let Self { service, inner, drain_by, is_abandoned, .. } = self;
+        let Self { service, inner, drain_by, is_abandoned, is_behind, .. } = self;
         let Inner { requester, common, .. } = inner;
-        if common.next_deadline.is_none_or(|deadline| deadline > now) {
+        let Some(due) = common.next_deadline.filter(|due| *due <= now) else { return 0 };
+        if due.saturating_add(LATE) < now && !std::mem::replace(is_behind, true) {
+            common.next_deadline = Some(now.saturating_add(CATCHING_UP));
             return 0;
         }
+        *is_behind = false;
         common.next_deadline = None;
         requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
@@ -383,6 +391,10 @@ pub enum StartError {
     Unsupported(Unsupported),
 }
 
+/// How late a deadline is if the core stood still.
+const LATE: Duration = Duration::from_millis(20);
+/// How long a core that stood still reads before it acts on deadlines.
+const CATCHING_UP: Duration = Duration::from_millis(10);
 /// Entries taken from other threads in one turn, at most.
 const MESSAGES_PER_TURN: usize = 64;
 /// Octets of the buffer for messages delivered without Receives.

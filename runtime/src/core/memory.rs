@@ -3,8 +3,10 @@
 //! # Normal operation
 //! A Call takes memory for a reduced argument, for itself if it is in a Call chunk, for a Reply that may go into a
 //! Reply chunk, and for a result that its service leases. The memory is charged to the Call's connection from then
-//! on until the Reply has left. A Call takes memory for a chunk when its RDMA Reads can be posted, not before: the
-//! granted ORD bounds how many Calls of a connection read at once.
+//! on until the Reply has left. When the connection is lost, the charge ends as well, or, if Reads fill the memory, when
+//! the provider gives them back: a peer that is stopped while it copies keeps none of it. A Call takes memory for a
+//! chunk when its RDMA Reads can be posted, not before: the granted ORD bounds how many Calls of a connection read at
+//! once.
 //!
 //! A connection that holds nothing may take all that is free. A connection that holds memory may take more as long as
 //! it then holds no more than is then free. So a connection with several Calls has at most half of the pool, and leaves

@@ -280,17 +280,27 @@ impl Responder {
         self.calls.has_any_of(key.slot())
     }
 
+    /// Forgets the Calls of a connection that is over. A Call whose Read the provider has not given back keeps its
+    /// charge until then.
+    pub(crate) fn drop_unread(&mut self, common: &mut Common, key: ConnectionKey) {
+        let is_unread = |call: &ServedCall| !call.is_being_read();
+        while let Some(call) = self.calls.remove_newest_of(key.slot(), is_unread) {
+            forget(common, call);
+        }
+    }
+
+    /// Forgets a Call whose Read failed: its connection ends.
+    pub(crate) fn drop_read(&mut self, common: &mut Common, name: CallKey) {
+        if let Some(call) = self.calls.remove(name) {
+            forget(common, call);
+        }
+    }
+
     /// Forgets every Call of a connection that is gone.
     pub(crate) fn drop_calls(&mut self, common: &mut Common, key: ConnectionKey) {
-        while let Some(call) = self.calls.remove_newest_of(key.slot()) {
+        while let Some(call) = self.calls.remove_newest_of(key.slot(), |_| true) {
             debug_assert!(call.connection == key, "no Call outlives its connection");
-            if let Some(message) = call.message {
-                common.receives.give_back(message.received);
-            }
-            if let Stage::Replying(answer) = call.stage {
-                common.buffers.recycle(answer.buffer);
-            }
-            common.discharge(key, call.charge);
+            forget(common, call);
         }
     }
 
@@ -318,6 +328,17 @@ impl Responder {
         let Ok(name) = inserted else { panic!("an entry for everything that a Call can hold") };
         name
     }
+}
+
+/// Takes back what a Call holds that nobody will answer.
+fn forget(common: &mut Common, call: ServedCall) {
+    if let Some(message) = call.message {
+        common.receives.give_back(message.received);
+    }
+    if let Stage::Replying(answer) = call.stage {
+        common.buffers.recycle(answer.buffer);
+    }
+    common.discharge(call.connection, call.charge);
 }
 
 impl ServedCall {
@@ -371,6 +392,11 @@ impl ServedCall {
         }
         self.stage = Stage::Replying(QueuedReply::new(reply, terms, &self.offers())?);
         Ok(())
+    }
+
+    /// Returns whether RDMA Reads of ours are under way for the Call.
+    const fn is_being_read(&self) -> bool {
+        matches!(self.stage, Stage::Fetching { .. } | Stage::Reading { .. })
     }
 
     /// Gives up the message of the Call. Returns the Receive that the Call held, or counted as holding.

@@ -41,17 +41,20 @@ impl Inner {
         self.drive(now, key, Input::Established);
     }
 
-    /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet.
+    /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet, and a peer
+    /// that is stopped may keep them for long. What the peer cannot touch returns at once.
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
         use DisconnectReason::{Local, Peer, PeerHasAll};
         self.common.connections.charge(key);
+        let is_serving = self.responder.serves(key);
+        self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.change(Change::Gone);
             if matches!(reason, Local | Peer | PeerHasAll) {
                 connection.manner = Manner::Ordinary;
             }
             // What was not even posted, and what is not answered yet, the peer does not have.
-            let owes = !connection.queue.is_empty() || self.responder.serves(key);
+            let owes = !connection.queue.is_empty() || is_serving;
             connection.has_all = matches!(reason, PeerHasAll) && !owes;
         }
         self.common.connections.fail(key, CallError::Disconnected(reason.to_string()));
@@ -89,8 +92,9 @@ impl Inner {
                     common.memory.end_reading(key, &mut connection.share);
                 }
                 let lease = complete::sink(sink, done);
-                if let Some(lease) = lease.filter(|_| done.status == Status::Success) {
-                    responder.on_fetched(common, call, lease);
+                match lease.filter(|_| done.status == Status::Success) {
+                    Some(lease) => responder.on_fetched(common, call, lease),
+                    None => responder.drop_read(common, call),
                 }
             }
             Held::LocalInv { slot } => {

@@ -162,12 +162,15 @@ impl World {
 impl<S: Service> World<S> {
     /// Makes a core that serves and one that calls, with these limits.
     fn with(service: S, limits: [Limits; 2], fabric: FabricConfig) -> Self {
+        Self::of(16 << 20, service, limits, fabric)
+    }
+
+    /// Like [`Self::with`], where each core has a pool of `bytes`.
+    fn of(bytes: usize, service: S, limits: [Limits; 2], fabric: FabricConfig) -> Self {
         let fabric = Fabric::new(fabric);
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
-        let pool = || {
-            Pool::new(&PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None })
-                .unwrap()
-        };
+        let pool =
+            || Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap();
         let server = fabric.provider(node(1)).unwrap();
         let client = fabric.provider(node(2)).unwrap();
         let mut server = Core::new(server, service, pool(), limits[0], 1).unwrap();
@@ -818,4 +821,6 @@ mod remote;
 mod replies;
 mod room;
 mod servers;
+mod stood_still;
+mod stopped;
 mod versions;

@@ -94,7 +94,9 @@ fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionK
         let connection = inner.common.connections.get(key)?;
         let is_served = connection.role == Role::Server && connection.is_up();
         let origin = connection.origin.filter(|_| is_served)?;
-        let waits = connection.engine.owed() > 0
+        // A connection that has something to post was active in this turn.
+        let waits = connection.dirty
+            || connection.engine.owed() > 0
             || !connection.replies.is_empty()
             || !connection.calls.is_empty();
         if waits || busy.get(key.slot()).copied().unwrap_or(false) {

@@ -87,11 +87,20 @@ impl<T: Owned, N> OwnedTable<T, N> {
         matches!(self.newest.get(owner), Some(Some(_)))
     }
 
-    /// Takes out the newest entry of an owner.
-    pub(crate) fn remove_newest_of(&mut self, owner: usize) -> Option<T> {
-        let slot = (*self.newest.get(owner)?)?;
-        let key = self.table.name_at(slot)?;
-        self.remove(key)
+    /// Takes out the newest entry of an owner that satisfies `wanted`.
+    pub(crate) fn remove_newest_of(
+        &mut self,
+        owner: usize,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Option<T> {
+        let mut slot = (*self.newest.get(owner)?)?;
+        loop {
+            let key = self.table.name_at(slot)?;
+            if self.table.get(key).is_some_and(&wanted) {
+                return self.remove(key);
+            }
+            slot = self.link(slot).older?;
+        }
     }
 
     fn link(&mut self, slot: u32) -> &mut Link {
@@ -130,6 +139,13 @@ mod tests {
         for number in 0..20_000 {
             let owner = random.below(7);
             match random.below(8) {
+                3 if random.below(4) == 0 => {
+                    let is_even = |(_, number): &(usize, u32)| number.is_multiple_of(2);
+                    let mine = known.iter().rev().filter(|(_, (_, of))| *of == owner);
+                    let expected = mine.map(|(number, _)| (owner, *number)).find(is_even);
+                    assert_eq!(table.remove_newest_of(owner, is_even), expected);
+                    known.retain(|number, _| expected != Some((owner, *number)));
+                }
                 0..4 => match table.insert((owner, number)) {
                     Ok(key) => _ = known.insert(number, (key, owner)),
                     Err(back) => {
@@ -152,7 +168,8 @@ mod tests {
                 }
                 7 if random.below(20) == 0 => {
                     let newest_first =
-                        std::iter::from_fn(|| table.remove_newest_of(owner)).collect::<Vec<_>>();
+                        std::iter::from_fn(|| table.remove_newest_of(owner, |_| true))
+                            .collect::<Vec<_>>();
                     let mine = known.iter().rev().filter(|(_, (_, of))| *of == owner);
                     let expected: Vec<_> = mine.map(|(number, _)| (owner, *number)).collect();
                     assert_eq!(newest_first, expected);

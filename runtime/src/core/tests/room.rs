@@ -73,15 +73,21 @@ impl Inn {
 
     /// Lets time pass, with everything that happens in it.
     fn wait(&mut self, time: Duration) {
-        self.now = self.now.saturating_add(time);
+        let end = self.now.saturating_add(time);
         for _ in 0..100_000 {
             let mut worked = self.server.turn(self.now);
             for guest in &mut self.guests {
                 worked |= guest.turn(self.now);
             }
-            if !worked {
-                let Some(next) = self.fabric.next_event() else { return };
-                self.now = next.max(self.now);
+            if worked {
+                continue;
+            }
+            let due = self.server.poll_deadline().filter(|due| *due > self.now && *due <= end);
+            let next = self.fabric.next_event().into_iter().chain(due).min();
+            match next {
+                Some(next) => self.now = next.max(self.now),
+                None if self.now < end => self.now = end,
+                None => return,
             }
         }
         panic!("it never settles");

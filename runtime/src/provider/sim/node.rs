@@ -48,8 +48,10 @@ pub(super) struct Node {
 #[derive(Debug)]
 enum Report {
     Event(Event<Listener>),
-    /// The flushed completions of a queue pair and its `Quiesced`. They are made when polled: the
-    /// consumer may post until it has seen the end.
+    /// The flushed completions of a queue pair. They are made when polled: the consumer may post until it has seen the
+    /// end.
+    Flush(QpNum),
+    /// The flushed completions of a queue pair that are left, and its `Quiesced`.
     End(QpNum),
 }
 
@@ -232,6 +234,10 @@ impl Node {
         self.reports.push_back((due, Report::Event(event)));
     }
 
+    pub(super) fn report_flush(&mut self, due: Instant, qp: QpNum) {
+        self.reports.push_back((due, Report::Flush(qp)));
+    }
+
     pub(super) fn report_end(&mut self, due: Instant, qp: QpNum) {
         self.reports.push_back((due, Report::End(qp)));
     }
@@ -256,6 +262,13 @@ impl Node {
         for _ in 0..budget {
             match self.reports.front().filter(|(due, _)| *due <= now) {
                 None => return,
+                Some((_, Report::Flush(qp))) => {
+                    let qp = *qp;
+                    match self.poll_flushed(qp) {
+                        Some(event) => events.push(event),
+                        None => _ = self.reports.pop_front(),
+                    }
+                }
                 Some((_, Report::End(qp))) => {
                     let qp = *qp;
                     events.push(self.poll_end(qp));
@@ -269,12 +282,20 @@ impl Node {
         }
     }
 
-    /// Reports the next flushed completion of `qp`, or `Quiesced` after the last.
-    fn poll_end(&mut self, qp: QpNum) -> Event<Listener> {
+    /// Reports the next flushed completion of `qp`, if there is one.
+    fn poll_flushed(&mut self, qp: QpNum) -> Option<Event<Listener>> {
         while let Some(entry) = self.qp(qp).and_then(QueuePair::pop) {
             if entry.counts {
-                return Event::Completion(done(qp, &entry));
+                return Some(Event::Completion(done(qp, &entry)));
             }
+        }
+        None
+    }
+
+    /// Reports the next flushed completion of `qp`, or `Quiesced` after the last.
+    fn poll_end(&mut self, qp: QpNum) -> Event<Listener> {
+        if let Some(event) = self.poll_flushed(qp) {
+            return event;
         }
         self.reports.pop_front();
         self.remove(qp);

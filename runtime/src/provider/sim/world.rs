@@ -309,6 +309,7 @@ impl World {
         let inbound = std::mem::take(&mut qp.inbound);
         node.report(clock, Event::Disconnected { qp: end.qp, reason });
         if is_held {
+            node.report_flush(clock, end.qp);
             node.held.push(end.qp);
         } else {
             node.report_end(clock, end.qp);
