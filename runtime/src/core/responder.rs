@@ -275,18 +275,15 @@ impl Responder {
         runs || self.calls.get(name).is_some()
     }
 
-    /// Returns whether a Call of a connection is not answered yet, or its Reply has not left.
-    pub(crate) fn serves(&self, key: ConnectionKey) -> bool {
-        self.calls.has_any_of(key.slot())
-    }
-
     /// Forgets the Calls of a connection that is over. A Call whose Read the provider has not given back keeps its
-    /// charge until then.
-    pub(crate) fn drop_unread(&mut self, common: &mut Common, key: ConnectionKey) {
+    /// charge until then. Returns whether there were Calls that were not answered, or whose Reply had not left.
+    pub(crate) fn drop_unread(&mut self, common: &mut Common, key: ConnectionKey) -> bool {
+        let any = self.calls.has_any_of(key.slot());
         let is_unread = |call: &ServedCall| !call.is_being_read();
         while let Some(call) = self.calls.remove_newest_of(key.slot(), is_unread) {
             forget(common, call);
         }
+        any
     }
 
     /// Forgets a Call whose Read failed: its connection ends.

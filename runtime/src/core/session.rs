@@ -46,8 +46,7 @@ impl Inner {
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
         use DisconnectReason::{Local, Peer, PeerHasAll};
         self.common.connections.charge(key);
-        let is_serving = self.responder.serves(key);
-        self.responder.drop_unread(&mut self.common, key);
+        let is_serving = self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.change(Change::Gone);
             if matches!(reason, Local | Peer | PeerHasAll) {
