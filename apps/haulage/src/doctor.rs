@@ -4,7 +4,6 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
 
-use haulage::rpcbind::Rpcbind;
 use haulage::sys::process;
 
 use crate::failure::Failure;
@@ -54,7 +53,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         checks::cpu_quota(machine),
         checks::numa(machine),
         checks::rdma(machine),
-        locks::finding(machine.rpcbind.as_deref()),
+        locks::finding(machine.no_locks.as_deref()),
     ]
 }
 
@@ -116,8 +115,8 @@ pub struct Machine {
     pub io_uring: Option<io::Error>,
     /// The error of listening on a TCP socket; `None` if it succeeded.
     pub tcp: Option<io::Error>,
-    /// Why no rpcbind answers at the loopback; `None` if one does.
-    pub rpcbind: Option<String>,
+    /// Why clients find no lock manager at the loopback; `None` if they find one.
+    pub no_locks: Option<String>,
 }
 
 impl Machine {
@@ -132,10 +131,7 @@ impl Machine {
             })?,
             io_uring: process::probe_io_uring().err(),
             tcp: TcpListener::bind("127.0.0.1:0").err(),
-            rpcbind: Rpcbind::of(Ipv4Addr::LOCALHOST.into())
-                .dump()
-                .err()
-                .map(|fault| fault.to_string()),
+            no_locks: crate::locks::lacking(Ipv4Addr::LOCALHOST.into()),
         })
     }
 }

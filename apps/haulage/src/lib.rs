@@ -32,6 +32,7 @@ pub mod doctor;
 pub mod failure;
 pub mod kv;
 pub mod limits;
+mod locks;
 pub mod logging;
 mod manual;
 mod memory;

@@ -3,7 +3,7 @@
 //! # Normal operation
 //! A file is identified by its inode number and its creation time. Every step into the tree opens one name relative to
 //! an open directory, never through a symbolic link and never onto another mount, for which an empty directory
-//! [stands in](mounted). So no name and no link leads out of the tree, whoever created it.
+//! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
 //! Names and attributes are read and changed by blocking system calls: the core waits for the disk if they are not
 //! cached, and for changes that must be stable. With a [`Ring`], the core never waits for data.

@@ -2,21 +2,21 @@
 
 use super::{Finding, State};
 
-/// Checks whether an rpcbind tells clients that there is no lock manager.
-pub(super) fn finding(rpcbind: Option<&str>) -> Finding {
+/// Checks whether clients find a lock manager; `lack` is why they find none.
+pub(super) fn finding(lack: Option<&str>) -> Finding {
     let check = "locks";
-    match rpcbind {
+    match lack {
         None => Finding {
             check,
             state: State::Ok,
-            detail: "rpcbind answers".to_owned(),
+            detail: "a lock manager is registered".to_owned(),
             fix: String::new(),
         },
-        Some(fault) => Finding {
+        Some(lack) => Finding {
             check,
             state: State::Missing,
             detail: format!(
-                "{fault}; locks on mounts without nolock hang (lockd: server ... not responding)"
+                "{lack}; locks on mounts without nolock hang (lockd: server ... not responding)"
             ),
             fix: "mount with the option nolock".to_owned(),
         },

@@ -138,7 +138,7 @@ fn a_ring_that_cannot_be_made_is_explained_by_its_error() {
 fn locks_that_hang_are_named_as_the_client_names_them() {
     let tree = Tree::new("locks");
     let fault = Some("there is no rpcbind".to_owned());
-    let locks = finding(&Machine { rpcbind: fault, ..tree.machine() }, "locks");
+    let locks = finding(&Machine { no_locks: fault, ..tree.machine() }, "locks");
     assert_eq!(locks.state, State::Missing);
     assert!(
         locks.detail.contains("lockd: server ... not responding") && locks.fix.contains("nolock")
@@ -204,7 +204,7 @@ impl Tree {
             open_files: 20_000,
             io_uring: None,
             tcp: None,
-            rpcbind: None,
+            no_locks: None,
         }
     }
 }

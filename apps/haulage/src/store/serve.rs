@@ -6,7 +6,6 @@ use std::thread;
 
 use haulage::cores;
 use haulage::provider::AcceptFailures;
-use haulage::rpcbind::{Program, Rpcbind};
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::directory::{self, Ids, Owner};
@@ -25,6 +24,7 @@ use crate::cli::perf::Count;
 use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
+use crate::locks;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
@@ -184,7 +184,7 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     }
 }
 
-/// Warns once if no rpcbind tells clients that this server has no lock manager.
+/// Warns once that locks hang where clients find no lock manager.
 fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
     let Some(host) = addresses.first().map(|address| match address {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -193,9 +193,9 @@ fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
     }) else {
         return;
     };
-    if let Err(fault) = Rpcbind::of(host).get_addr(LOCK_MANAGER) {
+    if let Some(lack) = locks::lacking(host) {
         output.note(&format!(
-            "{fault}; programs on a client that mounts without `nolock` hang at their first lock"
+            "{lack}; programs on a client that mounts without `nolock` hang at their first lock"
         ));
     }
 }
@@ -344,9 +344,6 @@ fn host(bound: SocketAddr) -> String {
 
 /// The maximum transfer sizes of one Call.
 const NFS_LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
-
-/// The lock manager that clients of NFS version 3 look for.
-const LOCK_MANAGER: Program = Program { program: 100_021, version: 4 };
 
 /// Maximum number of notices queued for printing.
 const NOTICES_MAX: usize = 64;

@@ -1,13 +1,23 @@
 //! The limits of `store serve` that clients over TCP meet.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::bed::{Export, Kind, Server, User};
+use nfs3_client::Nfs3Client;
+use nfs3_client::io::{AsyncRead, AsyncWrite};
+use nfs3_client::nfs3_types::nfs3::{Nfs3Result, WRITE3args, stable_how};
+use nfs3_client::nfs3_types::rpc::opaque_auth;
+use nfs3_client::nfs3_types::xdr_codec::Opaque;
+
+use crate::bed::{Bed, Export, Kind, ROOT, Server, User};
+use crate::client::{claim, now};
 
 /// A NULL Call of NFS version 3 as a record, with AUTH_NONE.
 const NULL: [u32; 11] = [0x8000_0028, 1, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
+
+/// How long to wait for what the server does: less than the limits that hold if the options do nothing.
+const PATIENCE: Duration = Duration::from_secs(8);
 
 fn server(options: &[&str]) -> Server {
     Server::start(Kind { export: Export::Memory, user: User::Tester }, options)
@@ -15,8 +25,7 @@ fn server(options: &[&str]) -> Server {
 
 fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.nfs).unwrap();
-    // Less than the limits that hold if the options do nothing.
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
 }
 
@@ -57,4 +66,56 @@ fn a_call_that_has_begun_is_given_the_time_of_the_option_over_tcp() {
     let mut stream = connect(&server);
     stream.write_all(&NULL[0].to_be_bytes()).unwrap();
     assert!(is_closed(stream));
+}
+
+#[test]
+fn a_call_that_stops_halfway_is_given_up_over_tcp() {
+    let server = server(&["--progress-timeout", "0.05"]);
+    let mut stream = connect(&server);
+    // A record of 1 MiB, of which more than one step comes. The server may give up even before.
+    let _ = stream.write_all(&[&0x8010_0000_u32.to_be_bytes()[..], &[0; 100_000]].concat());
+    // What was not read when it closed makes a reset of the end.
+    let ended = stream.read(&mut [0]);
+    let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
+    assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");
+}
+
+/// A client's end that sends slowly and steadily: before each step of 64 KiB it looks for a while whether the server has
+/// given up.
+struct Slow(TcpStream);
+
+impl AsyncRead for Slow {
+    async fn async_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl AsyncWrite for Slow {
+    async fn async_write(&mut self, octets: &[u8]) -> io::Result<usize> {
+        // The pace is the work that the server is given, and synchronises nothing: a slower machine sends more slowly.
+        self.0.set_read_timeout(Some(Duration::from_millis(300)))?;
+        let closed = self.0.read(&mut [0]);
+        assert!(closed.is_err_and(|error| error.kind() == ErrorKind::WouldBlock), "it gave up");
+        self.0.set_read_timeout(Some(PATIENCE))?;
+        self.0.write(octets.get(..64 << 10).unwrap_or(octets))
+    }
+}
+
+#[test]
+fn a_call_that_goes_on_may_take_longer_than_the_option_says_over_tcp() {
+    let kind = Kind { export: Export::Memory, user: User::Tester };
+    // The whole takes 4.8 s at least, a step far less than this.
+    let Bed { server, mut client, root } = Bed::new(kind, &["--progress-timeout", "4"]);
+    let file = client.file(&root, "file", 0o600);
+    let line = Slow(connect(&server));
+    let mut slow = Nfs3Client::new_with_auth(line, claim(ROOT), opaque_auth::default());
+    let data = vec![7; 1 << 20];
+    let (offset, count, stable) = (0, 1 << 20, stable_how::UNSTABLE);
+    let write =
+        WRITE3args { file: file.clone(), offset, count, stable, data: Opaque::borrowed(&data) };
+    let Nfs3Result::Ok(written) = now(slow.write(&write)).unwrap() else {
+        panic!("it is not done")
+    };
+    assert_eq!(written.count, count);
+    assert_eq!(client.attributes(&file).unwrap().size, u64::from(count));
 }

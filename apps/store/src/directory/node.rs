@@ -20,7 +20,7 @@ use super::status::status;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
 
-/// An open file: its place, and descriptors opened from it; or a [stand-in](mounted), whose place is its directory's.
+/// An open file: its place, and descriptors opened from it; or a stand-in (`mounted`), whose place is its directory's.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) place: OwnedFd,
