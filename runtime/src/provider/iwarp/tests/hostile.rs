@@ -4,6 +4,7 @@ use haulage_proto::iwarp::mpa::handshake::{Active, Offer};
 use haulage_proto::iwarp::mpa::pad;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::iwarp::{CRC_INIT, crc_octets};
+use rustix::net::sockopt;
 
 use super::rogue::Rogue;
 use super::setup::until_closed;
@@ -259,17 +260,20 @@ fn a_stream_that_ends_within_an_fpdu_is_lost_and_between_two_is_closed() {
 #[test]
 fn a_peer_that_closes_has_all_if_its_system_acknowledged_it() {
     for (backend, _) in VARIANTS.into_iter().step_by(2) {
-        // The longer is more than the sockets hold, and is not read.
-        for (length, why) in [(8, DisconnectReason::PeerHasAll), (32 << 20, DisconnectReason::Peer)]
-        {
+        // Nothing is read: the second is more than the peer's socket holds, the third more than both hold.
+        for (length, awaited, why) in [
+            (8, SEND, DisconnectReason::PeerHasAll),
+            (256 << 10, SEND, DisconnectReason::Peer),
+            (32 << 20, RECEIVE, DisconnectReason::Peer),
+        ] {
             let mut node = Node::with_memory(&config(backend, Crc::IfAsked), 33 << 20);
             let mut rogue = Rogue::new(&mut node, false);
+            sockopt::set_socket_recv_buffer_size(&rogue.stream, 4096).unwrap();
             // An accepting end sends nothing before it has heard of the other.
             let sink = node.post_receive(RECEIVE, 8);
             let fpdu = rogue.transmitter.send(None, 0, b"go on");
             rogue.send(&fpdu, b"go on");
             let source = node.post_send(SEND, &vec![7; length], None);
-            let awaited = if length == 8 { SEND } else { RECEIVE };
             let polled = (0..POLLS_MAX).any(|_| {
                 node.poll();
                 node.is_done(awaited)
