@@ -1,7 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`] break no rule, and watch whether the
-//! other end does.
+//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`] and [`granted`] break no rule, and watch
+//! whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -9,6 +9,8 @@
 
 #[path = "hostile/caller.rs"]
 mod caller;
+#[path = "hostile/granted.rs"]
+mod granted;
 #[path = "hostile/room.rs"]
 mod room;
 #[path = "hostile/strays.rs"]
@@ -124,9 +126,8 @@ struct Peer(Link);
 
 impl Peer {
     fn connect(server: SocketAddr) -> Self {
-        let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
-        let (link, theirs) = Link::connect(server, &Config::default(), &private_data, 16).unwrap();
-        assert_eq!(theirs[..4], private_data[..4], "the server says how long messages may be");
+        let (link, theirs) = Link::connect(server, &Config::default(), &PRIVATE_DATA, 16).unwrap();
+        assert_eq!(theirs[..4], PRIVATE_DATA[..4], "the server says how long messages may be");
         let mut peer = Self(link);
         assert_eq!(peer.null(1), AnswerV1::Reply { xid: 1 });
         peer
@@ -179,6 +180,9 @@ impl AnswerV1 {
         }
     }
 }
+
+/// Private data of a peer that allows Send with Invalidate and has buffers of 4 KiB.
+const PRIVATE_DATA: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
 
 const MSG: u32 = 0;
 const NOMSG: u32 = 1;

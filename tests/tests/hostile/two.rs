@@ -10,7 +10,9 @@ use haulage_proto::rtrext::CODE_BASE;
 use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
-use super::{ECHO, GET, HOLD, ITEM_MAX, NULL, PUT, call, nowhere, octets, segment, server};
+use super::{
+    ECHO, GET, HOLD, ITEM_MAX, NULL, PRIVATE_DATA, PUT, call, nowhere, octets, segment, server,
+};
 
 /// Header types of version 2.
 pub(super) const ERROR: u32 = 4;
@@ -76,8 +78,7 @@ pub(super) struct Peer(pub(super) Link);
 
 impl Peer {
     pub(super) fn connect(server: SocketAddr) -> Self {
-        let private_data = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
-        Self(Link::connect(server, &Config::default(), &private_data, 16).unwrap().0)
+        Self(Link::connect(server, &Config::default(), &PRIVATE_DATA, 16).unwrap().0)
     }
 
     pub(super) fn open(server: SocketAddr) -> Self {
@@ -172,6 +173,10 @@ fn openings() -> Vec<Case> {
         ("a value of two words", vec![last(&[1, 2, 8, 4096, 2])], vec![Error(1, vec![3])]),
         ("room for an error and a verdict", vec![last(&[1, 2, 4, 64])], vec![Properties]),
         ("no room for an error and a verdict", vec![last(&[1, 2, 4, 63])], vec![Error(1, vec![3])]),
+        ("a send size of two words", vec![last(&[1, 1, 8, 4096, 2])], vec![Error(1, vec![3])]),
+        ("a segment size of two words", vec![last(&[1, 3, 8, 4096, 2])], vec![Error(1, vec![3])]),
+        ("a segment count of two words", vec![last(&[1, 4, 8, 16, 2])], vec![Error(1, vec![3])]),
+        ("a reverse direction of two words", vec![last(&[1, 5, 8, 0, 2])], vec![Error(1, vec![3])]),
         ("a value beyond the message", vec![last(&[1, 2, 400, 1])], vec![Error(1, vec![3])]),
         ("a set that ends early", vec![last(&[2, 2, 4, 4096])], vec![Error(1, vec![2])]),
         ("properties without a set", vec![last(&[])], vec![Error(1, vec![2])]),

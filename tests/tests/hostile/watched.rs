@@ -106,6 +106,57 @@ fn a_client_sends_nothing_but_a_grant_beyond_the_credits_of_its_server() {
 }
 
 #[test]
+fn counts_begin_with_no_message_and_a_limit_of_one() {
+    // [V2-4.2.1-1] A client that has sent nothing may send one message.
+    let mut pair = Pair::speaking(Versions::Both);
+    assert_eq!(pair.message()[3], CONNPROP_FINAL);
+    drop(pair);
+    // [V2-4.2.1-3] What is of another version is answered, and its credit word means nothing: the server has one credit.
+    let server = server();
+    let Peer(mut link) = Peer::connect(server.started);
+    let mut account = Account::new(1);
+    let other = |xid| octets(&[xid, 3, 1000, CALL_INLINE, 0, 0, 0, 0]);
+    link.send(&other(2)).unwrap();
+    let told = account.next(&mut link);
+    assert_eq!((told[0], told[1], told[3]), (2, 3, ERROR));
+    // [V2-4.2.1-2] One message came before. Of the twelve Receives that are a connection's part one is for a grant.
+    assert_eq!(told[2], 1 + 11);
+    link.send(&other(3)).unwrap();
+    account.finish(&mut link);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_server_that_can_neither_answer_nor_keep_an_answer_closes_the_connection() {
+    let server = server();
+    let Peer(mut link) = Peer::connect(server.started);
+    link.send(&message(1, [1, CONNPROP_FINAL], &[0], &[])).unwrap();
+    let (mut sent, mut received) = (1, 1);
+    let mut limit = words(&link.message(None).unwrap().unwrap())[2];
+    // The server has as many credits as grants take, and so sends nothing else.
+    let ended = loop {
+        while sent < limit {
+            sent += 1;
+            assert!(sent < 80, "the answers are dropped");
+            if link.send(&message(received, [sent, 99], &[0; 4], &[])).is_err() {
+                break;
+            }
+        }
+        match link.message(None) {
+            Ok(told) => {
+                let told = words(&told.unwrap());
+                assert_eq!(told[3], GRANT);
+                (limit, received) = (told[2], received + 1);
+            }
+            Err(ended) => break ended,
+        }
+    };
+    // [V2-7.4-2]
+    assert!(matches!(ended, Failure::Ended(_)) && sent > 32, "{ended} after {sent}");
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_client_that_has_spent_its_credits_on_calls_can_always_tell_of_its_own() {
     let server = server();
     let Peer(mut link) = Peer::connect(server.started);
