@@ -47,10 +47,10 @@ pub(crate) struct Wait {
     trial_pause: Duration,
 }
 
-/// The most trust, and the trust at the beginning: five spins in a row that starve a peer end it.
-const TRUST_MAX: u32 = 64;
+/// The most trust, and the trust at the beginning: four spins in a row that starve a peer end it.
+const TRUST_MAX: u32 = 128;
 /// Trust that a spin gains which finds work.
-const PAYS: u32 = 8;
+const PAYS: u32 = 16;
 /// The pause before the first trial, doubled by each until the longest.
 const TRIAL_PAUSE: Duration = Duration::from_millis(1);
 const TRIAL_PAUSE_MAX: Duration = Duration::from_millis(100);
@@ -121,8 +121,8 @@ impl Wait {
     /// Returns the trust that a spin loses which found nothing before a sleep of this length.
     fn price(asleep: Duration) -> u32 {
         match asleep.as_micros() {
-            ..30 => 16,
-            30..125 => 8,
+            ..30 => 32,
+            30..125 => 4,
             _ => 1,
         }
     }
@@ -231,8 +231,8 @@ mod tests {
         let mut world = World::new();
         let (slept, spun) = world.waits(10_000, us(500), false);
         assert_eq!(slept, 10_000);
-        // 64 spins end the trust, and five seconds have room for 57 trials.
-        assert!((6_400..13_000).contains(&spun), "{spun}");
+        // 128 spins end the trust, and five seconds have room for 57 trials.
+        assert!((12_800..19_000).contains(&spun), "{spun}");
     }
 
     #[test]
