@@ -28,7 +28,7 @@ use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
-    Argument, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Service,
+    Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply, Service,
 };
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig, Shared};
 use haulage_proto::rpc::AcceptStat;
@@ -50,6 +50,9 @@ const HOLD: u32 = 4;
 const LIST: u32 = 5;
 /// A procedure that takes an item, which must be reduced, and returns the one kept before it, which may be reduced.
 const SWAP: u32 = 6;
+/// Like [`SWAP`] and [`GET`], but answered in a later turn.
+const LATE_SWAP: u32 = 7;
+const LATE_GET: u32 = 8;
 const LIST_MAX: u32 = 64 << 10;
 const ITEM_MAX: usize = 64 << 10;
 
@@ -57,6 +60,8 @@ const ITEM_MAX: usize = 64 << 10;
 #[derive(Default)]
 struct Keeper {
     item: Option<Shared>,
+    /// Calls to be answered later, and the items that they return.
+    late: Vec<(CallToken, Option<Shared>)>,
 }
 
 impl Service for Keeper {
@@ -70,17 +75,24 @@ impl Service for Keeper {
             Procedure::new("HOLD"),
             Procedure::new("LIST").results_max(LIST_MAX).idempotent(),
             Procedure::new("SWAP").argument(item).result(item),
+            Procedure::new("LATE_SWAP").argument(item).result(item),
+            Procedure::new("LATE_GET").result(item).idempotent(),
         ];
         Binding { program: PROGRAM, version: 1, procedures }
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            PUT | SWAP => match call.arguments.item(ITEM_MAX) {
+            PUT | SWAP | LATE_SWAP => match call.arguments.item(ITEM_MAX) {
                 Ok(Argument::Placed(lease)) if call.arguments.is_empty() => {
                     let before = self.item.replace(lease.share());
-                    if call.procedure == SWAP {
-                        reply.item(before.map_or(Data::Empty, Data::Shared));
+                    match call.procedure {
+                        SWAP => reply.item(before.map_or(Data::Empty, Data::Shared)),
+                        LATE_SWAP => {
+                            self.late.push((call.token, before));
+                            return Outcome::Later;
+                        }
+                        _ => {}
                     }
                 }
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
@@ -90,6 +102,10 @@ impl Service for Keeper {
                 Ok(length) => reply.item(Data::Local(cx.pool().lease(length as usize).unwrap())),
                 Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
+            LATE_GET => {
+                self.late.push((call.token, self.item.clone()));
+                return Outcome::Later;
+            }
             HOLD => return Outcome::Later,
             LIST => match call.arguments.u32() {
                 Ok(length) => reply.results(|w| w.opaque(&vec![0x11; length as usize])),
@@ -98,6 +114,18 @@ impl Service for Keeper {
             _ => {}
         }
         Outcome::Done
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
+        let at = self.late.iter().position(|(late, _)| *late == token).unwrap();
+        let (_, item) = self.late.swap_remove(at);
+        reply.item(item.map_or(Data::Empty, Data::Shared));
+        Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.late.iter().for_each(|(token, _)| cx.resume(*token));
+        false
     }
 }
 

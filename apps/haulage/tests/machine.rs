@@ -180,6 +180,10 @@ fn newcomers_that_are_lost_are_counted_and_a_lack_of_descriptors_is_said_once() 
         let metric = format!("haulage_handshakes_failed_total{{reason=\"{reason}\"}}");
         assert_eq!(value(&counted, &metric), count, "{reason}");
     }
+    let stat = Command::new(HAULAGE).args(["kv", "stat", "--json", "--connect", &at]).output();
+    let stat = String::from_utf8(stat.unwrap().stdout).unwrap();
+    let lost = r#""handshakes_failed":{"closed":1,"malformed":1,"timed_out":0,"#;
+    assert!(stat.contains(lost), "{stat}");
     let lacking = "haulage_accepts_failed_total{listener=\"rdma\",reason=\"descriptors\"}";
     assert_eq!(value(&counted, lacking), 0);
 

@@ -171,6 +171,7 @@ impl KvService {
     fn stat(&self, cx: &Cx<'_>) -> Stat {
         let gauges = cx.gauges();
         let moved = cx.moved();
+        let (census, lost) = (cx.census(), moved.newcomers);
         // Receives are always posted, so that they do not count as leases of a connection.
         let posted = gauges.posted.saturating_sub(cx.receives_posted() as u64);
         let resident = process::resident().map_or(0, |resident| resident.total());
@@ -194,6 +195,16 @@ impl KvService {
             invalidations_local: moved.invalidated_local,
             copied_user: copied_user(moved) + cx.counters().bytes_inline,
             copied_system: copied_system(moved),
+            connections_held: u64::from(census.connections_held),
+            leases_held: census.leases_held as u64,
+            handshakes_closed: lost.closed,
+            handshakes_malformed: lost.malformed,
+            handshakes_timed_out: lost.timed_out,
+            handshakes_crowded_out: lost.crowded_out,
+            handshakes_forbidden: lost.forbidden,
+            accepts_descriptors: lost.accepts.descriptors,
+            accepts_memory: lost.accepts.memory,
+            accepts_other: lost.accepts.other,
             ..Stat::default()
         };
         stat.set_pages(cx.pages());

@@ -50,6 +50,26 @@ pub struct Stat {
     pub pages_thp: u64,
     /// Registered memory in pages of 4 KiB.
     pub pages_4k: u64,
+    /// Connections that are over and keep memory that a peer may still touch.
+    pub connections_held: u64,
+    /// Leases of Calls that were given up, which wait for their invalidation.
+    pub leases_held: u64,
+    /// Peers that were lost before their connection was set up: they closed it.
+    pub handshakes_closed: u64,
+    /// Peers so lost that broke a rule of the handshake.
+    pub handshakes_malformed: u64,
+    /// Peers so lost that took too long.
+    pub handshakes_timed_out: u64,
+    /// Peers so lost for want of room.
+    pub handshakes_crowded_out: u64,
+    /// Peers so lost that this process shares no memory with.
+    pub handshakes_forbidden: u64,
+    /// Accepts that failed for want of a descriptor.
+    pub accepts_descriptors: u64,
+    /// Accepts that failed for want of memory.
+    pub accepts_memory: u64,
+    /// Other accepts that failed.
+    pub accepts_other: u64,
 }
 
 impl Stat {
@@ -82,7 +102,7 @@ impl Stat {
     }
 
     /// Returns the statistics in their order on the wire.
-    fn figures_mut(&mut self) -> [&mut u64; 22] {
+    fn figures_mut(&mut self) -> [&mut u64; 32] {
         [
             &mut self.shards,
             &mut self.keys,
@@ -106,6 +126,16 @@ impl Stat {
             &mut self.pages_4k,
             &mut self.copied_user,
             &mut self.copied_system,
+            &mut self.connections_held,
+            &mut self.leases_held,
+            &mut self.handshakes_closed,
+            &mut self.handshakes_malformed,
+            &mut self.handshakes_timed_out,
+            &mut self.handshakes_crowded_out,
+            &mut self.handshakes_forbidden,
+            &mut self.accepts_descriptors,
+            &mut self.accepts_memory,
+            &mut self.accepts_other,
         ]
     }
 }

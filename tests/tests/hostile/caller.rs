@@ -9,7 +9,7 @@ use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::RemoteClient;
 use haulage::service::{
-    Binding, CallError, Eligible, NoService, Procedure, Request, TransportError,
+    Binding, CallError, Eligible, NoService, Procedure, Request, Service, TransportError,
 };
 use haulage_apps::cli::values::{Provider, RpcVersion};
 use haulage_apps::kv::client::{ClientConfig, KvClient};
@@ -51,15 +51,24 @@ impl Pair {
 
     /// Connects both ends, and answers the client's first message, which has the XID that `answer` gets.
     pub(super) fn answering(versions: Versions, answer: impl FnOnce(u32) -> Vec<u8>) -> Self {
-        let mut pair = Self::speaking(versions);
-        let first = pair.message();
+        Self::speaking(versions).answered(answer)
+    }
+
+    /// Answers the client's first message, which has the XID that `answer` gets.
+    pub(super) fn answered(mut self, answer: impl FnOnce(u32) -> Vec<u8>) -> Self {
+        let first = self.message();
         assert_eq!((first[1], first[3]), (2, CONNPROP_FINAL));
-        pair.send(&answer(first[0]));
-        pair
+        self.send(&answer(first[0]));
+        self
     }
 
     /// Connects both ends, and says nothing.
     pub(super) fn speaking(versions: Versions) -> Self {
+        Self::of(versions, NoService)
+    }
+
+    /// Connects both ends, of which the client has this service, and says nothing.
+    pub(super) fn of<S: Service + Send + 'static>(versions: Versions, service: S) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let placement =
@@ -76,7 +85,7 @@ impl Pair {
             let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
             let nic = Iwarp::new(&Config::default())?;
             let mut core =
-                Core::new(nic, NoService, pool, limits, 1).map_err(std::io::Error::other)?;
+                Core::new(nic, service, pool, limits, 1).map_err(std::io::Error::other)?;
             let item = Eligible::opaque(ITEM_MAX);
             let moves = Procedure::new("MOVE").argument(item).result(item);
             let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];

@@ -1,12 +1,17 @@
 //! Peers that break no rule, count every message against the credits that they gave, and look which handle is invalidated.
 
+use haulage::core::Cx;
 use haulage::limits::Versions;
+use haulage::service::{
+    self, Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
+};
+use haulage_proto::rpc::AcceptStat;
 use haulage_proto::verbs::Access;
 use haulage_tests::link::{Failure, Link};
 
 use super::caller::{Pair, rpc_reply};
 use super::two::{CALL_INLINE, CONNPROP_FINAL, ERROR, GRANT, Peer, REPLY_INLINE, words};
-use super::{HOLD, NULL, SWAP, call, octets, segment, server};
+use super::{GET, HOLD, LATE_GET, LATE_SWAP, NULL, SWAP, call, octets, segment, server};
 
 /// Returns a message of version 2 with this credit word.
 fn message(credit: u32, [xid, htype]: [u32; 2], header: &[u32], payload: &[u8]) -> Vec<u8> {
@@ -215,47 +220,141 @@ fn a_server_that_gives_one_credit_at_a_time_is_called() {
 }
 
 #[test]
+fn a_client_refuses_nothing_beyond_the_credits_of_its_server() {
+    for limit in 3..6 {
+        let mut account = Account::new(limit);
+        let properties = |xid| {
+            account.messages += 1;
+            message(limit, [xid, CONNPROP_FINAL], &[0], &[])
+        };
+        let mut pair = Pair::answering(Versions::Both, properties);
+        for xid in 0..2 * limit {
+            let unknown = message(limit, [xid, 99], &[0; 4], &call(xid, NULL, &[]));
+            pair.send(&unknown);
+        }
+        // As many errors as there are credits.
+        while account.messages < limit {
+            assert_eq!(account.next(&mut pair.link)[3], ERROR);
+        }
+        account.finish(&mut pair.link);
+        pair.thread.stop().unwrap();
+    }
+}
+
+/// A service that makes `first` Calls when its connection is ready, and `more` whenever one of them ends.
+struct Eager {
+    first: u32,
+    more: u32,
+    connection: Option<ConnectionId>,
+}
+
+impl Eager {
+    fn call_often(&self, cx: &mut Cx<'_>, times: u32) {
+        let Some(connection) = self.connection else { return };
+        for _ in 0..times {
+            let request = Request { procedure: NULL, argument: None, result: None, timeout: None };
+            // A core that is busy, or whose connection is lost, makes none.
+            let _ = cx.call(connection, request, 0, |_| Ok(()));
+        }
+    }
+}
+
+impl Service for Eager {
+    fn binding(&self) -> Binding {
+        NoService.binding()
+    }
+
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &service::Peer) {
+        self.connection = Some(peer.connection);
+        self.call_often(cx, self.first);
+    }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, _: Finished<'_>) {
+        self.call_often(cx, self.more);
+    }
+}
+
+#[test]
+fn a_service_that_calls_whenever_a_call_ends_keeps_to_the_credits_of_its_server() {
+    for limit in 3..6 {
+        // Calls always wait for credit, or none does until Calls end whose Replies bring no credit.
+        for (first, more) in [(8, 2), (limit - 1, 1)] {
+            let mut account = Account::new(limit);
+            let properties = |xid| {
+                account.messages += 1;
+                message(limit, [xid, CONNPROP_FINAL], &[0], &[])
+            };
+            let service = Eager { first, more, connection: None };
+            let mut pair = Pair::of(Versions::Both, service).answered(properties);
+            for _ in 0..50 {
+                let mut xids = Vec::new();
+                while account.messages < account.limit {
+                    let next = account.next(&mut pair.link);
+                    xids.extend((next[3] == CALL_INLINE).then_some(next[0]));
+                }
+                for xid in &xids {
+                    let header = [*xid, REPLY_INLINE];
+                    pair.send(&message(account.limit, header, &[0], &rpc_reply(*xid)));
+                }
+                account.limit += u32::try_from(xids.len()).unwrap();
+                pair.send(&message(account.limit, [0, GRANT], &[], &[]));
+            }
+            account.finish(&mut pair.link);
+            pair.thread.stop().unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_reply_invalidates_the_handle_that_its_call_names_and_no_other() {
     let server = server();
     let item = [0x5a; 8000];
-    // A Reply leaves as soon as it is there, or waits for a credit.
+    // The service answers at once or later. The Reply leaves as soon as it is there, or waits for a credit.
+    let mut cases = Vec::new();
     for credits in [2, 0] {
-        for solicited in 0..4 {
-            let mut peer = Peer::open(server.started);
-            peer.put(3, &item);
-            // The server has sent its properties and a Reply.
-            let told = 2 + credits;
-            let [from, to, reply] = [Access::RemoteRead, Access::RemoteWrite, Access::RemoteWrite]
-                .map(|access| peer.0.expose(&item, item.len(), access).unwrap());
-            let handles = [from, to, reply].map(|exposed| exposed.handle);
-            let handle = handles.get(solicited).map_or(0, |handle| handle.0);
-            let lists = [
-                &[handle, 1, 44][..],
-                &segment(from),
-                &[0, 1, 1],
-                &segment(to),
-                &[0, 1, 1],
-                &segment(reply),
-            ];
-            let arguments = call(7, SWAP, &[from.length]);
-            let swap = message(told, [7, CALL_INLINE], &lists.concat(), &arguments);
-            peer.0.send(&swap).unwrap();
-            if credits == 0 {
-                peer.0.send(&message(told + 2, [0, GRANT], &[], &[])).unwrap();
-            }
-            let answer = peer.next();
-            assert_eq!((answer[0], answer[3]), (7, REPLY_INLINE));
-            // [V2-6.5-1]
-            for (index, handle) in handles.into_iter().enumerate() {
-                assert_eq!(
-                    peer.0.exposes(handle),
-                    index != solicited,
-                    "{credits} {solicited} {index}"
-                );
-            }
-            assert_eq!(peer.0.retire(to.handle).unwrap().bytes(), item);
-            peer.0.close().unwrap();
+        let swaps = [SWAP, LATE_SWAP].map(|procedure| (procedure, vec![0, 1, 2, 3]));
+        // These have a Write chunk alone.
+        let gets = [GET, LATE_GET].map(|procedure| (procedure, vec![1, 3]));
+        for (procedure, solicited) in swaps.into_iter().chain(gets) {
+            cases.extend(solicited.into_iter().map(|at| (procedure, credits, at)));
         }
+    }
+    for (procedure, credits, solicited) in cases {
+        let mut peer = Peer::open(server.started);
+        peer.put(3, &item);
+        // The server has sent its properties and a Reply.
+        let told = 2 + credits;
+        let [from, to, reply] = [Access::RemoteRead, Access::RemoteWrite, Access::RemoteWrite]
+            .map(|access| peer.0.expose(&item, item.len(), access).unwrap());
+        let handles = [from, to, reply].map(|exposed| exposed.handle);
+        let handle = handles.get(solicited).map_or(0, |handle| handle.0);
+        let (read, reply_chunk, arguments) = match procedure {
+            SWAP | LATE_SWAP => {
+                let read = [&[1, 44][..], &segment(from), &[0]].concat();
+                (read, [&[1, 1][..], &segment(reply)].concat(), vec![from.length])
+            }
+            _ => (vec![0], vec![0], Vec::new()),
+        };
+        let lists = [&[handle][..], &read, &[1, 1], &segment(to), &[0], &reply_chunk];
+        let arguments = call(7, procedure, &arguments);
+        let called = message(told, [7, CALL_INLINE], &lists.concat(), &arguments);
+        peer.0.send(&called).unwrap();
+        if credits == 0 {
+            peer.0.send(&message(told + 2, [0, GRANT], &[], &[])).unwrap();
+        }
+        let answer = peer.next();
+        assert_eq!((answer[0], answer[3]), (7, REPLY_INLINE), "{procedure}: {answer:?}");
+        // [V2-6.5-1]
+        for (index, handle) in handles.into_iter().enumerate() {
+            let is_exposed = peer.0.exposes(handle);
+            assert_eq!(is_exposed, index != solicited, "{procedure} {credits} {solicited} {index}");
+        }
+        assert_eq!(peer.0.retire(to.handle).unwrap().bytes(), item);
+        peer.0.close().unwrap();
     }
     server.stop().unwrap();
 }

@@ -31,6 +31,20 @@ pub fn to_json(stat: &Stat) -> String {
         o.object("copies", |o| {
             o.count("user", stat.copied_user).count("system", stat.copied_system);
         });
+        o.object("held", |o| {
+            o.count("connections", stat.connections_held).count("leases", stat.leases_held);
+        });
+        o.object("handshakes_failed", |o| {
+            o.count("closed", stat.handshakes_closed);
+            o.count("malformed", stat.handshakes_malformed);
+            o.count("timed_out", stat.handshakes_timed_out);
+            o.count("crowded_out", stat.handshakes_crowded_out);
+            o.count("forbidden", stat.handshakes_forbidden);
+        });
+        o.object("accepts_failed", |o| {
+            o.count("descriptors", stat.accepts_descriptors);
+            o.count("memory", stat.accepts_memory).count("other", stat.accepts_other);
+        });
     })
 }
 
@@ -58,11 +72,21 @@ pub fn to_text(stat: &Stat) -> String {
         count("leases, posted", stat.leases_posted),
         count("leases, exposed", stat.leases_exposed),
         count("leases, orphaned", stat.orphans),
+        count("leases of calls given up, held", stat.leases_held),
+        count("connections over, held", stat.connections_held),
         count("registrations", stat.registrations),
         count("invalidations by peers", stat.invalidations_remote),
         count("invalidations by us", stat.invalidations_local),
         octets("copied in user space", stat.copied_user),
         octets("copied by the system", stat.copied_system),
+        count("handshakes failed, closed", stat.handshakes_closed),
+        count("handshakes failed, malformed", stat.handshakes_malformed),
+        count("handshakes failed, timed out", stat.handshakes_timed_out),
+        count("handshakes failed, crowded out", stat.handshakes_crowded_out),
+        count("handshakes failed, forbidden", stat.handshakes_forbidden),
+        count("accepts failed, no descriptor", stat.accepts_descriptors),
+        count("accepts failed, no memory", stat.accepts_memory),
+        count("accepts failed, other", stat.accepts_other),
     ];
     let pages = pages.into_iter().filter(|(_, bytes)| *bytes > 0);
     rows.extend(pages.map(|(kind, bytes)| octets(kind, bytes)));
@@ -84,7 +108,16 @@ mod tests {
         let title = lines.next().unwrap();
         let (count, bytes) = (title.find("count").unwrap() + 5, title.len());
         for line in lines {
-            let counts = ["shards", "keys", "connections", "leases", "registrations", "invalid"];
+            let counts = [
+                "shards",
+                "keys",
+                "connections",
+                "leases",
+                "registrations",
+                "invalid",
+                "handshakes",
+                "accepts",
+            ];
             let end = if counts.iter().any(|it| line.starts_with(it)) { count } else { bytes };
             assert_eq!(line.len(), end, "{line:?} in {text}");
         }
@@ -94,7 +127,7 @@ mod tests {
     #[test]
     fn json_has_the_keys_of_the_contract_in_their_order() {
         let mut results = vec![0; 4];
-        (1..=22_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
+        (1..=32_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
         let answer = Answer::decode(Procedure::Stat, &results, Carriage::Inline).unwrap();
         let Answer::Stat(stat) = answer else { panic!("{answer:?}") };
         assert_eq!(
@@ -104,7 +137,10 @@ mod tests {
                 + r#""resident_bytes":6,"connection_bytes":7,"connections":8,"#
                 + r#""leases":{"local":9,"shared":10,"posted":11,"exposed":12},"#
                 + r#""registrations":13,"orphans":14,"invalidations":{"remote":15,"local":16},"#
-                + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20},"copies":{"user":21,"system":22}}"#
+                + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20},"copies":{"user":21,"system":22},"#
+                + r#""held":{"connections":23,"leases":24},"handshakes_failed":{"closed":25,"#
+                + r#""malformed":26,"timed_out":27,"crowded_out":28,"forbidden":29},"#
+                + r#""accepts_failed":{"descriptors":30,"memory":31,"other":32}}"#
         );
     }
 }
