@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -98,12 +99,13 @@ fn as_process_1_it_ends_by_the_signals_that_end_others() {
 
 #[test]
 fn a_supervisor_is_told_that_a_server_is_ready_alive_and_stopping() {
-    let path = std::env::temp_dir().join(format!("haulage-notify-{}", std::process::id()));
-    let _ = std::fs::remove_file(&path);
+    let place = Place(std::env::temp_dir().join(format!("haulage-notify-{}", std::process::id())));
+    let Place(path) = &place;
+    let _ = std::fs::remove_file(path);
     let name = format!("haulage-notify-{}", std::process::id());
     let of_abstract = SocketAddr::from_abstract_name(&name).unwrap();
     for (socket, variable) in [
-        (UnixDatagram::bind(&path), path.to_str().unwrap()),
+        (UnixDatagram::bind(path), path.to_str().unwrap()),
         (UnixDatagram::bind_addr(&of_abstract), &format!("@{name}")),
     ] {
         let socket = socket.unwrap();
@@ -126,7 +128,15 @@ fn a_supervisor_is_told_that_a_server_is_ready_alive_and_stopping() {
         let last = std::iter::repeat_with(next).find(|said| said != "WATCHDOG=1");
         assert_eq!(last.as_deref(), Some("STOPPING=1"));
     }
-    let _ = std::fs::remove_file(&path);
+}
+
+/// The name of a socket, which goes with the test however it ends.
+struct Place(PathBuf);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 #[test]
