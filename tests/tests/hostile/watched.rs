@@ -358,3 +358,19 @@ fn a_reply_invalidates_the_handle_that_its_call_names_and_no_other() {
     }
     server.stop().unwrap();
 }
+
+#[test]
+fn an_error_invalidates_nothing_though_its_call_asks_for_it() {
+    let server = server();
+    let mut peer = Peer::open(server.started);
+    peer.put(3, &[0x5a; 8000]);
+    // The item is longer than its chunk and than a message.
+    let to = peer.0.expose(&[], 100, Access::RemoteWrite).unwrap();
+    let lists = [&[to.handle.0, 0, 1, 1][..], &segment(to), &[0, 0]].concat();
+    peer.0.send(&message(1000, [7, CALL_INLINE], &lists, &call(7, GET, &[]))).unwrap();
+    let answer = peer.next();
+    assert_eq!((answer[0], answer[3]), (7, ERROR), "{answer:?}");
+    assert!(peer.0.exposes(to.handle), "E28");
+    peer.0.close().unwrap();
+    server.stop().unwrap();
+}
