@@ -43,8 +43,12 @@ fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
     };
     let line = head.split('\r').next().unwrap_or_default();
     let asked = match line.strip_prefix("GET") {
-        Some(rest) if rest == " /metrics" || rest.starts_with(" /metrics ") => Asked::Metrics,
-        Some(rest) if rest.is_empty() || rest.starts_with(' ') => Asked::Other,
+        Some("") => Asked::Other,
+        Some(rest) if rest.starts_with(' ') => match rest.strip_prefix(" /metrics") {
+            // The path ends here, or a query follows it.
+            Some(behind) if behind.is_empty() || behind.starts_with([' ', '?']) => Asked::Metrics,
+            _ => Asked::Other,
+        },
         _ => Asked::NotGet,
     };
     Ok(Some(asked))
@@ -54,7 +58,8 @@ fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
 fn request(choices: &mut Choices) -> Vec<u8> {
     let mut octets = Vec::new();
     let methods: [&[u8]; 5] = [b"GET", b"GET", b"POST", b"GETS", b""];
-    let paths: [&[u8]; 5] = [b" /metrics", b" /metrics ", b" /", b"  /metrics", b""];
+    let paths: [&[u8]; 6] =
+        [b" /metrics", b" /metrics ", b" /metrics?a=/", b" /", b"  /metrics", b""];
     octets.extend(choices.pick(&methods));
     octets.extend(choices.pick(&paths));
     octets.extend(b" HTTP/1.1");
