@@ -40,7 +40,8 @@ pub struct Limits {
     pub connections_each_max: u32,
     /// How long an accepted connection may be idle before it is closed; `None` for ever.
     pub idle_timeout: Option<Duration>,
-    /// Credits that a busy connection may be granted; its unanswered Calls count against them.
+    /// Credits that a busy client may be granted; its unanswered Calls count against them. A server may be granted one
+    /// more ([`Self::receives_each`]).
     pub credits_max: u32,
     /// Receives in the shared queue. Inbound Calls in progress are bounded by it too: each holds the
     /// Receive buffer it arrived in until it is answered.
@@ -95,8 +96,8 @@ pub const LIMITS_DEFAULT: Limits = Limits {
 /// Receives reserved for every connection, however quiet it is.
 ///
 /// Decision P4 says one credit and one for `RDMA2_GRANT`. A peer that takes Calls of ours keeps one credit from its own
-/// (decision P2), so with a single credit it could never make one; and the peer's own grants use credits that it is not told of at once: the
-/// minimum is two credits more.
+/// (decision P2), so with a single credit it could never make one; and the peer's own grants use credits that it is not
+/// told of at once: the minimum is two credits more.
 pub const RECEIVES_IDLE: u32 = {
     let mut receives = 0;
     receives += 1; // a Call
@@ -254,8 +255,23 @@ impl Limits {
         self.connections_each_max = self.connections_each_max.min(each.max(1));
         let each =
             caps.receives_each.map_or(u32::MAX, |each| u32::try_from(each).unwrap_or(u32::MAX));
-        self.credits_max = self.credits_max.min(self.receives_max.min(each).saturating_sub(1));
+        let most = self.receives_max.min(each);
+        let beside = self.receives_each(Role::Client) - self.credits_max;
+        self.credits_max = self.credits_max.min(most.saturating_sub(beside));
         self
+    }
+
+    /// The most Receives that are reserved for the peer of one connection, of which this end is the `role`.
+    ///
+    /// A server's own grants use credits that it is not told of at once. Without a Receive for one of them, a client
+    /// whose Calls use all credits would have Replies wait.
+    pub const fn receives_each(&self, role: Role) -> u32 {
+        let mut receives = self.credits_max;
+        receives = receives.saturating_add(1); // an asynchronous RDMA2_GRANT (E3)
+        if matches!(role, Role::Client) {
+            receives = receives.saturating_add(1); // the one that a grant of the server used
+        }
+        receives
     }
 }
 

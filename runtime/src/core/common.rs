@@ -140,7 +140,7 @@ impl Common {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
-        let part = self.receives.admit()?;
+        let part = self.receives.admit(peer.role)?;
         let mut connection = Connection::new(peer, engine, part, agreed, Rc::clone(binding));
         connection.reserved = RECEIVES_IDLE;
         self.connections.enter(connection, origin)

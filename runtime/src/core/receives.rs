@@ -17,6 +17,7 @@
 //! a cache. Each turn posts more of the others if these were not enough.
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
+use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::Completion;
 
 use crate::core::work::Name;
@@ -70,6 +71,8 @@ pub(crate) struct Part {
     reserved: u32,
     /// `reserved`, and the Receives of Calls that are not answered.
     level: u32,
+    /// The most that the level may be.
+    most: u32,
     /// Messages that the peer has sent since they last earned the connection an extra Receive.
     used: u32,
 }
@@ -126,7 +129,7 @@ impl Receives {
     pub(crate) fn new(pool: &Pool, limits: &Limits, posting: Posting) -> Option<Self> {
         let count = limits.receives_max;
         let minimums = limits.connections_max.saturating_mul(RECEIVES_IDLE);
-        let most = (limits.credits_max + 1).max(RECEIVES_IDLE);
+        let most = limits.receives_each(Role::Server).max(RECEIVES_IDLE);
         let beyond = count.saturating_sub(minimums);
         let shared = beyond.saturating_add(MINIMUMS_POSTED);
         let posted_max = match posting {
@@ -243,12 +246,13 @@ impl Receives {
         self.left() >= RECEIVES_IDLE
     }
 
-    /// Reserves the minimum for a new connection; `None` if fewer Receives are left.
-    pub(crate) fn admit(&mut self) -> Option<Part> {
+    /// Reserves the minimum for a new connection of which this end is the `role`; `None` if fewer Receives are left.
+    pub(crate) fn admit(&mut self, role: Role) -> Option<Part> {
         self.left().checked_sub(RECEIVES_IDLE)?;
         self.unreserved -= i64::from(RECEIVES_IDLE);
         self.minimums += RECEIVES_IDLE;
-        Some(Part { reserved: RECEIVES_IDLE, level: self.fair, used: 0 })
+        let most = self.limits.receives_each(role);
+        Some(Part { reserved: RECEIVES_IDLE, level: self.fair, most, used: 0 })
     }
 
     /// Reserves more Receives for a connection that has `reserved` left and owes its peer `owed` Replies. Returns how
@@ -263,18 +267,17 @@ impl Receives {
         (reserved, owed): (u32, u32),
         touched: usize,
     ) -> u32 {
-        let Limits { connections_max, credits_max, .. } = self.limits;
         self.minimums -= part.minimum();
         self.busy -= u32::from(part.level > self.fair);
         // Every possible connection keeps its minimum, whatever the busy ones ask for.
         let touched = u32::try_from(touched).unwrap_or(u32::MAX);
-        let others = connections_max.saturating_sub(1).saturating_add(touched);
+        let others = self.limits.connections_max.saturating_sub(1).saturating_add(touched);
         let minimums = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.minimums);
         let left = self.left();
         let spare = left.saturating_sub(minimums);
         // A peer that sent messages may have more of them waiting for credit.
         let used = part.used.saturating_add(part.reserved.saturating_sub(reserved));
-        let asked = part.level.saturating_add(used / USED_FOR_ONE).min(credits_max + 1);
+        let asked = part.level.saturating_add(used / USED_FOR_ONE).min(part.most);
         part.used = used % USED_FOR_ONE;
         let level = if asked <= self.fair {
             asked.max(RECEIVES_IDLE)
@@ -373,7 +376,7 @@ mod tests {
             let pool =
                 Pool::new(&PoolConfig { bytes, pages: PagePreference::Best, node: None }).unwrap();
             let mut receives = Receives::new(&pool, &limits, Posting::AsManyAsUsed).unwrap();
-            let admit = |_| (receives.admit().unwrap(), RECEIVES_IDLE);
+            let admit = |_| (receives.admit(Role::Server).unwrap(), RECEIVES_IDLE);
             let parts = (0..connections_max).map(admit).collect();
             Self { receives, parts, touched: Vec::new() }
         }
@@ -435,6 +438,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_has_room_for_a_grant_beside_its_replies() {
+        let mut peers = Peers::new(1, 100, 40);
+        peers.receives.release(&peers.parts.pop().unwrap().0, RECEIVES_IDLE);
+        peers.parts.push((peers.receives.admit(Role::Client).unwrap(), RECEIVES_IDLE));
+        for _ in 0..200 {
+            peers.send(0, u32::MAX);
+            peers.flush();
+        }
+        // Replies to 40 Calls, a grant before the credit that it used is given again, and an asynchronous one.
+        assert_eq!(peers.parts[0].1, 42);
+    }
+
+    #[test]
     fn one_that_has_one_message_at_a_time_is_given_more_only_by_and_by() {
         let mut peers = Peers::new(8, 8 * RECEIVES_IDLE + BEYOND / 10, 40);
         for messages in 1..=4 {
@@ -463,14 +479,14 @@ mod tests {
             Limits { connections_max: 2, receives_max: 24, credits_max: 23, ..LIMITS_DEFAULT };
         let mut receives =
             Receives::new(&Pool::new(&memory).unwrap(), &limits, Posting::All).unwrap();
-        let mut honest = receives.admit().unwrap();
+        let mut honest = receives.admit(Role::Server).unwrap();
         let more = receives.grow(&mut honest, (RECEIVES_IDLE, 0), 1);
-        let overrunning = receives.admit().unwrap();
+        let overrunning = receives.admit(Role::Server).unwrap();
         // Messages in all Receives but one, though four were reserved; then the peer is gone. So nothing is left
         // for anybody, not even for the reservations of the honest one.
         let messages: Vec<_> = (0..23).map(|_| receives.book()).collect();
         receives.release(&overrunning, RECEIVES_IDLE.wrapping_sub(23));
-        assert!(receives.admit().is_none());
+        assert!(receives.admit(Role::Server).is_none());
         assert_eq!(receives.grow(&mut honest, (0, 0), 1), 0);
         for message in messages {
             receives.give_back(message);

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX};
 use haulage::pool::{Pool, Strategy};
+use haulage::proto::v2::connection::Role;
 use haulage::provider::Provider;
 use haulage::provider::verbs::{Config, ReceiveQueues, Unavailable, Verbs};
 
@@ -31,7 +32,7 @@ impl Carrier for Verbs {
         let config = Config {
             connections_max: count(limits.connections_max.saturating_add(LEAVING_MAX)),
             receive_queue_max: count(limits.receives_max),
-            receives_each_max: count(limits.credits_max.saturating_add(1)),
+            receives_each_max: count(limits.receives_each(Role::Client)),
             registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
             handshake_timeout: limits.setup_timeout,
             ..asked_for()?
