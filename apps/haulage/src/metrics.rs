@@ -293,6 +293,7 @@ impl Page {
                 ("kind=\"connection_rejected\"", core.connections_rejected),
                 ("kind=\"connection_replaced\"", core.connections_replaced),
                 ("kind=\"connection_idle\"", core.connections_idle),
+                ("kind=\"connection_slow\"", core.connections_slow),
                 ("kind=\"results_misdeclared\"", core.results_misdeclared),
             ],
         )?;

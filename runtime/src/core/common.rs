@@ -10,7 +10,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{Flags, Handle};
+use haulage_proto::verbs::{Flags, Handle, WrId};
 use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
@@ -141,7 +141,9 @@ impl Common {
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
         let part = self.receives.admit(peer.role)?;
-        let mut connection = Connection::new(peer, engine, part, agreed, Rc::clone(binding));
+        let share = self.memory.enter(origin);
+        let mut connection =
+            Connection::new(peer, engine, (part, share), agreed, Rc::clone(binding));
         connection.reserved = RECEIVES_IDLE;
         self.connections.enter(connection, origin)
     }
@@ -190,6 +192,17 @@ impl Common {
         }
         let share = self.connections.get_mut(key).map(|connection| &mut connection.share);
         self.memory.discharge(share, &charge);
+    }
+
+    /// Enters a work request that is about to be posted. Returns its identifier.
+    pub(crate) fn enter_work(&mut self, key: ConnectionKey, held: Held) -> WrId {
+        let octets = held.charged();
+        if octets > 0
+            && let Some(connection) = self.connections.get_mut(key)
+        {
+            self.memory.begin_transfer(&mut connection.share, octets, self.pool.free_bytes());
+        }
+        self.posted.enter(key, held)
     }
 
     /// Gives back the credits of messages that did not leave.
@@ -269,14 +282,18 @@ impl Common {
         invalidate: Option<Handle>,
         written: Written,
     ) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        if self.connections.get(key).is_none() {
+            return;
+        }
         let Some(source) = buffer.source(range) else {
             debug_assert!(false, "a message lies within its buffer");
             return;
         };
-        let id = self.posted.enter(key, Held::Send { buffer, written });
+        let id = self.enter_work(key, Held::Send { buffer, written });
         let flags = Flags { signaled: true, ..Flags::default() };
         let operation = Operation::Send { source, invalidate };
-        connection.queue.push_back(WorkRequest { id, flags, operation });
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.queue.push_back(WorkRequest { id, flags, operation });
+        }
     }
 }

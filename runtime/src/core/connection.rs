@@ -213,7 +213,7 @@ impl Connection {
     pub(crate) fn new(
         Link { qp, role, peer }: Link,
         engine: Engine,
-        part: Part,
+        (part, share): (Part, Share),
         agreed: Agreement,
         binding: Rc<Bound>,
     ) -> Self {
@@ -234,7 +234,7 @@ impl Connection {
             identity: Identity::Anonymous,
             terms,
             meanings: Meanings::default(),
-            share: Share::default(),
+            share,
             replies: VecDeque::new(),
             calls: VecDeque::new(),
             queue: WorkQueue::new(),

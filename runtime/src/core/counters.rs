@@ -34,6 +34,8 @@ pub struct CoreCounters {
     pub connections_replaced: u64,
     /// Connections that were closed because they were idle for too long.
     pub connections_idle: u64,
+    /// Connections closed because others waited for memory that their peers were slow to move.
+    pub connections_slow: u64,
 }
 
 /// The resources that a core holds for Calls that have not ended. All of them but `receives_unreserved` are zero once

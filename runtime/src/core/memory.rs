@@ -1,4 +1,4 @@
-//! The memory of the pool that inbound Calls take: how much each connection may have, and which Calls wait for it.
+//! The memory of the pool that inbound Calls take: how much each origin may have, and which Calls wait for it.
 //!
 //! # Normal operation
 //! A Call takes memory for a reduced argument, for itself if it is in a Call chunk, for a Reply that may go into a
@@ -8,22 +8,29 @@
 //! chunk when its RDMA Reads can be posted, not before: the granted ORD bounds how many Calls of a connection read at
 //! once.
 //!
-//! A connection that holds nothing may take all that is free. A connection that holds memory may take more as long as
-//! it then holds no more than is then free. So a connection with several Calls has at most half of the pool, and leaves
-//! as much free as it has. A Call that holds memory already may take all that is free, to end sooner.
+//! The connections of one origin share what they hold. An origin that holds nothing may take all that is free. An
+//! origin that holds memory may take more as long as it then holds no more than is then free. So an origin with several
+//! Calls has at most half of the pool, and leaves as much free as it has, on however many connections. A Call that holds
+//! memory already may take all that is free, to end sooner.
 //!
 //! # Recovery
 //! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
 //! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will not
 //! come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
 //! [`Limits::memory_timeout`](crate::limits::Limits).
+//!
+//! While a Call of one origin waits, peers of origins that hold more have to be quick: a connection with a peer that
+//! moves what it is to move, by Reads and Writes, at less than [`RATE_MIN`] is closed. Of several, the one of the origin
+//! that holds most goes, and of these the one that is late for longest. What took more than it left free has [`GRACE`]
+//! alone, whatever its length.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::time::Instant;
 
+use super::admission::Origin;
 use super::table::{CallKey, ConnectionKey};
 
 /// The memory that Calls of all connections hold, and the connections with Calls that wait for some.
@@ -33,6 +40,10 @@ pub(crate) struct Memory {
     held: usize,
     /// Of these, octets that services will lease and have not leased yet.
     promised: usize,
+    /// What the connections of each origin hold. A vacant entry has no connections.
+    holders: Vec<Holder>,
+    /// The entries of origins with connections.
+    by_origin: BTreeMap<Origin, usize>,
     /// Connections with Calls that wait for memory, in the order of their turns.
     waiting: VecDeque<ConnectionKey>,
     /// Whether memory came home, or was asked for, since those connections were looked at.
@@ -41,13 +52,28 @@ pub(crate) struct Memory {
     due: Option<Instant>,
     /// The time of this turn.
     now: Instant,
+    /// When a slow connection is looked for next.
+    reclaim_at: Instant,
+}
+
+/// One origin's part of the [`Memory`].
+#[derive(Debug)]
+struct Holder {
+    origin: Origin,
+    connections: u32,
+    /// Octets charged to the connections.
+    held: usize,
 }
 
 /// One connection's part of the [`Memory`].
 #[derive(Debug, Default)]
 pub(crate) struct Share {
+    /// The entry of its origin.
+    holder: usize,
     /// Octets charged to this connection.
     held: usize,
+    /// What the peer moves to or from this memory.
+    transfers: Transfers,
     /// Calls that wait for memory or for the end of other Calls' Reads: those that hold memory, then the others,
     /// oldest first.
     waiting: VecDeque<Waiter>,
@@ -57,6 +83,14 @@ pub(crate) struct Share {
     pub(crate) reading_max: u32,
     /// Whether the connection is in [`Memory::waiting`].
     is_queued: bool,
+}
+
+/// The Reads and Writes under way between the memory that a connection holds and its peer, and the time by which the
+/// peer must have let all of them end if it moves [`RATE_MIN`].
+#[derive(Debug, Default)]
+struct Transfers {
+    under_way: u32,
+    due: Instant,
 }
 
 /// A Call that waits for memory.
@@ -168,10 +202,11 @@ impl Memory {
         }
         let Some(octets) = wanted.lease.checked_add(wanted.later) else { return Grant::Never };
         let free = pool.free_bytes().saturating_sub(self.promised);
+        let Some(holder) = self.holders.get_mut(share.holder) else { return Grant::Never };
         // A Call that holds memory gives it back sooner if it goes on.
         let exceeds_share = own == 0
-            && share.held > 0
-            && share.held.saturating_add(octets) > free.saturating_sub(octets);
+            && holder.held > 0
+            && holder.held.saturating_add(octets) > free.saturating_sub(octets);
         // Short leases find room in pages that are not free any more.
         let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
         let lease = if exceeds_share || exceeds_rest { None } else { pool.lease(wanted.lease) };
@@ -180,6 +215,7 @@ impl Memory {
         match lease {
             Some(lease) => {
                 share.held += octets;
+                holder.held += octets;
                 self.held += octets;
                 self.promised += wanted.later;
                 Grant::Taken(lease, Charge { octets, promised: wanted.later })
@@ -204,7 +240,67 @@ impl Memory {
         self.has_changed = true;
         if let Some(share) = share {
             share.held -= charge.octets;
+            if let Some(holder) = self.holders.get_mut(share.holder) {
+                holder.held -= charge.octets;
+            }
         }
+    }
+
+    /// Enters a connection of an origin. Returns its share.
+    pub(super) fn enter(&mut self, origin: Origin) -> Share {
+        let holder = self.by_origin.get(&origin).copied().unwrap_or_else(|| {
+            let vacant = self.holders.iter().position(|holder| holder.connections == 0);
+            let new = Holder { origin, connections: 0, held: 0 };
+            let at = vacant.unwrap_or(self.holders.len());
+            match self.holders.get_mut(at) {
+                Some(place) => *place = new,
+                None => self.holders.push(new),
+            }
+            self.by_origin.insert(origin, at);
+            at
+        });
+        if let Some(holder) = self.holders.get_mut(holder) {
+            holder.connections += 1;
+        }
+        Share { holder, ..Share::default() }
+    }
+
+    /// Removes a connection that is gone. What it still holds is charged to no origin any more.
+    pub(super) fn leave(&mut self, share: &Share) {
+        let Some(holder) = self.holders.get_mut(share.holder) else { return };
+        holder.held -= share.held;
+        holder.connections -= 1;
+        if holder.connections == 0 {
+            self.by_origin.remove(&holder.origin);
+        }
+    }
+
+    /// Returns the octets that the connections of a connection's origin hold.
+    pub(super) fn held_beside(&self, share: &Share) -> usize {
+        self.holders.get(share.holder).map_or(0, |holder| holder.held)
+    }
+
+    /// Notes that the peer begins to move `octets` to or from memory that is charged to its connection, when `free`
+    /// octets are free.
+    pub(super) fn begin_transfer(&self, share: &mut Share, octets: usize, free: usize) {
+        let earliest = self.now.saturating_add(GRACE);
+        // Who was quick before may not be slow for that.
+        let latest = earliest.saturating_add(time_for(share.held));
+        let Transfers { under_way, due } = &mut share.transfers;
+        let from = if *under_way == 0 { earliest } else { *due };
+        let time = if octets > free { Duration::ZERO } else { time_for(octets) };
+        *due = from.saturating_add(time).min(latest);
+        *under_way += 1;
+    }
+
+    /// Returns whether it is time to look for a slow connection. The next look is a while later: all connections are
+    /// looked at, and what one held comes home before another is closed.
+    pub(super) fn reclaims(&mut self) -> bool {
+        let reclaims = self.reclaim_at <= self.now;
+        if reclaims {
+            self.reclaim_at = self.now.saturating_add(RECLAIM_INTERVAL);
+        }
+        reclaims
     }
 
     /// Has a Call wait. A Call that holds memory waits in front of the Calls of its connection that hold none, as these
@@ -273,6 +369,22 @@ impl Share {
         self.reading += 1;
     }
 
+    /// Notes that a transfer ended.
+    pub(super) const fn end_transfer(&mut self) {
+        self.transfers.under_way -= 1;
+    }
+
+    /// Returns when the peer should have moved everything under way, if it is late.
+    pub(super) fn late_since(&self, now: Instant) -> Option<Instant> {
+        Some(self.transfers.due).filter(|due| self.transfers.under_way > 0 && *due <= now)
+    }
+
+    /// Returns whether a Call has waited for memory for longer than others may take their time.
+    pub(super) fn has_waited_long(&self, now: Instant) -> bool {
+        let first = self.waiting.front().filter(|_| self.is_queued);
+        first.is_some_and(|waiter| waiter.since.saturating_add(GRACE) <= now)
+    }
+
     /// Notes that the connection is not queued any more.
     pub(super) const fn leave_queue(&mut self) {
         self.is_queued = false;
@@ -299,6 +411,18 @@ impl Share {
     }
 }
 
+/// Returns the time that moving `octets` takes at [`RATE_MIN`].
+fn time_for(octets: usize) -> Duration {
+    Duration::from_micros(u64::try_from(octets).unwrap_or(u64::MAX) / (RATE_MIN / 1_000_000))
+}
+
+/// Octets a second that a peer has to move while others wait for the memory.
+const RATE_MIN: u64 = 1_000_000;
+/// How long a Call waits before slow peers of others are closed, and how long each peer has beside the time for the
+/// octets.
+const GRACE: Duration = Duration::from_millis(500);
+/// Interval between two looks for a slow connection.
+const RECLAIM_INTERVAL: Duration = Duration::from_millis(10);
 /// Interval at which an idle core looks for memory that came home.
 const SUPPLY_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -307,5 +431,40 @@ impl Share {
     /// Returns the octets that Calls of the connection hold, and how many Calls wait.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.held, self.waiting.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    /// Begins transfers of a share that holds `held` octets, the last at `now`, and returns when it is late.
+    fn due(held: usize, began: &[(u64, usize)]) -> Duration {
+        let mut memory = Memory::default();
+        let mut share = memory.enter(Origin::Ours);
+        share.held = held;
+        for (at, octets) in began {
+            memory.now = Instant::ZERO.saturating_add(Duration::from_millis(*at));
+            memory.begin_transfer(&mut share, *octets, usize::MAX);
+        }
+        let due = share.transfers.due;
+        assert_eq!((share.late_since(due), share.late_since(Instant::ZERO)), (Some(due), None));
+        for _ in began {
+            share.end_transfer();
+        }
+        assert_eq!(share.late_since(due), None, "nothing is under way");
+        due.saturating_since(Instant::ZERO)
+    }
+
+    #[test]
+    fn new_transfers_give_slow_ones_no_more_time_than_their_own() {
+        let one = GRACE + time_for(MIB);
+        assert_eq!(due(MIB, &[(0, MIB)]), one);
+        assert_eq!(due(2 * MIB, &[(0, MIB), (400, 1), (800, 1)]), one + time_for(2));
+        // Time for what was moved long ago is not saved up.
+        let most = Duration::from_millis(10) + GRACE + time_for(2 * MIB);
+        assert_eq!(due(2 * MIB, &[(0, MIB), (5, MIB), (10, MIB)]), most);
     }
 }

@@ -70,6 +70,11 @@ impl Inner {
         let Self { responder, requester, common } = self;
         let Some(work) = common.posted.complete(bits) else { return };
         let key = work.connection;
+        if work.held.charged() > 0
+            && let Some(connection) = common.connections.get_mut(key)
+        {
+            connection.share.end_transfer();
+        }
         // The send queue has room again.
         if common.connections.get(key).is_some_and(|waiting| !waiting.queue.is_empty()) {
             common.connections.touch(key);
@@ -298,6 +303,7 @@ impl Inner {
         let Self { responder, requester, common } = self;
         let Some(mut connection) = common.connections.remove(key) else { return };
         common.receives.release(&connection.part, connection.engine.reserved());
+        common.memory.leave(&connection.share);
         responder.drop_calls(common, key);
         let reason = connection.failure.take().unwrap_or(reason);
         let (trace, subject) = (&mut common.trace, connection.subject(&key));

@@ -1,4 +1,5 @@
-//! Closes connections: to make room for others, because they are idle for too long, or in a shutdown.
+//! Closes connections: to make room for others, because they are idle for too long or hold memory that others wait for,
+//! or in a shutdown.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
 use super::admission::{self, Calls, Candidate, Origin, Verdict};
+use super::common::Common;
 use super::inner::Inner;
 use super::table::ConnectionKey;
 use super::trace::Manner;
@@ -64,6 +66,29 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
     if let Some(due) = due.min() {
         common.wake_by(due);
     }
+}
+
+/// Closes a connection whose peer is slow to move memory that it holds, if one of an origin that holds less has waited
+/// for memory for long.
+pub(crate) fn close_slow(common: &mut Common, now: Instant) {
+    let Common { connections, memory, .. } = common;
+    if !memory.reclaims() {
+        return;
+    }
+    let shares = || connections.iter().map(|connection| &connection.share);
+    let short = shares().filter(|share| share.has_waited_long(now));
+    let Some(least) = short.map(|share| memory.held_beside(share)).min() else { return };
+    let keys = std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1));
+    let slow = keys.filter_map(|key| {
+        let connection = connections.get(key).filter(|connection| connection.is_up())?;
+        let late = now.saturating_since(connection.share.late_since(now)?);
+        let held = memory.held_beside(&connection.share);
+        (held > least).then_some(((held, late), key))
+    });
+    let Some((_, slowest)) = slow.max_by_key(|(rank, _)| *rank) else { return };
+    common.counters.connections_slow += 1;
+    let why = "it was slow to move memory that others waited for";
+    common.connections.close(slowest, CallError::Disconnected(why.into()));
 }
 
 /// Closes the connections that have nothing in flight, and all of them once the time is `by`.

@@ -127,6 +127,17 @@ pub(crate) enum Held {
 }
 
 impl Held {
+    /// Returns the octets of memory charged to the connection whose transfer to or from the peer this waits for.
+    pub(crate) fn charged(&self) -> usize {
+        match self {
+            Self::Send { written: Written { charge, .. }, .. } | Self::Written { charge, .. } => {
+                charge.octets()
+            }
+            Self::Read { sink, .. } => sink.len(),
+            Self::LocalInv { .. } => 0,
+        }
+    }
+
     /// Returns whether this is the entry of Writes posted apart from their Reply.
     const fn is_written(&self) -> bool {
         matches!(self, Self::Written { .. })

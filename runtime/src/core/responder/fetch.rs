@@ -12,6 +12,7 @@ use crate::core::memory::{Charge, Grant, Supply, Until};
 use crate::core::program::{Argument, ReadChunk};
 use crate::core::segments::Segments;
 use crate::core::table::{CallKey, ConnectionKey};
+use crate::core::vacancy::close_slow;
 use crate::core::work::{Held, Name};
 use crate::limits::BODY_MAX;
 use crate::provider::{Operation, WorkRequest};
@@ -69,6 +70,9 @@ impl Responder {
             supplied += self.supply_connection(common, now, key);
         }
         common.memory.end_supply();
+        if common.memory.is_awaited() {
+            close_slow(common, now);
+        }
         supplied
     }
 
@@ -181,8 +185,10 @@ impl Responder {
             let request = WorkRequest { id, flags: Flags::default(), operation };
             connection.queue.extend(last.replace(request));
         }
-        let id = common.posted.enter(key, Held::Read { sink, call: name });
-        if let Some(mut request) = last {
+        let id = common.enter_work(key, Held::Read { sink, call: name });
+        if let Some(mut request) = last
+            && let Some(connection) = common.connections.get_mut(key)
+        {
             request.id = id;
             request.flags.signaled = true;
             connection.queue.push_back(request);

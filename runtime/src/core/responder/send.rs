@@ -99,9 +99,11 @@ pub(crate) fn stage_writes(
     });
     let Some(mut request) = last else { return data };
     let held = Held::Written { data, charge: std::mem::take(charge) };
-    request.id = common.posted.enter(key, held);
+    request.id = common.enter_work(key, held);
     request.flags.signaled = true;
-    connection.stage(request, port);
+    if let Some(connection) = common.connections.get_mut(key) {
+        connection.stage(request, port);
+    }
     PostedData::None
 }
 
