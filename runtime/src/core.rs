@@ -116,7 +116,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         let sources =
             (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
         let (flavors, sources) = (service.flavors().into(), sources.collect());
-        let program = Program::new(Rc::clone(&binding), flavors, sources);
+        let costly = (0..).zip(&binding.procedures).map(|(number, _)| number);
+        let costly = costly.filter(|number| service.is_costly(*number));
+        let program = Program::new(Rc::clone(&binding), flavors, sources, costly);
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, binding, provider.caps(), seed);
@@ -362,7 +364,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         if !inner.common.connections.gone.is_empty() {
             worked += tell::tell_gone(inner, service, now);
         }
-        if inner.responder.has_ready() {
+        if !inner.responder.turns.is_empty() {
             worked += serve::run(inner, service, now, budget);
         }
         let mut direct = Direct::new(provider);

@@ -41,6 +41,14 @@ pub trait Service {
         ResultSource::Resident
     }
 
+    /// Returns whether a Call of a procedure may take long: more than some ten microseconds, because it lists, searches
+    /// or makes system calls. Such a Call has a turn of the core for itself, and connections take turns. Called once
+    /// for each procedure. Only the first 64 procedures can be costly.
+    fn is_costly(&self, procedure: u32) -> bool {
+        let _ = procedure;
+        false
+    }
+
     /// Returns whether a peer may connect.
     fn admits(&self, peer: SocketAddr) -> bool {
         let _ = peer;

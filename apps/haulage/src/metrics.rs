@@ -134,6 +134,10 @@ impl<S: Service + Counted> Service for Metered<S> {
         self.inner.result_source(procedure)
     }
 
+    fn is_costly(&self, procedure: u32) -> bool {
+        self.inner.is_costly(procedure)
+    }
+
     fn admits(&self, peer: SocketAddr) -> bool {
         self.inner.admits(peer)
     }

@@ -217,6 +217,10 @@ impl Service for KvService {
         binding(self.value_max)
     }
 
+    fn is_costly(&self, procedure: u32) -> bool {
+        matches!(Procedure::from_number(procedure), Some(Procedure::Keys | Procedure::Stat))
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         let arguments = &mut call.arguments;
         let done = match Procedure::from_number(call.procedure) {

@@ -199,6 +199,10 @@ impl<B: Backend> runtime::Service for Server<B> {
         }
     }
 
+    fn is_costly(&self, procedure: u32) -> bool {
+        [Procedure::ReadDir, Procedure::ReadDirPlus].map(Procedure::number).contains(&procedure)
+    }
+
     fn admits(&self, peer: SocketAddr) -> bool {
         self.gate.admission.admits(peer.ip())
     }

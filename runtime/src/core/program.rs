@@ -25,6 +25,8 @@ pub(crate) struct Program {
     flavors: Box<[u32]>,
     /// Where the results of each procedure come from.
     sources: Box<[ResultSource]>,
+    /// A bit for each of the first procedures that is costly.
+    costly: u64,
     /// Matches the RPC headers of AUTH_NONE Calls.
     pub(crate) plain_calls: PlainCalls,
     /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
@@ -94,13 +96,15 @@ impl Program {
         binding: Rc<Bound>,
         flavors: Box<[u32]>,
         sources: Box<[ResultSource]>,
+        costly: impl Iterator<Item = u32>,
     ) -> Self {
         let plain_calls = PlainCalls::of(&binding);
         let plain_calls =
             if flavors.contains(&AUTH_NONE) { plain_calls } else { plain_calls.refused() };
         let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
         let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
-        Self { binding, flavors, sources, plain_calls, results_end_min }
+        let costly = costly.fold(0, |costly, number| costly | bit(number));
+        Self { binding, flavors, sources, costly, plain_calls, results_end_min }
     }
 
     /// Reads the RPC header of a Call that arrived under this XID. Returns the header, and where the arguments start.
@@ -222,6 +226,25 @@ impl Program {
         }
     }
 
+    /// Returns whether Calls of a procedure may take long.
+    #[inline]
+    pub(crate) const fn is_costly(&self, procedure: u32) -> bool {
+        self.costly & bit(procedure) != 0
+    }
+
+    /// Returns whether a Call may take long. Its procedure is known, or is read from the start of its Payload stream.
+    #[inline]
+    pub(crate) fn is_costly_call(&self, procedure: Option<u32>, payload: &[u8]) -> bool {
+        if self.costly == 0 {
+            return false;
+        }
+        let procedure = procedure.or_else(|| {
+            let word = payload.get(PROCEDURE_AT..)?.first_chunk()?;
+            Some(u32::from_be_bytes(*word))
+        });
+        procedure.is_some_and(|procedure| self.is_costly(procedure))
+    }
+
     /// Returns whether results keep to the declarations of the binding for a procedure.
     #[inline]
     pub(crate) fn keeps_to(&self, procedure: u32, reply: &Reply) -> bool {
@@ -249,6 +272,14 @@ impl Program {
     }
 }
 
+/// Returns the bit of a procedure in [`Program::costly`]; none for later procedures than it has bits for.
+const fn bit(procedure: u32) -> u64 {
+    if procedure < u64::BITS { 1 << procedure } else { 0 }
+}
+
+/// Where a Call has its procedure: behind five words (RFC 5531 section 9).
+const PROCEDURE_AT: usize = 20;
+
 #[cfg(test)]
 mod tests {
     use haulage_proto::xdr::Writer;
@@ -271,7 +302,7 @@ mod tests {
         let bound = Rc::new(Bound::new(binding));
         let program = |flavors: &[u32]| {
             let resident = [ResultSource::Resident].into();
-            Program::new(Rc::clone(&bound), flavors.into(), resident)
+            Program::new(Rc::clone(&bound), flavors.into(), resident, [].into_iter())
         };
         let all = program(&[AUTH_NONE]);
         assert!(why_unserved(&all, 7, [5, 2, 0]).is_none());

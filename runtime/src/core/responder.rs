@@ -13,8 +13,6 @@
 //! slow service stops the credits of its callers. From then on the Call holds a send buffer instead. Every Call holds
 //! one of the two, which bounds the number of Calls.
 
-use std::collections::VecDeque;
-
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
@@ -23,6 +21,7 @@ use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
 
 use self::answer::QueuedReply;
+use self::turns::Turns;
 use super::common::Common;
 use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
@@ -36,6 +35,7 @@ use crate::service::Reply;
 pub(crate) mod answer;
 mod fetch;
 mod send;
+mod turns;
 
 pub(crate) use send::{send, stage_writes};
 
@@ -44,8 +44,8 @@ pub(crate) use send::{send, stage_writes};
 pub(crate) struct Responder {
     pub(crate) program: Program,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
-    /// Calls that can go on, oldest first.
-    ready: VecDeque<CallKey>,
+    /// The Calls that can go on.
+    pub(crate) turns: Turns,
     /// The Call that the service is handling.
     pub(crate) running: Option<Running>,
 }
@@ -164,8 +164,8 @@ impl Responder {
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
-        let ready = VecDeque::with_capacity(limits.receives_max as usize);
-        Self { program, calls: OwnedTable::new(calls), ready, running: None }
+        let turns = Turns::new(limits.connections_max);
+        Self { program, calls: OwnedTable::new(calls), turns, running: None }
     }
 
     /// Takes in a Call that the engine accepted.
@@ -245,19 +245,14 @@ impl Responder {
     fn be_ready(&mut self, name: CallKey, stage: Stage) {
         if let Some(call) = self.calls.get_mut(name) {
             call.stage = stage;
-            self.ready.push_back(name);
+            self.turns.push(call.connection, name);
         }
     }
 
-    /// Returns whether Calls wait for their turn.
-    #[inline]
-    pub(crate) fn has_ready(&self) -> bool {
-        !self.ready.is_empty()
-    }
-
-    /// Takes the Call whose turn is next.
-    pub(crate) fn next_ready(&mut self) -> Option<CallKey> {
-        self.ready.pop_front()
+    /// Takes the Call whose turn is next. Returns its procedure as well.
+    pub(crate) fn next_ready(&mut self) -> Option<(CallKey, u32)> {
+        let name = self.turns.pop()?;
+        Some((name, self.calls.get(name).map_or(0, |call| call.header.procedure)))
     }
 
     /// Queues a Call that was answered with `Later`, so that the service finishes it.
@@ -283,6 +278,7 @@ impl Responder {
         while let Some(call) = self.calls.remove_newest_of(key.slot(), is_unread) {
             forget(common, call);
         }
+        self.turns.forget(key);
         any
     }
 
@@ -299,6 +295,7 @@ impl Responder {
             debug_assert!(call.connection == key, "no Call outlives its connection");
             forget(common, call);
         }
+        self.turns.forget(key);
     }
 
     /// Refuses a Call that is in the table.

@@ -77,7 +77,7 @@ impl<S: Service> Runs<'_, S> {
         let meaning = meaning(self.inner, &from, like);
         let Some(kind) = meaning.kind() else { return 0 };
         // Older Calls come first.
-        if kind == Kind::Call && self.inner.responder.has_ready() {
+        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
             return 0;
         }
         let headers = patches.iter().map(|patch| patched(kind, *patch));
@@ -107,7 +107,7 @@ impl<S: Service> Runs<'_, S> {
         };
         let kind = first.kind;
         // Older Calls come first.
-        if kind == Kind::Call && self.inner.responder.has_ready() {
+        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
             return 0;
         }
         let headers = run.iter().map_while(|message| unchunked(version, message));

@@ -129,7 +129,8 @@ fn misdeclared(inner: &mut Inner, xid: u32) -> ReplyHeader {
     ReplyHeader::accepted(xid, AcceptStat::SystemErr)
 }
 
-/// Lets at most `budget` Calls go on whose turn it is. Returns how many went on.
+/// Lets at most `budget` Calls go on whose turn it is, none behind one that is [`Service::is_costly`]: messages of others
+/// are read first. Returns how many went on.
 pub(crate) fn run<S: Service>(
     inner: &mut Inner,
     service: &mut S,
@@ -137,12 +138,18 @@ pub(crate) fn run<S: Service>(
     budget: usize,
 ) -> usize {
     let mut ran = 0;
-    while ran < budget && inner.responder.has_ready() {
+    while ran < budget && !inner.responder.turns.is_empty() {
         // Out of send buffers: the Calls wait until Replies have left.
         let Some(buffer) = inner.common.buffers.pop() else { break };
-        let Some(name) = inner.responder.next_ready() else { break };
+        let Some((name, procedure)) = inner.responder.next_ready() else {
+            inner.common.buffers.recycle(buffer);
+            break;
+        };
         go_on(inner, service, now, name, buffer);
         ran += 1;
+        if inner.responder.program.is_costly(procedure) {
+            break;
+        }
     }
     ran
 }

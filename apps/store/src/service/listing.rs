@@ -1,6 +1,7 @@
 //! The procedures that list names: READDIR and READDIRPLUS.
 //!
-//! A list has as many names as the caller wants, and no more than its Reply has room for. TOOSMALL tells a caller that
+//! A list has as many names as the caller wants, up to a number that takes not long, and no more than its Reply has room
+//! for. TOOSMALL tells a caller that
 //! wants less than one name takes. Where the Reply has less room than that, the list has one name all the same: the
 //! transport then tells the caller's how much room the Reply takes, which the caller itself knows nothing of.
 
@@ -37,7 +38,7 @@ impl<B: Backend> Service<B> {
             let verifier =
                 service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
             let w = ListWriter::new(&mut memory[..wanted]).ending_at(room);
-            service.list(cx, dir, (asked.cookie, verifier), w)
+            service.list(cx, dir, (asked.cookie, verifier), NAMES_MAX, w)
         });
         self.listings[0] = memory;
         Results::ReadDir(outcome.map(|(Listed { verifier, length, eof }, dir)| {
@@ -60,7 +61,7 @@ impl<B: Backend> Service<B> {
             let verifier =
                 service.check_place(cx, dir, attributes, (asked.cookie, asked.verifier))?;
             let w = ListWriter::new(&mut names[..wanted]).ending_at(room);
-            let mut listed = service.list(cx, dir, (asked.cookie, verifier), w)?;
+            let mut listed = service.list(cx, dir, (asked.cookie, verifier), NAMES_PLUS_MAX, w)?;
             let listed_names = List::rewrap(&names[..listed.length]);
             let visible = cx.caller.may(attributes, EXECUTE);
             let mut w = NamesPlusWriter::new(&mut plus[..wanted], names_max).ending_at(room);
@@ -85,12 +86,13 @@ impl<B: Backend> Service<B> {
         }))
     }
 
-    /// Encodes the names after a cookie, as many as fit.
+    /// Encodes the names after a cookie, as many as fit, at most `most`.
     fn list(
         &mut self,
         cx: &Context<'_>,
         dir: FileId,
         (after, verifier): (u64, Verifier),
+        most: u32,
         mut w: ListWriter<'_>,
     ) -> Result<Listed, Status> {
         // A list without names has an end, too.
@@ -98,7 +100,7 @@ impl<B: Backend> Service<B> {
         let parent = self.backend.lookup(cx, dir, Name(b".."))?;
         let mut fit = 0;
         let mut show = |name: Name<'_>, file: FileId, cookie| {
-            let fits = w.push(&Entry { fileid: file.inode, name, cookie });
+            let fits = fit < most && w.push(&Entry { fileid: file.inode, name, cookie });
             fit += u32::from(fits);
             fits
         };
@@ -147,6 +149,11 @@ impl<B: Backend> Service<B> {
         [count.saturating_sub(AROUND), room.saturating_sub(STATUS + AROUND)]
     }
 }
+
+/// The most names that one READDIR lists, however many the caller takes: other callers wait meanwhile.
+const NAMES_MAX: u32 = 1024;
+/// The most names that one READDIRPLUS lists. Each is looked up.
+const NAMES_PLUS_MAX: u32 = 256;
 
 /// Length of the status of results, in octets.
 const STATUS: usize = 4;

@@ -39,11 +39,20 @@ fn bed() -> Bed {
 }
 
 fn bed_of<B: Backend>(backend: impl FnOnce(&Pool, Time) -> B) -> Bed<B> {
-    let config = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
+    bed_with(8 << 20, 4096, backend)
+}
+
+/// Makes a bed with `bytes` of memory, whose lists of names take at most `readdir_max` octets.
+fn bed_with<B: Backend>(
+    bytes: usize,
+    readdir_max: u32,
+    backend: impl FnOnce(&Pool, Time) -> B,
+) -> Bed<B> {
+    let config = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
     let pool = Pool::new(&config).unwrap();
     let now = Time { seconds: 1_000, nanoseconds: 0 };
     let sealer = Sealer::new(&[5; 32], FSID);
-    let limits = Limits { read_max: 1 << 20, write_max: 1 << 16, readdir_max: 4096 };
+    let limits = Limits { read_max: 1 << 20, write_max: 1 << 16, readdir_max };
     let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
     let config = Config { policy, read_only: false, limits };
     let service = Service::new(backend(&pool, now), sealer, config);

@@ -37,7 +37,7 @@ impl<S: Service> Runs<'_, S> {
         port: &mut impl Port,
     ) -> usize {
         let Inner { responder, common, .. } = &mut *self.inner;
-        if responder.has_ready() {
+        if responder.turns.has_of(from.key) {
             return 0;
         }
         let program = &responder.program;
@@ -81,6 +81,11 @@ impl<S: Service> Runs<'_, S> {
             let Some(making) = reply.as_mut() else { break };
             let (chunk_len, Taken { xid, chunk, header, payload }) = (call.reply_chunk_len(), call);
             let chunk = chunk.as_ref();
+            // A costly Call has its turn, and so have those behind it.
+            let procedure = header.map(|header| header.procedure);
+            if cx.inner.responder.program.is_costly_call(procedure, payload) {
+                break;
+            }
             let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
             let Some((argument, charge)) = fetched else { break };
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);

@@ -23,6 +23,8 @@ struct Files {
     stored: u32,
     refused: Vec<Refusal>,
     fetched: u32,
+    /// The connections of the Calls, in order.
+    callers: Vec<ConnectionId>,
 }
 
 impl Service for Files {
@@ -34,7 +36,12 @@ impl Service for Files {
         if procedure == FETCH { ResultSource::Leased } else { ResultSource::Resident }
     }
 
+    fn is_costly(&self, procedure: u32) -> bool {
+        matches!(procedure, LIST | TELL)
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        self.callers.push(call.connection);
         match call.procedure {
             STORE | EXCHANGE => match call.arguments.item(24) {
                 Ok(Argument::Placed(lease)) => {
@@ -410,6 +417,46 @@ fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
         bed.now = bed.fabric.next_event().unwrap_or(bed.now).max(bed.now);
     }
     assert!(most >= 10, "others waited meanwhile");
+}
+
+/// Has the server receive, in one turn, `calls` of procedure `asked` of the greedy client and then one Call of the honest
+/// one. Returns who was served in that turn, and who before the honest one in all.
+fn served(asked: impl Fn(&mut Bed), calls: usize, honest: impl Fn(&mut Bed)) -> [usize; 2] {
+    let mut bed = Bed::new();
+    for _ in 0..calls {
+        asked(&mut bed);
+    }
+    bed.clients[GREEDY].0.turn(bed.now);
+    honest(&mut bed);
+    bed.clients[HONEST].0.turn(bed.now);
+    bed.server.cx(bed.now).1.callers.clear();
+    bed.now = bed.now.saturating_add(MS);
+    bed.server.turn(bed.now);
+    let in_turn = bed.server.service().callers.len();
+    bed.settle();
+    let honest = bed.key(HONEST);
+    let callers = &bed.server.service().callers;
+    assert_eq!(callers.len(), calls + 1);
+    [in_turn, callers.iter().position(|caller| caller.0 == honest).unwrap()]
+}
+
+#[test]
+fn connections_whose_calls_can_go_on_have_turns() {
+    let [_, before] = served(|bed| bed.fetch(GREEDY), 4, |bed| bed.fetch(HONEST));
+    assert!(before <= 1, "{before} before the honest one");
+}
+
+#[test]
+fn costly_calls_keep_others_waiting_for_one_of_them() {
+    // The Reply to one has a chunk, and that to the other goes inline.
+    for costly in [LIST, TELL] {
+        let asked = |bed: &mut Bed| bed.call(GREEDY, request(costly));
+        let [in_turn, before] = served(asked, 15, |bed| bed.call(HONEST, request(0)));
+        assert_eq!((in_turn, before), (2, 0), "the honest one and one that is costly");
+        let [in_turn, before] = served(asked, 15, |bed| bed.call(HONEST, request(costly)));
+        assert_eq!(in_turn, 1);
+        assert!(before <= 1, "{before} before the honest one");
+    }
 }
 
 /// A service that keeps each item until it is told to answer all.

@@ -440,7 +440,12 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
     ];
     let results = [ResultSource::Resident; 3];
     let binding = Binding { program: 7, version: 1, procedures };
-    let program = Program::new(Bound::new(binding).into(), [AUTH_NONE].into(), results.into());
+    let program = Program::new(
+        Bound::new(binding).into(),
+        [AUTH_NONE].into(),
+        results.into(),
+        [].into_iter(),
+    );
     let allowed = |asked, position, length| {
         let segment = Segment { handle: Handle(5), length, offset: 0 };
         let mut message = [0; 96];

@@ -112,6 +112,27 @@ fn each_bound_of_a_readdirplus_holds() {
 }
 
 #[test]
+fn a_long_list_comes_in_slices_whatever_is_asked_for() {
+    let limits = memory::Limits { files_max: 1200, names_max: 1200 };
+    let backend = |pool: &Pool, now| Memory::new(pool, limits, 77, now).unwrap();
+    let mut bed = bed_with(16 << 20, 1 << 16, backend);
+    let root = bed.root();
+    for number in 0..1100 {
+        bed.file(&root, &format!("{number}"));
+    }
+    let (mut slices, mut cookie, mut eof) = (Vec::new(), 0, false);
+    while !eof {
+        let (page, last, end) = bed.page(&root, cookie, u32::MAX).unwrap();
+        slices.push(page.len());
+        (cookie, eof) = (last, end);
+    }
+    assert_eq!(slices, [1024, 78]);
+    let sent = bed.plus(ask(&root, 0, u32::MAX, u32::MAX));
+    let Results::ReadDirPlus(Ok(listing)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((listing.names.iter().count(), listing.eof), (256, false));
+}
+
+#[test]
 fn a_page_too_small_for_one_name_is_refused() {
     let mut bed = bed();
     let root = bed.root();
