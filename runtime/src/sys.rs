@@ -18,6 +18,8 @@ pub mod ibverbs;
 pub mod instructions;
 pub mod interfaces;
 pub mod local;
+pub mod namespace;
+pub mod private;
 pub mod process;
 pub mod shared;
 pub mod signal;

@@ -27,7 +27,7 @@ fn a_secret_is_read_only_from_a_file_of_its_owners_own() {
     }
     for mode in [0o604, 0o640, 0o620, 0o601] {
         let path = file(&format!("others{mode:o}"), SEED.as_bytes(), mode);
-        assert!(matches!(SecretKey::read(&path), Err(KeyFault::Exposed)), "{mode:o}");
+        assert!(matches!(SecretKey::read(&path), Err(KeyFault::Exposed(_))), "{mode:o}");
         fs::remove_file(path).unwrap();
     }
 }
@@ -49,10 +49,14 @@ fn a_file_that_is_no_key_says_why() {
 }
 
 #[test]
-fn known_peers_may_be_read_by_all() {
+fn known_peers_may_be_read_by_all_and_written_by_nobody_else() {
     let path = file("known", format!("{PUBLIC} lab-3\n").as_bytes(), 0o644);
     let octets = *SEED.parse::<SecretKey>().unwrap().public().octets();
     assert!(KnownPeers::read(&path).unwrap().get(&octets).is_some());
+    for mode in [0o664, 0o646] {
+        fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        assert!(matches!(KnownPeers::read(&path), Err(KeyFault::Exposed(_))), "{mode:o}");
+    }
     let absent = path.with_extension("absent");
     assert!(matches!(KnownPeers::read(&absent), Err(KeyFault::Unreadable(_))));
 }

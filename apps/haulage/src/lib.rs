@@ -51,6 +51,8 @@ pub mod wire;
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // If this fails, signals are ignored as by any other process 1.
     let _ = signal::end_as_first_process();
+    // If this fails, what grows a file beyond the limit of file sizes ends the process.
+    let _ = signal::ignore_file_size_limit();
     match cli::parse(arguments) {
         Ok(Parsed::Help(text)) => {
             let output = Output::default();

@@ -1,13 +1,15 @@
 //! A directory served by a process of its own.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use haulage::sys::process;
 use haulage_test_support::Started;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 fn haulage(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
@@ -20,8 +22,8 @@ struct Place(PathBuf);
 
 impl Place {
     fn new(name: &str) -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        // What an earlier run left.
+        // A server keeps no state where others may write, as they may above a checkout.
+        let path = std::env::temp_dir().join(format!("haulage-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&path);
         fs::create_dir_all(path.join("served")).unwrap();
         Self(path)
@@ -38,6 +40,12 @@ impl Place {
         let mut command = haulage(&["store", "serve", "--export", &export, "--state", &state]);
         let output = command.args(ports).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -113,6 +121,51 @@ fn what_cannot_be_served_is_said() {
     assert!(code == Some(1) && said.contains("another server uses it"), "{said}");
     let memory = ["store", "serve", "--export", "memory:64MiB", "--state", "anywhere"];
     assert_eq!(haulage(&memory).output().unwrap().status.code(), Some(2));
+}
+
+#[test]
+fn state_that_others_may_have_put_there_is_refused_in_words() {
+    let place = Place::new("store-planted");
+    let state = PathBuf::from(place.at("state"));
+    fs::create_dir(&state).unwrap();
+    let refused = |says: &str| {
+        let (code, said) = place.refused("served", "state");
+        // Notes come first.
+        let last = said.lines().last().unwrap();
+        assert!(code == Some(1) && last.contains(says), "{said}");
+    };
+    let chmod = |mode| fs::set_permissions(&state, Permissions::from_mode(mode)).unwrap();
+    for mode in [0o777, 0o755] {
+        chmod(mode);
+        refused(&format!("`chmod 700 {}` takes them away", state.display()));
+    }
+    chmod(0o700);
+    for name in ["key", "names", "lock"] {
+        let path = state.join(name);
+        // A server that came so far made it.
+        let _ = fs::remove_file(&path);
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        refused(&format!("{} is no regular file", path.display()));
+        fs::remove_file(&path).unwrap();
+        symlink(place.at("target"), &path).unwrap();
+        refused(&format!("{} is no regular file", path.display()));
+        fs::remove_file(&path).unwrap();
+    }
+    fs::write(place.at("target"), b"octets").unwrap();
+    fs::remove_file(state.join("key")).unwrap();
+    for name in ["key.new", "names.new"] {
+        symlink(place.at("target"), state.join(name)).unwrap();
+    }
+    drop(Server::start(&place, &["--json"]));
+    assert_eq!(fs::read(place.at("target")).unwrap(), b"octets");
+    let names = fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    assert_eq!(names, ["key", "lock", "names"]);
+    // As the link leads, nothing else is the matter with it.
+    symlink(&state, place.at("link")).unwrap();
+    let (code, said) = place.refused("served", "link");
+    assert!(code == Some(1) && said.contains("name the directory itself"), "{said}");
 }
 
 #[test]

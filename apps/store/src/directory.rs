@@ -42,7 +42,6 @@ mod known;
 mod listing;
 mod mounted;
 mod names;
-mod namespace;
 mod node;
 mod open;
 mod state;
@@ -52,7 +51,7 @@ mod transfers;
 mod tree;
 mod within;
 
-pub use namespace::{Ids, is_alone};
+pub use haulage::sys::namespace::{Ids, is_alone};
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
 

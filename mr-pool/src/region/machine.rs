@@ -95,6 +95,10 @@ impl Machine {
             Some(reserved) if reserved.free < bytes / kind.size() => {
                 format!("{} needed, {} free", bytes / kind.size(), reserved.free)
             }
+            // The memory is a file without a name.
+            _ if error.kind() == io::ErrorKind::FileTooLarge => {
+                "the limit of file sizes (ulimit -f, LimitFSIZE=) is lower".to_owned()
+            }
             _ => error.to_string(),
         };
         Declined { kind, reason, command: self.command(kind, bytes) }

@@ -84,6 +84,9 @@ fn the_command_reserves_what_is_missing_and_keeps_what_is_there() {
         "{}",
         explain(PageKind::Small, 1)
     );
+    let limited = io::Error::from_raw_os_error(libc::EFBIG);
+    let limited = machine().explain(PageKind::Small, 1, &limited).to_string();
+    assert!(limited.contains("the limit of file sizes (ulimit -f"), "{limited}");
 }
 
 #[test]

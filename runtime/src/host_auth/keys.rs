@@ -6,9 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -16,6 +14,8 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use hex::FromHex as _;
 use thiserror::Error;
 use zeroize::Zeroizing;
+
+use crate::sys::private::{self, Fault, Others};
 
 /// Our secret key, and the peers that we accept.
 #[derive(Debug)]
@@ -43,9 +43,9 @@ pub enum KeyFault {
     /// The file cannot be read.
     #[error("cannot read it: {0}")]
     Unreadable(#[source] io::Error),
-    /// Users other than its owner may read a secret.
-    #[error("others can read this secret key; chmod 600 helps")]
-    Exposed,
+    /// It is no regular file of this user's own: others may read a secret, or say who is known.
+    #[error(transparent)]
+    Exposed(Fault),
     /// A line does not begin with 64 hexadecimal digits, or a line of a secret has more than these.
     #[error("line {line}: a key is 64 hexadecimal digits")]
     NotAKey {
@@ -72,19 +72,24 @@ pub enum KeyFault {
     },
 }
 
+impl From<io::Error> for KeyFault {
+    fn from(error: io::Error) -> Self {
+        match error.downcast() {
+            Ok(fault) => Self::Exposed(fault),
+            Err(error) => Self::Unreadable(error),
+        }
+    }
+}
+
 impl SecretKey {
     /// Makes the key of a seed, which must be random and known to nobody else.
     pub fn from_seed(seed: &[u8; 32]) -> Self {
         Self(SigningKey::from_bytes(seed))
     }
 
-    /// Reads a file, which only its owner may be able to read.
+    /// Reads a file, which must belong to this process's user or root, and which nobody else may be able to read.
     pub fn read(path: &Path) -> Result<Self, KeyFault> {
-        let mut file = File::open(path).map_err(KeyFault::Unreadable)?;
-        let mode = file.metadata().map_err(KeyFault::Unreadable)?.mode();
-        if mode & 0o077 != 0 {
-            return Err(KeyFault::Exposed);
-        }
+        let mut file = private::read(path, Others::Nothing)?;
         // A buffer of fixed size never moves, so no copy of the secret is left behind.
         let mut memory = Zeroizing::new([0; SECRET_FILE_MAX + 1]);
         let mut length = 0;
@@ -163,9 +168,12 @@ impl fmt::Debug for PublicKey {
 }
 
 impl KnownPeers {
-    /// Reads a file. A file without a key accepts no peer.
+    /// Reads a file, which must belong to this process's user or root, and which nobody else may be able to write. A file
+    /// without a key accepts no peer.
     pub fn read(path: &Path) -> Result<Self, KeyFault> {
-        std::fs::read_to_string(path).map_err(KeyFault::Unreadable)?.parse()
+        let mut text = String::new();
+        private::read(path, Others::Read)?.read_to_string(&mut text)?;
+        text.parse()
     }
 
     /// Returns the known key with these octets.

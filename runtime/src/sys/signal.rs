@@ -1,7 +1,10 @@
 //! SIGTERM and SIGINT as a request to end: a flag, and a wake-up for cores that sleep.
 //!
 //! SIGPIPE needs no handler: Rust programs ignore it from their first instruction, so a closed pipe
-//! is an error of the write that meets it.
+//! is an error of the write that meets it. SIGXFSZ is its like for the limit of a file's size, and Rust leaves it as it
+//! is: [`ignore_file_size_limit`]. No other signal that ends a process comes of what a peer asks for: SIGBUS has a
+//! handler where regions of peers are mapped, SIGURG and SIGWINCH are ignored by default, and SIGXCPU is the end that
+//! an operator has set for the process.
 
 use std::io;
 use std::ptr;
@@ -42,11 +45,21 @@ fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) -> io::Resul
 
 /// Makes the process ignore SIGHUP: a server continues when the terminal it was started from is gone.
 pub fn ignore_hangup() -> io::Result<()> {
+    ignore(libc::SIGHUP)
+}
+
+/// Makes the process ignore SIGXFSZ: what grows a file beyond the limit of file sizes (`ulimit -f`, `LimitFSIZE=`) fails
+/// with EFBIG, and the process goes on. Children inherit it.
+pub fn ignore_file_size_limit() -> io::Result<()> {
+    ignore(libc::SIGXFSZ)
+}
+
+fn ignore(signal: libc::c_int) -> io::Result<()> {
     // SAFETY: `sigaction` is plain data for which all zeroes is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = libc::SIG_IGN;
     // SAFETY: `action` is a live, initialized value without a handler; the old action is not asked for.
-    if unsafe { libc::sigaction(libc::SIGHUP, &raw const action, ptr::null_mut()) } != 0 {
+    if unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use haulage_test_support::Started;
 use nfs3_client::nfs3_types::nfs3::nfs_fh3;
+use rustix::process::Pid;
 
 use crate::client::Client;
 
@@ -150,6 +151,11 @@ impl Server {
     /// Returns a path in the exported directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.place.0.join("served").join(name)
+    }
+
+    /// Returns its process.
+    pub(crate) fn process(&self) -> Pid {
+        Pid::from_child(&self.started.process)
     }
 
     pub(crate) fn kind(&self) -> Kind {

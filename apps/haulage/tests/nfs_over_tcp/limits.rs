@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use nfs3_client::Nfs3Client;
 use nfs3_client::io::{AsyncRead, AsyncWrite};
-use nfs3_client::nfs3_types::nfs3::{Nfs3Result, WRITE3args, stable_how};
+use nfs3_client::nfs3_types::nfs3::{Nfs3Result, WRITE3args, nfsstat3, sattrguard3, stable_how};
 use nfs3_client::nfs3_types::rpc::opaque_auth;
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
+use rustix::process::{Resource, Rlimit, prlimit};
 
 use crate::bed::{Bed, Export, Kind, ROOT, Server, User};
-use crate::client::{claim, now};
+use crate::client::{claim, now, size};
 
 /// A NULL Call of NFS version 3 as a record, with AUTH_NONE.
 const NULL: [u32; 11] = [0x8000_0028, 1, 0, 2, 100_003, 3, 0, 0, 0, 0, 0];
@@ -118,4 +119,25 @@ fn a_call_that_goes_on_may_take_longer_than_the_option_says_over_tcp() {
     };
     assert_eq!(written.count, count);
     assert_eq!(client.attributes(&file).unwrap().size, u64::from(count));
+}
+
+#[test]
+fn a_size_beyond_the_limit_of_file_sizes_is_refused_and_the_server_goes_on() {
+    for kind in Kind::all()
+        .into_iter()
+        .filter(|kind| kind.export == Export::Directory && kind.user == User::Tester)
+    {
+        let Bed { server, mut client, root } = Bed::new(kind, &[]);
+        let file = client.file(&root, "file", 0o600);
+        let limit = Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
+        prlimit(Some(server.process()), Resource::Fsize, limit).unwrap();
+        assert_eq!(
+            client.set(&file, size(3 << 20), sattrguard3::None),
+            Err(nfsstat3::NFS3ERR_FBIG)
+        );
+        let beyond = client.write(&file, 3 << 20, b"beyond", stable_how::FILE_SYNC);
+        assert_eq!(beyond.unwrap_err(), nfsstat3::NFS3ERR_FBIG);
+        assert_eq!(client.set(&file, size(1 << 20), sattrguard3::None), Ok(()));
+        assert_eq!(client.attributes(&file).unwrap().size, 1 << 20);
+    }
 }

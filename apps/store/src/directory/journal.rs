@@ -10,9 +10,9 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use haulage::sys::private::Directory;
 use haulage_proto::xdr::Reader;
 
 use crate::handle::FileId;
@@ -20,7 +20,7 @@ use crate::handle::FileId;
 /// The journal file, open for appending.
 #[derive(Debug)]
 pub(super) struct Journal {
-    path: PathBuf,
+    directory: Arc<Directory>,
     file: File,
     /// Length of the file up to the end of its last whole record.
     length: u64,
@@ -49,10 +49,10 @@ pub(super) enum Record<'a> {
 }
 
 impl Journal {
-    /// Opens the journal at `path`; creates it if it does not exist.
-    pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::options().read(true).append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { path: path.to_owned(), file, length: 0, records: 0 })
+    /// Opens the journal in a directory; creates it if it does not exist.
+    pub(super) fn open(directory: Arc<Directory>) -> io::Result<Self> {
+        let file = directory.append(NAME)?;
+        Ok(Self { directory, file, length: 0, records: 0 })
     }
 
     /// Reads all records from the start, in bounded steps. Must be called only once, after [`Self::open`].
@@ -64,8 +64,8 @@ impl Journal {
             let mut rest = &read[..];
             if is_first && !read.is_empty() {
                 rest = read.strip_prefix(MAGIC).ok_or_else(|| {
-                    let what =
-                        format!("{} is no file of names of this server", self.path.display());
+                    let path = self.directory.path(NAME);
+                    let what = format!("{} is no file of names of this server", path.display());
                     io::Error::new(io::ErrorKind::InvalidData, what)
                 })?;
             }
@@ -101,10 +101,7 @@ impl Journal {
         &mut self,
         records: impl Iterator<Item = Record<'a>>,
     ) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut out = BufWriter::new(
-            File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?,
-        );
+        let mut out = BufWriter::new(self.directory.create(NEW)?);
         out.write_all(MAGIC)?;
         let (mut count, mut length) = (0, MAGIC.len() as u64);
         for record in records {
@@ -114,8 +111,8 @@ impl Journal {
             count += 1;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&new, &self.path)?;
-        self.file = File::options().append(true).open(&self.path)?;
+        self.directory.rename(NEW, NAME)?;
+        self.file = self.directory.append(NAME)?;
         (self.length, self.records) = (length, count);
         Ok(())
     }
@@ -177,6 +174,9 @@ fn check_sum(bytes: &[u8]) -> u32 {
         .fold(0x811c_9dc5, |hash, octet| (hash ^ u32::from(*octet)).wrapping_mul(0x0100_0193))
 }
 
+/// The name of the file, and that of the one that takes its place.
+const NAME: &str = "names";
+const NEW: &str = "names.new";
 /// The first octets of the file.
 const MAGIC: &[u8] = b"haulage names 1\n";
 /// Length of a record before the name, in octets.
@@ -197,15 +197,15 @@ mod tests {
     #[test]
     fn a_long_journal_is_read_in_parts() {
         let place = crate::testing::Place::new();
-        let path = place.path().join("names");
-        let mut journal = Journal::open(&path).unwrap();
+        let directory = Arc::new(Directory::open(&place.path().join("state")).unwrap());
+        let mut journal = Journal::open(Arc::clone(&directory)).unwrap();
         let name = [b'n'; 255];
         let files = (0..20_000).map(|inode| FileId { inode, generation: 1 });
         let seen = |file| Record::Seen { file, dir: A, name: &name, called: b"" };
         journal.rewrite(files.clone().map(seen)).unwrap();
-        assert!(std::fs::metadata(&path).unwrap().len() > 5 * READ_AT_ONCE);
+        assert!(std::fs::metadata(directory.path(NAME)).unwrap().len() > 5 * READ_AT_ONCE);
         let mut read = Vec::new();
-        Journal::open(&path)
+        Journal::open(directory)
             .unwrap()
             .read(|record| {
                 let Record::Seen { file, dir: A, name: seen, called: b"" } = record else {

@@ -4,18 +4,20 @@
 //! The key and the file system ID are written once, atomically, before they are used. With another key, all handles of
 //! earlier runs are invalid.
 
-use std::fs::{DirBuilder, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Arc;
+
+use haulage::sys::private;
 
 use super::journal::Journal;
 use crate::handle::KEY_LEN;
 
-/// A directory of the server's own, which no other server uses at the same time.
+/// A directory of the server's own, which no other server uses at the same time, and no other user at all.
 #[derive(Debug)]
 pub struct State {
-    path: PathBuf,
+    directory: Arc<private::Directory>,
     /// Holds the lock.
     _lock: File,
 }
@@ -33,38 +35,41 @@ impl State {
     /// Locks the directory at `path`; creates it if it does not exist.
     ///
     /// # Errors
-    /// The system's error; [`ErrorKind::WouldBlock`] if another server has locked the directory.
+    /// The system's error; [`ErrorKind::WouldBlock`] if another server has locked the directory; a [`private::Fault`] if
+    /// other users have rights to it or to a file in it, or can put another in its place.
     pub fn open(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        let lock = private().truncate(false).open(path.join("lock"))?;
+        let directory = private::Directory::open(path)?;
+        let lock = directory.append("lock")?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => ErrorKind::WouldBlock.into(),
             TryLockError::Error(error) => error,
         })?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { directory: Arc::new(directory), _lock: lock })
     }
 
     /// Returns the stored key and ID. If there are none, stores `fresh` and returns it.
+    ///
+    /// # Errors
+    /// The system's error; a [`private::Fault`] if the file of the key is not the server's own.
     pub fn keep(&self, fresh: Kept) -> io::Result<Kept> {
-        let path = self.path.join("key");
-        match File::open(&path) {
+        let directory = &*self.directory;
+        match directory.read("key") {
             Ok(file) => return Kept::read(file),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
-        let new = self.path.join("key.new");
-        let mut file = private().truncate(true).open(&new)?;
+        let mut file = directory.create("key.new")?;
         file.write_all(&fresh.key)?;
         file.write_all(&fresh.fsid.to_be_bytes())?;
         file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        File::open(&self.path)?.sync_all()?;
+        directory.rename("key.new", "key")?;
+        directory.sync()?;
         Ok(fresh)
     }
 
     /// Opens the journal of where files are.
     pub(super) fn journal(&self) -> io::Result<Journal> {
-        Journal::open(&self.path.join("names"))
+        Journal::open(Arc::clone(&self.directory))
     }
 }
 
@@ -87,13 +92,6 @@ impl std::fmt::Debug for Kept {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Kept").field("fsid", &self.fsid).finish_non_exhaustive()
     }
-}
-
-/// Returns the options that create files which other users cannot read.
-fn private() -> std::fs::OpenOptions {
-    let mut options = File::options();
-    options.write(true).create(true).mode(0o600);
-    options
 }
 
 /// Length of the file `key`, in octets.
