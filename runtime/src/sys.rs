@@ -17,6 +17,7 @@ pub mod files;
 pub mod ibverbs;
 pub mod instructions;
 pub mod interfaces;
+pub mod lease;
 pub mod local;
 pub mod namespace;
 pub mod private;

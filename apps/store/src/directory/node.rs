@@ -327,8 +327,11 @@ impl Descriptors {
     }
 
     fn open_as_is(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        fs::openat(&self.0, &*number(&node.place), flags, Mode::empty())
+        let asked = flags | AT_ONCE | OFlags::CLOEXEC | OFlags::NOCTTY;
+        let opened = fs::openat(&self.0, &*number(&node.place), asked, Mode::empty())?;
+        // A ring of an older system would take the flag to mean that a transfer must not wait for the disk.
+        fs::fcntl_setfl(&opened, flags)?;
+        Ok(opened)
     }
 
     /// Sets a file's permission bits; does nothing for a symbolic link, which has none.
@@ -460,6 +463,10 @@ const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
+/// Opening never waits: not for a local process to give up its lease on the file (`F_SETLEASE` in fcntl(2)), which takes
+/// as long as that process likes, up to 45 seconds, and is EWOULDBLOCK so; and not for the other end of a pipe. The
+/// system has told the process to give up the lease, so that a repetition succeeds some time.
+const AT_ONCE: OFlags = OFlags::NONBLOCK;
 /// The `statx` fields read of every file.
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// The file system type of `/proc`, in `statfs`.

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use haulage::sys::lease::{self, Lease};
 use rustix::io::Errno;
 
 use super::*;
@@ -44,6 +45,9 @@ impl World {
         self.place.path().join(below)
     }
 }
+
+/// The client is to ask again later.
+const JUKEBOX: Result<Vec<u8>, Status> = Err(Status::Jukebox);
 
 const CONFIG: Config = Config {
     run: 0,
@@ -584,6 +588,31 @@ fn the_key_is_kept_and_is_nobody_elses() {
     std::fs::write(path.join("key"), [0; 39]).unwrap();
     let damaged = state.keep(first).unwrap_err();
     assert_eq!(damaged.kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn nobody_waits_for_a_local_process_to_give_up_its_lease() {
+    let world = World::new();
+    let mut bed = world.serve(None, Config { direct: true, ..CONFIG });
+    let root = bed.root();
+    let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    for (name, kind) in [("read", lease::Kind::Read), ("write", lease::Kind::Write)] {
+        let path = world.path("served").join(name);
+        std::fs::write(&path, b"kept").unwrap();
+        let lease = match Lease::take(std::fs::File::open(&path).unwrap(), kind) {
+            Ok(lease) => lease,
+            Err(error) => return eprintln!("skipped: no leases here: {error}"),
+        };
+        let file = bed.find(root, name).unwrap();
+        let read = if kind == lease::Kind::Read { Ok(b"kept".to_vec()) } else { JUKEBOX };
+        assert_eq!(bed.read(file, 0, 9), read, "{name}");
+        assert_eq!(bed.write(file, 0, b"x").map(|done| done.count), Err(Status::Jukebox), "{name}");
+        let set = bed.with(|directory, cx| directory.set_attributes(cx, file, &cut));
+        assert_eq!((set, bed.look(file).size), (Err(Status::Jukebox), 4), "{name}");
+        drop(lease);
+        assert_eq!(bed.write(file, 0, b"x").map(|done| done.count), Ok(1), "{name}");
+        assert_eq!(bed.read(file, 0, 9), Ok(b"xept".to_vec()), "{name}");
+    }
 }
 
 #[test]
