@@ -6,7 +6,8 @@
 //!
 //! # Limits
 //! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has a
-//! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. Addresses that may
+//! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. The long records of
+//! all ports share [`Records`]. Addresses that may
 //! not connect have a few places of their own, for a few Calls: MOUNT tells them that they may not mount, whereas a
 //! client whose connection is only closed would retry for ever.
 
@@ -24,6 +25,7 @@ use haulage_proto::rpc::record::Mark;
 use haulage_proto::xdr::Writer;
 
 use super::Admission;
+use super::records::{Records, Room};
 use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
 use crate::replays::Connection;
 use crate::trust::Host;
@@ -78,6 +80,7 @@ pub struct Front {
     waker: Waker,
     admission: Arc<Admission>,
     limits: Limits,
+    records: Records,
     failures: AcceptFailures,
 }
 
@@ -106,7 +109,8 @@ impl Front {
         limits: Limits,
     ) -> Self {
         let (admission, failures) = (Arc::new(admission), AcceptFailures::default());
-        Self { calls, waker, admission, limits, failures }
+        let records = Records::new(RECORDS_OCTETS);
+        Self { calls, waker, admission, limits, records, failures }
     }
 
     /// Counts failed accepts with `failures`.
@@ -169,7 +173,8 @@ impl Front {
         seat.stream().set_nodelay(true)?;
         let host = Host::of(peer.ip());
         for _ in 0..calls_max {
-            let Some(record) = self.receive(seat)? else {
+            let mut room = self.records.begin(peer.ip());
+            let Some(record) = self.receive(seat, &mut room)? else {
                 if seat.has_left() {
                     self.tell_left(seat.number());
                 }
@@ -183,6 +188,7 @@ impl Front {
             self.waker.wake();
             // Our own core answers, or drops the caller when it ends: nothing here depends on the peer.
             let reply = replies.recv().map_err(|_| io::ErrorKind::InvalidData)?;
+            drop(room);
             seat.respond(&reply, self.limits.progress_time)?;
         }
         Ok(())
@@ -196,19 +202,19 @@ impl Front {
         }
     }
 
-    /// Waits for a record and reads it; `None` if the client closed the connection before.
-    fn receive(&self, seat: &Seat) -> io::Result<Option<Vec<u8>>> {
+    /// Waits for a record and reads it into `room`; `None` if the client closed the connection before.
+    fn receive(&self, seat: &Seat, room: &mut Room) -> io::Result<Option<Vec<u8>>> {
         let mut first = [0];
         if seat.within(self.limits.idle_time.unwrap_or(FOREVER)).read(&mut first)? == 0 {
             return Ok(None);
         }
         seat.enter(Phase::Transferring);
         let rest = seat.steadily(self.limits.progress_time);
-        self.read(&mut first.as_slice().chain(rest)).map(Some)
+        self.read(&mut first.as_slice().chain(rest), room).map(Some)
     }
 
     /// Reads one record, whatever fragments it comes in.
-    fn read(&self, stream: &mut impl Read) -> io::Result<Vec<u8>> {
+    fn read(&self, stream: &mut impl Read, room: &mut Room) -> io::Result<Vec<u8>> {
         let mut record = Vec::new();
         let mut empty = 0;
         loop {
@@ -221,6 +227,9 @@ impl Front {
             empty += u32::from(length == 0);
             if length > left || empty > EMPTY_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
+            }
+            if !room.grow(record.len() + length, self.limits.progress_time) {
+                return Err(io::ErrorKind::TimedOut.into());
             }
             // Memory grows with the octets received, not with the claimed length.
             let read = stream.by_ref().take(u64::from(mark.length())).read_to_end(&mut record)?;
@@ -260,6 +269,9 @@ impl TcpCaller {
         drop(self);
     }
 }
+
+/// Octets of memory for the long records of all TCP connections, beside the pool.
+pub const RECORDS_OCTETS: usize = 64 << 20;
 
 /// Maximum connections of addresses that may not connect.
 const STRANGERS_MAX: usize = 16;

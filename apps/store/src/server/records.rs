@@ -1,0 +1,158 @@
+//! Room for the records of all TCP connections.
+//!
+//! # Normal operation
+//! A record of at most [`SMALL`] octets needs no room. The thread that reads a longer one takes room for it first, and
+//! gives it back when the Call is answered. The connections of one network share what they hold: a network that holds
+//! none may take all that is free, and one that holds some takes more only if it then holds no more than is then free.
+//! So one network leaves as much as it has, on however many connections.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Condvar, PoisonError};
+#[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::crowd::network;
+
+/// Octets for the records of all connections.
+#[derive(Clone, Debug)]
+pub struct Records(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    octets_max: usize,
+    #[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
+    held: Mutex<Held>,
+    freed: Condvar,
+}
+
+/// Octets held.
+#[derive(Debug, Default)]
+struct Held {
+    all: usize,
+    by_network: BTreeMap<u128, usize>,
+}
+
+/// Octets held for the record of one connection. Dropping it gives them back.
+#[derive(Debug)]
+pub(super) struct Room {
+    records: Records,
+    network: u128,
+    octets: usize,
+}
+
+impl Records {
+    /// Makes room for `octets_max` octets of long records.
+    pub fn new(octets_max: usize) -> Self {
+        let (held, freed) = Default::default();
+        Self(Arc::new(Shared { octets_max, held, freed }))
+    }
+
+    /// Begins a record from `peer`, without room.
+    pub(super) fn begin(&self, peer: IpAddr) -> Room {
+        Room { records: self.clone(), network: network(peer), octets: 0 }
+    }
+
+    #[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
+    fn held(&self) -> MutexGuard<'_, Held> {
+        // Every change of the sums is whole.
+        self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Room {
+    /// Takes what is missing for a record of `octets` octets, and waits for it at most for `time`. Returns whether there
+    /// is room.
+    pub(super) fn grow(&mut self, octets: usize, time: Duration) -> bool {
+        let more = octets.saturating_sub(self.octets);
+        if octets <= SMALL || more == 0 {
+            return true;
+        }
+        let shared = &*self.records.0;
+        let exceeds = |held: &mut Held| {
+            let own = held.by_network.get(&self.network).copied().unwrap_or(0);
+            let free = shared.octets_max.saturating_sub(held.all);
+            more > free || own > 0 && own.saturating_add(more) > free - more
+        };
+        let waited = shared.freed.wait_timeout_while(self.records.held(), time, exceeds);
+        let (mut held, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        if waited.timed_out() {
+            return false;
+        }
+        held.all += more;
+        *held.by_network.entry(self.network).or_default() += more;
+        self.octets += more;
+        true
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        if self.octets == 0 {
+            return;
+        }
+        let mut held = self.records.held();
+        held.all -= self.octets;
+        if let Some(own) = held.by_network.get_mut(&self.network) {
+            *own -= self.octets;
+            if *own == 0 {
+                held.by_network.remove(&self.network);
+            }
+        }
+        drop(held);
+        self.records.0.freed.notify_all();
+    }
+}
+
+/// Octets of the longest record that needs no room.
+const SMALL: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn address(last: u8) -> IpAddr {
+        IpAddr::from([127, 0, 0, last])
+    }
+
+    #[test]
+    fn one_network_leaves_as_much_as_it_holds() {
+        let records = Records::new(8 * MIB);
+        let take = |last, octets| {
+            let mut room = records.begin(address(last));
+            room.grow(octets, Duration::ZERO).then_some(room)
+        };
+        let held: Vec<_> = (0..9).map_while(|_| take(1, MIB)).collect();
+        assert_eq!(held.len(), 4);
+        assert!(take(1, SMALL).is_some(), "short records need no room");
+        let other = take(2, 4 * MIB).unwrap();
+        assert!(take(3, MIB).is_none(), "all is taken");
+        drop(other);
+        assert!(take(3, MIB).is_some());
+        drop(held);
+        // A record in fragments takes what each of them needs.
+        let mut room = records.begin(address(1));
+        assert!(room.grow(SMALL, Duration::ZERO) && room.grow(4 * MIB, Duration::ZERO));
+        assert!(!room.grow(5 * MIB, Duration::ZERO), "more than it leaves");
+        drop(room);
+        assert!(take(1, 8 * MIB).is_some());
+    }
+
+    #[test]
+    fn a_record_waits_for_room() {
+        let records = Records::new(MIB);
+        let mut first = records.begin(address(1));
+        assert!(first.grow(MIB, Duration::ZERO));
+        thread::scope(|scope| {
+            let second = scope.spawn(|| records.begin(address(2)).grow(MIB, LONG));
+            drop(first);
+            assert!(second.join().unwrap());
+        });
+    }
+}
