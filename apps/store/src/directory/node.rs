@@ -18,7 +18,7 @@ use rustix::process::{Gid, Uid};
 use super::mounted;
 use super::status::status;
 use crate::handle::FileId;
-use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
+use crate::nfs3::{Attributes, Device, FileType, SetTime, Status, Time};
 
 /// An open file: its place, and descriptors opened from it; or a stand-in (`mounted`), whose place is its directory's.
 #[derive(Debug)]
@@ -135,15 +135,21 @@ impl Node {
 
     /// Creates a regular file under a name that must be free. It stays open for writing, which its permission bits may
     /// not allow later.
-    pub(super) fn create(&self, name: &[u8], open: &Descriptors) -> Result<(Self, Look), Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR;
+    pub(super) fn create(
+        &self,
+        name: &[u8],
+        mode: Mode,
+        open: &Descriptors,
+    ) -> Result<(Self, Look), Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
         let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
-        let found = open.place(&made).and_then(Self::new);
+        let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| open.place(&made));
+        let found = found.and_then(Self::new);
         if let Ok((node, _)) = &found {
+            node.is_shut.set(is_shut(mode));
             let _ = node.writing.set(Rc::new(made));
         } else {
-            // The file lacks its owner and mode.
+            // Nobody else knows it.
             let _ = fs::unlinkat(&self.place, name, AtFlags::empty());
         }
         found
@@ -263,13 +269,12 @@ impl Node {
         fs::chownat(&self.place, "", uid, gid, AtFlags::EMPTY_PATH)
     }
 
-    /// Sets the access and modification times that `to` has.
-    pub(super) fn set_times(&self, to: &SetAttributes) -> Result<(), Errno> {
-        if (to.atime, to.mtime) == (SetTime::Keep, SetTime::Keep) {
+    /// Sets the access and modification times.
+    pub(super) fn set_times(&self, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
+        if (atime, mtime) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
         }
-        let times =
-            Timestamps { last_access: timespec(to.atime), last_modification: timespec(to.mtime) };
+        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
         fs::utimensat(&self.place, "", &times, AtFlags::EMPTY_PATH)
     }
 }
@@ -340,7 +345,7 @@ impl Descriptors {
         match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
             done => {
-                node.is_shut.set(!mode.contains(Mode::RUSR | Mode::WUSR));
+                node.is_shut.set(is_shut(mode));
                 done
             }
         }
@@ -379,6 +384,11 @@ impl Look {
         matches!(self.attributes.kind, FileType::Directory)
     }
 
+    /// Returns whether the file was created at a time, or later, if its file system keeps the time.
+    pub(super) const fn is_born_since(&self, at: Time) -> bool {
+        self.id.generation >= at.seconds as u64 * NANOS + at.nanoseconds as u64
+    }
+
     /// Returns this look if the file is a directory.
     pub(super) const fn directory(self) -> Result<Self, Status> {
         if self.is_directory() { Ok(self) } else { Err(Status::NotDir) }
@@ -397,6 +407,11 @@ impl Look {
 pub(super) fn open_top(path: &std::path::Path) -> Result<(Node, Look), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Node::new(fs::open(path, flags, Mode::empty())?)
+}
+
+/// Returns whether permission bits keep the owner from opening a file.
+const fn is_shut(mode: Mode) -> bool {
+    !mode.contains(Mode::RUSR.union(Mode::WUSR))
 }
 
 /// Reads a file's identity and attributes by `statx`.
@@ -472,7 +487,7 @@ const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// The file system type of `/proc`, in `statfs`.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
 /// All permission bits.
-const MODE_MASK: u32 = 0o7777;
+pub(super) const MODE_MASK: u32 = 0o7777;
 /// The unit of `stx_blocks`, in octets.
 const SECTOR: u64 = 512;
 const NANOS: u64 = 1_000_000_000;

@@ -7,6 +7,7 @@ use haulage::sys::lease::{self, Lease};
 use rustix::io::Errno;
 
 use super::*;
+use crate::access::Caller;
 use crate::backend::NewKind;
 use crate::backend::bed::Bed;
 use crate::nfs3::NO_ID;
@@ -38,6 +39,7 @@ impl World {
         let served = self.path("served");
         let mut bed = Bed::new(|_, _| Directory::open(&served, state, None, config).unwrap());
         bed.owner = sole_owner().map_or((1, 2), |owner| (owner.uid, owner.gid));
+        bed.caller = Caller::new(0, 0, []);
         bed
     }
 

@@ -114,9 +114,10 @@ fn permitted(
         }
     }
     allow(to.has_valid_times(), Status::Inval)?;
-    let given_away = uid || gid;
-    let change = if given_away { Change::Owner } else { Change::Octets };
-    if to.mode.is_none() && (given_away || to.size.is_some()) {
+    // As in chown(2), to name an owner or a group is to change it, even to its present value.
+    let is_given = to.uid.is_some() || to.gid.is_some();
+    let change = if is_given { Change::Owner } else { Change::Octets };
+    if to.mode.is_none() && (is_given || to.size.is_some()) {
         to.mode = without_set_id(caller, file, change);
     } else if let Some(mode) = to.mode.filter(|_| !caller.is_root()) {
         // A caller may not set SGID for a group that it is not in.

@@ -177,20 +177,7 @@ impl<B: Backend> Service<B> {
         allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
         allow(wanted.has_valid_times(), Status::Inval)?;
         let new = place.owned(cx, kind, wanted);
-        let file = self.backend.make(cx, place.dir, place.name, new)?;
-        let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));
-        let (atime, mtime) = (wanted.atime, wanted.mtime);
-        let rest = SetAttributes { size, atime, mtime, ..SetAttributes::default() };
-        if rest != SetAttributes::default()
-            && let Err(status) = self.backend.set_attributes(cx, file, &rest)
-        {
-            let undone = match kind {
-                NewKind::Directory => self.backend.remove_dir(cx, place.dir, place.name),
-                _ => self.backend.remove(cx, place.dir, place.name),
-            };
-            return undone.and(Err(status));
-        }
-        Ok(file)
+        self.backend.make(cx, place.dir, place.name, new)
     }
 
     /// Returns the existing regular file of this name; truncates it if a size is set.
@@ -264,7 +251,8 @@ impl Place<'_> {
         let keeps = is_dir || caller.is_root() || caller.is_of(gid);
         let mode = if keeps { mode } else { mode & !SET_GID };
         let mode = if is_dir && inherits { mode | SET_GID } else { mode };
-        New { kind, mode, uid, gid }
+        let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));
+        New { kind, mode, uid, gid, size, atime: wanted.atime, mtime: wanted.mtime }
     }
 }
 
