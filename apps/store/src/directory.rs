@@ -34,6 +34,7 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
 
+mod closing;
 mod data;
 mod gone;
 mod journal;

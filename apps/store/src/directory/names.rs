@@ -158,6 +158,9 @@ impl Directory {
         if node.is_stand_in() {
             return Err(Status::Acces);
         }
+        if !self.tree.closer.has_room_for(&look.attributes) {
+            return Err(Status::Jukebox);
+        }
         let names = self.before_change(&dir, FileType::Directory)?;
         let acting = self.rights.as_caller(caller)?;
         fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
@@ -180,6 +183,10 @@ impl Directory {
         let to_dir = self.tree.directory(to_dir)?;
         let (moved, _) = self.tree.child(&from_dir, from.0)?;
         let target = self.tree.child(&to_dir, to.0).ok();
+        if target.as_ref().is_some_and(|(_, look)| !self.tree.closer.has_room_for(&look.attributes))
+        {
+            return Err(Status::Jukebox);
+        }
         let from_names = self.before_change(&from_dir, FileType::Directory)?;
         let to_names = self.before_change(&to_dir, FileType::Directory)?;
         let acting = self.rights.as_caller(caller)?;
@@ -191,12 +198,12 @@ impl Directory {
             },
         )?;
         drop(acting);
-        match target {
+        match &target {
             // Renaming one name of a file to another of its names changes nothing.
             Some((target, _)) if target.id == moved.id => {}
             target => {
                 if let Some((target, _)) = target {
-                    self.reap(&target);
+                    self.reap(target);
                 }
                 self.tree.saw(&moved, to_dir.id, to.0);
             }
