@@ -63,6 +63,18 @@ pub trait Backend {
         to: &SetAttributes,
     ) -> Result<(), Status>;
 
+    /// Changes a file's attributes, its size among them.
+    fn resize(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Progress<()> {
+        let _ = ticket;
+        Progress::Ended(self.set_attributes(cx, file, to))
+    }
+
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
@@ -226,6 +238,8 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
+    /// The result of [`Backend::resize`].
+    Resized(Ticket, Result<(), Status>),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),

@@ -15,6 +15,7 @@
 //! # Limits
 //! Descriptors are bounded by [`Config::open_max`], at most [`DESCRIPTORS_PER_FILE`] for each file, and a few beside.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -34,6 +35,7 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
 
+mod attributes;
 mod closing;
 mod data;
 mod gone;
@@ -58,6 +60,7 @@ pub use rights::is_overriding;
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
 
+use attributes::Change;
 use data::{FILE_MAX, progress};
 use known::Known;
 use listing::Names;
@@ -95,6 +98,8 @@ pub struct Directory {
     _state: Option<State>,
     rights: Rights,
     transfers: Transfers,
+    /// Changes of attributes of which the helper cuts the file.
+    changes: BTreeMap<Ticket, Change>,
     direct: bool,
     stable: bool,
     run: u64,
@@ -146,6 +151,7 @@ impl Directory {
             _state,
             rights,
             transfers,
+            changes: BTreeMap::new(),
             direct,
             stable,
             run,
@@ -154,6 +160,15 @@ impl Directory {
             #[cfg(test)]
             between: Between(Box::new(|| ())),
         })
+    }
+}
+
+impl Directory {
+    /// Has large files cut beside the core, which `waker` wakes then.
+    #[must_use]
+    pub fn woken_by(self, waker: &Waker) -> Self {
+        self.tree.closer.wake_by(waker.clone());
+        self
     }
 }
 
@@ -248,27 +263,17 @@ impl Backend for Directory {
         file: FileId,
         to: &SetAttributes,
     ) -> Result<(), Status> {
-        let (node, look) = self.tree.find(file)?;
-        let changed = self.before_change(&node, look.attributes.kind)?;
-        let resized = to.size.map(|size| {
-            look.regular()?;
-            data::check_end(size, 0)?;
-            Ok::<_, Status>((node.writer(&self.tree.descriptors)?, size))
-        });
-        let resized = resized.transpose()?;
-        let uid = to.uid.filter(|uid| *uid != look.attributes.uid);
-        let gid = to.gid.filter(|gid| *gid != look.attributes.gid);
-        // A file that cannot be given away keeps its data.
-        node.give(uid, gid)?;
-        if let Some((writer, size)) = resized {
-            fs::ftruncate(writer, size)?;
-        }
-        // The mode is set after the owner and the size, since changing these clears bits.
-        if let Some(mode) = to.mode {
-            self.tree.descriptors.set_mode(&node, mode)?;
-        }
-        node.set_times(to.atime, to.mtime)?;
-        self.settle(changed)
+        self.change(file, to)
+    }
+
+    fn resize(
+        &mut self,
+        _: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Progress<()> {
+        progress(self.change_size(ticket, file, to))
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
@@ -408,7 +413,7 @@ impl Backend for Directory {
 
     fn poll(&mut self) -> Option<Finished> {
         let searched = self.tree.next_searched().map(Finished::Located);
-        searched.or_else(|| self.next_finished())
+        searched.or_else(|| self.next_changed()).or_else(|| self.next_finished())
     }
 }
 

@@ -35,8 +35,8 @@ impl Directory {
         // Only this Call knows a file that it cannot complete.
         let file = file.inspect_err(|_| self.undo(caller, (&dir, name), new))?;
         let node = self.tree.keep(node, dir.id, name);
-        self.settle(names)?;
-        self.settle(file)?;
+        self.settle(names.as_ref())?;
+        self.settle(file.as_ref())?;
         Ok(node.id)
     }
 
@@ -136,8 +136,8 @@ impl Directory {
         self.tree.descriptors.link(&node, &dir, name.0)?;
         drop(acting);
         self.tree.saw(&node, dir.id, name.0);
-        self.settle(names)?;
-        self.settle(file)
+        self.settle(names.as_ref())?;
+        self.settle(file.as_ref())
     }
 
     /// Removes a name, of a directory if `flags` say so.
@@ -170,7 +170,7 @@ impl Directory {
         })?;
         drop(acting);
         self.reap(&node);
-        self.settle(names)
+        self.settle(names.as_ref())
     }
 
     pub(super) fn rename_in(
@@ -208,8 +208,8 @@ impl Directory {
                 self.tree.saw(&moved, to_dir.id, to.0);
             }
         }
-        self.settle(from_names)?;
-        self.settle(to_names)
+        self.settle(from_names.as_ref())?;
+        self.settle(to_names.as_ref())
     }
 
     /// Returns by what a change of a file is brought to stable storage, if it is to be. It is opened before the change:
@@ -235,7 +235,7 @@ impl Directory {
 
     /// Brings a change to stable storage, with all data of the file. The system reports once that it lost data of a
     /// file: a failure counts as one of a COMMIT, which will not hear of it.
-    pub(super) fn settle(&mut self, changed: Option<Sync>) -> Result<(), Status> {
+    pub(super) fn settle(&mut self, changed: Option<&Sync>) -> Result<(), Status> {
         let settled = match changed {
             None => Ok(()),
             Some(Sync::File(file)) => fs::fsync(file),

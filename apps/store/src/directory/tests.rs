@@ -662,6 +662,12 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
         bed.backend.tree.closer.fill();
         assert_eq!(bed.remove(root, "again"), Err(Status::Jukebox), "{act}");
         assert_eq!(bed.rename((root, "kept"), (root, "again")), Err(Status::Jukebox), "{act}");
+        let (again, cut) = (
+            bed.find(root, "again").unwrap(),
+            SetAttributes { size: Some(0), ..SetAttributes::default() },
+        );
+        let cut = bed.with(|directory, cx| directory.set_attributes(cx, again, &cut));
+        assert_eq!((cut, bed.look(again).size), (Err(Status::Jukebox), 100_000), "{act}");
         std::fs::remove_file(world.path("served/again")).unwrap();
     }
 }
@@ -783,7 +789,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
     let pipe = std::rc::Rc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
-        directory.settle(Some(super::names::Sync::File(std::rc::Rc::clone(&pipe))))
+        directory.settle(Some(&super::names::Sync::File(std::rc::Rc::clone(&pipe))))
     }));
 }
 

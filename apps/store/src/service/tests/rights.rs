@@ -237,3 +237,55 @@ fn a_race_of_names_gives_nothing_away() {
     let exchanged = exchanger.unwrap().join().unwrap();
     assert!(exchanged > 0, "nothing was exchanged");
 }
+
+#[test]
+fn the_cut_of_a_large_file_is_answered_once_it_is_cut() {
+    let place = Place::new();
+    let waker = haulage::provider::Waker::new().unwrap();
+    let mut bed =
+        bed_of(|_, _| Directory::open(place.path(), None, None, CONFIG).unwrap().woken_by(&waker));
+    let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+    bed.by(uid, gid);
+    let path = place.path().join("large");
+    fs::write(&path, b"").unwrap();
+    let root = bed.root();
+    let file = bed.find(&root, "large").unwrap();
+    let credential = Credential::Sys(AuthSys::new(0, b"tests", uid, gid));
+    for create in [false, true] {
+        fs::write(&path, vec![b'x'; 100_000]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        let to = SetAttributes { size: Some(10), ..mode(0o640) };
+        let arguments = if create {
+            Arguments::Create(Create { at: root.at("large"), how: How::Unchecked(to) })
+        } else {
+            Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None })
+        };
+        let procedure = arguments.procedure();
+        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let call = Call { credential, arguments, placed: None, room: usize::MAX };
+        let Answer::Later(ticket) = bed.service.call(around, call) else { panic!("at once") };
+        let (ended, reply) = loop {
+            if let Some(ended) = bed.service.poll(around) {
+                break ended;
+            }
+            std::thread::yield_now();
+        };
+        assert_eq!(ended, ticket);
+        let results = written(|w| reply.encode(w));
+        let mut reader = PayloadReader::reply(&results, 0, None);
+        let after = match Results::decode(procedure, &mut reader).unwrap() {
+            Results::SetAttr(Ok(wcc)) => {
+                assert_eq!(wcc.before, None);
+                wcc.after
+            }
+            Results::Create(Ok(made)) => {
+                assert_eq!(made.file, Some(file.get()));
+                assert!(made.dir.after.is_some());
+                made.attributes
+            }
+            other => panic!("{other:?}"),
+        };
+        // The permission bits of a file that exists stay.
+        assert_eq!(after.map(|after| (after.size, after.mode)), Some((10, 0o640)));
+    }
+}
