@@ -216,8 +216,8 @@ Over RDMA it believes root of this machine, other users of this machine about th
 other machines, including containers and virtual machines with addresses of their own. Callers whose
 claims it does not believe become the anonymous user. --insecure makes it believe all claims. --allow
 limits which clients may connect. --squash turns root, or all callers, into the anonymous user. A
-server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or
---insecure.";
+server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID and
+CAP_SETUID, or --insecure.";
 
 /// The options of `haulage store serve`.
 #[derive(Clone, Debug, Args)]

@@ -214,7 +214,8 @@ fn check_anonymous(options: &ServeStore, users: &Ids, groups: &Ids) -> Result<()
     Ok(())
 }
 
-/// Fails if the server runs as root but may not act as other users, since it would serve every caller as root.
+/// Fails if the server runs as root, or has some of root's privileges over files, but may not act as other users: it
+/// would serve every caller as root, or with these privileges.
 fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
     match (owner, claims) {
         (Some(Owner { uid: 0, .. }), Claims::Vouched) if directory::is_alone() => {
@@ -223,10 +224,12 @@ fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
                  or allow that with --insecure",
             ))
         }
-        (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
-            "running as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER; give them, or run it as \
-             another user",
-        )),
+        (Some(Owner { uid, .. }), Claims::Vouched) if uid == 0 || directory::is_overriding() => {
+            Err(Failure::failed(
+                "running as root, or with some of these, needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID \
+                 and CAP_SETUID; give them all, or run it as another user without any",
+            ))
+        }
         _ => Ok(()),
     }
 }
