@@ -25,6 +25,7 @@ use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
 use crate::locks;
+use crate::memory;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
@@ -80,6 +81,9 @@ fn serve<P: Carrier>(
     check_owner(owner, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
+    if owner.is_none() {
+        anonymous_root(options).into_iter().flatten().for_each(|note| output.note(note));
+    }
     warn_of_locks(&addresses.rdma, output);
     let termination = Termination::catch()?;
 
@@ -103,6 +107,8 @@ fn serve<P: Carrier>(
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
+            // The pool is filled by now.
+            memory::check(replays.octets_max)?;
             let replays = Replays::new(&replays, secrets.seed);
             let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
             Ok(Metered::new(server, questions).beside(beside))
@@ -182,6 +188,18 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
              over TCP only from ports below; `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` reserves them"
         ));
     }
+}
+
+/// Returns warnings that callers whom nobody vouches for have the rights of root.
+const fn anonymous_root(options: &ServeStore) -> [Option<&'static str>; 2] {
+    let user = "--anonuid 0 makes every caller root who is squashed or not believed; give the ID of a user without \
+                rights, such as 65534";
+    let group = "--anongid 0 puts every caller who is squashed or not believed into root's group; give the ID of a \
+                 group without rights, such as 65534";
+    [
+        if options.anonuid == 0 { Some(user) } else { None },
+        if options.anongid == 0 { Some(group) } else { None },
+    ]
 }
 
 /// Warns once that locks hang where clients find no lock manager.
@@ -374,6 +392,19 @@ mod tests {
             let failure = check_anonymous(&options(), users, groups).unwrap_err().to_string();
             assert!(failure.starts_with(&format!("{option} 65534 is not in")), "{failure}");
         }
+    }
+
+    #[test]
+    fn an_anonymous_user_with_the_rights_of_root_is_warned_of() {
+        let warned = |anonuid, anongid| {
+            let notes = anonymous_root(&ServeStore { anonuid, anongid, ..options() });
+            notes.map(|note| note.is_some_and(|note| note.contains("squashed or not believed")))
+        };
+        assert_eq!(warned(65_534, 65_534), [false, false]);
+        assert_eq!(
+            [warned(0, 1), warned(1, 0), warned(0, 0)],
+            [[true, false], [false, true], [true; 2]]
+        );
     }
 
     #[test]
