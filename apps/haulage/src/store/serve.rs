@@ -78,7 +78,7 @@ fn serve<P: Carrier>(
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     let privilege = Privilege::here();
-    check_owner(owner, claims(options))?;
+    check_owner(owner, privilege, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
     if owner.is_none() {
@@ -234,22 +234,19 @@ fn check_anonymous(options: &ServeStore, users: &Ids, groups: &Ids) -> Result<()
 
 /// Fails if the server runs as root, or has some of root's privileges over files, but may not act as other users: it
 /// would serve every caller as root, or with these privileges.
-fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
-    match (owner, claims) {
-        (Some(Owner { uid: 0, .. }), Claims::Vouched) if directory::is_alone() => {
-            Err(Failure::failed(
-                "this user namespace has no user but root, as whom every caller would be served; map more users, \
-                 or allow that with --insecure",
-            ))
+fn check_owner(owner: Option<Owner>, privilege: Privilege, claims: Claims) -> Result<(), Failure> {
+    let why = match (owner, privilege, claims) {
+        (Some(Owner { uid: 0, .. }), _, Claims::Vouched) if directory::is_alone() => {
+            "this user namespace has no user but root, as whom every caller would be served; map more users, or \
+             allow that with --insecure"
         }
-        (Some(Owner { uid, .. }), Claims::Vouched) if uid == 0 || directory::is_overriding() => {
-            Err(Failure::failed(
-                "running as root, or with some of these, needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID \
-                 and CAP_SETUID; give them all, or run it as another user without any",
-            ))
+        (Some(_), Privilege::Privileged, Claims::Vouched) => {
+            "running as root, or with some of these, needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID and \
+             CAP_SETUID; give them all, or run it as another user without any"
         }
-        _ => Ok(()),
-    }
+        _ => return Ok(()),
+    };
+    Err(Failure::failed(why))
 }
 
 /// Returns the claims that are believed.
@@ -415,14 +412,20 @@ mod tests {
     }
 
     #[test]
-    fn root_without_capabilities_serves_nobody_as_root_unless_told_to() {
-        let root = Some(Owner { uid: 0, gid: 0 });
-        let user = Some(Owner { uid: 1000, gid: 0 });
-        assert!(check_owner(root, Claims::Vouched).is_err());
-        for (owner, claims) in
-            [(root, Claims::All), (user, Claims::Vouched), (None, Claims::Vouched)]
-        {
-            assert!(check_owner(owner, claims).is_ok(), "{owner:?} {claims:?}");
+    fn a_part_of_the_rights_of_root_serves_nobody_with_them_unless_told_to() {
+        use Claims::{All, Vouched};
+        use Privilege::{Privileged, Unprivileged};
+        let [root, user] = [0, 1000].map(|uid| Some(Owner { uid, gid: 0 }));
+        for owner in [root, user] {
+            assert!(check_owner(owner, Privileged, Vouched).is_err(), "{owner:?}");
+        }
+        for (owner, privilege, claims) in [
+            (root, Privileged, All),
+            (user, Privileged, All),
+            (user, Unprivileged, Vouched),
+            (None, Privileged, Vouched),
+        ] {
+            assert!(check_owner(owner, privilege, claims).is_ok(), "{owner:?} {claims:?}");
         }
     }
 }
