@@ -12,6 +12,7 @@ pub mod complete;
 pub mod cpu;
 pub mod crc;
 pub mod epoll;
+pub mod file_user;
 pub mod files;
 #[cfg(feature = "verbs")]
 pub mod ibverbs;

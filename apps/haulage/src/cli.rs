@@ -216,8 +216,8 @@ Over RDMA it believes root of this machine, other users of this machine about th
 other machines, including containers and virtual machines with addresses of their own. Callers whose
 claims it does not believe become the anonymous user. --insecure makes it believe all claims. --allow
 limits which clients may connect. --squash turns root, or all callers, into the anonymous user. A
-server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER, or
---insecure.";
+server of a directory that runs as root needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID and
+CAP_SETUID, or --insecure.";
 
 /// The options of `haulage store serve`.
 #[derive(Clone, Debug, Args)]
@@ -255,10 +255,10 @@ pub struct ServeStore {
     #[arg(long, value_enum, default_value = "root")]
     pub squash: Squash,
     /// User ID of the anonymous user: callers who are squashed or not believed
-    #[arg(long, value_name = "N", default_value = "65534")]
+    #[arg(long, value_name = "N", default_value = "65534", value_parser = clap::value_parser!(u32).range(..=ID_MAX))]
     pub anonuid: u32,
     /// Group ID of the anonymous user
-    #[arg(long, value_name = "N", default_value = "65534")]
+    #[arg(long, value_name = "N", default_value = "65534", value_parser = clap::value_parser!(u32).range(..=ID_MAX))]
     pub anongid: u32,
     /// Allow connections from CIDR; may be given several times [default: everybody]
     #[arg(long, value_name = "CIDR")]
@@ -276,6 +276,9 @@ pub struct ServeStore {
     #[command(flatten)]
     pub core: CoreOptions,
 }
+
+/// The largest ID of a user or group: the system takes the next one for none.
+const ID_MAX: i64 = u32::MAX as i64 - 1;
 
 /// The commands of `haulage wire`; each reads messages from standard input, one a line.
 #[derive(Debug, Subcommand)]

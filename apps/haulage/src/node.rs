@@ -125,7 +125,8 @@ impl NodeConfig {
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
-        let size = self.room + self.limits.transport_bytes();
+        // Nobody has as much as the sum may be.
+        let size = self.room.saturating_add(self.limits.transport_bytes());
         let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
         let pool = Pool::new(&config).map_err(|error| {

@@ -41,6 +41,63 @@ fn a_wrong_version_of_rpc_over_rdma_is_answered_with_the_three_that_there_are() 
 }
 
 #[test]
+fn odd_sizes_and_counts_are_refused_in_words_before_anything_is_allocated() {
+    const HUGE: &[&str] =
+        &["18446744073709551615", "9223372036854775808", "17179869183GiB", "100000GiB"];
+    const BYTES: &[&str] = &["18446744073709551616", "17179869184GiB", "1e9", "1.5", "-1", ""];
+    const NUMBERS: &[&str] = &["18446744073709551616", "4294967296", "1e99x", "-1", ""];
+    let kv = "kv serve --listen :0";
+    let store = "store serve --listen :0 --mount-listen :0 --tcp-listen off";
+    let memory = "store serve --listen :0 --export memory:64MiB";
+    let perf = "perf serve --listen :0";
+    let bench = "kv bench --connect :1";
+    let local = "perf local read";
+    for (command, option, wrong, zero) in [
+        (store, "--export=memory:", BYTES, "0"),
+        (kv, "--memory=", BYTES, "0"),
+        (kv, "--value-max=", BYTES, "0"),
+        (kv, "--connections=", NUMBERS, "0"),
+        (kv, "--progress-timeout=", NUMBERS, "0"),
+        // Zero is never.
+        (kv, "--idle-timeout=", NUMBERS, ""),
+        (memory, "--connections=", NUMBERS, "0"),
+        // Zero is root, of which the server warns.
+        (memory, "--anonuid=", NUMBERS, "4294967295"),
+        (memory, "--anongid=", NUMBERS, "4294967295"),
+        // A server without memory for items answers the calls that have none.
+        (perf, "--memory=", BYTES, ""),
+        (perf, "--connections=", NUMBERS, "0"),
+        (perf, "--depth=", NUMBERS, "0"),
+        (bench, "--value-size=", BYTES, "0"),
+        (bench, "--keys=", NUMBERS, "0"),
+        (bench, "--depth=", NUMBERS, "0"),
+        (bench, "--connections=", NUMBERS, "0"),
+        (bench, "--seconds=", NUMBERS, "0"),
+        (bench, "--timeout=", NUMBERS, "0"),
+        (local, "--size=", BYTES, "0"),
+        (local, "--depth=", NUMBERS, "0"),
+        (local, "--connections=", NUMBERS, "0"),
+        (local, "--active=", NUMBERS, "0"),
+        (local, "--runs=", NUMBERS, "0"),
+        (local, "--rate=", NUMBERS, "0"),
+        (local, "--seconds=", NUMBERS, "0"),
+    ] {
+        for odd in HUGE.iter().chain(wrong).chain(&[zero]) {
+            let odd = format!("{option}{odd}");
+            let arguments = command.split(' ').chain([&*odd]).collect::<Vec<_>>();
+            let output = haulage(&arguments);
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {stderr}");
+            // Notes about this machine come before.
+            let error = stderr.lines().last().unwrap();
+            assert!(error.starts_with("haulage: "), "{arguments:?}: {stderr}");
+            assert!(!stderr.contains("panicked"), "{arguments:?}: {stderr}");
+            assert_eq!(output.stdout.len(), 0, "{arguments:?}");
+        }
+    }
+}
+
+#[test]
 fn help_and_version_are_results() {
     let expected = format!("haulage {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(haulage(&["-V"]).stdout, expected.as_bytes());

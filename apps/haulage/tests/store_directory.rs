@@ -169,6 +169,25 @@ fn state_that_others_may_have_put_there_is_refused_in_words() {
 }
 
 #[test]
+fn a_server_with_some_of_the_privileges_over_files_is_refused() {
+    if haulage_store::directory::sole_owner().is_some() {
+        return eprintln!("skipped: only the superuser has some of his privileges");
+    }
+    let place = Place::new("store-some-privileges");
+    for lacking in ["-chown", "-fowner", "-setuid", "-setgid"] {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set", lacking, env!("CARGO_BIN_EXE_haulage"), "store", "serve"]);
+        command.args(["--export", &place.at("served"), "--listen", ":0", "--tcp-listen", "off"]);
+        let output = command.args(["--mount-listen", ":0"]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            output.status.code() == Some(1) && said.contains("CAP_SETUID"),
+            "{lacking}: {said}"
+        );
+    }
+}
+
+#[test]
 fn a_place_of_which_clients_will_miss_something_is_told_at_start() {
     let place = Place::new("store-surroundings");
     let serve = |export: &str, prepare: &str| {

@@ -91,6 +91,11 @@ impl Caller {
         self.gid == gid || self.groups[..self.group_count].contains(&gid)
     }
 
+    /// Returns the groups that the caller is in.
+    pub fn groups(&self) -> impl Iterator<Item = u32> {
+        [self.gid].into_iter().chain(self.groups[..self.group_count].iter().copied())
+    }
+
     /// Returns whether a file's permission bits allow the caller all of `wanted`, a sum of [`READ`], [`WRITE`] and
     /// [`EXECUTE`].
     pub fn may(&self, file: &Attributes, wanted: u32) -> bool {
@@ -150,7 +155,7 @@ pub const WRITE: u32 = 2;
 pub const EXECUTE: u32 = 1;
 
 /// The sticky bit: only owners remove names from a directory that has it.
-const STICKY: u32 = 0o1000;
+pub(crate) const STICKY: u32 = 0o1000;
 /// The ID of the superuser, and of its group.
 const ROOT: u32 = 0;
 /// The default ID of the anonymous user, and of its group.

@@ -6,7 +6,9 @@ use haulage_mr_pool::{Local, Pool};
 use crate::access::Caller;
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
-use crate::nfs3::{Attributes, Device, FileType, Name, SetAttributes, Status, Time, Verifier};
+use crate::nfs3::{
+    Attributes, Device, FileType, Name, SetAttributes, SetTime, Status, Time, Verifier,
+};
 use haulage_mr_pool::{Piece, Pieces};
 
 /// A file system that can be served.
@@ -15,7 +17,8 @@ use haulage_mr_pool::{Piece, Pieces};
 /// - No method blocks. A slow operation returns [`Progress::Later`], and [`poll`](Self::poll) returns its result, once,
 ///   with the ticket of the operation.
 /// - An unknown file is [`Status::Stale`]: a backend never acts on a [`FileId`] whose file is gone.
-/// - The server checks permissions before it calls; a backend may refuse more.
+/// - The server checks permissions before it calls; a backend may refuse more. What it does by name, it does with no
+///   more than the caller's rights: another process may have changed what the name leads to.
 /// - Names are as clients sent them, but never empty, never `.` or `..` (except in [`lookup`](Self::lookup)), never
 ///   with a slash or a NUL, and never longer than [`Capabilities::name_max`].
 /// - A file's `ctime` changes with every change of the file, so that comparing it detects changes.
@@ -60,10 +63,22 @@ pub trait Backend {
         to: &SetAttributes,
     ) -> Result<(), Status>;
 
+    /// Changes a file's attributes, its size among them.
+    fn resize(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Progress<()> {
+        let _ = ticket;
+        Progress::Ended(self.set_attributes(cx, file, to))
+    }
+
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
-    /// Creates a file under a name that must be free.
+    /// Creates a file under a name that must be free. A failure leaves no file behind.
     fn make(
         &mut self,
         cx: &Context<'_>,
@@ -223,6 +238,8 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
+    /// The result of [`Backend::resize`].
+    Resized(Ticket, Result<(), Status>),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),
@@ -278,7 +295,7 @@ pub struct WriteDone {
     pub verifier: Verifier,
 }
 
-/// The kind, permissions and owner of a file to be created.
+/// The kind, permissions, owner, size and times of a file to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct New<'a> {
     /// The kind of file.
@@ -289,12 +306,18 @@ pub struct New<'a> {
     pub uid: u32,
     /// The group.
     pub gid: u32,
+    /// The size of a regular file, which reads as zeros; `None` for an empty one.
+    pub size: Option<u64>,
+    /// The access time; [`SetTime::Keep`] is now.
+    pub atime: SetTime,
+    /// The modification time; [`SetTime::Keep`] is now.
+    pub mtime: SetTime,
 }
 
 /// The kind of a file to be created, with its content.
 #[derive(Clone, Copy, Debug)]
 pub enum NewKind<'a> {
-    /// A regular file, empty.
+    /// A regular file.
     Regular,
     /// A directory, empty.
     Directory,

@@ -15,6 +15,7 @@
 //! # Limits
 //! Descriptors are bounded by [`Config::open_max`], at most [`DESCRIPTORS_PER_FILE`] for each file, and a few beside.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
@@ -25,8 +26,7 @@ use haulage::sys::uring::Unavailable;
 use haulage_mr_pool::{Piece, Pool};
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
-use rustix::process::{getegid, geteuid};
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::process::{getegid, geteuid, umask};
 
 use crate::backend::{
     Backend, Capabilities, Context, Finished, Incoming, Located, New, Progress, ReadDone, Room,
@@ -35,6 +35,8 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
 
+mod attributes;
+mod closing;
 mod data;
 mod gone;
 mod journal;
@@ -44,6 +46,7 @@ mod mounted;
 mod names;
 mod node;
 mod open;
+mod rights;
 mod state;
 mod status;
 mod surroundings;
@@ -52,12 +55,15 @@ mod tree;
 mod within;
 
 pub use haulage::sys::namespace::{Ids, is_alone};
+pub use rights::is_overriding;
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
 
+use attributes::Change;
 use data::{FILE_MAX, progress};
 use known::Known;
 use listing::Names;
+use rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
 
@@ -89,15 +95,29 @@ pub struct Directory {
     tree: Tree,
     /// Holds the lock on the state directory while the backend exists.
     _state: Option<State>,
-    /// The owner of all created files, if the process cannot give files away.
-    owner: Option<Owner>,
+    rights: Rights,
     transfers: Transfers,
+    /// Changes of attributes of which the helper cuts the file.
+    changes: BTreeMap<Ticket, Change>,
     direct: bool,
     stable: bool,
     run: u64,
     /// Number of failures to make something stable.
     failures: u64,
     name_max: u32,
+    #[cfg(test)]
+    between: Between,
+}
+
+/// What another process does after a file was created by its name, and before it is opened by it.
+#[cfg(test)]
+struct Between(Box<dyn Fn()>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Between").finish_non_exhaustive()
+    }
 }
 
 impl Directory {
@@ -119,11 +139,35 @@ impl Directory {
         let tree = Tree::new(path, known, &config)?;
         let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
-        let owner = sole_owner();
+        // The permission bits of new files are those that callers ask for.
+        umask(fs::Mode::empty());
+        let rights = Rights::find();
         let transfers = Transfers::new(ring.map(|ring| ring.0));
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
-        Ok(Self { tree, _state, owner, transfers, direct, stable, run, failures, name_max })
+        Ok(Self {
+            tree,
+            _state,
+            rights,
+            transfers,
+            changes: BTreeMap::new(),
+            direct,
+            stable,
+            run,
+            failures,
+            name_max,
+            #[cfg(test)]
+            between: Between(Box::new(|| ())),
+        })
+    }
+}
+
+impl Directory {
+    /// Has large files cut beside the core, which `waker` wakes then.
+    #[must_use]
+    pub fn woken_by(self, waker: &Waker) -> Self {
+        self.tree.closer.wake_by(waker.clone());
+        self
     }
 }
 
@@ -133,6 +177,11 @@ impl Directory {
     pub(crate) fn open_by_names_alone(&mut self) {
         self.tree.close_mount();
         self.tree.close_all();
+    }
+
+    /// Has another process act whenever a file was created by its name and is not yet opened by it.
+    pub(crate) fn between(&mut self, act: impl Fn() + 'static) {
+        self.between = Between(Box::new(act));
     }
 }
 
@@ -164,12 +213,12 @@ pub struct Owner {
     pub gid: u32,
 }
 
-/// Returns the owner of all files that this process creates, or `None` if the process may give files away and use
-/// files of other users as its own. In a user namespace of one user, or of one group, there is nobody to give them to.
+/// Returns the owner of all files that this process creates, or `None` if the process may create files for others, give
+/// files away, and use files of other users as its own. In a user namespace of one user, or of one group, there is
+/// nobody else.
 pub fn sole_owner() -> Option<Owner> {
-    let needed = CapabilitySet::CHOWN | CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER;
-    let privileged = capabilities(None).is_ok_and(|sets| sets.effective.contains(needed));
-    (!privileged || is_alone()).then(|| Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() })
+    let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+    Rights::find().is_sole_owner().then_some(owner)
 }
 
 impl Backend for Directory {
@@ -213,27 +262,17 @@ impl Backend for Directory {
         file: FileId,
         to: &SetAttributes,
     ) -> Result<(), Status> {
-        let (node, look) = self.tree.find(file)?;
-        let changed = self.before_change(&node, look.attributes.kind)?;
-        let resized = to.size.map(|size| {
-            look.regular()?;
-            data::check_end(size, 0)?;
-            Ok::<_, Status>((node.writer(&self.tree.descriptors)?, size))
-        });
-        let resized = resized.transpose()?;
-        let uid = to.uid.filter(|uid| *uid != look.attributes.uid);
-        let gid = to.gid.filter(|gid| *gid != look.attributes.gid);
-        // A file that cannot be given away keeps its data.
-        node.give(uid, gid)?;
-        if let Some((writer, size)) = resized {
-            fs::ftruncate(writer, size)?;
-        }
-        // The mode is set after the owner and the size, since changing these clears bits.
-        if let Some(mode) = to.mode {
-            self.tree.descriptors.set_mode(&node, mode)?;
-        }
-        node.set_times(to)?;
-        self.settle(changed)
+        self.change(file, to)
+    }
+
+    fn resize(
+        &mut self,
+        _: &Context<'_>,
+        ticket: Ticket,
+        file: FileId,
+        to: &SetAttributes,
+    ) -> Progress<()> {
+        progress(self.change_size(ticket, file, to))
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
@@ -247,39 +286,39 @@ impl Backend for Directory {
 
     fn make(
         &mut self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         dir: FileId,
         name: Name<'_>,
         new: New<'_>,
     ) -> Result<FileId, Status> {
-        self.make_in(dir, name, &new)
+        self.make_in(cx.caller, (dir, name), &new)
     }
 
     fn link(
         &mut self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         file: FileId,
         dir: FileId,
         name: Name<'_>,
     ) -> Result<(), Status> {
-        self.link_in(file, dir, name)
+        self.link_in(cx.caller, file, (dir, name))
     }
 
-    fn remove(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.unlink_in(dir, name, AtFlags::empty())
+    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.unlink_in(cx.caller, (dir, name), AtFlags::empty())
     }
 
-    fn remove_dir(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.unlink_in(dir, name, AtFlags::REMOVEDIR)
+    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        self.unlink_in(cx.caller, (dir, name), AtFlags::REMOVEDIR)
     }
 
     fn rename(
         &mut self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         from: (FileId, Name<'_>),
         to: (FileId, Name<'_>),
     ) -> Result<(), Status> {
-        self.rename_in(from, to)
+        self.rename_in(cx.caller, from, to)
     }
 
     fn list(
@@ -373,7 +412,7 @@ impl Backend for Directory {
 
     fn poll(&mut self) -> Option<Finished> {
         let searched = self.tree.next_searched().map(Finished::Located);
-        searched.or_else(|| self.next_finished())
+        searched.or_else(|| self.next_changed()).or_else(|| self.next_finished())
     }
 }
 

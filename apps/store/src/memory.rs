@@ -156,7 +156,13 @@ impl Backend for Memory {
     ) -> Result<FileId, Status> {
         self.check_free(dir, name)?;
         let kind = match new.kind {
-            NewKind::Regular => Kind::Regular(Contents::default()),
+            NewKind::Regular => {
+                let mut contents = Contents::default();
+                if let Some(size) = new.size {
+                    contents.set_length(cx.pool, size)?;
+                }
+                Kind::Regular(contents)
+            }
             NewKind::Directory => Kind::Directory(Directory::new(dir.inode)),
             NewKind::Symlink(path) => {
                 let mut lease = cx.pool.lease(path.len()).ok_or(Status::NoSpc)?;
@@ -170,13 +176,16 @@ impl Backend for Memory {
         };
         // A directory has a second link: its own `.`.
         let links = if matches!(kind, Kind::Directory(_)) { 2 } else { 0 };
+        let mut times = Times::new(cx.now);
+        times.atime = set(new.atime, times.atime, cx.now);
+        times.mtime = set(new.mtime, times.mtime, cx.now);
         let made = self.inodes.add(Inode {
             kind,
             mode: new.mode & MODE_MASK,
             links,
             uid: new.uid,
             gid: new.gid,
-            times: Times::new(cx.now),
+            times,
         })?;
         self.attach(dir, name, made.inode, cx.now);
         Ok(made)

@@ -23,7 +23,8 @@ use crate::handle::{FileId, SealedHandle, Sealer};
 use crate::mount3;
 use crate::nfs3::binding::Limits;
 use crate::nfs3::{
-    Arguments, Attributes, Failure, FileHandle, FileType, Name, Outcome, Results, Status, Time, Wcc,
+    Arguments, Attributes, Failure, FileHandle, FileType, Name, Outcome, Procedure, Results,
+    Status, Time, Wcc,
 };
 use haulage_mr_pool::{Piece, Pieces};
 
@@ -170,13 +171,13 @@ impl<B: Backend> Service<B> {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
             Arguments::Write(arguments) => return self.write(cx, &arguments, placed),
             Arguments::Commit(arguments) => return self.commit(cx, &arguments),
+            Arguments::Create(arguments) => return self.create(cx, &arguments),
+            Arguments::SetAttr(arguments) => return self.set_attr(cx, &arguments),
             Arguments::ReadLink(link) => self.read_link(cx, link),
             Arguments::Null => Results::Null.into(),
             Arguments::GetAttr(file) => self.get_attr(cx, file).into(),
-            Arguments::SetAttr(arguments) => self.set_attr(cx, &arguments).into(),
             Arguments::Lookup(at) => self.lookup(cx, &at).into(),
             Arguments::Access(arguments) => self.access(cx, &arguments).into(),
-            Arguments::Create(arguments) => self.create(cx, &arguments).into(),
             Arguments::MkDir(arguments) => self.mk_dir(cx, &arguments).into(),
             Arguments::Symlink(arguments) => self.symlink(cx, &arguments, placed).into(),
             Arguments::MkNod(arguments) => self.mk_nod(cx, &arguments).into(),
@@ -206,7 +207,7 @@ impl<B: Backend> Service<B> {
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
         while let Some(finished) = self.backend.poll() {
             if let Some((ticket, reply)) = self.finish(around, finished) {
-                return Some((ticket, reply.into()));
+                return Some((ticket, reply));
             }
         }
         loop {
@@ -354,6 +355,18 @@ enum LateResults {
 impl LateReply {
     const fn encoded(octets: Box<[u8]>, data: Pieces) -> Self {
         Self { results: LateResults::Encoded(octets), data }
+    }
+
+    /// Encodes results without data.
+    fn of(procedure: Procedure, results: &Results<'_>) -> Self {
+        let mut octets = vec![0; RESULTS_OWNED_MAX];
+        let mut w = Writer::new(&mut octets);
+        if results.encode(&mut w).is_err() {
+            return Results::refusal(procedure, Status::ServerFault).into();
+        }
+        let length = w.position();
+        octets.truncate(length);
+        Self::encoded(octets.into(), Pieces::default())
     }
 
     /// Returns a copy of a Reply, for a caller that repeated its Call. Returns `None` if the Reply has data, or its

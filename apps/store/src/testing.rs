@@ -1,5 +1,7 @@
 //! Shared helpers of tests: a seeded generator, encoded streams, temporary directories.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -32,7 +34,8 @@ impl Place {
         let path = std::env::temp_dir().join(name);
         // A killed run may have left a directory of this name.
         let _ = std::fs::remove_dir_all(&path);
-        std::fs::create_dir(&path).unwrap();
+        // Whatever the umask of this process, which a server of a directory clears.
+        DirBuilder::new().mode(0o755).create(&path).unwrap();
         Self(path)
     }
 

@@ -162,7 +162,7 @@ impl Host {
 impl Privilege {
     /// Returns the privilege of this process.
     pub fn here() -> Self {
-        if unix::user() == ROOT || directory::sole_owner().is_none() {
+        if unix::user() == ROOT || directory::is_overriding() {
             Self::Privileged
         } else {
             Self::Unprivileged

@@ -14,7 +14,7 @@ use haulage_store::memory::{self, Memory};
 use haulage_store::mount3::{Arguments, Host, Procedure, Results, Status};
 use haulage_store::mounts::{Mounts, Visitor};
 use haulage_store::nfs3::binding::Limits;
-use haulage_store::nfs3::{Name, Time};
+use haulage_store::nfs3::{Name, SetTime, Time};
 use haulage_store::service::{Config, Service, Surroundings};
 
 use super::bound::{PER_OCTET, within};
@@ -58,7 +58,8 @@ impl Served {
         let cx = &Context { pool: &pool, now: NOW, caller: &Caller::new(0, 0, []) };
         let mut made = vec![backend.root()];
         for (parent, name, kind, mode) in TREE {
-            let new = New { kind, mode, uid: 0, gid: 0 };
+            let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+            let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
             made.push(backend.make(cx, made[parent], Name(name), new).expect("room"));
         }
         let config = Config { policy: Policy::default(), read_only: false, limits: LIMITS };

@@ -42,7 +42,7 @@ impl Place {
         let parent = if memory.is_dir() { memory.to_owned() } else { env::temp_dir() };
         let path = parent.join(format!("haulage-fuzz-{}-{number}", process::id()));
         let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).expect("a place for files");
+        DirBuilder::new().mode(0o755).create(&path).expect("a place for files");
         for name in ["tree", "state"] {
             DirBuilder::new().mode(0o700).create(path.join(name)).expect("a directory");
         }

@@ -24,10 +24,10 @@ pub fn run(options: &ServeKv, output: &Output) -> Result<(), Failure> {
 
 fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> {
     let value_max = usize::try_from(options.value_max.0).unwrap_or(usize::MAX);
-    if value_max > ITEM_MAX {
+    if !(1..=ITEM_MAX).contains(&value_max) {
         let max = bytes::format(ITEM_MAX as u64);
         return Err(Failure::usage(format!(
-            "--value-max is at most {max}, the largest item one call moves"
+            "--value-max is 1 byte to {max}, the largest item one call moves"
         )));
     }
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);

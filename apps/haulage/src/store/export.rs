@@ -100,6 +100,7 @@ pub(super) fn directory(
         // Without a ring, blocking calls read and write files.
         let ring = Ring::new(pool, waker).ok();
         Directory::open(&path, state, ring, config)
+            .map(|directory| directory.woken_by(waker))
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
     };
     let owner = directory::sole_owner();

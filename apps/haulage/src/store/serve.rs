@@ -25,6 +25,7 @@ use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
 use crate::locks;
+use crate::memory;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
@@ -77,9 +78,12 @@ fn serve<P: Carrier>(
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     let privilege = Privilege::here();
-    check_owner(owner, claims(options))?;
+    check_owner(owner, privilege, claims(options))?;
     addresses.warn_if_open(options, privilege, output);
     warn_of_ports(options, privilege, output);
+    if owner.is_none() {
+        anonymous_root(options).into_iter().flatten().for_each(|note| output.note(note));
+    }
     warn_of_locks(&addresses.rdma, output);
     let termination = Termination::catch()?;
 
@@ -103,6 +107,8 @@ fn serve<P: Carrier>(
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
+            // The pool is filled by now.
+            memory::check(replays.octets_max)?;
             let replays = Replays::new(&replays, secrets.seed);
             let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
             Ok(Metered::new(server, questions).beside(beside))
@@ -184,6 +190,18 @@ fn warn_of_ports(options: &ServeStore, privilege: Privilege, output: &Output) {
     }
 }
 
+/// Returns warnings that callers whom nobody vouches for have the rights of root.
+const fn anonymous_root(options: &ServeStore) -> [Option<&'static str>; 2] {
+    let user = "--anonuid 0 makes every caller root who is squashed or not believed; give the ID of a user without \
+                rights, such as 65534";
+    let group = "--anongid 0 puts every caller who is squashed or not believed into root's group; give the ID of a \
+                 group without rights, such as 65534";
+    [
+        if options.anonuid == 0 { Some(user) } else { None },
+        if options.anongid == 0 { Some(group) } else { None },
+    ]
+}
+
 /// Warns once that locks hang where clients find no lock manager.
 fn warn_of_locks(addresses: &[SocketAddr], output: &Output) {
     let Some(host) = addresses.first().map(|address| match address {
@@ -214,21 +232,21 @@ fn check_anonymous(options: &ServeStore, users: &Ids, groups: &Ids) -> Result<()
     Ok(())
 }
 
-/// Fails if the server runs as root but may not act as other users, since it would serve every caller as root.
-fn check_owner(owner: Option<Owner>, claims: Claims) -> Result<(), Failure> {
-    match (owner, claims) {
-        (Some(Owner { uid: 0, .. }), Claims::Vouched) if directory::is_alone() => {
-            Err(Failure::failed(
-                "this user namespace has no user but root, as whom every caller would be served; map more users, \
-                 or allow that with --insecure",
-            ))
+/// Fails if the server runs as root, or has some of root's privileges over files, but may not act as other users: it
+/// would serve every caller as root, or with these privileges.
+fn check_owner(owner: Option<Owner>, privilege: Privilege, claims: Claims) -> Result<(), Failure> {
+    let why = match (owner, privilege, claims) {
+        (Some(Owner { uid: 0, .. }), _, Claims::Vouched) if directory::is_alone() => {
+            "this user namespace has no user but root, as whom every caller would be served; map more users, or \
+             allow that with --insecure"
         }
-        (Some(Owner { uid: 0, .. }), Claims::Vouched) => Err(Failure::failed(
-            "running as root needs CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_FOWNER; give them, or run it as \
-             another user",
-        )),
-        _ => Ok(()),
-    }
+        (Some(_), Privilege::Privileged, Claims::Vouched) => {
+            "running as root, or with some of these, needs CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER, CAP_SETGID and \
+             CAP_SETUID; give them all, or run it as another user without any"
+        }
+        _ => return Ok(()),
+    };
+    Err(Failure::failed(why))
 }
 
 /// Returns the claims that are believed.
@@ -374,6 +392,19 @@ mod tests {
     }
 
     #[test]
+    fn an_anonymous_user_with_the_rights_of_root_is_warned_of() {
+        let warned = |anonuid, anongid| {
+            let notes = anonymous_root(&ServeStore { anonuid, anongid, ..options() });
+            notes.map(|note| note.is_some_and(|note| note.contains("squashed or not believed")))
+        };
+        assert_eq!(warned(65_534, 65_534), [false, false]);
+        assert_eq!(
+            [warned(0, 1), warned(1, 0), warned(0, 0)],
+            [[true, false], [false, true], [true; 2]]
+        );
+    }
+
+    #[test]
     fn nfs_is_served_over_tcp_at_its_port_unless_told_otherwise() {
         let Addresses { rdma, tcp, .. } = Addresses::resolve(&options()).unwrap();
         let at_2049: Vec<_> = rdma.iter().map(|at| SocketAddr::new(at.ip(), 2049)).collect();
@@ -381,14 +412,20 @@ mod tests {
     }
 
     #[test]
-    fn root_without_capabilities_serves_nobody_as_root_unless_told_to() {
-        let root = Some(Owner { uid: 0, gid: 0 });
-        let user = Some(Owner { uid: 1000, gid: 0 });
-        assert!(check_owner(root, Claims::Vouched).is_err());
-        for (owner, claims) in
-            [(root, Claims::All), (user, Claims::Vouched), (None, Claims::Vouched)]
-        {
-            assert!(check_owner(owner, claims).is_ok(), "{owner:?} {claims:?}");
+    fn a_part_of_the_rights_of_root_serves_nobody_with_them_unless_told_to() {
+        use Claims::{All, Vouched};
+        use Privilege::{Privileged, Unprivileged};
+        let [root, user] = [0, 1000].map(|uid| Some(Owner { uid, gid: 0 }));
+        for owner in [root, user] {
+            assert!(check_owner(owner, Privileged, Vouched).is_err(), "{owner:?}");
+        }
+        for (owner, privilege, claims) in [
+            (root, Privileged, All),
+            (user, Privileged, All),
+            (user, Unprivileged, Vouched),
+            (None, Privileged, Vouched),
+        ] {
+            assert!(check_owner(owner, privilege, claims).is_ok(), "{owner:?} {claims:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::backend::{
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
-use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
+use crate::nfs3::{Attributes, FileType, Name, SetTime, Status, Time, Verifier};
 use crate::testing::Place;
 
 /// A backend under test with the context of its Calls. The clock stands still unless a test moves it.
@@ -64,7 +64,8 @@ impl<B: Backend> Bed<B> {
     ) -> Result<FileId, Status> {
         self.locate(dir);
         let (uid, gid) = self.owner;
-        let new = New { kind, mode: 0o755, uid, gid };
+        let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+        let new = New { kind, mode: 0o755, uid, gid, size: None, atime, mtime };
         self.with(|backend, cx| backend.make(cx, dir, Name(name.as_bytes()), new))
     }
 

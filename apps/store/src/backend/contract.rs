@@ -4,6 +4,7 @@ use haulage::provider::Waker;
 
 use super::bed::Bed;
 use super::{Backend, COOKIE_MIN, NewKind, Octets};
+use crate::access::Caller;
 use crate::directory::{self, Directory, Ring};
 use crate::handle::FileId;
 use crate::memory::{self, Memory};
@@ -80,6 +81,8 @@ fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     if let Some(owner) = directory::sole_owner() {
         bed.owner = (owner.uid, owner.gid);
     }
+    // The top is the server's own.
+    bed.caller = Caller::new(0, 0, []);
     bed.place = Some(place);
     bed
 }

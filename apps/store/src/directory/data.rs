@@ -1,5 +1,7 @@
 //! READ, WRITE and COMMIT of the files of a directory tree.
 
+use std::rc::Rc;
+
 use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
@@ -39,7 +41,8 @@ impl Directory {
             Some(file) => (file, true),
             None => (node.reader(&self.tree.descriptors)?, false),
         };
-        let read = Read { ticket, file, offset, wanted, in_blocks, size, done: 0 };
+        let read =
+            Read { ticket, file, offset, wanted, in_blocks, size, done: 0, _held: Some(node) };
         Ok(self.transfers.read(read, lease).transpose()?)
     }
 
@@ -56,7 +59,8 @@ impl Directory {
         let length = data.bytes().len();
         check_end(offset, length)?;
         let file = node.writer(&self.tree.descriptors)?;
-        let mut write = Write { ticket, file, offset, stable, done: 0 };
+        let mut write =
+            Write { ticket, file, offset, stable, done: 0, _held: Some(Rc::clone(&node)) };
         let ended = match kept(cx, data) {
             Ok(lease) if length > 0 => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
@@ -83,7 +87,7 @@ impl Directory {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
         let file = node.syncing_data(&self.tree.descriptors)?;
-        let ended = self.transfers.commit(ticket, &file);
+        let ended = self.transfers.commit((ticket, Some(node)), &file);
         ended.map(|ended| self.committed(ended)).transpose()
     }
 

@@ -8,82 +8,122 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Directory;
-use super::node::Node;
+use super::data::check_end;
+use super::node::{Look, MODE_MASK, Node};
+use super::rights::group_of;
+use crate::access::{Caller, STICKY};
 use crate::backend::{New, NewKind};
 use crate::handle::FileId;
-use crate::nfs3::{FileType, Name, Status};
+use crate::nfs3::{Attributes, FileType, Name, Status};
 
 impl Directory {
-    /// Creates a file, and sets its owner and permission bits.
+    /// Creates a file, with its owner and its permission bits from the beginning.
     pub(super) fn make_in(
         &mut self,
-        dir: FileId,
-        name: Name<'_>,
+        caller: &Caller,
+        (dir, name): (FileId, Name<'_>),
         new: &New<'_>,
     ) -> Result<FileId, Status> {
         let dir = self.tree.directory(dir)?;
+        let parent = dir.look()?.attributes;
         let names = self.before_change(&dir, FileType::Directory)?;
         let name = name.0;
+        let (node, look) = self.create(caller, (&dir, name), new)?;
+        let file = self
+            .complete(caller, (&node, &look), &parent, new)
+            .and_then(|()| Ok(self.before_change(&node, look.attributes.kind)?));
         // Only this Call knows a file that it cannot complete.
-        let undo = || {
-            let directory = matches!(new.kind, NewKind::Directory);
-            let flags = if directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-            let _ = fs::unlinkat(&dir.place, name, flags);
-        };
-        // Until its owner is set, only this process's user may use the file.
-        let (alone, open) = (Mode::RWXU, || dir.child(name).inspect_err(|_| undo()));
-        let (node, look) = match new.kind {
-            NewKind::Regular => dir.create(name, &self.tree.descriptors)?,
-            NewKind::Directory => {
-                fs::mkdirat(&dir.place, name, alone)?;
-                open()?
-            }
-            NewKind::Symlink(path) => {
-                fs::symlinkat(path, &dir.place, name)?;
-                open()?
-            }
-            NewKind::Special(kind, device) => {
-                let kind = special(kind)?;
-                let device = fs::makedev(device.major, device.minor);
-                fs::mknodat(&dir.place, name, kind, Mode::RUSR | Mode::WUSR, device)?;
-                open()?
-            }
-        };
-        if look.attributes.kind != new.kind.file_type() {
-            // Another process replaced the file.
-            return Err(Status::Jukebox);
-        }
-        // A file of another owner was not created here, or its file system keeps no owners: leave it as it is.
-        let ours = look.attributes.uid == geteuid().as_raw();
-        let given = if ours { self.give(&node, new) } else { Ok(()) };
-        let file = given.and_then(|()| self.before_change(&node, look.attributes.kind));
-        let file = file.inspect_err(|_| {
-            if ours {
-                undo()
-            }
-        })?;
+        let file = file.inspect_err(|_| self.undo(caller, (&dir, name), new))?;
         let node = self.tree.keep(node, dir.id, name);
-        self.settle(names)?;
-        self.settle(file)?;
+        self.settle(names.as_ref())?;
+        self.settle(file.as_ref())?;
         Ok(node.id)
     }
 
-    /// Sets the owner and the permission bits of a new file.
-    fn give(&self, node: &Node, new: &New<'_>) -> Result<(), Errno> {
-        if self.owner.is_none() {
-            node.give(Some(new.uid), Some(new.gid))?;
+    /// Creates a file as its owner, and opens it. One that is no regular file is opened by its name: what is found need
+    /// not be what was created.
+    fn create(
+        &self,
+        caller: &Caller,
+        (dir, name): (&Node, &[u8]),
+        new: &New<'_>,
+    ) -> Result<(Node, Look), Status> {
+        let acting = self.rights.as_maker(caller, new)?;
+        let mode = Mode::from_raw_mode(new.mode & MODE_MASK);
+        match new.kind {
+            NewKind::Regular => return Ok(dir.create(name, mode, &self.tree.descriptors)?),
+            NewKind::Directory => fs::mkdirat(&dir.place, name, mode)?,
+            NewKind::Symlink(path) => fs::symlinkat(path, &dir.place, name)?,
+            NewKind::Special(kind, device) => {
+                let device = fs::makedev(device.major, device.minor);
+                fs::mknodat(&dir.place, name, special(kind)?, mode, device)?;
+            }
         }
-        if matches!(new.kind, NewKind::Symlink(_)) {
-            return Ok(());
+        drop(acting);
+        #[cfg(test)]
+        (self.between.0)();
+        let found = dir.child(name).inspect_err(|_| self.undo(caller, (dir, name), new))?;
+        if found.1.attributes.kind != new.kind.file_type() {
+            // Another process replaced the file.
+            return Err(Status::Jukebox);
         }
-        self.tree.descriptors.set_mode(node, new.mode)
+        Ok(found)
     }
 
+    /// Sets what the system does not give a new file when it is created. A file that is not exactly as a new one was
+    /// replaced by another process, or is on a file system that keeps no owners, or in a directory with a default ACL:
+    /// it is left as it is. A file that was opened by its name is changed as its owner, who may do as much to all that
+    /// it can be.
+    fn complete(
+        &self,
+        caller: &Caller,
+        (node, look): (&Node, &Look),
+        parent: &Attributes,
+        new: &New<'_>,
+    ) -> Result<(), Status> {
+        let is_regular = matches!(new.kind, NewKind::Regular);
+        let is_sole_owner = self.rights.is_sole_owner();
+        let uid = if is_sole_owner { geteuid().as_raw() } else { new.uid };
+        let by_name = !is_regular && !is_sole_owner;
+        // What is the superuser's and older than this Call is not changed, though its owner might.
+        let is_foreign = by_name && uid == ROOT && !look.is_born_since(parent.ctime);
+        if look.attributes.uid != uid || is_foreign {
+            return Ok(());
+        }
+        let acting = if by_name { self.rights.as_owner(caller, new)? } else { None };
+        let (mode, gid) = given(caller, parent, new);
+        let found = &look.attributes;
+        if !is_sole_owner && found.gid == gid && gid != new.gid {
+            node.give(None, Some(new.gid))?;
+        }
+        if found.mode == mode && (mode != new.mode || gid != new.gid) {
+            self.tree.descriptors.set_mode(node, new.mode)?;
+        }
+        if let Some(size) = new.size {
+            check_end(size, 0)?;
+            fs::ftruncate(node.writer(&self.tree.descriptors)?, size)?;
+        }
+        node.set_times(new.atime, new.mtime)?;
+        drop(acting);
+        Ok(())
+    }
+
+    /// Removes the name of a file that could not be completed, as far as its owner may.
+    fn undo(&self, caller: &Caller, (dir, name): (&Node, &[u8]), new: &New<'_>) {
+        let is_dir = matches!(new.kind, NewKind::Directory);
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        if let Ok(_acting) = self.rights.as_owner(caller, new) {
+            let _ = fs::unlinkat(&dir.place, name, flags);
+        }
+    }
+
+    /// Gives a file one more name. As for a local process, the system may refuse a file that is not the caller's
+    /// (`/proc/sys/fs/protected_hardlinks` in proc(5)).
     pub(super) fn link_in(
         &mut self,
+        caller: &Caller,
         file: FileId,
-        dir: FileId,
-        name: Name<'_>,
+        (dir, name): (FileId, Name<'_>),
     ) -> Result<(), Status> {
         let (node, look) = self.tree.find(file)?;
         let dir = self.tree.directory(dir)?;
@@ -92,17 +132,19 @@ impl Directory {
         }
         let names = self.before_change(&dir, FileType::Directory)?;
         let file = self.before_change(&node, look.attributes.kind)?;
+        let acting = self.rights.as_caller(caller)?;
         self.tree.descriptors.link(&node, &dir, name.0)?;
+        drop(acting);
         self.tree.saw(&node, dir.id, name.0);
-        self.settle(names)?;
-        self.settle(file)
+        self.settle(names.as_ref())?;
+        self.settle(file.as_ref())
     }
 
     /// Removes a name, of a directory if `flags` say so.
     pub(super) fn unlink_in(
         &mut self,
-        dir: FileId,
-        name: Name<'_>,
+        caller: &Caller,
+        (dir, name): (FileId, Name<'_>),
         flags: AtFlags,
     ) -> Result<(), Status> {
         let dir = self.tree.directory(dir)?;
@@ -116,18 +158,24 @@ impl Directory {
         if node.is_stand_in() {
             return Err(Status::Acces);
         }
+        if !self.tree.closer.has_room_for(&look.attributes) {
+            return Err(Status::Jukebox);
+        }
         let names = self.before_change(&dir, FileType::Directory)?;
+        let acting = self.rights.as_caller(caller)?;
         fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
             // Some file systems return EEXIST for a directory that is not empty.
             Errno::EXIST => Status::NotEmpty,
             errno => errno.into(),
         })?;
+        drop(acting);
         self.reap(&node);
-        self.settle(names)
+        self.settle(names.as_ref())
     }
 
     pub(super) fn rename_in(
         &mut self,
+        caller: &Caller,
         (from_dir, from): (FileId, Name<'_>),
         (to_dir, to): (FileId, Name<'_>),
     ) -> Result<(), Status> {
@@ -135,8 +183,13 @@ impl Directory {
         let to_dir = self.tree.directory(to_dir)?;
         let (moved, _) = self.tree.child(&from_dir, from.0)?;
         let target = self.tree.child(&to_dir, to.0).ok();
+        if target.as_ref().is_some_and(|(_, look)| !self.tree.closer.has_room_for(&look.attributes))
+        {
+            return Err(Status::Jukebox);
+        }
         let from_names = self.before_change(&from_dir, FileType::Directory)?;
         let to_names = self.before_change(&to_dir, FileType::Directory)?;
+        let acting = self.rights.as_caller(caller)?;
         fs::renameat(&from_dir.place, from.0, &to_dir.place, to.0).map_err(
             |errno| match errno {
                 // These errors are about the target.
@@ -144,18 +197,19 @@ impl Directory {
                 errno => errno.into(),
             },
         )?;
-        match target {
+        drop(acting);
+        match &target {
             // Renaming one name of a file to another of its names changes nothing.
             Some((target, _)) if target.id == moved.id => {}
             target => {
                 if let Some((target, _)) = target {
-                    self.reap(&target);
+                    self.reap(target);
                 }
                 self.tree.saw(&moved, to_dir.id, to.0);
             }
         }
-        self.settle(from_names)?;
-        self.settle(to_names)
+        self.settle(from_names.as_ref())?;
+        self.settle(to_names.as_ref())
     }
 
     /// Returns by what a change of a file is brought to stable storage, if it is to be. It is opened before the change:
@@ -181,7 +235,7 @@ impl Directory {
 
     /// Brings a change to stable storage, with all data of the file. The system reports once that it lost data of a
     /// file: a failure counts as one of a COMMIT, which will not hear of it.
-    pub(super) fn settle(&mut self, changed: Option<Sync>) -> Result<(), Status> {
+    pub(super) fn settle(&mut self, changed: Option<&Sync>) -> Result<(), Status> {
         let settled = match changed {
             None => Ok(()),
             Some(Sync::File(file)) => fs::fsync(file),
@@ -207,6 +261,19 @@ pub(super) enum Sync {
     FileSystem(Rc<OwnedFd>),
 }
 
+/// Returns the permission bits and the group that the system gives a new file.
+fn given(caller: &Caller, parent: &Attributes, new: &New<'_>) -> (u32, u32) {
+    let inherits = parent.mode & SET_GID != 0;
+    let gid = if inherits { parent.gid } else { group_of(caller, new) };
+    let mode = match new.kind {
+        NewKind::Directory => {
+            new.mode & (PERMISSIONS | STICKY) | if inherits { SET_GID } else { 0 }
+        }
+        NewKind::Regular | NewKind::Symlink(_) | NewKind::Special(..) => new.mode,
+    };
+    (mode, gid)
+}
+
 fn special(kind: FileType) -> Result<fs::FileType, Status> {
     match kind {
         FileType::Block => Ok(fs::FileType::BlockDevice),
@@ -216,3 +283,10 @@ fn special(kind: FileType) -> Result<fs::FileType, Status> {
         FileType::Regular | FileType::Directory | FileType::Symlink => Err(Status::BadType),
     }
 }
+
+/// The user that no permission bits stop.
+const ROOT: u32 = 0;
+/// The bits of permissions alone.
+const PERMISSIONS: u32 = 0o777;
+/// New files in a directory with this bit get its group.
+const SET_GID: u32 = 0o2000;

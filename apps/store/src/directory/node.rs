@@ -15,15 +15,15 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
+use super::closing::{Closer, Place};
 use super::mounted;
 use super::status::status;
 use crate::handle::FileId;
-use crate::nfs3::{Attributes, Device, FileType, SetAttributes, SetTime, Status, Time};
+use crate::nfs3::{Attributes, Device, FileType, SetTime, Status, Time};
 
 /// An open file: its place, and descriptors opened from it; or a stand-in (`mounted`), whose place is its directory's.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) place: OwnedFd,
     pub(super) id: FileId,
     /// The name in the directory `place` of another file system's mount point, if the node is the stand-in for that.
     mounted: Option<Box<[u8]>>,
@@ -36,6 +36,9 @@ pub(super) struct Node {
     is_write_only: Cell<bool>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
+    closer: Closer,
+    /// It is closed after all other descriptors.
+    pub(super) place: Place,
 }
 
 /// The identity and attributes of a file, from `statx`.
@@ -52,22 +55,24 @@ pub(super) struct Descriptors(OwnedFd);
 
 impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
-    pub(super) fn new(place: OwnedFd) -> Result<(Self, Look), Errno> {
+    pub(super) fn new(place: OwnedFd, closer: &Closer) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
-        Ok((Self::with(place, look.id, None), look))
+        let is_regular = look.attributes.kind == FileType::Regular;
+        let place = Place::new(place, is_regular.then(|| closer.clone()));
+        Ok((Self::with(place, look.id, None, closer), look))
     }
 
     /// Creates the stand-in for a name of this directory where another file system is mounted.
     fn stand_in(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
-        let place = fcntl_dupfd_cloexec(&self.place, 0)?;
-        let node = Self::with(place, mounted::id(self.id, name), Some(name.into()));
+        let place = Place::new(fcntl_dupfd_cloexec(&self.place, 0)?, None);
+        let id = mounted::id(self.id, name);
+        let node = Self::with(place, id, Some(name.into()), &self.closer);
         let look = node.look()?;
         Ok((node, look))
     }
 
-    const fn with(place: OwnedFd, id: FileId, mounted: Option<Box<[u8]>>) -> Self {
+    fn with(place: Place, id: FileId, mounted: Option<Box<[u8]>>, closer: &Closer) -> Self {
         Self {
-            place,
             id,
             mounted,
             reading: OnceCell::new(),
@@ -76,6 +81,8 @@ impl Node {
             writing_direct: OnceCell::new(),
             is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
+            closer: closer.clone(),
+            place,
         }
     }
 
@@ -88,7 +95,7 @@ impl Node {
         match self.place_of(name) {
             // A name that leads out of the directory has this error, too.
             Err(Errno::XDEV) if !name.contains(&b'/') && name != b".." => self.stand_in(name),
-            place => Self::new(place?),
+            place => Self::new(place?, &self.closer),
         }
     }
 
@@ -122,10 +129,10 @@ impl Node {
     /// Returns the parent directory, in the tree or not.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
         if self.is_stand_in() {
-            return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?);
+            return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?, &self.closer);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?)
+        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.closer)
     }
 
     /// Opens this directory for listing, which needs no permission to search it.
@@ -135,18 +142,29 @@ impl Node {
 
     /// Creates a regular file under a name that must be free. It stays open for writing, which its permission bits may
     /// not allow later.
-    pub(super) fn create(&self, name: &[u8], open: &Descriptors) -> Result<(Self, Look), Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR;
+    pub(super) fn create(
+        &self,
+        name: &[u8],
+        mode: Mode,
+        open: &Descriptors,
+    ) -> Result<(Self, Look), Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
         let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
-        let found = open.place(&made).and_then(Self::new);
+        let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| open.place(&made));
+        let found = found.and_then(|place| Self::new(place, &self.closer));
         if let Ok((node, _)) = &found {
+            node.is_shut.set(is_shut(mode));
             let _ = node.writing.set(Rc::new(made));
         } else {
-            // The file lacks its owner and mode.
+            // Nobody else knows it.
             let _ = fs::unlinkat(&self.place, name, AtFlags::empty());
         }
         found
+    }
+
+    /// Closes a node of a file that has another one.
+    pub(super) fn close_beside(self) {
+        self.place.close_beside();
     }
 
     /// Returns whether the file has an open descriptor that its permission bits would not allow to open again.
@@ -263,13 +281,12 @@ impl Node {
         fs::chownat(&self.place, "", uid, gid, AtFlags::EMPTY_PATH)
     }
 
-    /// Sets the access and modification times that `to` has.
-    pub(super) fn set_times(&self, to: &SetAttributes) -> Result<(), Errno> {
-        if (to.atime, to.mtime) == (SetTime::Keep, SetTime::Keep) {
+    /// Sets the access and modification times.
+    pub(super) fn set_times(&self, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
+        if (atime, mtime) == (SetTime::Keep, SetTime::Keep) {
             return Ok(());
         }
-        let times =
-            Timestamps { last_access: timespec(to.atime), last_modification: timespec(to.mtime) };
+        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
         fs::utimensat(&self.place, "", &times, AtFlags::EMPTY_PATH)
     }
 }
@@ -340,7 +357,7 @@ impl Descriptors {
         match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
             done => {
-                node.is_shut.set(!mode.contains(Mode::RUSR | Mode::WUSR));
+                node.is_shut.set(is_shut(mode));
                 done
             }
         }
@@ -379,6 +396,11 @@ impl Look {
         matches!(self.attributes.kind, FileType::Directory)
     }
 
+    /// Returns whether the file was created at a time, or later, if its file system keeps the time.
+    pub(super) const fn is_born_since(&self, at: Time) -> bool {
+        self.id.generation >= at.seconds as u64 * NANOS + at.nanoseconds as u64
+    }
+
     /// Returns this look if the file is a directory.
     pub(super) const fn directory(self) -> Result<Self, Status> {
         if self.is_directory() { Ok(self) } else { Err(Status::NotDir) }
@@ -394,9 +416,14 @@ impl Look {
 }
 
 /// Opens the top directory by a path that the operator gave.
-pub(super) fn open_top(path: &std::path::Path) -> Result<(Node, Look), Errno> {
+pub(super) fn open_top(path: &std::path::Path, closer: &Closer) -> Result<(Node, Look), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Node::new(fs::open(path, flags, Mode::empty())?)
+    Node::new(fs::open(path, flags, Mode::empty())?, closer)
+}
+
+/// Returns whether permission bits keep the owner from opening a file.
+const fn is_shut(mode: Mode) -> bool {
+    !mode.contains(Mode::RUSR.union(Mode::WUSR))
 }
 
 /// Reads a file's identity and attributes by `statx`.
@@ -472,7 +499,7 @@ const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// The file system type of `/proc`, in `statfs`.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
 /// All permission bits.
-const MODE_MASK: u32 = 0o7777;
+pub(super) const MODE_MASK: u32 = 0o7777;
 /// The unit of `stx_blocks`, in octets.
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 const NANOS: u64 = 1_000_000_000;

@@ -50,6 +50,7 @@ impl Open {
     /// irreplaceable files.
     pub(super) fn keep(&mut self, node: Node) -> Rc<Node> {
         if let Some(kept) = self.get(node.id) {
+            node.close_beside();
             return kept;
         }
         if self.nodes.len() >= self.nodes_max

@@ -7,6 +7,7 @@ use haulage::sys::lease::{self, Lease};
 use rustix::io::Errno;
 
 use super::*;
+use crate::access::Caller;
 use crate::backend::NewKind;
 use crate::backend::bed::Bed;
 use crate::nfs3::NO_ID;
@@ -38,6 +39,7 @@ impl World {
         let served = self.path("served");
         let mut bed = Bed::new(|_, _| Directory::open(&served, state, None, config).unwrap());
         bed.owner = sole_owner().map_or((1, 2), |owner| (owner.uid, owner.gid));
+        bed.caller = Caller::new(0, 0, []);
         bed
     }
 
@@ -616,6 +618,61 @@ fn nobody_waits_for_a_local_process_to_give_up_its_lease() {
 }
 
 #[test]
+fn a_helper_closes_what_is_large_and_has_no_name_left() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    let root = bed.root();
+    let has_started = |bed: &Bed<Directory>| bed.backend.tree.closer.has_started();
+    let large = vec![b'x'; 100_000];
+    let make = |bed: &mut Bed<Directory>, name: &str, octets: &[u8]| {
+        let file = bed.file(root, name);
+        bed.write(file, 0, octets).unwrap();
+        // The file system counts the room of a file once it is written.
+        bed.commit(file).unwrap();
+        file
+    };
+    make(&mut bed, "small", b"x");
+    bed.remove(root, "small").unwrap();
+    make(&mut bed, "kept", b"x");
+    make(&mut bed, "linked", &large);
+    std::fs::hard_link(world.path("served/linked"), world.path("kept")).unwrap();
+    bed.remove(root, "linked").unwrap();
+    bed.backend.tree.close_all();
+    assert!(!has_started(&bed), "the core closes what is small, and what has another name");
+    for act in ["remove", "rename", "outside"] {
+        let bed = &mut world.serve(None, CONFIG);
+        make(bed, act, &large);
+        match act {
+            "remove" => bed.remove(root, act).unwrap(),
+            "rename" => {
+                make(bed, "other", b"x");
+                bed.rename((root, "other"), (root, act)).unwrap();
+            }
+            _ => {
+                std::fs::remove_file(world.path("served").join(act)).unwrap();
+                bed.backend.tree.close_all();
+            }
+        }
+        assert!(has_started(bed), "{act}");
+        while !bed.backend.tree.closer.has_closed_all() {
+            std::thread::yield_now();
+        }
+        // What it cannot take is not removed.
+        make(bed, "again", &large);
+        bed.backend.tree.closer.fill();
+        assert_eq!(bed.remove(root, "again"), Err(Status::Jukebox), "{act}");
+        assert_eq!(bed.rename((root, "kept"), (root, "again")), Err(Status::Jukebox), "{act}");
+        let (again, cut) = (
+            bed.find(root, "again").unwrap(),
+            SetAttributes { size: Some(0), ..SetAttributes::default() },
+        );
+        let cut = bed.with(|directory, cx| directory.set_attributes(cx, again, &cut));
+        assert_eq!((cut, bed.look(again).size), (Err(Status::Jukebox), 100_000), "{act}");
+        std::fs::remove_file(world.path("served/again")).unwrap();
+    }
+}
+
+#[test]
 fn a_bounded_number_of_files_is_open() {
     let world = World::new();
     let mut bed = world.serve(None, Config { open_max: 4, ..CONFIG });
@@ -732,7 +789,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
     let pipe = std::rc::Rc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
-        directory.settle(Some(super::names::Sync::File(std::rc::Rc::clone(&pipe))))
+        directory.settle(Some(&super::names::Sync::File(std::rc::Rc::clone(&pipe))))
     }));
 }
 

@@ -14,6 +14,7 @@ use haulage_mr_pool::{Local, Piece, Pieces};
 use rustix::io::Errno;
 use rustix::{fs, io};
 
+use super::node::Node;
 use crate::backend::{ReadDone, Ticket};
 use crate::nfs3::arguments::Stable;
 
@@ -28,8 +29,11 @@ pub(super) struct Transfers {
 pub(super) enum UnderWay {
     Read(Read),
     Write(Write),
-    Commit(Ticket),
+    Commit { ticket: Ticket, _held: Held },
 }
+
+/// A file that is not closed for the last time when its transfer ends; none in tests.
+pub(super) type Held = Option<Rc<Node>>;
 
 /// A READ.
 #[derive(Debug)]
@@ -44,6 +48,7 @@ pub(super) struct Read {
     /// Size of the file when the READ began.
     pub(super) size: u64,
     pub(super) done: usize,
+    pub(super) _held: Held,
 }
 
 /// A WRITE.
@@ -54,6 +59,7 @@ pub(super) struct Write {
     pub(super) offset: u64,
     pub(super) stable: Stable,
     pub(super) done: usize,
+    pub(super) _held: Held,
 }
 
 /// A transfer that has ended.
@@ -90,13 +96,12 @@ impl Transfers {
     /// Starts bringing a file to stable storage. Returns the result if the COMMIT ended at once.
     pub(super) fn commit(
         &mut self,
-        ticket: Ticket,
+        (ticket, _held): (Ticket, Held),
         file: &Rc<OwnedFd>,
     ) -> Option<Result<(), Errno>> {
-        let queued = self
-            .ring
-            .as_mut()
-            .map(|ring| ring.sync(file, Stability::Data, UnderWay::Commit(ticket)).is_ok());
+        let queued = self.ring.as_mut().map(|ring| {
+            ring.sync(file, Stability::Data, UnderWay::Commit { ticket, _held }).is_ok()
+        });
         (queued != Some(true)).then(|| fs::fdatasync(file))
     }
 
@@ -109,7 +114,9 @@ impl Transfers {
             let ended = match (what, lease) {
                 (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
                 (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
-                (UnderWay::Commit(ticket), _) => Some(Ended::Commit(ticket, result.map(drop))),
+                (UnderWay::Commit { ticket, .. }, _) => {
+                    Some(Ended::Commit(ticket, result.map(drop)))
+                }
                 (UnderWay::Read(_) | UnderWay::Write(_), None) => {
                     unreachable!("both are queued with a lease")
                 }
@@ -321,7 +328,8 @@ mod tests {
     fn what_was_written_in_part_goes_on_behind_it() {
         each(|transfers, pool, file| {
             let (ticket, stable) = (Ticket(1), Stable::Unstable);
-            let write = Write { ticket, file: Rc::clone(file), offset: 10, stable, done: 0 };
+            let write =
+                Write { ticket, file: Rc::clone(file), offset: 10, stable, done: 0, _held: None };
             let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
             let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
             let mut read = [0xee; 30];
@@ -345,6 +353,7 @@ mod tests {
                 in_blocks: false,
                 size: 10,
                 done: 0,
+                _held: None,
             };
             let begun = transfers.on_read(read, lease(pool, b"------"), Ok(2));
             let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
@@ -369,6 +378,7 @@ mod tests {
                     in_blocks: true,
                     size,
                     done: 0,
+                    _held: None,
                 };
                 assert_eq!(read.asked(), 3 * BLOCK);
                 let begun = transfers.on_read(read, lease(pool, &[b'-'; 3 * BLOCK]), Ok(first));
@@ -383,7 +393,8 @@ mod tests {
         each(|transfers, pool, file| {
             for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
                 let (ticket, stable) = (Ticket(1), Stable::Unstable);
-                let write = Write { ticket, file: Rc::clone(file), offset: 0, stable, done };
+                let write =
+                    Write { ticket, file: Rc::clone(file), offset: 0, stable, done, _held: None };
                 let begun =
                     transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
                 let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };

@@ -20,6 +20,7 @@ use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::Config;
+use super::closing::Closer;
 use super::gone::{Gone, Searched};
 use super::known::Known;
 use super::node::{Descriptors, Look, Node, open_top};
@@ -44,6 +45,7 @@ pub(super) struct Tree {
     /// A descriptor on the mount, if files can be opened by their file system's handles.
     mount: Option<OwnedFd>,
     open: Open,
+    pub(super) closer: Closer,
     known: Known,
     /// Files that were searched for and not found.
     gone: Gone,
@@ -71,7 +73,8 @@ impl Tree {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
-        let (root, _) = open_top(path)?;
+        let closer = Closer::default();
+        let (root, _) = open_top(path, &closer)?;
         // Fail now if the system lacks a feature that every look-up needs.
         let listing = root.listing(&descriptors)?;
         let called = FileName::of(root.place.as_fd());
@@ -82,6 +85,7 @@ impl Tree {
             within: Within::default(),
             mount: opens.then_some(listing),
             open: Open::new(config.open_max),
+            closer,
             known,
             gone: Gone::new(GONE_MAX),
             searches: Searches::default(),
@@ -276,7 +280,7 @@ impl Tree {
             }
             Err(_) => return ByName::Unknown,
         };
-        let Ok((node, look)) = Node::new(place) else { return ByName::Unknown };
+        let Ok((node, look)) = Node::new(place, &self.closer) else { return ByName::Unknown };
         let is_it = node.id == id && look.attributes.links > 0;
         if !is_it {
             return ByName::Gone;
@@ -329,6 +333,7 @@ impl Tree {
 }
 
 /// The result of opening a file by its file system's handle.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
 enum ByName {
     Found(Node, Look),
     /// The file is no longer in the tree.

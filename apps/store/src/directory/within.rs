@@ -92,7 +92,7 @@ impl Within {
         // A path that is too long has at least this many names below the top.
         let levels = PATH_TOLD_MAX.saturating_sub(top.len()) / COMPONENT_MAX;
         let up = [b'.', b'.', b'/'].repeat(levels.max(1));
-        let mut above = None;
+        let mut above: Option<std::os::fd::OwnedFd> = None;
         for _ in 0..CLIMBS_MAX {
             let place = above.as_ref().unwrap_or(&dir.place);
             match self.ask(open, place) {

@@ -8,7 +8,7 @@ use crate::backend::{Context, New, NewKind};
 use crate::handle::{FileId, Sealer};
 use crate::memory::{Limits, Memory};
 use crate::nfs3::binding::Limits as CallLimits;
-use crate::nfs3::{Name, Time};
+use crate::nfs3::{Name, SetTime, Time};
 use crate::service::Config;
 
 struct Bed {
@@ -32,7 +32,9 @@ fn bed(hosts: &[&str], mounts_max: usize) -> Bed {
     let mut memory = Memory::new(&pool, limits, 7, NOW).unwrap();
     let cx = &Context { pool: &pool, now: NOW, caller: &Caller::new(0, 0, []) };
     let mut make = |dir, name: &[u8], kind, mode| {
-        memory.make(cx, dir, Name(name), New { kind, mode, uid: 0, gid: 0 }).unwrap()
+        let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
+        let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
+        memory.make(cx, dir, Name(name), new).unwrap()
     };
     let root = FileId { inode: 1, generation: 7 };
     let dir = make(root, b"d", NewKind::Directory, 0o755);

@@ -1,13 +1,14 @@
 //! The procedures on attributes and file systems: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
 
-use super::{Service, allow};
+use super::data::Pending;
+use super::{Answer, Service, allow};
 use crate::access::{Caller, WRITE};
-use crate::backend::{Backend, Context};
+use crate::backend::{Backend, Context, Progress};
 use crate::nfs3::arguments::{Access, SetAttr};
 use crate::nfs3::results::{FsInfo, FsStat, Granted, PathConf};
 use crate::nfs3::{
-    Attributes, Failure, FileHandle, FileType, Results, SetAttributes, SetTime, Status, abilities,
-    rights,
+    Attributes, Failure, FileHandle, FileType, Procedure, Results, SetAttributes, SetTime, Status,
+    abilities, rights,
 };
 
 impl<B: Backend> Service<B> {
@@ -16,14 +17,27 @@ impl<B: Backend> Service<B> {
         Results::GetAttr(found.map_err(|status| Failure { status, rest: () }))
     }
 
-    pub(super) fn set_attr(&mut self, cx: &Context<'_>, asked: &SetAttr<'_>) -> Results<'static> {
-        let outcome = self.changing(cx, asked.file, |service, file, before| {
+    pub(super) fn set_attr(&mut self, cx: &Context<'_>, asked: &SetAttr<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
+        let begun = self.changing(cx, asked.file, |service, file, before| {
             let guarded = asked.guard.is_none_or(|ctime| ctime == before.ctime);
             allow(guarded, Status::NotSync)?;
             let to = permitted(cx.caller, before, asked.to)?;
-            service.backend.set_attributes(cx, file, &to)
+            if to.size.is_none() {
+                return service.backend.set_attributes(cx, file, &to).map(Some);
+            }
+            let (procedure, caller) = (Procedure::SetAttr, *cx.caller);
+            let pending = Pending { procedure, file, dir: None, caller };
+            Ok(match service.backend.resize(cx, ticket, file, &to) {
+                Progress::Ended(end) => Some(end?),
+                Progress::Later => service.wait(ticket, pending),
+            })
         });
-        Results::SetAttr(outcome.map(|((), wcc)| wcc))
+        match begun {
+            Ok((None, _)) => Answer::Later(ticket),
+            Ok((Some(()), wcc)) => Answer::Now(Results::SetAttr(Ok(wcc)).into()),
+            Err(failure) => Answer::Now(Results::SetAttr(Err(failure)).into()),
+        }
     }
 
     pub(super) fn access(&mut self, cx: &Context<'_>, asked: &Access<'_>) -> Results<'static> {
@@ -114,9 +128,10 @@ fn permitted(
         }
     }
     allow(to.has_valid_times(), Status::Inval)?;
-    let given_away = uid || gid;
-    let change = if given_away { Change::Owner } else { Change::Octets };
-    if to.mode.is_none() && (given_away || to.size.is_some()) {
+    // As in chown(2), to name an owner or a group is to change it, even to its present value.
+    let is_given = to.uid.is_some() || to.gid.is_some();
+    let change = if is_given { Change::Owner } else { Change::Octets };
+    if to.mode.is_none() && (is_given || to.size.is_some()) {
         to.mode = without_set_id(caller, file, change);
     } else if let Some(mode) = to.mode.filter(|_| !caller.is_root()) {
         // A caller may not set SGID for a group that it is not in.

@@ -4,7 +4,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::Item;
 
 use super::attributes::{Change, without_set_id};
-use super::{Answer, Reply, Service, Surroundings, allow, row};
+use super::{Answer, LateReply, Reply, Service, Surroundings, allow, row};
 use crate::access::Caller;
 use crate::backend::{
     Backend, Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone,
@@ -20,15 +20,19 @@ use crate::nfs3::{
 /// A Call that waits for the backend.
 #[derive(Debug)]
 pub(super) struct Pending {
-    procedure: Procedure,
-    file: FileId,
-    caller: Caller,
+    pub(super) procedure: Procedure,
+    pub(super) file: FileId,
+    /// The directory in which a CREATE found the file.
+    pub(super) dir: Option<FileId>,
+    pub(super) caller: Caller,
 }
 
 impl Pending {
     /// Returns whether the Call may change the data and the times of a file at any moment.
     pub(super) fn writes(&self, file: FileId) -> bool {
-        self.procedure == Procedure::Write && self.file == file
+        let changes =
+            matches!(self.procedure, Procedure::Write | Procedure::SetAttr | Procedure::Create);
+        changes && self.file == file
     }
 }
 
@@ -54,7 +58,8 @@ impl<B: Backend> Service<B> {
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
             allow(attributes.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_read(attributes), Status::Acces)?;
-            let pending = Pending { procedure: Procedure::Read, file, caller: *cx.caller };
+            let pending =
+                Pending { procedure: Procedure::Read, file, dir: None, caller: *cx.caller };
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -85,7 +90,8 @@ impl<B: Backend> Service<B> {
                 service.backend.set_attributes(cx, file, &to)?;
             }
             let write = Incoming { offset: asked.offset, data, stable: asked.stable };
-            let pending = Pending { procedure: Procedure::Write, file, caller: *cx.caller };
+            let pending =
+                Pending { procedure: Procedure::Write, file, dir: None, caller: *cx.caller };
             Ok(match service.backend.write(cx, ticket, file, write) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -103,7 +109,8 @@ impl<B: Backend> Service<B> {
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
-            let pending = Pending { procedure: Procedure::Commit, file, caller: *cx.caller };
+            let pending =
+                Pending { procedure: Procedure::Commit, file, dir: None, caller: *cx.caller };
             let (offset, count) = (asked.offset, asked.count);
             Ok(match service.backend.commit(cx, ticket, file, offset, count) {
                 Progress::Ended(end) => Some(end?),
@@ -122,11 +129,12 @@ impl<B: Backend> Service<B> {
         &mut self,
         around: Surroundings<'_>,
         finished: Finished,
-    ) -> Option<(Ticket, Reply<'static>)> {
+    ) -> Option<(Ticket, LateReply)> {
         let ticket = match finished {
             Finished::Read(ticket, _)
             | Finished::Write(ticket, _)
-            | Finished::Commit(ticket, _) => ticket,
+            | Finished::Commit(ticket, _)
+            | Finished::Resized(ticket, _) => ticket,
             Finished::Located(file) => {
                 self.parking.wake(file);
                 return None;
@@ -139,6 +147,9 @@ impl<B: Backend> Service<B> {
         // own (RFC 1813 section 2.6).
         let wcc = Wcc { before: None, after };
         let failed = |status| Failure { status, rest: wcc };
+        if let (Finished::Resized(_, ended), Some(dir)) = (&finished, pending.dir) {
+            return Some((ticket, self.created(cx, (pending.file, dir), *ended)));
+        }
         let reply = match finished {
             Finished::Read(_, Ok(done)) => read_reply(done, after),
             Finished::Read(_, Err(status)) => {
@@ -148,9 +159,11 @@ impl<B: Backend> Service<B> {
             Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
             Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
+            Finished::Resized(_, Ok(())) => Results::SetAttr(Ok(wcc)).into(),
+            Finished::Resized(_, Err(status)) => Results::SetAttr(Err(failed(status))).into(),
             Finished::Located(_) => return None,
         };
-        Some((ticket, reply))
+        Some((ticket, LateReply::from(reply)))
     }
 
     /// Returns the data of a Call, at most `max` octets.
@@ -184,7 +197,7 @@ impl<B: Backend> Service<B> {
     }
 
     /// Keeps a Call until the backend's operation ends.
-    fn wait<T>(&mut self, ticket: Ticket, pending: Pending) -> Option<T> {
+    pub(super) fn wait<T>(&mut self, ticket: Ticket, pending: Pending) -> Option<T> {
         self.pending.insert(ticket, pending);
         None
     }

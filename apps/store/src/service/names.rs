@@ -3,15 +3,16 @@
 use haulage_mr_pool::Local;
 
 use super::attributes::{Change, SET_GID, without_set_id};
-use super::{Service, allow, allow_in};
+use super::data::Pending;
+use super::{Answer, LateReply, Service, allow, allow_in};
 use crate::access::{EXECUTE, WRITE};
-use crate::backend::{Backend, Context, New, NewKind};
+use crate::backend::{Backend, Context, New, NewKind, Progress, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::arguments::{Create, How, Link, MkDir, MkNod, Rename, Special, Symlink};
 use crate::nfs3::results::{Found, Linked, Made, Renamed};
 use crate::nfs3::{
-    Attributes, DirName, Failure, FileType, Name, Outcome, PATH_MAX, Results, SetAttributes,
-    SetTime, Status, Time, Verifier, Wcc,
+    Attributes, DirName, Failure, FileType, Name, Outcome, PATH_MAX, Procedure, Results,
+    SetAttributes, SetTime, Status, Time, Verifier, Wcc,
 };
 
 impl<B: Backend> Service<B> {
@@ -28,7 +29,8 @@ impl<B: Backend> Service<B> {
         }))
     }
 
-    pub(super) fn create(&mut self, cx: &Context<'_>, asked: &Create<'_>) -> Results<'_> {
+    pub(super) fn create(&mut self, cx: &Context<'_>, asked: &Create<'_>) -> Answer<'_> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let (wanted, exclusive) = match asked.how {
                 How::Unchecked(wanted) | How::Guarded(wanted) => (wanted, None),
@@ -37,18 +39,40 @@ impl<B: Backend> Service<B> {
             let place = Place { dir, attributes, name: asked.at.name };
             let made = service.make(cx, &place, NewKind::Regular, &wanted);
             match (made, asked.how) {
-                (Err(Status::Exist), How::Unchecked(_)) => service.reuse(cx, &place, &wanted),
+                (Err(Status::Exist), How::Unchecked(_)) => {
+                    service.reuse(cx, ticket, &place, &wanted)
+                }
                 (Err(Status::Exist), How::Exclusive(_)) => {
                     let file = service.backend.lookup(cx, dir, asked.at.name)?;
                     let found = service.look(cx, file)?;
                     // A file with this verifier was created by the same Call, which is repeated.
                     allow(exclusive.is_some_and(|v| is_marked(&found, v)), Status::Exist)?;
-                    Ok(file)
+                    Ok(Some(file))
                 }
-                (made, _) => made,
+                (made, _) => made.map(Some),
             }
         });
-        Results::Create(self.made(cx, outcome))
+        let outcome = match outcome {
+            Ok((None, _)) => return Answer::Later(ticket),
+            Ok((Some(file), dir)) => Ok((file, dir)),
+            Err(failure) => Err(failure),
+        };
+        Answer::Now(Results::Create(self.made(cx, outcome)).into())
+    }
+
+    /// Returns the Reply of a CREATE of a file that existed, once that is cut.
+    pub(super) fn created(
+        &mut self,
+        cx: &Context<'_>,
+        (file, dir): (FileId, FileId),
+        ended: Result<(), Status>,
+    ) -> LateReply {
+        let wcc = Wcc { before: None, after: self.look(cx, dir).ok() };
+        let outcome = match ended {
+            Ok(()) => Ok((file, wcc)),
+            Err(status) => Err(Failure { status, rest: wcc }),
+        };
+        LateReply::of(Procedure::Create, &Results::Create(self.made(cx, outcome)))
     }
 
     pub(super) fn mk_dir(&mut self, cx: &Context<'_>, asked: &MkDir<'_>) -> Results<'_> {
@@ -177,29 +201,17 @@ impl<B: Backend> Service<B> {
         allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
         allow(wanted.has_valid_times(), Status::Inval)?;
         let new = place.owned(cx, kind, wanted);
-        let file = self.backend.make(cx, place.dir, place.name, new)?;
-        let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));
-        let (atime, mtime) = (wanted.atime, wanted.mtime);
-        let rest = SetAttributes { size, atime, mtime, ..SetAttributes::default() };
-        if rest != SetAttributes::default()
-            && let Err(status) = self.backend.set_attributes(cx, file, &rest)
-        {
-            let undone = match kind {
-                NewKind::Directory => self.backend.remove_dir(cx, place.dir, place.name),
-                _ => self.backend.remove(cx, place.dir, place.name),
-            };
-            return undone.and(Err(status));
-        }
-        Ok(file)
+        self.backend.make(cx, place.dir, place.name, new)
     }
 
-    /// Returns the existing regular file of this name; truncates it if a size is set.
+    /// Returns the existing regular file of this name; truncates it if a size is set, and returns none if that ends later.
     fn reuse(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         place: &Place<'_>,
         wanted: &SetAttributes,
-    ) -> Result<FileId, Status> {
+    ) -> Result<Option<FileId>, Status> {
         let file = self.backend.lookup(cx, place.dir, place.name)?;
         let found = self.look(cx, file)?;
         allow(found.kind == FileType::Regular, Status::Exist)?;
@@ -207,9 +219,14 @@ impl<B: Backend> Service<B> {
             allow(cx.caller.may_write(&found), Status::Acces)?;
             let mode = without_set_id(cx.caller, &found, Change::Octets);
             let to = SetAttributes { size: wanted.size, mode, ..SetAttributes::default() };
-            self.backend.set_attributes(cx, file, &to)?;
+            let (procedure, dir, caller) = (Procedure::Create, Some(place.dir), *cx.caller);
+            let pending = Pending { procedure, file, dir, caller };
+            match self.backend.resize(cx, ticket, file, &to) {
+                Progress::Ended(end) => end?,
+                Progress::Later => return Ok(self.wait(ticket, pending)),
+            }
         }
-        Ok(file)
+        Ok(Some(file))
     }
 
     /// Checks that the caller may remove a name. Returns the attributes of its file.
@@ -264,7 +281,8 @@ impl Place<'_> {
         let keeps = is_dir || caller.is_root() || caller.is_of(gid);
         let mode = if keeps { mode } else { mode & !SET_GID };
         let mode = if is_dir && inherits { mode | SET_GID } else { mode };
-        New { kind, mode, uid, gid }
+        let size = wanted.size.filter(|_| matches!(kind, NewKind::Regular));
+        New { kind, mode, uid, gid, size, atime: wanted.atime, mtime: wanted.mtime }
     }
 }
 

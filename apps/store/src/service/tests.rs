@@ -18,6 +18,7 @@ mod names;
 mod outside;
 mod parked;
 mod permissions;
+mod rights;
 
 /// A service of one file system, with the caller of its Calls.
 struct Bed<B = Memory> {

@@ -62,7 +62,16 @@ fn programs_that_change_hands_do_not_act_as_their_owner() {
     let keep = SetAttributes::default();
     let (give, shrink) =
         (SetAttributes { uid: Some(7), ..keep }, SetAttributes { size: Some(0), ..keep });
-    for (uid, to, left) in [(0, give, 0o755), (1, shrink, 0o755), (0, shrink, 0o6755)] {
+    // To give it to whom it belongs is to give it, as in chown(2).
+    let (owner, group) =
+        (SetAttributes { uid: Some(1), ..keep }, SetAttributes { gid: Some(2), ..keep });
+    for (uid, to, left) in [
+        (0, give, 0o755),
+        (1, owner, 0o755),
+        (1, group, 0o755),
+        (1, shrink, 0o755),
+        (0, shrink, 0o6755),
+    ] {
         let file = bed.by(1, 2).file(&root, "program");
         assert_eq!(bed.set(&file, mode(0o6755)), Status::Ok);
         assert_eq!(bed.look(&file).mode, 0o6755);

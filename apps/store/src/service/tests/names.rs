@@ -80,7 +80,11 @@ fn an_exclusive_create_is_told_from_another() {
 
 #[test]
 fn what_is_made_belongs_to_its_maker_and_gets_the_group_of_a_directory_that_says_so() {
-    let mut bed = bed();
+    makers_own_what_they_make(&mut bed());
+}
+
+/// The top is the caller's.
+pub(super) fn makers_own_what_they_make(bed: &mut Bed<impl Backend>) {
     let root = bed.root();
     let claim = SetAttributes { uid: Some(50), gid: Some(60), ..mode(0o6755) };
     let file = bed.create(&root, "mine", How::Guarded(claim)).unwrap();
