@@ -4,7 +4,7 @@
 //! - [`session`]: a client's connection; [`commands`]: `ls`, `stat`, `df`, `get` and `put`; [`show`]: their output.
 
 pub mod commands;
-mod export;
+pub(crate) mod export;
 mod secrets;
 pub mod serve;
 pub mod session;

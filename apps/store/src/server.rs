@@ -7,10 +7,11 @@
 
 pub mod gate;
 mod over_tcp;
+mod records;
 pub mod tcp;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -35,7 +36,7 @@ use crate::service::{LateReply, Service, Surroundings};
 use crate::trust::{GIDS_MAX, Peer};
 
 use gate::{Figures, Gate};
-use tcp::{FromTcp, Waiting};
+use tcp::{FromTcp, TcpCall, Waiting};
 
 /// The storage server, a service of one core.
 #[derive(Debug)]
@@ -53,6 +54,8 @@ pub struct Server<B> {
     replies: Vec<(CallToken, LateReply)>,
     /// Calls received over TCP.
     calls: Receiver<FromTcp>,
+    /// Costly ones of them, at most one of each connection, oldest first: each has a turn for itself.
+    costly: VecDeque<TcpCall>,
     time: TimeOfDay,
     /// Memory for encoding Replies over TCP.
     room: Vec<u8>,
@@ -104,6 +107,7 @@ impl<B: Backend> Server<B> {
             again: BTreeMap::new(),
             replies: Vec::new(),
             calls,
+            costly: VecDeque::new(),
             time: TimeOfDay::look(haulage::sys::clock::now()),
             room: Vec::new(),
         }
@@ -200,7 +204,7 @@ impl<B: Backend> runtime::Service for Server<B> {
     }
 
     fn is_costly(&self, procedure: u32) -> bool {
-        [Procedure::ReadDir, Procedure::ReadDirPlus].map(Procedure::number).contains(&procedure)
+        Procedure::from_number(procedure).is_some_and(is_costly)
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -268,11 +272,18 @@ impl<B: Backend> runtime::Service for Server<B> {
         let mut worked = self.nfs.turn();
         for _ in 0..TCP_CALLS_PER_TURN {
             match self.calls.try_recv() {
+                Ok(FromTcp::Call(call)) if call.procedure().is_some_and(is_costly) => {
+                    self.costly.push_back(call);
+                }
                 Ok(FromTcp::Call(call)) => self.on_tcp(cx, call),
                 Ok(FromTcp::Left(connection)) => self.nfs.left(connection),
                 Err(_) => break,
             }
             worked = true;
+        }
+        if let Some(call) = self.costly.pop_front() {
+            worked = true;
+            self.on_tcp(cx, call);
         }
         worked |= self.deliver(cx);
         // A Call resumed in this turn may have begun a search, or wait for another turn.
@@ -282,6 +293,11 @@ impl<B: Backend> runtime::Service for Server<B> {
 
 /// The accepted authentication flavors, over RDMA and over TCP.
 const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
+
+/// Returns whether a Call may take long.
+const fn is_costly(procedure: Procedure) -> bool {
+    matches!(procedure, Procedure::ReadDir | Procedure::ReadDirPlus)
+}
 
 /// Refuses a Call that is to be made again later.
 fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {

@@ -170,7 +170,7 @@ const OCTETS_PER_FILE: usize = 1024;
 const MEMORY_MIN: usize = 4 << 20;
 
 /// Octets for the READs and WRITEs in flight of a directory export.
-const DIRECTORY_ROOM: usize = 64 << 20;
+pub(crate) const DIRECTORY_ROOM: usize = 64 << 20;
 
 /// Octets of the table of where files are: as much as for data, enough for some 400,000 files. Besides the transport, a
 /// directory server takes twice this, a 64th of it for the duplicate request cache, and the Calls that wait for

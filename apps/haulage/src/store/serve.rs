@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
 use haulage::cores;
+use haulage::pool::Allowance;
 use haulage::provider::AcceptFailures;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
@@ -270,13 +271,17 @@ fn tell_notices(output: Output) -> Result<SyncSender<Notice>, Failure> {
     Ok(sender)
 }
 
-/// Returns the limits of each port over TCP: those of RDMA.
-const fn tcp_limits(peers: &PeerOptions, Count(connections): Count) -> tcp::Limits {
+/// Returns the limits of each port over TCP: those of RDMA, and for long records at most a quarter of the memory that this
+/// process can still take.
+fn tcp_limits(peers: &PeerOptions, Count(connections): Count) -> tcp::Limits {
+    let usual = tcp::Limits::DEFAULT;
+    let part = Allowance::here().available.map_or(usize::MAX, |available| available / 4);
     tcp::Limits {
         connections_max: connections as usize,
+        records_octets: usual.records_octets.min(part).max(2 * usual.record_max),
         idle_time: peers.idle_timeout.0,
         progress_time: peers.progress_timeout.0,
-        ..tcp::Limits::DEFAULT
+        ..usual
     }
 }
 

@@ -1,7 +1,7 @@
 //! The limits of `store serve` that clients over TCP meet.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
 use std::time::Duration;
 
 use nfs3_client::Nfs3Client;
@@ -9,6 +9,7 @@ use nfs3_client::io::{AsyncRead, AsyncWrite};
 use nfs3_client::nfs3_types::nfs3::{Nfs3Result, WRITE3args, nfsstat3, sattrguard3, stable_how};
 use nfs3_client::nfs3_types::rpc::opaque_auth;
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
+use rustix::net::{AddressFamily, SocketType, bind, connect as connect_socket, socket};
 use rustix::process::{Resource, Rlimit, prlimit};
 
 use crate::bed::{Bed, Export, Kind, ROOT, Server, User};
@@ -28,6 +29,14 @@ fn connect(server: &Server) -> TcpStream {
     let stream = TcpStream::connect(server.nfs).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
+}
+
+/// Connects from another address of this machine.
+fn connect_from(address: [u8; 4], server: &Server) -> TcpStream {
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::from(address), 0)).unwrap();
+    connect_socket(&socket, &server.nfs).unwrap();
+    TcpStream::from(socket)
 }
 
 fn null(stream: &mut TcpStream) {
@@ -119,6 +128,37 @@ fn a_call_that_goes_on_may_take_longer_than_the_option_says_over_tcp() {
     };
     assert_eq!(written.count, count);
     assert_eq!(client.attributes(&file).unwrap().size, u64::from(count));
+}
+
+/// Returns the memory that a server has in pages, in KiB.
+fn resident(server: &Server) -> usize {
+    let path = format!("/proc/{}/status", server.process().as_raw_nonzero());
+    let status = std::fs::read_to_string(path).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim_end_matches("kB").trim().parse().unwrap()
+}
+
+#[test]
+fn calls_that_stop_halfway_take_bounded_memory_and_leave_some_to_others() {
+    let kind = Kind { export: Export::Memory, user: User::Tester };
+    let Bed { server, mut client, root } = Bed::new(kind, &[]);
+    let file = client.file(&root, "file", 0o600);
+    let before = resident(&server);
+    let call = [&0x8010_0000_u32.to_be_bytes()[..], &[1; (1 << 20) - 10]].concat();
+    let begun: Vec<_> = (0..120).map(|_| connect_from([127, 0, 0, 2], &server)).collect();
+    for mut stream in &begun {
+        // Of some, the server takes nothing.
+        stream.set_nonblocking(true).unwrap();
+        let _ = stream.write_all(&call);
+    }
+    let data = vec![7; 1 << 20];
+    for _ in 0..8 {
+        client.write(&file, 0, &data, stable_how::UNSTABLE).unwrap();
+    }
+    let taken = resident(&server).saturating_sub(before);
+    assert!(taken < 64 << 10, "{taken}");
+    let closed = begun.iter().filter(|stream| (&mut &**stream).read(&mut [0]).is_ok()).count();
+    assert_eq!(closed, 0, "they wait for their time");
 }
 
 #[test]

@@ -127,6 +127,13 @@ impl<B: Backend> Server<B> {
     }
 }
 
+impl TcpCall {
+    /// Returns the procedure of a Call of NFS.
+    pub(super) fn procedure(&self) -> Option<nfs3::Procedure> {
+        nfs_call(&self.record).map(|(procedure, _)| procedure)
+    }
+}
+
 impl Waiting {
     /// Sends a later Reply.
     pub(super) fn reply(self, memory: &mut Vec<u8>, reply: &LateReply) {
@@ -170,6 +177,25 @@ fn reply_max(binding: &Binding, procedure: u32) -> usize {
     usize::try_from(longest).unwrap_or(usize::MAX).max(REPLY_MIN)
 }
 
+/// Returns the octets that the Call in a record lets its Reply have beside a bounded part.
+pub(super) fn reply_octets(record: &[u8]) -> usize {
+    let Some((procedure, mut arguments)) = nfs_call(record) else { return 0 };
+    match nfs3::Arguments::decode(procedure, &mut arguments) {
+        Ok(nfs3::Arguments::Read(read)) => read.count as usize,
+        Ok(nfs3::Arguments::ReadDir(list)) => list.count as usize,
+        Ok(nfs3::Arguments::ReadDirPlus(list)) => list.count_max as usize,
+        _ => 0,
+    }
+}
+
+/// Returns the procedure and the arguments of a Call of NFS.
+fn nfs_call(record: &[u8]) -> Option<(nfs3::Procedure, PayloadReader<'_>)> {
+    let (header, at) = CallHeader::decode(record).ok()?;
+    let procedure = nfs3::Procedure::from_number(header.procedure);
+    let procedure = procedure.filter(|_| header.program == nfs3::PROGRAM)?;
+    Some((procedure, PayloadReader::call(record, at, None)))
+}
+
 /// Returns the XID of a record, which may be no Call.
 fn xid(record: &[u8]) -> Option<u32> {
     record.first_chunk().map(|octets| u32::from_be_bytes(*octets))
@@ -180,3 +206,34 @@ const MOUNT_MAX: usize = 64 << 10;
 
 /// Minimum memory for a Reply, in octets. Later Replies need no more, except for the data of a READ.
 const REPLY_MIN: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_says_how_long_its_reply_may_be() {
+        let handle = nfs3::FileHandle::new(b"handle").unwrap();
+        let read = nfs3::arguments::Read { file: handle, offset: 0, count: 1 << 20 };
+        let list = nfs3::arguments::ReadDirPlus {
+            dir: handle,
+            cookie: 0,
+            verifier: nfs3::Verifier::default(),
+            count: 100,
+            count_max: 4096,
+        };
+        for (arguments, octets) in [
+            (nfs3::Arguments::Read(read), 1 << 20),
+            (nfs3::Arguments::ReadDirPlus(list), 4096),
+            (nfs3::Arguments::Null, 0),
+        ] {
+            let mut record = [0; 256];
+            let mut w = Writer::new(&mut record);
+            let procedure = arguments.procedure().number();
+            let header = CallHeader::new(1, nfs3::PROGRAM, nfs3::VERSION, procedure);
+            header.encode(&mut w).and_then(|()| arguments.encode(&mut w)).unwrap();
+            assert_eq!(reply_octets(w.written()), octets);
+        }
+        assert_eq!(reply_octets(b"no Call"), 0);
+    }
+}

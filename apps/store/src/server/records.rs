@@ -1,15 +1,18 @@
-//! Room for the records of all TCP connections.
+//! Room for the Calls and Replies of all TCP connections.
 //!
 //! # Normal operation
-//! A record of at most [`SMALL`] octets needs no room. The thread that reads a longer one takes room for it first, and
-//! gives it back when the Call is answered. The connections of one network share what they hold: a network that holds
+//! A Call of at most [`SMALL`] octets needs no room, nor does such a Reply. The thread that reads a longer Call takes room
+//! for it first, and more if the Reply may be longer still. It gives it back when the Reply has left. The connections of one network share what they hold: a network that holds
 //! none may take all that is free, and one that holds some takes more only if it then holds no more than is then free.
 //! So one network leaves as much as it has, on however many connections.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, PoisonError};
-#[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
+#[expect(
+    clippy::disallowed_types,
+    reason = "threads of TCP connections share it; no core does"
+)]
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,12 +20,15 @@ use crate::crowd::network;
 
 /// Octets for the records of all connections.
 #[derive(Clone, Debug)]
-pub struct Records(Arc<Shared>);
+pub(super) struct Records(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     octets_max: usize,
-    #[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
+    #[expect(
+        clippy::disallowed_types,
+        reason = "threads of TCP connections share it; no core does"
+    )]
     held: Mutex<Held>,
     freed: Condvar,
 }
@@ -44,7 +50,7 @@ pub(super) struct Room {
 
 impl Records {
     /// Makes room for `octets_max` octets of long records.
-    pub fn new(octets_max: usize) -> Self {
+    pub(super) fn new(octets_max: usize) -> Self {
         let (held, freed) = Default::default();
         Self(Arc::new(Shared { octets_max, held, freed }))
     }
@@ -54,7 +60,6 @@ impl Records {
         Room { records: self.clone(), network: network(peer), octets: 0 }
     }
 
-    #[expect(clippy::disallowed_types, reason = "threads of TCP connections share it; no core does")]
     fn held(&self) -> MutexGuard<'_, Held> {
         // Every change of the sums is whole.
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)

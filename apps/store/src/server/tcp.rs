@@ -6,10 +6,10 @@
 //!
 //! # Limits
 //! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has a
-//! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. The long records of
-//! all ports share [`Records`]. Addresses that may
-//! not connect have a few places of their own, for a few Calls: MOUNT tells them that they may not mount, whereas a
-//! client whose connection is only closed would retry for ever.
+//! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. A long Call, or one with
+//! a long Reply, takes room in [`Records`], which all ports share. Addresses that may not connect have a few places of
+//! their own, for a few Calls: MOUNT tells them that they may not mount, whereas a client whose connection is only closed
+//! would retry for ever.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};
@@ -25,6 +25,7 @@ use haulage_proto::rpc::record::Mark;
 use haulage_proto::xdr::Writer;
 
 use super::Admission;
+use super::over_tcp::reply_octets;
 use super::records::{Records, Room};
 use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
 use crate::replays::Connection;
@@ -51,7 +52,7 @@ pub struct TcpCall {
 
 /// The connection of a Call. Dropping it closes the connection.
 #[derive(Debug)]
-pub(super) struct TcpCaller(Sender<Vec<u8>>);
+pub(super) struct TcpCaller(pub(super) Sender<Vec<u8>>);
 
 /// A caller that waits for a Reply over TCP.
 #[derive(Debug)]
@@ -67,6 +68,8 @@ pub struct Limits {
     pub connections_max: usize,
     /// Maximum length of a record, in octets.
     pub record_max: usize,
+    /// Memory for the long Calls and Replies of all ports, in octets.
+    pub records_octets: usize,
     /// How long a connection may be silent between two records; `None`: for ever.
     pub idle_time: Option<Duration>,
     /// How long each 64 KiB of a record or of a Reply, and the rest, may take.
@@ -95,6 +98,7 @@ impl Limits {
         connections_max: 256,
         // A WRITE of 1 MiB with its headers.
         record_max: (1 << 20) + 4096,
+        records_octets: 64 << 20,
         idle_time: Some(Duration::from_secs(360)),
         progress_time: Duration::from_secs(30),
     };
@@ -109,7 +113,7 @@ impl Front {
         limits: Limits,
     ) -> Self {
         let (admission, failures) = (Arc::new(admission), AcceptFailures::default());
-        let records = Records::new(RECORDS_OCTETS);
+        let records = Records::new(limits.records_octets);
         Self { calls, waker, admission, limits, records, failures }
     }
 
@@ -188,7 +192,6 @@ impl Front {
             self.waker.wake();
             // Our own core answers, or drops the caller when it ends: nothing here depends on the peer.
             let reply = replies.recv().map_err(|_| io::ErrorKind::InvalidData)?;
-            drop(room);
             seat.respond(&reply, self.limits.progress_time)?;
         }
         Ok(())
@@ -202,7 +205,8 @@ impl Front {
         }
     }
 
-    /// Waits for a record and reads it into `room`; `None` if the client closed the connection before.
+    /// Waits for a record and reads it into `room`, which then has room for the Reply; `None` if the client closed the
+    /// connection before.
     fn receive(&self, seat: &Seat, room: &mut Room) -> io::Result<Option<Vec<u8>>> {
         let mut first = [0];
         if seat.within(self.limits.idle_time.unwrap_or(FOREVER)).read(&mut first)? == 0 {
@@ -210,7 +214,9 @@ impl Front {
         }
         seat.enter(Phase::Transferring);
         let rest = seat.steadily(self.limits.progress_time);
-        self.read(&mut first.as_slice().chain(rest), room).map(Some)
+        let record = self.read(&mut first.as_slice().chain(rest), room)?;
+        self.grow(room, reply_octets(&record).min(self.limits.record_max))?;
+        Ok(Some(record))
     }
 
     /// Reads one record, whatever fragments it comes in.
@@ -228,10 +234,13 @@ impl Front {
             if length > left || empty > EMPTY_MAX {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            if !room.grow(record.len() + length, self.limits.progress_time) {
-                return Err(io::ErrorKind::TimedOut.into());
+            let needed = record.len() + length;
+            if needed > record.capacity() {
+                // As the vector grows, so that many short fragments are not copied often.
+                let capacity = needed.max(2 * record.capacity());
+                self.grow(room, capacity)?;
+                record.reserve_exact(capacity - record.len());
             }
-            // Memory grows with the octets received, not with the claimed length.
             let read = stream.by_ref().take(u64::from(mark.length())).read_to_end(&mut record)?;
             if read < length {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -239,6 +248,15 @@ impl Front {
             if mark.is_last() {
                 return Ok(record);
             }
+        }
+    }
+
+    /// Waits until `room` has at least `octets` octets.
+    fn grow(&self, room: &mut Room, octets: usize) -> io::Result<()> {
+        if room.grow(octets, self.limits.progress_time) {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::TimedOut.into())
         }
     }
 }
@@ -269,9 +287,6 @@ impl TcpCaller {
         drop(self);
     }
 }
-
-/// Octets of memory for the long records of all TCP connections, beside the pool.
-pub const RECORDS_OCTETS: usize = 64 << 20;
 
 /// Maximum connections of addresses that may not connect.
 const STRANGERS_MAX: usize = 16;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::sync::mpsc::SyncSender;
 
 use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
@@ -34,6 +35,7 @@ use crate::testing::{words, written};
 use crate::trust::{Claims, Privilege, Trust};
 
 mod stale;
+mod turns;
 mod twice;
 
 const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
@@ -47,6 +49,7 @@ struct World<B = Memory> {
     client: Core<Sim, Asker>,
     connection: ConnectionId,
     front: tcp::Front,
+    calls: SyncSender<FromTcp>,
 }
 
 /// A service that records the ends of Calls in order, by number.
@@ -129,8 +132,8 @@ impl<B: Backend> World<B> {
             Core::new(provider, Asker::default(), pool(16 << 20), core_limits, 2).unwrap();
         let at = server.listen(SocketAddr::new(node(1), 20049)).unwrap();
         let connection = client.connect(Instant::ZERO, at, binding(&LIMITS)).unwrap();
-        let front = tcp::Front::new(calls, server.waker(), admission, tcp_limits);
-        Self { fabric, now: Instant::ZERO, server, client, connection, front }
+        let front = tcp::Front::new(calls.clone(), server.waker(), admission, tcp_limits);
+        Self { fabric, now: Instant::ZERO, server, client, connection, front, calls }
     }
 
     /// Opens another connection, on which later Calls are made.
