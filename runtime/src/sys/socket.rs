@@ -113,6 +113,24 @@ impl Listener {
     }
 }
 
+/// Returns whether an accept failed for the peer alone, so that the next one may succeed. accept(2) passes on errors that
+/// the network reported for a connection that was not accepted yet, and the refusal of a firewall.
+pub fn is_of_the_peer(error: &io::Error) -> bool {
+    let of_the_peer = [
+        Errno::CONNABORTED,
+        Errno::PROTO,
+        Errno::PERM,
+        Errno::NETDOWN,
+        Errno::NOPROTOOPT,
+        Errno::HOSTDOWN,
+        Errno::NONET,
+        Errno::HOSTUNREACH,
+        Errno::OPNOTSUPP,
+        Errno::NETUNREACH,
+    ];
+    Errno::from_io_error(error).is_some_and(|errno| of_the_peer.contains(&errno))
+}
+
 /// A connected, or connecting, socket.
 #[derive(Debug)]
 pub struct Socket(TcpStream);

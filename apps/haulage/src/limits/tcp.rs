@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use haulage::limits::ITEM_MAX;
+use haulage::sys::socket::is_of_the_peer;
 use haulage::sys::{affinity, clock};
 
 use super::{GIB, Pair};
@@ -76,6 +77,7 @@ pub fn answer(listener: TcpListener, cpu: Option<usize>, polling: Polling) -> io
                     // A peer that misbehaves or disconnects only ends its own connection.
                     let _ = far.and_then(|far| far.answer());
                 }
+                Err(error) if is_of_the_peer(&error) => {}
                 // Perhaps the process is out of descriptors: wait until others are closed.
                 Err(_) => thread::park_timeout(ACCEPT_AGAIN),
             }

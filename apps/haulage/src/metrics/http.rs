@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use haulage::provider::{AcceptFailures, Waker};
 use haulage::sys::clock;
+use haulage::sys::socket::is_of_the_peer;
 use haulage_store::crowd::{Crowd, CrowdLimits, Phase, Seat};
 
 mod request;
@@ -78,7 +79,9 @@ impl Asking {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     failures.count("metrics", &error, clock::now());
-                    thread::park_timeout(ACCEPT_AGAIN);
+                    if !is_of_the_peer(&error) {
+                        thread::park_timeout(ACCEPT_AGAIN);
+                    }
                     continue;
                 }
             };

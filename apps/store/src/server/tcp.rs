@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use haulage::provider::{AcceptFailures, Waker};
 use haulage::sys::clock;
+use haulage::sys::socket::is_of_the_peer;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::xdr::Writer;
@@ -151,7 +152,9 @@ impl Front {
                 Err(error) => {
                     failures.count("tcp", &error, clock::now());
                     // Perhaps the process is out of descriptors: wait until others are closed.
-                    thread::park_timeout(ACCEPT_AGAIN);
+                    if !is_of_the_peer(&error) {
+                        thread::park_timeout(ACCEPT_AGAIN);
+                    }
                     continue;
                 }
             };

@@ -12,7 +12,7 @@ use super::setup::Setup;
 use super::state::Iwarp;
 use crate::provider::ConnectError;
 use crate::provider::base::{ConnectionState, ListenerId};
-use crate::sys::socket::{Listener, Socket, Vanished};
+use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
 
 impl Iwarp {
     /// Binds a socket and asks for news of it. Returns the listener and its address.
@@ -53,7 +53,7 @@ impl Iwarp {
             match socket.accept(Vanished::after(self.nic.watches.timeout())) {
                 Ok(Some((socket, peer))) => self.welcome(socket, peer, listener),
                 Ok(None) => break,
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {
+                Err(error) if is_of_the_peer(&error) => {
                     self.nic.counters.newcomers.closed += 1;
                 }
                 Err(error) => {

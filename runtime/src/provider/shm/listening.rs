@@ -13,6 +13,7 @@ use super::setup::Setup;
 use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
 use crate::provider::base::{ConnectionState, ListenerId};
+use crate::sys::socket::is_of_the_peer;
 use crate::sys::unix::{self, Listener, Stream};
 
 /// The treatment of a peer when all slots are in use.
@@ -61,12 +62,13 @@ impl Shm {
                     self.welcome(stream, peer, listener);
                 }
                 Ok(None) => return self.listeners.resume(listener),
-                Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {
+                Err(error) if is_of_the_peer(&error) => {
                     self.nic.counters.newcomers.closed += 1;
                 }
                 // Most likely no descriptors are left.
                 Err(error) => {
                     self.nic.counters.newcomers.accepts.count(&error);
+                    self.accept_at = self.nic.now.saturating_add(ACCEPT_RETRY);
                     if without_room == WithoutRoom::Evict {
                         self.evict();
                     }
@@ -115,6 +117,9 @@ impl Shm {
 
     /// Accepts again on listeners where a peer was left waiting.
     pub(super) fn resume_listeners(&mut self) {
+        if self.accept_at > self.nic.now {
+            return;
+        }
         let mut from = 0;
         while let Some(listener) = self.listeners.paused(from) {
             self.accept_all(listener, WithoutRoom::Wait);
@@ -122,11 +127,11 @@ impl Shm {
         }
     }
 
-    /// Returns when to accept again on listeners where a peer was left waiting although there are slots: the system had
-    /// no descriptor for it.
+    /// Returns when to accept again on listeners where a peer was left waiting although there are slots: others had their
+    /// turn, or the system had no descriptor for it.
     pub(super) fn accept_deadline(&self) -> Option<Instant> {
         let waits = !self.slots.is_full() && self.listeners.paused(0).is_some();
-        waits.then(|| self.nic.now.saturating_add(ACCEPT_RETRY))
+        waits.then_some(self.accept_at)
     }
 
     /// Binds a socket that stands for a port. Returns the listener and its address.

@@ -46,6 +46,8 @@ pub struct Shm {
     pub(super) moved: Instant,
     pub(super) looked: Instant,
     pub(super) chores_at: Instant,
+    /// When to accept again where peers wait.
+    pub(super) accept_at: Instant,
     /// The number of faults in shared memory mended so far, when connections were last checked for theirs.
     pub(super) faults_seen: u64,
 }
@@ -104,6 +106,7 @@ impl Shm {
             moved: Instant::ZERO,
             looked: Instant::ZERO,
             chores_at: Instant::ZERO,
+            accept_at: Instant::ZERO,
             faults_seen: bus_error::faults(),
         })
     }

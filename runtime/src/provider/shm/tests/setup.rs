@@ -398,7 +398,9 @@ fn whoever_could_not_be_accepted_is_accepted_in_time() {
     assert!(!is_due_soon(&node));
     // The state after the system refused a descriptor for a peer.
     node.nic.listeners.pause(listener);
+    node.nic.accept_at = node.now.saturating_add(Duration::from_millis(50));
     assert!(is_due_soon(&node), "it wants to be polled for it");
+    node.now = node.nic.accept_at;
     node.poll();
     assert!(!is_due_soon(&node), "no peer waits");
     // While all slots are in use, a waiting peer needs no deadline: the slot that gets free has it accepted.
@@ -412,6 +414,30 @@ fn whoever_could_not_be_accepted_is_accepted_in_time() {
     node.nic.listeners.pause(listener);
     node.nic.unlisten(listener);
     assert!(!is_due_soon(&node));
+}
+
+#[test]
+fn a_storm_of_newcomers_is_gone_through_without_a_pause() {
+    let mut node = Node::new();
+    let port = node.listen();
+    // Those who left again, as many as several looks take, and one who asks.
+    let gone = (0..300).map(|_| Stream::connect(&name(port)).unwrap().expect("room in the queue"));
+    gone.for_each(drop);
+    let asking = Stream::connect(&name(port)).unwrap().expect("room in the queue");
+    asking.send(&hello(None).encode(), &[sealed(layout().length()).as_fd()]).unwrap();
+    node.poll();
+    let mut polls = 1;
+    while !node.seen.iter().any(|seen| matches!(seen, Seen::Request(_))) {
+        let deadline = node.nic.poll_deadline();
+        assert!(
+            deadline.is_some_and(|at| at <= node.now),
+            "poll {polls} of {:?}: {deadline:?}",
+            node.now
+        );
+        node.poll();
+        polls += 1;
+    }
+    assert!(polls > 1, "they were too few for this test");
 }
 
 #[test]
