@@ -139,7 +139,7 @@ pub fn metrics(
     waker: &Waker,
 ) -> Result<Option<SocketAddr>, Failure> {
     let Some(address) = asked_for else { return Ok(None) };
-    let addresses = address.resolve()?;
+    let addresses = address.resolve(None)?;
     listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)
 }
 

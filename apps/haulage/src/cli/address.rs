@@ -1,8 +1,11 @@
 //! Addresses on the command line: `ADDR:PORT` or `:PORT`.
 
-use std::fmt;
+use std::io::{self, ErrorKind};
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::sync::mpsc;
+use std::time::Duration;
+use std::{fmt, thread};
 
 use crate::failure::Failure;
 use crate::output::progress::Step;
@@ -16,20 +19,26 @@ pub struct Address {
 }
 
 impl Address {
-    /// Resolves the host and returns at least one address. Blocks as long as the resolver does, which also looks up the
-    /// interface that a scope names (RFC 4007 section 11).
-    pub fn resolve(&self) -> Result<Vec<SocketAddr>, Failure> {
+    /// Resolves the host and returns at least one address. Waits for the resolver, which also looks up the interface that
+    /// a scope names (RFC 4007 section 11), for as long as it takes, or for at most `within`.
+    pub fn resolve(&self, within: Option<Duration>) -> Result<Vec<SocketAddr>, Failure> {
         let _step = Step::begin(format_args!("looking for {}", self.host));
-        let found: Vec<_> = match (self.host.as_str(), self.port).to_socket_addrs() {
-            Ok(found) => found.collect(),
+        let (host, port) = (self.host.clone(), self.port);
+        let found = finish(within, move || (host, port).to_socket_addrs().map(Vec::from_iter));
+        let found = match found {
+            Ok(found) => found,
             Err(error) => {
                 let host = &self.host;
-                return Err(Failure::failed(match host.split_once('%') {
-                    Some((_, interface)) => format!(
+                return Err(Failure::failed(match (host.split_once('%'), within) {
+                    (_, Some(time)) if error.kind() == ErrorKind::TimedOut => format!(
+                        "no name server told the address of {host} within {} s; give an IP address, or raise --timeout",
+                        time.as_secs_f64()
+                    ),
+                    (Some((_, interface)), _) => format!(
                         "cannot find the address of {host}: {error}; {interface} is to be an interface of this \
                          machine, and the address link-local"
                     ),
-                    None => format!(
+                    (None, _) => format!(
                         "cannot find the address of {host}: {error}; check the name or give an IP address"
                     ),
                 }));
@@ -89,6 +98,17 @@ impl FromStr for Address {
         };
         Ok(Self { host, port })
     }
+}
+
+/// Returns what `work` returns, or after the time `within` that it timed out. Its thread then ends with the process.
+fn finish<T: Send + 'static>(
+    within: Option<Duration>,
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    let Some(time) = within else { return work() };
+    let (sender, done) = mpsc::channel();
+    thread::Builder::new().name("resolver".to_owned()).spawn(move || sender.send(work()))?;
+    done.recv_timeout(time).unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
 }
 
 /// Returns `at` with another port, and with the same scope.
@@ -162,16 +182,26 @@ mod tests {
     }
 
     #[test]
+    fn a_look_up_that_is_not_answered_ends() {
+        let (answer, silent) = mpsc::channel::<()>();
+        let waits = move || silent.recv().map_err(|_| ErrorKind::BrokenPipe.into());
+        let ended = finish(Some(Duration::from_millis(1)), waits);
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::TimedOut);
+        drop(answer);
+        assert_eq!(finish(Some(Duration::MAX), || Ok(7)).unwrap(), 7);
+    }
+
+    #[test]
     fn addresses_resolve_without_a_resolver() {
-        let resolve = |text: &str| text.parse::<Address>().unwrap().resolve().unwrap();
+        let resolve = |text: &str| text.parse::<Address>().unwrap().resolve(None).unwrap();
         assert_eq!(resolve(":7"), ["127.0.0.1:7".parse().unwrap()]);
         assert_eq!(resolve("[::1]:7"), ["[::1]:7".parse().unwrap()]);
         assert_eq!(resolve("[fe80::1%7]:7"), ["[fe80::1%7]:7".parse().unwrap()]);
         let lo = resolve("[fe80::1%lo]:7");
         assert!(matches!(lo[..], [SocketAddr::V6(at)] if at.scope_id() == 1), "{lo:?}");
-        let none = "[fe80::1%nowhere]:7".parse::<Address>().unwrap().resolve().unwrap_err();
+        let none = "[fe80::1%nowhere]:7".parse::<Address>().unwrap().resolve(None).unwrap_err();
         assert!(none.to_string().contains("nowhere is to be an interface"), "{none}");
-        let unscoped = "[fe80::1]:7".parse::<Address>().unwrap().resolve().unwrap_err();
+        let unscoped = "[fe80::1]:7".parse::<Address>().unwrap().resolve(None).unwrap_err();
         assert!(unscoped.to_string().contains("[fe80::1%eth0]"), "{unscoped}");
     }
 }

@@ -37,7 +37,7 @@ fn measure<P: Carrier>(
     let plan = plan(options)?;
     let thread = calling::one_core("kv-bench", &options.connect.core)?;
     let timeout = options.connect.timeout.0;
-    let to = calling::reachable(&options.connect.connect.resolve()?, timeout)?;
+    let to = calling::reachable(&options.connect.connect.resolve(Some(timeout))?, timeout)?;
     let core = &options.connect.core;
     let callee = Callee { to, timeout, served_by: "haulage kv serve", provider: core.provider };
     let limits = core.rpc_version.within(plan.client_limits(timeout));

@@ -67,7 +67,7 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
 fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
-    let to = calling::reachable(&connect.connect.resolve()?, timeout)?;
+    let to = calling::reachable(&connect.connect.resolve(Some(timeout))?, timeout)?;
     let CoreOptions { crc, provider, rpc_version, .. } = connect.core;
     Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version })
 }

@@ -38,7 +38,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         )));
     }
     let thread = serving::one_core("kv-core", &options.core, output)?;
-    warn_if_open(&options.listen.resolve()?, output);
+    warn_if_open(&options.listen.resolve(None)?, output);
     let termination = Termination::catch()?;
 
     let seed =
@@ -59,7 +59,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
             Ok(Metered::new(service, questions))
         })?;
-        let at = listen.resolve()?;
+        let at = listen.resolve(None)?;
         let bound = serving::listen(&mut core, &at)?;
         let waker = core.waker();
         Ok::<_, Failure>((core, (bound, notes, waker)))

@@ -51,7 +51,7 @@ pub fn against(
         return Err(Failure::usage("a client has one core: name one CPU with --cores"));
     };
     placement.note.into_iter().for_each(|note| output.note(note));
-    let to = calling::reachable(&connect.resolve()?, timeout)?;
+    let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
     let bench = Bench { plan, options, near, far: Far::At(to), timeout, placement };
     bench.run_over_provider(output)
 }

@@ -23,7 +23,7 @@ pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
 fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure> {
     let thread = serving::one_core("perf-core", &options.core, output)?;
     let (cpu, polling) = (thread.cpu, options.core.polling);
-    let addresses = options.listen.resolve()?;
+    let addresses = options.listen.resolve(None)?;
     warn_if_open(&addresses, output);
     open_files::check(options.connections.0, 1)?;
     let termination = Termination::catch()?;

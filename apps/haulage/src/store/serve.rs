@@ -143,8 +143,12 @@ struct Addresses {
 
 impl Addresses {
     fn resolve(options: &ServeStore) -> Result<Self, Failure> {
-        let tcp = options.tcp_listen.0.as_ref().map(|address| address.resolve()).transpose()?;
-        Ok(Self { rdma: options.listen.resolve()?, mount: options.mount_listen.resolve()?, tcp })
+        let tcp = options.tcp_listen.0.as_ref().map(|address| address.resolve(None)).transpose()?;
+        Ok(Self {
+            rdma: options.listen.resolve(None)?,
+            mount: options.mount_listen.resolve(None)?,
+            tcp,
+        })
     }
 
     /// Warns once of the claims that are believed without proof.

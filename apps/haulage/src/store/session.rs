@@ -50,9 +50,9 @@ impl Session {
             .mount_connect
             .clone()
             .unwrap_or_else(|| options.connect.with_port(MOUNT_PORT))
-            .resolve()?;
+            .resolve(Some(timeout))?;
         let mount_at = calling::reachable(&mount_at, timeout)?;
-        let to = calling::reachable(&options.connect.resolve()?, timeout)?;
+        let to = calling::reachable(&options.connect.resolve(Some(timeout))?, timeout)?;
         let provider = options.core.provider;
         let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
         let placement = calling::one_core("store-client", &options.core)?;
