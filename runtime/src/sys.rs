@@ -11,6 +11,7 @@ pub mod clock;
 pub mod complete;
 pub mod cpu;
 pub mod crc;
+pub mod elsewhere;
 pub mod epoll;
 pub mod file_user;
 pub mod files;

@@ -25,6 +25,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstatfs, memfd_create};
 
 use super::bus_error::Guard;
+use super::elsewhere::drop_elsewhere;
 
 /// A mapping of a memfd that a peer has mapped, too; unmapped when dropped.
 #[derive(Debug)]
@@ -354,10 +355,35 @@ impl<'a> Line<'a> {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.guard = None;
-        // SAFETY: the whole mapping is ours, and every reference to it borrowed `self`. The peer has its
-        // own. Pages that replaced some of it are in the same range.
+        let mapping = Mapping { start: self.start, length: self.length };
+        if self.length >= LONG {
+            drop_elsewhere(mapping);
+        }
+    }
+}
+
+/// A mapping without a guard, whose [`Shared`] is dropped; unmapped when dropped. If a peer is gone, its pages are freed
+/// then.
+struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: every reference to the mapping borrowed the `Shared` that is gone, so nobody else uses it, and any thread may
+// unmap it.
+unsafe impl Send for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the whole mapping is ours, as it was the `Shared`'s, and every reference to it borrowed that. The peer
+        // has its own. Pages that replaced some of it are in the same range.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
     }
+}
+
+/// Returns whether a descriptor is of memory, such as a memfd. Asking waits for nobody, whatever the descriptor is of.
+pub fn is_memory(fd: BorrowedFd<'_>) -> bool {
+    fcntl_get_seals(fd).is_ok()
 }
 
 /// Panics for an access out of the memory, which only our own mistake can cause, and no peer.
@@ -456,6 +482,9 @@ fn prefetch_to_write(line: *const u8) {
 pub const LINE: usize = 64;
 /// Octets of a [`Line`] behind its first word.
 pub const LINE_OCTETS: usize = LINE - 8;
+
+/// Octets of a mapping that takes long to unmap.
+const LONG: usize = 4 << 20;
 
 /// Octets of a huge page.
 const MIB_2: usize = 2 << 20;

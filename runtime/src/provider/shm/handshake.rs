@@ -14,6 +14,8 @@ use super::setup::{Exposure, Setup, Theirs, Unusable, hello};
 use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::barrier::Barrier;
+use crate::sys::elsewhere::drop_elsewhere;
+use crate::sys::shared::is_memory;
 use crate::sys::unix::{self, Stream};
 
 /// The terms that follow from the two messages of a setup.
@@ -81,6 +83,12 @@ impl Connection {
             let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());
             nic.counters.syscalls += 1;
             let result = match socket.receive(&mut octets, &mut fds) {
+                _ if fds.iter().any(|fd| !is_memory(fd.as_fd())) => {
+                    // Closing another kind of file may take as long as the peer likes.
+                    drop_elsewhere(fds);
+                    let what = "a descriptor of something else than memory";
+                    return self.fail_setup(nic, ConnectError::BadHandshake(what));
+                }
                 Ok(None) => return,
                 Ok(Some(0)) | Err(_) => {
                     return self.fail_setup(nic, ConnectError::System(ErrorKind::ConnectionReset));
@@ -89,7 +97,10 @@ impl Connection {
             };
             match result {
                 Ok(None) => {}
-                Ok(Some((hello, fds))) => return self.on_hello(nic, hello, &fds),
+                Ok(Some((hello, fds))) => {
+                    self.on_hello(nic, hello, &fds);
+                    return drop_elsewhere(fds);
+                }
                 Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
             }
         }

@@ -8,9 +8,11 @@
 //! barriers, and bits 2 and 3 say why the sender refuses, if it does so by itself. The sender's segment comes
 //! with the message and, if the sender exposes memory, its region. A refusal carries neither.
 
+use std::mem;
 use std::os::fd::OwnedFd;
 
 use super::segment::Layout;
+use crate::sys::elsewhere::drop_elsewhere;
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +116,15 @@ pub(super) struct Incoming {
     fds: Vec<OwnedFd>,
 }
 
+/// Closing the last descriptor of memory frees its pages.
+impl Drop for Incoming {
+    fn drop(&mut self) {
+        if !self.fds.is_empty() {
+            drop_elsewhere(mem::take(&mut self.fds));
+        }
+    }
+}
+
 impl Incoming {
     /// Takes octets and descriptors; returns the message once it is complete. Octets behind the message are ignored.
     ///
@@ -162,7 +173,7 @@ impl Incoming {
         let barriers = flags & 2 != 0;
         let refusal = Refusal::decode(flags >> 2 & 3);
         let hello = Hello { kind, ord, ird, layout, region, barriers, refusal, private_data };
-        Ok(Some((hello, std::mem::take(&mut self.fds))))
+        Ok(Some((hello, mem::take(&mut self.fds))))
     }
 }
 

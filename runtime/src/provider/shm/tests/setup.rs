@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
@@ -274,6 +275,21 @@ fn regions_have_a_limit_each_and_together() {
     passive.seen.clear();
     connect(&mut second, &mut passive);
     carry(&mut second, &mut passive);
+}
+
+#[test]
+fn who_passes_something_else_than_memory_is_refused_and_another_thread_closes_it() {
+    let mut node = Node::new();
+    let stream = Stream::connect(&name(node.listen())).unwrap().expect("room in the queue");
+    let (mut end, passed) = io::pipe().unwrap();
+    stream.send(&hello(None).encode(), &[passed.as_fd()]).unwrap();
+    drop(passed);
+    while node.nic.counters().newcomers.handshakes_failed() == 0 {
+        node.poll();
+    }
+    assert_eq!(node.nic.counters().newcomers.malformed, 1);
+    // It ends when the last descriptor of the other end is closed.
+    assert_eq!(end.read(&mut [0]).unwrap(), 0);
 }
 
 #[test]
