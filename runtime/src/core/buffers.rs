@@ -35,7 +35,7 @@ impl SendBuffers {
     }
 
     /// Returns the number of buffers not in use.
-    #[cfg(test)]
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.free.len()
     }

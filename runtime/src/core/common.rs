@@ -23,7 +23,7 @@ use super::receives::{Posting, Receives};
 use super::table::ConnectionKey;
 use super::templates::Bound;
 use super::trace::Trace;
-use super::work::{Held, Posted, Written};
+use super::work::{Held, Posted, Work, Written};
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Operation, Promises, WorkRequest};
 use crate::service::CallError;
@@ -196,13 +196,36 @@ impl Common {
 
     /// Enters a work request that is about to be posted. Returns its identifier.
     pub(crate) fn enter_work(&mut self, key: ConnectionKey, held: Held) -> WrId {
-        let octets = held.charged();
-        if octets > 0
-            && let Some(connection) = self.connections.get_mut(key)
-        {
-            self.memory.begin_transfer(&mut connection.share, octets, self.pool.free_bytes());
+        if let Some(connection) = self.connections.get_mut(key) {
+            let octets = held.charged();
+            if octets > 0 {
+                let free = self.pool.free_bytes();
+                self.memory.begin_transfer(&mut connection.share, octets, free);
+            }
+            if held.is_send() {
+                self.memory.begin_sending(&mut connection.share);
+            }
         }
         self.posted.enter(key, held)
+    }
+
+    /// Notes that a work request has completed.
+    pub(crate) fn leave_work(&mut self, work: &Work) {
+        let Some(connection) = self.connections.get_mut(work.connection) else { return };
+        if work.held.charged() > 0 {
+            connection.share.end_transfer();
+        }
+        if work.held.is_send() {
+            self.memory.end_sending(&mut connection.share);
+        }
+    }
+
+    /// Returns whether a connection may have another send buffer for a Reply, of those that are free and `taken` more.
+    #[inline]
+    pub(crate) fn may_reply(&self, key: ConnectionKey, taken: usize) -> bool {
+        let free = self.buffers.len() + taken;
+        let found = self.connections.get(key);
+        found.is_none_or(|connection| self.memory.may_send(&connection.share, free))
     }
 
     /// Gives back the credits of messages that did not leave.

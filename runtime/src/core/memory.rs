@@ -1,4 +1,5 @@
-//! The memory of the pool that inbound Calls take: how much each origin may have, and which Calls wait for it.
+//! The memory of the pool that inbound Calls take, and the send buffers of their Replies: how much each origin may have,
+//! and which Calls wait for it.
 //!
 //! # Normal operation
 //! A Call takes memory for a reduced argument, for itself if it is in a Call chunk, for a Reply that may go into a
@@ -12,6 +13,8 @@
 //! origin that holds memory may take more as long as it then holds no more than is then free. So an origin with several
 //! Calls has at most half of the pool, and leaves as much free as it has, on however many connections. A Call that holds
 //! memory already may take all that is free, to end sooner.
+//!
+//! Send buffers that hold Replies are shared in the same way: an origin that holds more than are free gets no more.
 //!
 //! # Recovery
 //! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
@@ -63,6 +66,8 @@ struct Holder {
     connections: u32,
     /// Octets charged to the connections.
     held: usize,
+    /// Send buffers with messages to the peers that have not left.
+    unsent: usize,
 }
 
 /// One connection's part of the [`Memory`].
@@ -72,6 +77,8 @@ pub(crate) struct Share {
     holder: usize,
     /// Octets charged to this connection.
     held: usize,
+    /// Send buffers with messages to the peer that have not left.
+    unsent: usize,
     /// What the peer moves to or from this memory.
     transfers: Transfers,
     /// Calls that wait for memory or for the end of other Calls' Reads: those that hold memory, then the others,
@@ -250,7 +257,7 @@ impl Memory {
     pub(super) fn enter(&mut self, origin: Origin) -> Share {
         let holder = self.by_origin.get(&origin).copied().unwrap_or_else(|| {
             let vacant = self.holders.iter().position(|holder| holder.connections == 0);
-            let new = Holder { origin, connections: 0, held: 0 };
+            let new = Holder { origin, connections: 0, held: 0, unsent: 0 };
             let at = vacant.unwrap_or(self.holders.len());
             match self.holders.get_mut(at) {
                 Some(place) => *place = new,
@@ -269,6 +276,7 @@ impl Memory {
     pub(super) fn leave(&mut self, share: &Share) {
         let Some(holder) = self.holders.get_mut(share.holder) else { return };
         holder.held -= share.held;
+        holder.unsent -= share.unsent;
         holder.connections -= 1;
         if holder.connections == 0 {
             self.by_origin.remove(&holder.origin);
@@ -278,6 +286,28 @@ impl Memory {
     /// Returns the octets that the connections of a connection's origin hold.
     pub(super) fn held_beside(&self, share: &Share) -> usize {
         self.holders.get(share.holder).map_or(0, |holder| holder.held)
+    }
+
+    /// Notes that a message to a peer waits in a send buffer.
+    pub(super) fn begin_sending(&mut self, share: &mut Share) {
+        share.unsent += 1;
+        if let Some(holder) = self.holders.get_mut(share.holder) {
+            holder.unsent += 1;
+        }
+    }
+
+    /// Notes that a message to a peer has left its send buffer.
+    pub(super) fn end_sending(&mut self, share: &mut Share) {
+        share.unsent -= 1;
+        if let Some(holder) = self.holders.get_mut(share.holder) {
+            holder.unsent -= 1;
+        }
+    }
+
+    /// Returns whether a connection may have another send buffer for a Reply, of `free` that are free.
+    #[inline]
+    pub(super) fn may_send(&self, share: &Share, free: usize) -> bool {
+        self.holders.get(share.holder).is_none_or(|holder| holder.unsent < free)
     }
 
     /// Notes that the peer begins to move `octets` to or from memory that is charged to its connection, when `free`

@@ -249,10 +249,15 @@ impl Responder {
         }
     }
 
-    /// Takes the Call whose turn is next. Returns its procedure as well.
-    pub(crate) fn next_ready(&mut self) -> Option<(CallKey, u32)> {
-        let name = self.turns.pop()?;
-        Some((name, self.calls.get(name).map_or(0, |call| call.header.procedure)))
+    /// Takes the Call whose turn is next, of a connection that may have another send buffer, besides one that the caller
+    /// has taken. Returns its procedure as well.
+    pub(crate) fn next_ready(&mut self, common: &Common) -> Option<(CallKey, u32)> {
+        let Self { turns, calls, .. } = self;
+        let may_go_on = |name| {
+            calls.get(name).is_none_or(|call: &ServedCall| common.may_reply(call.connection, 1))
+        };
+        let name = turns.pop(may_go_on)?;
+        Some((name, calls.get(name).map_or(0, |call| call.header.procedure)))
     }
 
     /// Queues a Call that was answered with `Later`, so that the service finishes it.

@@ -139,9 +139,9 @@ pub(crate) fn run<S: Service>(
 ) -> usize {
     let mut ran = 0;
     while ran < budget && !inner.responder.turns.is_empty() {
-        // Out of send buffers: the Calls wait until Replies have left.
+        // Out of send buffers, of all or of these connections: the Calls wait until Replies have left.
         let Some(buffer) = inner.common.buffers.pop() else { break };
-        let Some((name, procedure)) = inner.responder.next_ready() else {
+        let Some((name, procedure)) = inner.responder.next_ready(&inner.common) else {
             inner.common.buffers.recycle(buffer);
             break;
         };
@@ -251,6 +251,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     match call.answer(&header, reply, &connection.terms) {
         Ok(()) => {
             connection.replies.push_back(name);
+            common.memory.begin_sending(&mut connection.share);
             common.counters.calls_served += 1;
             if let Some(received) = call.release() {
                 common.receives.give_back(received);

@@ -70,11 +70,7 @@ impl Inner {
         let Self { responder, requester, common } = self;
         let Some(work) = common.posted.complete(bits) else { return };
         let key = work.connection;
-        if work.held.charged() > 0
-            && let Some(connection) = common.connections.get_mut(key)
-        {
-            connection.share.end_transfer();
-        }
+        common.leave_work(&work);
         // The send queue has room again.
         if common.connections.get(key).is_some_and(|waiting| !waiting.queue.is_empty()) {
             common.connections.touch(key);

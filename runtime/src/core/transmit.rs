@@ -100,6 +100,7 @@ fn send_replies(
     {
         // Others may wait on, but not for want of any credit.
         connection.answered.count();
+        common.memory.end_sending(&mut connection.share);
         if let Some(call) = served.calls.remove(name) {
             responder::send(common, call, credit, port);
         }

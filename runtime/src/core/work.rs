@@ -138,6 +138,11 @@ impl Held {
         }
     }
 
+    /// Returns whether this is a message in a send buffer.
+    pub(crate) const fn is_send(&self) -> bool {
+        matches!(self, Self::Send { .. })
+    }
+
     /// Returns whether this is the entry of Writes posted apart from their Reply.
     const fn is_written(&self) -> bool {
         matches!(self, Self::Written { .. })

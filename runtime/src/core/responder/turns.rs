@@ -43,11 +43,12 @@ impl Turns {
         }
     }
 
-    /// Takes the Call whose turn is next.
-    pub(crate) fn pop(&mut self) -> Option<CallKey> {
-        while let Some(slot) = self.rotation.pop_front() {
+    /// Takes the Call whose turn is next, if it may go on. A connection whose Call may not loses its turn.
+    pub(crate) fn pop(&mut self, may_go_on: impl Fn(CallKey) -> bool) -> Option<CallKey> {
+        for _ in 0..self.rotation.len() {
+            let slot = self.rotation.pop_front()?;
             let Some(queue) = self.queues.get_mut(slot) else { continue };
-            let call = queue.calls.pop_front();
+            let call = queue.calls.pop_front_if(|call| may_go_on(*call));
             queue.is_queued = !queue.calls.is_empty();
             if queue.is_queued {
                 self.rotation.push_back(slot);

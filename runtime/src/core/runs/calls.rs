@@ -76,6 +76,9 @@ impl<S: Service> Runs<'_, S> {
         let mut cx = Cx::new(*now, inner);
         for call in calls {
             if reply.is_none() {
+                if !cx.inner.common.may_reply(from.key, 0) {
+                    break;
+                }
                 **reply = cx.inner.common.buffers.pop().map(Reply::inline);
             }
             let Some(making) = reply.as_mut() else { break };

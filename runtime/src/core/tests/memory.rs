@@ -58,6 +58,8 @@ impl Service for Files {
                 }
                 None => return Outcome::Failed(AcceptStat::SystemErr),
             },
+            // Longer than what leaves at once.
+            TELL => reply.results(|w| w.opaque(&[7; 2000])),
             _ => {}
         }
         Outcome::Done
@@ -84,7 +86,10 @@ fn node(number: usize) -> IpAddr {
 
 impl Bed {
     fn new() -> Self {
-        let limits = Limits { connections_max: 4, credits_max: 31, ..LIMITS };
+        Self::with(Limits { connections_max: 4, credits_max: 31, ..LIMITS })
+    }
+
+    fn with(limits: Limits) -> Self {
         let config = FabricConfig { close_timeout: CLOSE_TIMEOUT, ..FabricConfig::default() };
         let fabric = Fabric::new(config);
         let pool = |bytes| {
@@ -95,6 +100,7 @@ impl Bed {
         let at = server.listen(SocketAddr::new(node(9), 20050)).unwrap();
         let clients = [GREEDY, HONEST].map(|number| {
             let nic = fabric.provider(node(number)).unwrap();
+            let limits = Limits { send_buffers_max: LIMITS.send_buffers_max, ..limits };
             let mut client = Core::new(nic, Caller::default(), pool(64 * MIB), limits, 2).unwrap();
             let connection = client.connect(Instant::ZERO, at, binding()).unwrap();
             (client, connection)
@@ -313,6 +319,30 @@ fn a_peer_that_takes_no_results_leaves_as_much_as_it_holds() {
     assert!(held / MIB + waiting >= 8, "each Call that came has its memory, or waits");
     for round in 0..40 {
         bed.fetch(HONEST);
+        bed.settle();
+        assert_eq!(bed.ended(HONEST), 2 + round);
+    }
+    bed.fabric.sever_all(node(GREEDY));
+    bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn peers_that_take_no_replies_leave_as_many_send_buffers_as_they_hold() {
+    let limits = Limits { connections_max: 4, credits_max: 31, send_buffers_max: 16, ..LIMITS };
+    let mut bed = Bed::with(limits);
+    let connections = [bed.clients[GREEDY].1, bed.connect(GREEDY), bed.connect(GREEDY)];
+    for _ in 0..10 {
+        for connection in connections {
+            bed.call_on(GREEDY, connection, request(TELL));
+        }
+    }
+    bed.silence(GREEDY);
+    bed.settle();
+    let free = bed.server.inner.common.buffers.len();
+    assert!((4..=8).contains(&free), "{free} of 16 are free");
+    for round in 0..40 {
+        bed.call(HONEST, request(TELL));
         bed.settle();
         assert_eq!(bed.ended(HONEST), 2 + round);
     }
