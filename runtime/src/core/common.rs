@@ -140,8 +140,11 @@ impl Common {
             Role::Client => Agreement::new(Some(ours), None),
             Role::Server => Agreement::new(theirs, Some(ours)),
         };
-        let part = self.receives.admit(peer.role)?;
         let share = self.memory.enter(origin);
+        let Some(part) = self.receives.admit(peer.role, share.origin()) else {
+            self.memory.leave(&share);
+            return None;
+        };
         let mut connection =
             Connection::new(peer, engine, (part, share), agreed, Rc::clone(binding));
         connection.reserved = RECEIVES_IDLE;

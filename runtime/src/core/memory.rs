@@ -394,6 +394,11 @@ impl Memory {
 }
 
 impl Share {
+    /// Returns the number of the origin, which no other origin has that has connections.
+    pub(super) const fn origin(&self) -> usize {
+        self.holder
+    }
+
     /// Counts a Call whose Reads begin.
     pub(super) const fn begin_reading(&mut self) {
         self.reading += 1;

@@ -6,8 +6,8 @@
 //! empty because of another. Reservations are not taken back: a connection shrinks by not being given new ones (P1).
 //!
 //! Every connection has its *minimum* reserved for it from the moment it is admitted. Of the Receives beyond all
-//! minimums it is given more as it sends messages, up to its share: the busy connections have equal shares, however
-//! many connections are idle.
+//! minimums it is given more as it sends messages, up to its share: the origins with busy connections have equal shares,
+//! and so have the busy connections of one origin, however many connections are idle.
 //!
 //! Where each connection has its own receive queue, the provider is told of reservations, and the same sum shows that
 //! it can meet them: see [`Supply`](crate::provider).
@@ -49,10 +49,19 @@ pub(crate) struct Receives {
     /// Receives that every connection may ask for, busy or not. A connection begins at this level.
     fair: u32,
     /// Connections whose level exceeds `fair`, each as noted when the connection grew last.
-    busy: u32,
+    busy: Busy,
     /// Receives beyond the minimums of all connections.
     beyond: u32,
     limits: Limits,
+}
+
+/// Numbers of busy connections.
+#[derive(Debug, Default)]
+struct Busy {
+    /// By the number of their origin.
+    of: Vec<u32>,
+    /// Origins that have any.
+    origins: u32,
 }
 
 /// How many of the Receives are posted.
@@ -67,6 +76,8 @@ pub(crate) enum Posting {
 /// A connection's part of the Receives, as noted when it grew last.
 #[derive(Debug)]
 pub(crate) struct Part {
+    /// Number of the peer's origin.
+    origin: usize,
     /// Receives reserved for the connection.
     reserved: u32,
     /// `reserved`, and the Receives of Calls that are not answered.
@@ -150,7 +161,7 @@ impl Receives {
             // Less than an equal part of all Receives: while all connections are touched, their minimums are kept as
             // well.
             fair: (beyond / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
-            busy: 0,
+            busy: Busy::default(),
             beyond,
             limits: *limits,
         })
@@ -246,13 +257,17 @@ impl Receives {
         self.left() >= RECEIVES_IDLE
     }
 
-    /// Reserves the minimum for a new connection of which this end is the `role`; `None` if fewer Receives are left.
-    pub(crate) fn admit(&mut self, role: Role) -> Option<Part> {
+    /// Reserves the minimum for a new connection, of which this end is the `role`, with a peer of the origin of this
+    /// number; `None` if fewer Receives are left.
+    pub(crate) fn admit(&mut self, role: Role, origin: usize) -> Option<Part> {
         self.left().checked_sub(RECEIVES_IDLE)?;
+        if self.busy.of.len() <= origin {
+            self.busy.of.resize(origin + 1, 0);
+        }
         self.unreserved -= i64::from(RECEIVES_IDLE);
         self.minimums += RECEIVES_IDLE;
         let most = self.limits.receives_each(role);
-        Some(Part { reserved: RECEIVES_IDLE, level: self.fair, most, used: 0 })
+        Some(Part { origin, reserved: RECEIVES_IDLE, level: self.fair, most, used: 0 })
     }
 
     /// Reserves more Receives for a connection that has `reserved` left and owes its peer `owed` Replies. Returns how
@@ -268,7 +283,7 @@ impl Receives {
         touched: usize,
     ) -> u32 {
         self.minimums -= part.minimum();
-        self.busy -= u32::from(part.level > self.fair);
+        let was_busy = part.level > self.fair;
         // Every possible connection keeps its minimum, whatever the busy ones ask for.
         let touched = u32::try_from(touched).unwrap_or(u32::MAX);
         let others = self.limits.connections_max.saturating_sub(1).saturating_add(touched);
@@ -282,7 +297,9 @@ impl Receives {
         let level = if asked <= self.fair {
             asked.max(RECEIVES_IDLE)
         } else {
-            asked.min(RECEIVES_IDLE + self.beyond / (self.busy + 1)).max(self.fair)
+            asked
+                .min(RECEIVES_IDLE + self.busy.share(self.beyond, part.origin, was_busy))
+                .max(self.fair)
         };
         let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Unanswered Calls hold Receives: a peer with too many of them has to wait.
@@ -292,7 +309,10 @@ impl Receives {
         part.reserved = reserved.saturating_add(more);
         part.level = part.reserved.saturating_add(owed);
         self.minimums += part.minimum();
-        self.busy += u32::from(part.level > self.fair);
+        let is_busy = part.level > self.fair;
+        if is_busy != was_busy {
+            self.busy.change(part.origin, is_busy);
+        }
         more
     }
 
@@ -318,7 +338,33 @@ impl Receives {
     pub(crate) fn release(&mut self, part: &Part, reserved: u32) {
         self.unreserved += i64::from(reserved.cast_signed());
         self.minimums -= part.minimum();
-        self.busy -= u32::from(part.level > self.fair);
+        if part.level > self.fair {
+            self.busy.change(part.origin, false);
+        }
+    }
+}
+
+impl Busy {
+    /// Returns the part of `all` of a busy connection of an origin; `is_counted` says whether it is among the others.
+    #[inline]
+    fn share(&self, all: u32, origin: usize, is_counted: bool) -> u32 {
+        let of_it = self.of.get(origin).copied().unwrap_or(0);
+        let (origins, of_it) =
+            (self.origins + u32::from(of_it == 0), of_it + u32::from(!is_counted));
+        all / origins.max(1) / of_it.max(1)
+    }
+
+    /// Notes that a connection of an origin becomes busy, or idle.
+    #[cold]
+    fn change(&mut self, origin: usize, is_busy: bool) {
+        let Some(of_it) = self.of.get_mut(origin) else { return };
+        if is_busy {
+            self.origins += u32::from(*of_it == 0);
+            *of_it += 1;
+        } else {
+            *of_it -= 1;
+            self.origins -= u32::from(*of_it == 0);
+        }
     }
 }
 
@@ -376,7 +422,7 @@ mod tests {
             let pool =
                 Pool::new(&PoolConfig { bytes, pages: PagePreference::Best, node: None }).unwrap();
             let mut receives = Receives::new(&pool, &limits, Posting::AsManyAsUsed).unwrap();
-            let admit = |_| (receives.admit(Role::Server).unwrap(), RECEIVES_IDLE);
+            let admit = |_| (receives.admit(Role::Server, 0).unwrap(), RECEIVES_IDLE);
             let parts = (0..connections_max).map(admit).collect();
             Self { receives, parts, touched: Vec::new() }
         }
@@ -433,15 +479,42 @@ mod tests {
         for (part, reserved) in std::mem::take(&mut peers.parts) {
             peers.receives.release(&part, reserved);
         }
-        let Receives { minimums, busy, unreserved, limits, .. } = peers.receives;
-        assert_eq!((minimums, busy, unreserved), (0, 0, i64::from(limits.receives_max)));
+        let Receives { minimums, ref busy, unreserved, limits, .. } = peers.receives;
+        assert_eq!((minimums, busy.origins, unreserved), (0, 0, i64::from(limits.receives_max)));
+    }
+
+    #[test]
+    fn origins_share_what_is_beyond_the_minimums_and_their_connections_share_that() {
+        let mut peers = Peers::new(100, 100 * RECEIVES_IDLE + BEYOND, 40);
+        // One connection of another origin.
+        let (part, reserved) = peers.parts.pop().unwrap();
+        peers.receives.release(&part, reserved);
+        let other = peers.receives.admit(Role::Server, 1).unwrap();
+        peers.parts.push((other, RECEIVES_IDLE));
+        let busy = [0, 1, 2, 99];
+        for _ in 0..200 {
+            busy.iter().for_each(|peer| peers.send(*peer, u32::MAX));
+            peers.flush();
+        }
+        let each = RECEIVES_IDLE + BEYOND / 2 / 3;
+        let other = RECEIVES_IDLE + BEYOND / 2;
+        assert_eq!(busy.map(|peer| peers.parts[peer].1), [each, each, each, other]);
+        // As it goes, the rest have its share.
+        let (part, reserved) = peers.parts.pop().unwrap();
+        peers.receives.release(&part, reserved);
+        for _ in 0..200 {
+            (0..3).for_each(|peer| peers.send(peer, u32::MAX));
+            peers.flush();
+        }
+        let each = RECEIVES_IDLE + BEYOND / 3;
+        assert_eq!([0, 1, 2].map(|peer| peers.parts[peer].1), [each; 3]);
     }
 
     #[test]
     fn a_server_has_room_for_a_grant_beside_its_replies() {
         let mut peers = Peers::new(1, 100, 40);
         peers.receives.release(&peers.parts.pop().unwrap().0, RECEIVES_IDLE);
-        peers.parts.push((peers.receives.admit(Role::Client).unwrap(), RECEIVES_IDLE));
+        peers.parts.push((peers.receives.admit(Role::Client, 0).unwrap(), RECEIVES_IDLE));
         for _ in 0..200 {
             peers.send(0, u32::MAX);
             peers.flush();
@@ -479,14 +552,14 @@ mod tests {
             Limits { connections_max: 2, receives_max: 24, credits_max: 23, ..LIMITS_DEFAULT };
         let mut receives =
             Receives::new(&Pool::new(&memory).unwrap(), &limits, Posting::All).unwrap();
-        let mut honest = receives.admit(Role::Server).unwrap();
+        let mut honest = receives.admit(Role::Server, 0).unwrap();
         let more = receives.grow(&mut honest, (RECEIVES_IDLE, 0), 1);
-        let overrunning = receives.admit(Role::Server).unwrap();
+        let overrunning = receives.admit(Role::Server, 0).unwrap();
         // Messages in all Receives but one, though four were reserved; then the peer is gone. So nothing is left
         // for anybody, not even for the reservations of the honest one.
         let messages: Vec<_> = (0..23).map(|_| receives.book()).collect();
         receives.release(&overrunning, RECEIVES_IDLE.wrapping_sub(23));
-        assert!(receives.admit(Role::Server).is_none());
+        assert!(receives.admit(Role::Server, 0).is_none());
         assert_eq!(receives.grow(&mut honest, (0, 0), 1), 0);
         for message in messages {
             receives.give_back(message);
