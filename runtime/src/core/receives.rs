@@ -298,7 +298,7 @@ impl Receives {
             asked.max(RECEIVES_IDLE)
         } else {
             asked
-                .min(RECEIVES_IDLE + self.busy.share(self.beyond, part.origin, was_busy))
+                .min(RECEIVES_IDLE + self.busy.share(self.beyond, part.origin, was_busy.into()))
                 .max(self.fair)
         };
         let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
@@ -309,9 +309,10 @@ impl Receives {
         part.reserved = reserved.saturating_add(more);
         part.level = part.reserved.saturating_add(owed);
         self.minimums += part.minimum();
-        let is_busy = part.level > self.fair;
-        if is_busy != was_busy {
-            self.busy.change(part.origin, is_busy);
+        match (was_busy, part.level > self.fair) {
+            (false, true) => self.busy.begin(part.origin),
+            (true, false) => self.busy.end(part.origin),
+            _ => {}
         }
         more
     }
@@ -339,32 +340,34 @@ impl Receives {
         self.unreserved += i64::from(reserved.cast_signed());
         self.minimums -= part.minimum();
         if part.level > self.fair {
-            self.busy.change(part.origin, false);
+            self.busy.end(part.origin);
         }
     }
 }
 
 impl Busy {
-    /// Returns the part of `all` of a busy connection of an origin; `is_counted` says whether it is among the others.
+    /// Returns the part of `all` of a busy connection of an origin, `counted` of which, one or none, is counted already.
     #[inline]
-    fn share(&self, all: u32, origin: usize, is_counted: bool) -> u32 {
+    fn share(&self, all: u32, origin: usize, counted: u32) -> u32 {
         let of_it = self.of.get(origin).copied().unwrap_or(0);
-        let (origins, of_it) =
-            (self.origins + u32::from(of_it == 0), of_it + u32::from(!is_counted));
-        all / origins.max(1) / of_it.max(1)
+        let origins = self.origins + u32::from(of_it == 0);
+        all / origins.max(1) / (of_it + 1 - counted).max(1)
     }
 
-    /// Notes that a connection of an origin becomes busy, or idle.
+    /// Notes that a connection of an origin becomes busy.
     #[cold]
-    fn change(&mut self, origin: usize, is_busy: bool) {
+    fn begin(&mut self, origin: usize) {
         let Some(of_it) = self.of.get_mut(origin) else { return };
-        if is_busy {
-            self.origins += u32::from(*of_it == 0);
-            *of_it += 1;
-        } else {
-            *of_it -= 1;
-            self.origins -= u32::from(*of_it == 0);
-        }
+        self.origins += u32::from(*of_it == 0);
+        *of_it += 1;
+    }
+
+    /// Notes that a busy connection of an origin is idle, or gone.
+    #[cold]
+    fn end(&mut self, origin: usize) {
+        let Some(of_it) = self.of.get_mut(origin) else { return };
+        *of_it -= 1;
+        self.origins -= u32::from(*of_it == 0);
     }
 }
 
