@@ -9,8 +9,8 @@ pub mod gate;
 mod over_tcp;
 pub mod tcp;
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use crate::service::{LateReply, Service, Surroundings};
 use crate::trust::{GIDS_MAX, Peer};
 
 use gate::{Figures, Gate};
-use tcp::{FromTcp, Waiting};
+use tcp::{FromTcp, TcpCall, Waiting};
 
 /// The storage server, a service of one core.
 #[derive(Debug)]
@@ -53,6 +53,8 @@ pub struct Server<B> {
     replies: Vec<(CallToken, LateReply)>,
     /// Calls received over TCP.
     calls: Receiver<FromTcp>,
+    /// Those that may take long, oldest first: at most one of each connection.
+    costly: VecDeque<TcpCall>,
     time: TimeOfDay,
     /// Memory for encoding Replies over TCP.
     room: Vec<u8>,
@@ -104,6 +106,7 @@ impl<B: Backend> Server<B> {
             again: BTreeMap::new(),
             replies: Vec::new(),
             calls,
+            costly: VecDeque::new(),
             time: TimeOfDay::look(haulage::sys::clock::now()),
             room: Vec::new(),
         }
@@ -268,10 +271,18 @@ impl<B: Backend> runtime::Service for Server<B> {
         let mut worked = self.nfs.turn();
         for _ in 0..TCP_CALLS_PER_TURN {
             match self.calls.try_recv() {
+                Ok(FromTcp::Call(call)) if self.is_costly_over_tcp(&call) => {
+                    self.costly.push_back(call);
+                }
                 Ok(FromTcp::Call(call)) => self.on_tcp(cx, call),
                 Ok(FromTcp::Left(connection)) => self.nfs.left(connection),
                 Err(_) => break,
             }
+            worked = true;
+        }
+        // One a turn: other Calls are taken first, over RDMA, too.
+        if let Some(call) = self.costly.pop_front() {
+            self.on_tcp(cx, call);
             worked = true;
         }
         worked |= self.deliver(cx);

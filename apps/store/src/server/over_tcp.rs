@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use haulage::core::Cx;
-use haulage::service::Binding;
+use haulage::service::{Binding, Service as _};
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
 use haulage_proto::xdr::{Truncated, Writer};
@@ -18,6 +18,14 @@ use crate::trust::{GIDS_MAX, Peer};
 use crate::{mount3, nfs3};
 
 impl<B: Backend> Server<B> {
+    /// Returns whether a Call may take long, as [`Service::is_costly`](haulage::service::Service::is_costly) says.
+    pub(super) fn is_costly_over_tcp(&self, call: &TcpCall) -> bool {
+        let header = CallHeader::decode(&call.record);
+        header.is_ok_and(|(header, _)| {
+            header.program == nfs3::PROGRAM && self.is_costly(header.procedure)
+        })
+    }
+
     /// Answers a Call, or keeps its caller until a later Reply.
     pub(super) fn on_tcp(&mut self, cx: &Cx<'_>, call: TcpCall) {
         let TcpCall { connection, record, peer, host, caller } = call;

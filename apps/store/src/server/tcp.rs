@@ -234,6 +234,18 @@ impl Front {
     }
 }
 
+#[cfg(test)]
+impl TcpCall {
+    /// Makes a Call of a connection of its own. Returns where its Reply comes, as a record.
+    pub(super) fn of(record: &[u8]) -> (Self, Receiver<Vec<u8>>) {
+        let (caller, reply) = mpsc::channel();
+        let (connection, record, caller) = (Connection::Tcp(0), record.to_vec(), TcpCaller(caller));
+        let peer = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 1));
+        let host = Host::of(peer.ip());
+        (Self { connection, record, peer, host, caller }, reply)
+    }
+}
+
 impl TcpCaller {
     /// Sends a Reply, as one record.
     pub(super) fn send(self, reply: &[u8]) {

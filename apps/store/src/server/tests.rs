@@ -23,9 +23,9 @@ use crate::access::{Policy, Squash};
 use crate::handle::Sealer;
 use crate::memory::{self, Memory};
 use crate::mount3;
-use crate::nfs3::arguments::{Create, How, Read, Stable, Write};
+use crate::nfs3::arguments::{Create, How, Read, ReadDir, Stable, Write};
 use crate::nfs3::{
-    self, Arguments, DirName, FileHandle, Name, Procedure, Results, SetAttributes, Status,
+    self, Arguments, DirName, FileHandle, Name, Procedure, Results, SetAttributes, Status, Verifier,
 };
 use crate::program::RESULTS_KEPT;
 use crate::replays;
@@ -654,6 +654,33 @@ fn half_sent_records_keep_nobody_out() {
             assert!(is_answered(stream, &null_call()[10..]));
         }
     });
+}
+
+#[test]
+fn costly_calls_over_tcp_have_turns_of_their_own() {
+    let mut world = World::new(Versions::OnlyTwo, Admission::default());
+    let root = world.root();
+    let list = move |xid| {
+        let (dir, cookie, verifier, count) = (handle(&root), 0, Verifier(0), 4096);
+        let arguments = Arguments::ReadDir(ReadDir { dir, cookie, verifier, count });
+        record(xid, (nfs3::PROGRAM, nfs3::VERSION, Procedure::ReadDir.number()), |w| {
+            arguments.encode(w)
+        })
+    };
+    let (calls, from_tcp) = tcp::way();
+    world.server.cx(world.now).1.calls = from_tcp;
+    let send = |record: &[u8]| {
+        let (call, reply) = tcp::TcpCall::of(&record[Mark::WIRE_LEN..]);
+        calls.send(FromTcp::Call(call)).unwrap();
+        reply
+    };
+    let listings = [1, 2, 3].map(|xid| send(&list(xid)));
+    let null = send(&null_call());
+    for turns in 1..=3 {
+        world.server.turn(world.now);
+        let listed = listings.iter().filter(|reply| reply.try_recv().is_ok()).count();
+        assert_eq!((listed, null.try_recv().is_ok()), (1, turns == 1), "in turn {turns}");
+    }
 }
 
 #[test]
