@@ -60,8 +60,16 @@ impl Directory {
         Some(Finished::Resized(ticket, ended))
     }
 
+    /// Checks that the helper does not cut a file. The system has everybody who changes the file, or a name of it, wait
+    /// until it is cut.
+    pub(super) fn check_uncut(&self, file: FileId) -> Result<(), Status> {
+        let is_cut = self.changes.values().any(|change| change.node.id == file);
+        if is_cut { Err(Status::Jukebox) } else { Ok(()) }
+    }
+
     /// Changes the owner, and opens what the rest takes.
     fn begin_change(&mut self, file: FileId, to: &SetAttributes) -> Result<Change, Status> {
+        self.check_uncut(file)?;
         let (node, look) = self.tree.find(file)?;
         let changed = self.before_change(&node, look.attributes.kind)?;
         let resized = to.size.map(|size| {

@@ -53,6 +53,8 @@ impl Directory {
         file: FileId,
         write: Incoming<'_>,
     ) -> Result<Option<WriteDone>, Status> {
+        // Its data would keep its memory meanwhile.
+        self.check_uncut(file)?;
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
         let Incoming { offset, data, stable } = write;

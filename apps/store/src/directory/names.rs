@@ -125,6 +125,7 @@ impl Directory {
         file: FileId,
         (dir, name): (FileId, Name<'_>),
     ) -> Result<(), Status> {
+        self.check_uncut(file)?;
         let (node, look) = self.tree.find(file)?;
         let dir = self.tree.directory(dir)?;
         if look.is_directory() {
@@ -158,6 +159,7 @@ impl Directory {
         if node.is_stand_in() {
             return Err(Status::Acces);
         }
+        self.check_uncut(node.id)?;
         if !self.tree.closer.has_room_for(&look.attributes) {
             return Err(Status::Jukebox);
         }
@@ -183,6 +185,10 @@ impl Directory {
         let to_dir = self.tree.directory(to_dir)?;
         let (moved, _) = self.tree.child(&from_dir, from.0)?;
         let target = self.tree.child(&to_dir, to.0).ok();
+        self.check_uncut(moved.id)?;
+        if let Some((target, _)) = &target {
+            self.check_uncut(target.id)?;
+        }
         if target.as_ref().is_some_and(|(_, look)| !self.tree.closer.has_room_for(&look.attributes))
         {
             return Err(Status::Jukebox);

@@ -672,6 +672,52 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
     }
 }
 
+/// A Call that changes something.
+type Act<'a> = dyn Fn(&mut Bed<Directory>) -> Result<(), Status> + 'a;
+
+#[test]
+fn nobody_waits_for_a_file_that_the_helper_cuts() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    bed.backend.tree.closer.wake_by(Waker::new().unwrap());
+    let root = bed.root();
+    let file = bed.file(root, "cut");
+    bed.write(file, 0, &vec![b'x'; 100_000]).unwrap();
+    // The file system counts the room of a file once it is written.
+    bed.commit(file).unwrap();
+    bed.file(root, "other");
+    let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    let resize = |bed: &mut Bed<Directory>| {
+        bed.with(|directory, cx| directory.resize(cx, Ticket(1), file, &to))
+    };
+    assert!(matches!(resize(&mut bed), Progress::Later));
+    let acts: [(&str, &Act<'_>); 6] = [
+        ("SETATTR", &|bed| {
+            let to = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+            bed.with(|directory, cx| directory.set_attributes(cx, file, &to))
+        }),
+        ("WRITE", &|bed| bed.write(file, 0, b"y").map(drop)),
+        ("LINK", &|bed| bed.link(file, root, "linked")),
+        ("RENAME", &|bed| bed.rename((root, "cut"), (root, "renamed"))),
+        ("RENAME over it", &|bed| bed.rename((root, "other"), (root, "cut"))),
+        ("REMOVE", &|bed| bed.remove(root, "renamed").or_else(|_| bed.remove(root, "cut"))),
+    ];
+    for (name, act) in acts {
+        assert_eq!(act(&mut bed), Err(Status::Jukebox), "{name}");
+    }
+    assert!(matches!(resize(&mut bed), Progress::Ended(Err(Status::Jukebox))));
+    let ended = loop {
+        if let Some(ended) = bed.backend.poll() {
+            break ended;
+        }
+        std::thread::yield_now();
+    };
+    assert!(matches!(ended, Finished::Resized(Ticket(1), Ok(()))));
+    for (name, act) in acts {
+        assert_eq!(act(&mut bed), Ok(()), "{name}");
+    }
+}
+
 #[test]
 fn a_bounded_number_of_files_is_open() {
     let world = World::new();
