@@ -63,8 +63,8 @@ pub trait Backend {
         to: &SetAttributes,
     ) -> Result<(), Status>;
 
-    /// Changes a file's attributes, its size among them.
-    fn resize(
+    /// Changes a file's attributes, as [`set_attributes`](Self::set_attributes) does at once.
+    fn change(
         &mut self,
         cx: &Context<'_>,
         ticket: Ticket,
@@ -72,7 +72,7 @@ pub trait Backend {
         to: &SetAttributes,
     ) -> Progress<()> {
         let _ = ticket;
-        Progress::Ended(self.set_attributes(cx, file, to))
+        self.set_attributes(cx, file, to).into()
     }
 
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
@@ -91,25 +91,38 @@ pub trait Backend {
     fn link(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
-        dir: FileId,
-        name: Name<'_>,
-    ) -> Result<(), Status>;
+        at: (FileId, Name<'_>),
+    ) -> Progress<()>;
 
     /// Removes the name of a file that is not a directory.
-    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status>;
+    fn remove(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Progress<()>;
 
     /// Removes an empty directory.
-    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status>;
+    fn remove_dir(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Progress<()>;
 
     /// Renames a file or directory atomically. An existing target is replaced if both are directories or neither is,
     /// and a replaced directory must be empty. If both names belong to one file, nothing happens.
     fn rename(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         from: (FileId, Name<'_>),
         to: (FileId, Name<'_>),
-    ) -> Result<(), Status>;
+    ) -> Progress<()>;
 
     /// Passes the names of a directory that follow a cookie to `show`, until `show` returns false or no name is left.
     /// Returns whether no name is left. The order of the names does not change when the directory does.
@@ -161,6 +174,13 @@ pub trait Backend {
         offset: u64,
         count: u32,
     ) -> Progress<Verifier>;
+
+    /// Returns whether a change of a file, or of a name in a directory, is under way. A Call that changes the file waits
+    /// until that has ended, before anything is checked for it.
+    fn is_changing(&self, file: FileId) -> bool {
+        let _ = file;
+        false
+    }
 
     /// Returns whether a file can be acted on at once. Another file must be [located](Self::locate) first; until then,
     /// every operation on it fails with [`Status::Jukebox`].
@@ -217,6 +237,12 @@ pub enum Progress<T> {
     Later,
 }
 
+impl<T> From<Result<T, Status>> for Progress<T> {
+    fn from(ended: Result<T, Status>) -> Self {
+        Self::Ended(ended)
+    }
+}
+
 /// The state of a search for a file, as [`Backend::locate`] returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Located {
@@ -238,8 +264,8 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
-    /// The result of [`Backend::resize`].
-    Resized(Ticket, Result<(), Status>),
+    /// The result of [`Backend::change`], or of a change of names.
+    Changed(Ticket, Result<(), Status>),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),

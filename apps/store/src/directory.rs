@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use haulage::provider::Waker;
 use haulage::service::ResultSource;
@@ -35,10 +36,13 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
 
+mod acts;
 mod attributes;
+mod changes;
 mod closing;
 mod data;
 mod gone;
+mod helpers;
 mod journal;
 mod known;
 mod listing;
@@ -59,7 +63,7 @@ pub use rights::is_overriding;
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
 
-use attributes::Change;
+use changes::Change;
 use data::{FILE_MAX, progress};
 use known::Known;
 use listing::Names;
@@ -95,9 +99,9 @@ pub struct Directory {
     tree: Tree,
     /// Holds the lock on the state directory while the backend exists.
     _state: Option<State>,
-    rights: Rights,
+    rights: Arc<Rights>,
     transfers: Transfers,
-    /// Changes of attributes of which the helper cuts the file.
+    /// Changes that helpers make.
     changes: BTreeMap<Ticket, Change>,
     direct: bool,
     stable: bool,
@@ -141,7 +145,7 @@ impl Directory {
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
-        let rights = Rights::find();
+        let rights = Arc::new(Rights::find());
         let transfers = Transfers::new(ring.map(|ring| ring.0));
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
@@ -163,10 +167,10 @@ impl Directory {
 }
 
 impl Directory {
-    /// Has large files cut beside the core, which `waker` wakes then.
+    /// Has files and names changed beside the core, which `waker` wakes then.
     #[must_use]
     pub fn woken_by(self, waker: &Waker) -> Self {
-        self.tree.closer.wake_by(waker.clone());
+        self.tree.helpers.wake_by(waker.clone());
         self
     }
 }
@@ -177,6 +181,11 @@ impl Directory {
     pub(crate) fn open_by_names_alone(&mut self) {
         self.tree.close_mount();
         self.tree.close_all();
+    }
+
+    /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
+    pub(crate) fn gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
+        self.tree.helpers.gate()
     }
 
     /// Has another process act whenever a file was created by its name and is not yet opened by it.
@@ -262,17 +271,17 @@ impl Backend for Directory {
         file: FileId,
         to: &SetAttributes,
     ) -> Result<(), Status> {
-        self.change(file, to)
+        self.set(file, to)
     }
 
-    fn resize(
+    fn change(
         &mut self,
         _: &Context<'_>,
         ticket: Ticket,
         file: FileId,
         to: &SetAttributes,
     ) -> Progress<()> {
-        progress(self.change_size(ticket, file, to))
+        progress(self.begin_set(ticket, file, to))
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
@@ -297,28 +306,41 @@ impl Backend for Directory {
     fn link(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
+        (dir, name): (FileId, Name<'_>),
+    ) -> Progress<()> {
+        progress(self.begin_link((cx.caller, ticket), file, (dir, name)))
+    }
+
+    fn remove(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
         dir: FileId,
         name: Name<'_>,
-    ) -> Result<(), Status> {
-        self.link_in(cx.caller, file, (dir, name))
+    ) -> Progress<()> {
+        progress(self.begin_unlink((cx.caller, ticket), (dir, name), AtFlags::empty()))
     }
 
-    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.unlink_in(cx.caller, (dir, name), AtFlags::empty())
-    }
-
-    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.unlink_in(cx.caller, (dir, name), AtFlags::REMOVEDIR)
+    fn remove_dir(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Progress<()> {
+        progress(self.begin_unlink((cx.caller, ticket), (dir, name), AtFlags::REMOVEDIR))
     }
 
     fn rename(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         from: (FileId, Name<'_>),
         to: (FileId, Name<'_>),
-    ) -> Result<(), Status> {
-        self.rename_in(cx.caller, from, to)
+    ) -> Progress<()> {
+        progress(self.begin_rename((cx.caller, ticket), from, to))
     }
 
     fn list(
@@ -388,6 +410,10 @@ impl Backend for Directory {
         _: u32,
     ) -> Progress<Verifier> {
         progress(self.begin_commit(ticket, file))
+    }
+
+    fn is_changing(&self, file: FileId) -> bool {
+        self.is_changing(file)
     }
 
     fn is_read_only(&self, file: FileId) -> bool {

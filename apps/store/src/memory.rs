@@ -82,6 +82,77 @@ impl Memory {
     }
 }
 
+impl Memory {
+    fn link_at(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        (dir, name): (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        self.inodes.get(file)?;
+        if self.is_directory(file.inode) {
+            return Err(Status::Inval);
+        }
+        self.check_free(dir, name)?;
+        self.attach(dir, name, file.inode, cx.now);
+        Ok(())
+    }
+
+    fn unlink(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        let number = self.find(dir, name)?;
+        if self.is_directory(number) {
+            return Err(Status::IsDir);
+        }
+        self.detach(dir, name, cx.now);
+        self.reap(number);
+        Ok(())
+    }
+
+    fn unlink_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
+        let number = self.find(dir, name)?;
+        match &self.inodes.at(number).kind {
+            Kind::Directory(names) if names.is_empty() => {}
+            Kind::Directory(_) => return Err(Status::NotEmpty),
+            _ => return Err(Status::NotDir),
+        }
+        self.detach(dir, name, cx.now);
+        self.reap(number);
+        Ok(())
+    }
+
+    fn rename_at(
+        &mut self,
+        cx: &Context<'_>,
+        (from_dir, from): (FileId, Name<'_>),
+        (to_dir, to): (FileId, Name<'_>),
+    ) -> Result<(), Status> {
+        let moved = self.find(from_dir, from)?;
+        let target = self.directory(to_dir)?.find(to.0);
+        if target == Some(moved) {
+            return Ok(());
+        }
+        if self.is_directory(moved) && self.is_within(to_dir.inode, moved) {
+            return Err(Status::Inval);
+        }
+        if let Some(target) = target {
+            let both = (&self.inodes.at(moved).kind, &self.inodes.at(target).kind);
+            let compatible = match both {
+                (Kind::Directory(_), Kind::Directory(names)) => names.is_empty(),
+                (Kind::Directory(_), _) | (_, Kind::Directory(_)) => false,
+                _ => true,
+            };
+            if !compatible {
+                return Err(Status::Exist);
+            }
+            self.detach(to_dir, to, cx.now);
+            self.reap(target);
+        }
+        self.detach(from_dir, from, cx.now);
+        self.attach(to_dir, to, moved, cx.now);
+        Ok(())
+    }
+}
+
 impl Backend for Memory {
     fn root(&self) -> FileId {
         self.root
@@ -194,71 +265,35 @@ impl Backend for Memory {
     fn link(
         &mut self,
         cx: &Context<'_>,
+        _: Ticket,
         file: FileId,
+        at: (FileId, Name<'_>),
+    ) -> Progress<()> {
+        self.link_at(cx, file, at).into()
+    }
+
+    fn remove(&mut self, cx: &Context<'_>, _: Ticket, dir: FileId, name: Name<'_>) -> Progress<()> {
+        self.unlink(cx, dir, name).into()
+    }
+
+    fn remove_dir(
+        &mut self,
+        cx: &Context<'_>,
+        _: Ticket,
         dir: FileId,
         name: Name<'_>,
-    ) -> Result<(), Status> {
-        self.inodes.get(file)?;
-        if self.is_directory(file.inode) {
-            return Err(Status::Inval);
-        }
-        self.check_free(dir, name)?;
-        self.attach(dir, name, file.inode, cx.now);
-        Ok(())
-    }
-
-    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        let number = self.find(dir, name)?;
-        if self.is_directory(number) {
-            return Err(Status::IsDir);
-        }
-        self.detach(dir, name, cx.now);
-        self.reap(number);
-        Ok(())
-    }
-
-    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        let number = self.find(dir, name)?;
-        match &self.inodes.at(number).kind {
-            Kind::Directory(names) if names.is_empty() => {}
-            Kind::Directory(_) => return Err(Status::NotEmpty),
-            _ => return Err(Status::NotDir),
-        }
-        self.detach(dir, name, cx.now);
-        self.reap(number);
-        Ok(())
+    ) -> Progress<()> {
+        self.unlink_dir(cx, dir, name).into()
     }
 
     fn rename(
         &mut self,
         cx: &Context<'_>,
-        (from_dir, from): (FileId, Name<'_>),
-        (to_dir, to): (FileId, Name<'_>),
-    ) -> Result<(), Status> {
-        let moved = self.find(from_dir, from)?;
-        let target = self.directory(to_dir)?.find(to.0);
-        if target == Some(moved) {
-            return Ok(());
-        }
-        if self.is_directory(moved) && self.is_within(to_dir.inode, moved) {
-            return Err(Status::Inval);
-        }
-        if let Some(target) = target {
-            let both = (&self.inodes.at(moved).kind, &self.inodes.at(target).kind);
-            let compatible = match both {
-                (Kind::Directory(_), Kind::Directory(names)) => names.is_empty(),
-                (Kind::Directory(_), _) | (_, Kind::Directory(_)) => false,
-                _ => true,
-            };
-            if !compatible {
-                return Err(Status::Exist);
-            }
-            self.detach(to_dir, to, cx.now);
-            self.reap(target);
-        }
-        self.detach(from_dir, from, cx.now);
-        self.attach(to_dir, to, moved, cx.now);
-        Ok(())
+        _: Ticket,
+        from: (FileId, Name<'_>),
+        to: (FileId, Name<'_>),
+    ) -> Progress<()> {
+        self.rename_at(cx, from, to).into()
     }
 
     fn list(

@@ -18,7 +18,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::access::{Caller, EXECUTE, Policy};
-use crate::backend::{Backend, Context, Located, Ticket};
+use crate::backend::{Backend, Context, Ticket};
 use crate::handle::{FileId, SealedHandle, Sealer};
 use crate::mount3;
 use crate::nfs3::binding::Limits;
@@ -35,7 +35,7 @@ mod names;
 mod parked;
 
 use data::Pending;
-use parked::Parking;
+use parked::{Parking, Wait};
 
 /// The configuration of a service.
 #[derive(Clone, Copy, Debug)]
@@ -140,13 +140,13 @@ impl<B: Backend> Service<B> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, room, .. } = call;
-        if let Some((file, located)) = self.unlocated(&arguments) {
+        if let Some((file, wait)) = self.hindrance(&arguments) {
             let procedure = arguments.procedure();
             // A Call whose data found no memory does not wait for its file.
             let parked = if parked::lacks_data(&arguments, placed.as_ref()) {
                 Err(self.backend.exhausted())
             } else {
-                let begun = (located == Located::Later).then_some(placed);
+                let begun = (wait != Wait::TooMany).then_some(placed);
                 let parked =
                     begun.and_then(|placed| self.park(file, &caller, &arguments, (placed, room)));
                 parked.ok_or(Status::Jukebox)
@@ -173,6 +173,10 @@ impl<B: Backend> Service<B> {
             Arguments::Commit(arguments) => return self.commit(cx, &arguments),
             Arguments::Create(arguments) => return self.create(cx, &arguments),
             Arguments::SetAttr(arguments) => return self.set_attr(cx, &arguments),
+            Arguments::Remove(at) => return self.remove(cx, &at),
+            Arguments::RmDir(at) => return self.rm_dir(cx, &at),
+            Arguments::Rename(arguments) => return self.rename(cx, &arguments),
+            Arguments::Link(arguments) => return self.link(cx, &arguments),
             Arguments::ReadLink(link) => self.read_link(cx, link),
             Arguments::Null => Results::Null.into(),
             Arguments::GetAttr(file) => self.get_attr(cx, file).into(),
@@ -181,10 +185,6 @@ impl<B: Backend> Service<B> {
             Arguments::MkDir(arguments) => self.mk_dir(cx, &arguments).into(),
             Arguments::Symlink(arguments) => self.symlink(cx, &arguments, placed).into(),
             Arguments::MkNod(arguments) => self.mk_nod(cx, &arguments).into(),
-            Arguments::Remove(at) => self.remove(cx, &at).into(),
-            Arguments::RmDir(at) => self.rm_dir(cx, &at).into(),
-            Arguments::Rename(arguments) => self.rename(cx, &arguments).into(),
-            Arguments::Link(arguments) => self.link(cx, &arguments).into(),
             Arguments::ReadDir(arguments) => self.read_dir(cx, &arguments, room).into(),
             Arguments::ReadDirPlus(arguments) => self.read_dir_plus(cx, &arguments, room).into(),
             Arguments::FsStat(file) => self.fs_stat(cx, file).into(),
@@ -302,9 +302,9 @@ impl<B: Backend> Service<B> {
         let nothing = |status| Failure { status, rest: Wcc::default() };
         let (file, before) = found.map_err(nothing)?;
         let may = allow(!self.is_read_only(file), Status::RoFs);
-        let done = may.and_then(|()| act(self, file, &before));
         // The caller would take for its own what a WRITE under way changes meanwhile (RFC 1813 section 2.6).
         let is_alone = !self.pending.values().any(|pending| pending.writes(file));
+        let done = may.and_then(|()| act(self, file, &before));
         let before = is_alone.then(|| before.wcc());
         let wcc = Wcc { before, after: self.look(cx, file).ok() };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })

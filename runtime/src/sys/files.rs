@@ -16,7 +16,7 @@ use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage_mr_pool::{Local, Pool};
 use io_uring::types::{Fd, FsyncFlags};
@@ -39,7 +39,7 @@ pub struct FileRing<T> {
 struct Request<T> {
     what: T,
     /// The file stays open until the request has ended.
-    _file: Rc<OwnedFd>,
+    _file: Arc<OwnedFd>,
     lease: Option<Local>,
 }
 
@@ -95,7 +95,7 @@ impl<T> FileRing<T> {
     /// If `into` is not within the lease.
     pub fn read(
         &mut self,
-        file: &Rc<OwnedFd>,
+        file: &Arc<OwnedFd>,
         offset: u64,
         mut lease: Local,
         into: Range<usize>,
@@ -122,7 +122,7 @@ impl<T> FileRing<T> {
     /// If `from` is not within the lease.
     pub fn write(
         &mut self,
-        file: &Rc<OwnedFd>,
+        file: &Arc<OwnedFd>,
         offset: u64,
         (lease, from): (Local, Range<usize>),
         stability: Stability,
@@ -143,7 +143,7 @@ impl<T> FileRing<T> {
     }
 
     /// Brings written data of a file to stable storage. Returns `what` if the ring is full.
-    pub fn sync(&mut self, file: &Rc<OwnedFd>, stability: Stability, what: T) -> Result<(), T> {
+    pub fn sync(&mut self, file: &Arc<OwnedFd>, stability: Stability, what: T) -> Result<(), T> {
         let flags = match stability {
             Stability::All => FsyncFlags::empty(),
             Stability::None | Stability::Data => FsyncFlags::DATASYNC,
@@ -230,7 +230,7 @@ impl<T> FileRing<T> {
     fn push(
         &mut self,
         entry: &squeue::Entry,
-        file: &Rc<OwnedFd>,
+        file: &Arc<OwnedFd>,
         what: T,
         lease: Option<Local>,
     ) -> Result<(), (T, Option<Local>)> {
@@ -246,7 +246,7 @@ impl<T> FileRing<T> {
             self.free.push(index);
             return Err((what, lease));
         }
-        self.requests[index] = Some(Request { what, _file: Rc::clone(file), lease });
+        self.requests[index] = Some(Request { what, _file: Arc::clone(file), lease });
         Ok(())
     }
 

@@ -88,15 +88,16 @@ impl<B: Backend> Bed<B> {
     }
 
     pub(crate) fn link(&mut self, file: FileId, dir: FileId, name: &str) -> Result<(), Status> {
-        self.with(|backend, cx| backend.link(cx, file, dir, Name(name.as_bytes())))
+        let at = (dir, Name(name.as_bytes()));
+        self.change(|backend, cx| backend.link(cx, TICKET, file, at))
     }
 
     pub(crate) fn remove(&mut self, dir: FileId, name: &str) -> Result<(), Status> {
-        self.with(|backend, cx| backend.remove(cx, dir, Name(name.as_bytes())))
+        self.change(|backend, cx| backend.remove(cx, TICKET, dir, Name(name.as_bytes())))
     }
 
     pub(crate) fn remove_dir(&mut self, dir: FileId, name: &str) -> Result<(), Status> {
-        self.with(|backend, cx| backend.remove_dir(cx, dir, Name(name.as_bytes())))
+        self.change(|backend, cx| backend.remove_dir(cx, TICKET, dir, Name(name.as_bytes())))
     }
 
     pub(crate) fn rename(
@@ -105,7 +106,7 @@ impl<B: Backend> Bed<B> {
         to: (FileId, &str),
     ) -> Result<(), Status> {
         let (from, to) = ((from.0, Name(from.1.as_bytes())), (to.0, Name(to.1.as_bytes())));
-        self.with(|backend, cx| backend.rename(cx, from, to))
+        self.change(|backend, cx| backend.rename(cx, TICKET, from, to))
     }
 
     /// Returns at most `count` names after a cookie, each with its cookie, and whether they are the last.
@@ -186,6 +187,20 @@ impl<B: Backend> Bed<B> {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {
                 Finished::Read(TICKET, end) => end,
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    /// Changes something, and waits until that has ended.
+    fn change(
+        &mut self,
+        act: impl FnOnce(&mut B, &Context<'_>) -> Progress<()>,
+    ) -> Result<(), Status> {
+        match self.with(act) {
+            Progress::Ended(end) => end,
+            Progress::Later => match self.wait() {
+                Finished::Changed(TICKET, end) => end,
                 other => panic!("{other:?}"),
             },
         }

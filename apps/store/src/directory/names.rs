@@ -1,18 +1,21 @@
 //! Changes of names: creating, linking, removing and renaming files.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::Directory;
+use super::acts::{self, Act, At, By, Link, Rename, Sync, Unlink};
+use super::changes::{Change, Then};
+use super::closing::has_room_for;
 use super::data::check_end;
-use super::node::{Look, MODE_MASK, Node};
+use super::helpers::Cost;
+use super::node::{self, Look, MODE_MASK, Node};
 use super::rights::group_of;
 use crate::access::{Caller, STICKY};
-use crate::backend::{New, NewKind};
+use crate::backend::{New, NewKind, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, Status};
 
@@ -94,7 +97,7 @@ impl Directory {
         let (mode, gid) = given(caller, parent, new);
         let found = &look.attributes;
         if !is_sole_owner && found.gid == gid && gid != new.gid {
-            node.give(None, Some(new.gid))?;
+            node::give(&node.place, None, Some(new.gid))?;
         }
         if found.mode == mode && (mode != new.mode || gid != new.gid) {
             self.tree.descriptors.set_mode(node, new.mode)?;
@@ -103,7 +106,7 @@ impl Directory {
             check_end(size, 0)?;
             fs::ftruncate(node.writer(&self.tree.descriptors)?, size)?;
         }
-        node.set_times(new.atime, new.mtime)?;
+        node::set_times(&node.place, new.atime, new.mtime)?;
         drop(acting);
         Ok(())
     }
@@ -119,35 +122,37 @@ impl Directory {
 
     /// Gives a file one more name. As for a local process, the system may refuse a file that is not the caller's
     /// (`/proc/sys/fs/protected_hardlinks` in proc(5)).
-    pub(super) fn link_in(
+    pub(super) fn begin_link(
         &mut self,
-        caller: &Caller,
+        (caller, ticket): (&Caller, Ticket),
         file: FileId,
         (dir, name): (FileId, Name<'_>),
-    ) -> Result<(), Status> {
+    ) -> Result<Option<()>, Status> {
         self.check_uncut(file)?;
         let (node, look) = self.tree.find(file)?;
         let dir = self.tree.directory(dir)?;
         if look.is_directory() {
             return Err(Status::Inval);
         }
-        let names = self.before_change(&dir, FileType::Directory)?;
-        let file = self.before_change(&node, look.attributes.kind)?;
-        let acting = self.rights.as_caller(caller)?;
-        self.tree.descriptors.link(&node, &dir, name.0)?;
-        drop(acting);
-        self.tree.saw(&node, dir.id, name.0);
-        self.settle(names.as_ref())?;
-        self.settle(file.as_ref())
+        let act = Act::Link(Link {
+            by: self.by(caller),
+            descriptors: Arc::clone(&self.tree.descriptors),
+            place: node.another_place()?,
+            at: self.at(&dir, name)?,
+            changed: self.before_change(&node, look.attributes.kind)?,
+        });
+        let files = [Some(node.id), Some(dir.id)];
+        let then = Then::See { node, dir: dir.id, name: name.0.into() };
+        self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })
     }
 
     /// Removes a name, of a directory if `flags` say so.
-    pub(super) fn unlink_in(
+    pub(super) fn begin_unlink(
         &mut self,
-        caller: &Caller,
+        (caller, ticket): (&Caller, Ticket),
         (dir, name): (FileId, Name<'_>),
         flags: AtFlags,
-    ) -> Result<(), Status> {
+    ) -> Result<Option<()>, Status> {
         let dir = self.tree.directory(dir)?;
         let (node, look) = self.tree.child(&dir, name.0)?;
         let wants_dir = flags.contains(AtFlags::REMOVEDIR);
@@ -160,62 +165,48 @@ impl Directory {
             return Err(Status::Acces);
         }
         self.check_uncut(node.id)?;
-        if !self.tree.closer.has_room_for(&look.attributes) {
+        if !has_room_for(&self.tree.helpers, &look.attributes) {
             return Err(Status::Jukebox);
         }
-        let names = self.before_change(&dir, FileType::Directory)?;
-        let acting = self.rights.as_caller(caller)?;
-        fs::unlinkat(&dir.place, name.0, flags).map_err(|errno| match errno {
-            // Some file systems return EEXIST for a directory that is not empty.
-            Errno::EXIST => Status::NotEmpty,
-            errno => errno.into(),
-        })?;
-        drop(acting);
-        self.reap(&node);
-        self.settle(names.as_ref())
+        let at = self.at(&dir, name)?;
+        let act = Act::Unlink(Unlink { by: self.by(caller), at, flags });
+        let (files, then) = ([Some(dir.id), None], Then::Reap(node));
+        self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })
     }
 
-    pub(super) fn rename_in(
+    pub(super) fn begin_rename(
         &mut self,
-        caller: &Caller,
+        (caller, ticket): (&Caller, Ticket),
         (from_dir, from): (FileId, Name<'_>),
         (to_dir, to): (FileId, Name<'_>),
-    ) -> Result<(), Status> {
+    ) -> Result<Option<()>, Status> {
         let from_dir = self.tree.directory(from_dir)?;
         let to_dir = self.tree.directory(to_dir)?;
-        let (moved, _) = self.tree.child(&from_dir, from.0)?;
+        let (node, _) = self.tree.child(&from_dir, from.0)?;
         let target = self.tree.child(&to_dir, to.0).ok();
-        self.check_uncut(moved.id)?;
-        if let Some((target, _)) = &target {
+        self.check_uncut(node.id)?;
+        if let Some((target, look)) = &target {
             self.check_uncut(target.id)?;
-        }
-        if target.as_ref().is_some_and(|(_, look)| !self.tree.closer.has_room_for(&look.attributes))
-        {
-            return Err(Status::Jukebox);
-        }
-        let from_names = self.before_change(&from_dir, FileType::Directory)?;
-        let to_names = self.before_change(&to_dir, FileType::Directory)?;
-        let acting = self.rights.as_caller(caller)?;
-        fs::renameat(&from_dir.place, from.0, &to_dir.place, to.0).map_err(
-            |errno| match errno {
-                // These errors are about the target.
-                Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => Status::Exist,
-                errno => errno.into(),
-            },
-        )?;
-        drop(acting);
-        match &target {
-            // Renaming one name of a file to another of its names changes nothing.
-            Some((target, _)) if target.id == moved.id => {}
-            target => {
-                if let Some((target, _)) = target {
-                    self.reap(target);
-                }
-                self.tree.saw(&moved, to_dir.id, to.0);
+            if !has_room_for(&self.tree.helpers, &look.attributes) {
+                return Err(Status::Jukebox);
             }
         }
-        self.settle(from_names.as_ref())?;
-        self.settle(to_names.as_ref())
+        let (at_from, at_to) = (self.at(&from_dir, from)?, self.at(&to_dir, to)?);
+        let act = Act::Rename(Rename { by: self.by(caller), from: at_from, to: at_to });
+        let files = [Some(from_dir.id), Some(to_dir.id)];
+        let target = target.map(|(target, _)| target);
+        let then = Then::Move { node, target, dir: to_dir.id, name: to.0.into() };
+        self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })
+    }
+
+    fn by(&self, caller: &Caller) -> By {
+        By { rights: Arc::clone(&self.rights), caller: *caller }
+    }
+
+    /// Opens what the change of a name takes.
+    fn at(&self, dir: &Node, name: Name<'_>) -> Result<At, Errno> {
+        let changed = self.before_change(dir, FileType::Directory)?;
+        Ok(At { dir: dir.another_place()?, name: name.0.into(), changed })
     }
 
     /// Returns by what a change of a file is brought to stable storage, if it is to be. It is opened before the change:
@@ -239,32 +230,11 @@ impl Directory {
         }
     }
 
-    /// Brings a change to stable storage, with all data of the file. The system reports once that it lost data of a
-    /// file: a failure counts as one of a COMMIT, which will not hear of it.
+    /// Brings a change to stable storage. The system reports once that it lost data of a file: a failure counts as one of
+    /// a COMMIT, which will not hear of it.
     pub(super) fn settle(&mut self, changed: Option<&Sync>) -> Result<(), Status> {
-        let settled = match changed {
-            None => Ok(()),
-            Some(Sync::File(file)) => fs::fsync(file),
-            Some(Sync::FileSystem(file)) => fs::syncfs(file),
-        };
-        settled.map_err(|errno| self.lost(errno))
+        acts::settle(changed).map_err(|errno| self.lost(errno))
     }
-
-    /// Forgets a file that has no name left.
-    fn reap(&mut self, node: &Node) {
-        if node.look().is_ok_and(|look| look.attributes.links == 0) {
-            self.tree.forget(node.id);
-        }
-    }
-}
-
-/// What is brought to stable storage after a change.
-#[derive(Debug)]
-pub(super) enum Sync {
-    /// This file.
-    File(Rc<OwnedFd>),
-    /// The file system with this file.
-    FileSystem(Rc<OwnedFd>),
 }
 
 /// Returns the permission bits and the group that the system gives a new file.

@@ -6,7 +6,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::fs::{
     self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
@@ -15,7 +15,8 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
-use super::closing::{Closer, Place};
+use super::closing::Place;
+use super::helpers::Helpers;
 use super::mounted;
 use super::status::status;
 use crate::handle::FileId;
@@ -27,16 +28,16 @@ pub(super) struct Node {
     pub(super) id: FileId,
     /// The name in the directory `place` of another file system's mount point, if the node is the stand-in for that.
     mounted: Option<Box<[u8]>>,
-    reading: OnceCell<Rc<OwnedFd>>,
-    writing: OnceCell<Rc<OwnedFd>>,
+    reading: OnceCell<Arc<OwnedFd>>,
+    writing: OnceCell<Arc<OwnedFd>>,
     /// Descriptors that bypass the page cache; `None` inside if the file system has no direct I/O.
-    reading_direct: OnceCell<Option<Rc<OwnedFd>>>,
-    writing_direct: OnceCell<Option<Rc<OwnedFd>>>,
+    reading_direct: OnceCell<Option<Arc<OwnedFd>>>,
+    writing_direct: OnceCell<Option<Arc<OwnedFd>>>,
     /// Whether `writing` cannot read.
     is_write_only: Cell<bool>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
-    closer: Closer,
+    helpers: Helpers,
     /// It is closed after all other descriptors.
     pub(super) place: Place,
 }
@@ -55,23 +56,23 @@ pub(super) struct Descriptors(OwnedFd);
 
 impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
-    pub(super) fn new(place: OwnedFd, closer: &Closer) -> Result<(Self, Look), Errno> {
+    pub(super) fn new(place: OwnedFd, helpers: &Helpers) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
         let is_regular = look.attributes.kind == FileType::Regular;
-        let place = Place::new(place, is_regular.then(|| closer.clone()));
-        Ok((Self::with(place, look.id, None, closer), look))
+        let place = Place::new(place, is_regular.then(|| helpers.clone()));
+        Ok((Self::with(place, look.id, None, helpers), look))
     }
 
     /// Creates the stand-in for a name of this directory where another file system is mounted.
     fn stand_in(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
         let place = Place::new(fcntl_dupfd_cloexec(&self.place, 0)?, None);
         let id = mounted::id(self.id, name);
-        let node = Self::with(place, id, Some(name.into()), &self.closer);
+        let node = Self::with(place, id, Some(name.into()), &self.helpers);
         let look = node.look()?;
         Ok((node, look))
     }
 
-    fn with(place: Place, id: FileId, mounted: Option<Box<[u8]>>, closer: &Closer) -> Self {
+    fn with(place: Place, id: FileId, mounted: Option<Box<[u8]>>, helpers: &Helpers) -> Self {
         Self {
             id,
             mounted,
@@ -81,7 +82,7 @@ impl Node {
             writing_direct: OnceCell::new(),
             is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
-            closer: closer.clone(),
+            helpers: helpers.clone(),
             place,
         }
     }
@@ -95,7 +96,7 @@ impl Node {
         match self.place_of(name) {
             // A name that leads out of the directory has this error, too.
             Err(Errno::XDEV) if !name.contains(&b'/') && name != b".." => self.stand_in(name),
-            place => Self::new(place?, &self.closer),
+            place => Self::new(place?, &self.helpers),
         }
     }
 
@@ -129,10 +130,10 @@ impl Node {
     /// Returns the parent directory, in the tree or not.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
         if self.is_stand_in() {
-            return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?, &self.closer);
+            return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?, &self.helpers);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.closer)
+        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.helpers)
     }
 
     /// Opens this directory for listing, which needs no permission to search it.
@@ -151,10 +152,10 @@ impl Node {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
         let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
         let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| open.place(&made));
-        let found = found.and_then(|place| Self::new(place, &self.closer));
+        let found = found.and_then(|place| Self::new(place, &self.helpers));
         if let Ok((node, _)) = &found {
             node.is_shut.set(is_shut(mode));
-            let _ = node.writing.set(Rc::new(made));
+            let _ = node.writing.set(Arc::new(made));
         } else {
             // Nobody else knows it.
             let _ = fs::unlinkat(&self.place, name, AtFlags::empty());
@@ -184,19 +185,19 @@ impl Node {
     }
 
     /// Returns a descriptor for reading.
-    pub(super) fn reader(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+    pub(super) fn reader(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
         let writing = self.writing.get().filter(|_| !self.is_write_only.get());
         if let Some(open) = writing.or_else(|| self.reading.get()) {
-            return Ok(Rc::clone(open));
+            return Ok(Arc::clone(open));
         }
-        let opened = Rc::new(open.open(self, OFlags::RDONLY)?);
-        Ok(Rc::clone(self.reading.get_or_init(|| opened)))
+        let opened = Arc::new(open.open(self, OFlags::RDONLY)?);
+        Ok(Arc::clone(self.reading.get_or_init(|| opened)))
     }
 
     /// Returns a descriptor for writing. It reads, too, unless the file may only be written.
-    pub(super) fn writer(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+    pub(super) fn writer(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(open) = self.writing.get() {
-            return Ok(Rc::clone(open));
+            return Ok(Arc::clone(open));
         }
         let opened = match open.open(self, OFlags::RDWR) {
             Err(Errno::ACCESS) => {
@@ -206,34 +207,34 @@ impl Node {
             }
             opened => opened?,
         };
-        let opened = Rc::new(opened);
-        Ok(Rc::clone(self.writing.get_or_init(|| opened)))
+        let opened = Arc::new(opened);
+        Ok(Arc::clone(self.writing.get_or_init(|| opened)))
     }
 
     /// Returns a descriptor for reading that bypasses the page cache, if the file system has direct I/O.
-    pub(super) fn direct_reader(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
+    pub(super) fn direct_reader(&self, open: &Descriptors) -> Result<Option<Arc<OwnedFd>>, Errno> {
         if let Some(Some(open)) = self.writing_direct.get() {
-            return Ok(Some(Rc::clone(open)));
+            return Ok(Some(Arc::clone(open)));
         }
         self.direct(&self.reading_direct, open, OFlags::RDONLY)
     }
 
     /// Returns a descriptor for writing that bypasses the page cache, if the file system has direct I/O.
-    pub(super) fn direct_writer(&self, open: &Descriptors) -> Result<Option<Rc<OwnedFd>>, Errno> {
+    pub(super) fn direct_writer(&self, open: &Descriptors) -> Result<Option<Arc<OwnedFd>>, Errno> {
         self.direct(&self.writing_direct, open, OFlags::RDWR)
     }
 
     fn direct(
         &self,
-        cell: &OnceCell<Option<Rc<OwnedFd>>>,
+        cell: &OnceCell<Option<Arc<OwnedFd>>>,
         open: &Descriptors,
         flags: OFlags,
-    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         if let Some(opened) = cell.get() {
             return Ok(opened.clone());
         }
         let opened = match open.open(self, flags | OFlags::DIRECT) {
-            Ok(opened) => Some(Rc::new(opened)),
+            Ok(opened) => Some(Arc::new(opened)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
             // A descriptor that only writes goes through the page cache.
             Err(Errno::ACCESS) => return Ok(None),
@@ -249,11 +250,11 @@ impl Node {
         &self,
         kind: FileType,
         open: &Descriptors,
-    ) -> Result<Option<Rc<OwnedFd>>, Errno> {
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         match kind {
             FileType::Directory => {
                 let opened = open.open(self, OFlags::RDONLY | OFlags::DIRECTORY)?;
-                Ok(Some(Rc::new(opened)))
+                Ok(Some(Arc::new(opened)))
             }
             FileType::Regular => self.syncing_data(open).map(Some),
             _ => Ok(None),
@@ -261,33 +262,21 @@ impl Node {
     }
 
     /// Returns a descriptor by which a regular file can be brought to stable storage: any will do.
-    pub(super) fn syncing_data(&self, open: &Descriptors) -> Result<Rc<OwnedFd>, Errno> {
+    pub(super) fn syncing_data(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
         match self.reader(open) {
             Err(Errno::ACCESS) => self.writer(open),
             opened => opened,
         }
     }
 
-    /// Changes the file's user and group, where they differ.
-    pub(super) fn give(&self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
-        // `chown` takes all ones as "do not change".
-        if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
-            return Err(Errno::INVAL);
-        }
-        if uid.is_none() && gid.is_none() {
-            return Ok(());
-        }
-        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        fs::chownat(&self.place, "", uid, gid, AtFlags::EMPTY_PATH)
+    /// Notes the permission bits that the file has now.
+    pub(super) fn note_mode(&self, mode: u32) {
+        self.is_shut.set(is_shut(Mode::from_raw_mode(mode & MODE_MASK)));
     }
 
-    /// Sets the access and modification times.
-    pub(super) fn set_times(&self, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
-        if (atime, mtime) == (SetTime::Keep, SetTime::Keep) {
-            return Ok(());
-        }
-        let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
-        fs::utimensat(&self.place, "", &times, AtFlags::EMPTY_PATH)
+    /// Returns another descriptor of the same place.
+    pub(super) fn another_place(&self) -> Result<OwnedFd, Errno> {
+        fcntl_dupfd_cloexec(&self.place, 0)
     }
 }
 
@@ -351,21 +340,25 @@ impl Descriptors {
         Ok(opened)
     }
 
-    /// Sets a file's permission bits; does nothing for a symbolic link, which has none.
+    /// Sets a file's permission bits, as [`chmod`](Self::chmod) does, and notes them.
     pub(super) fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
+        self.chmod(&node.place, mode)?;
+        node.note_mode(mode);
+        Ok(())
+    }
+
+    /// Sets the permission bits of the file of a place; does nothing for a symbolic link, which has none.
+    pub(super) fn chmod(&self, place: &OwnedFd, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode & MODE_MASK);
-        match fs::chmodat(&self.0, &*number(&node.place), mode, AtFlags::empty()) {
+        match fs::chmodat(&self.0, &*number(place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
-            done => {
-                node.is_shut.set(is_shut(mode));
-                done
-            }
+            done => done,
         }
     }
 
-    /// Gives a file one more name.
-    pub(super) fn link(&self, node: &Node, dir: &Node, name: &[u8]) -> Result<(), Errno> {
-        fs::linkat(&self.0, &*number(&node.place), &dir.place, name, AtFlags::SYMLINK_FOLLOW)
+    /// Gives the file of a place one more name.
+    pub(super) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+        fs::linkat(&self.0, &*number(place), dir, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
@@ -416,9 +409,31 @@ impl Look {
 }
 
 /// Opens the top directory by a path that the operator gave.
-pub(super) fn open_top(path: &std::path::Path, closer: &Closer) -> Result<(Node, Look), Errno> {
+pub(super) fn open_top(path: &std::path::Path, helpers: &Helpers) -> Result<(Node, Look), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Node::new(fs::open(path, flags, Mode::empty())?, closer)
+    Node::new(fs::open(path, flags, Mode::empty())?, helpers)
+}
+
+/// Changes the user and the group of a place's file, where they differ.
+pub(super) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+    // `chown` takes all ones as "do not change".
+    if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+        return Err(Errno::INVAL);
+    }
+    if uid.is_none() && gid.is_none() {
+        return Ok(());
+    }
+    let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+    fs::chownat(place, "", uid, gid, AtFlags::EMPTY_PATH)
+}
+
+/// Sets the access and modification times of a place's file.
+pub(super) fn set_times(place: &OwnedFd, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
+    if (atime, mtime) == (SetTime::Keep, SetTime::Keep) {
+        return Ok(());
+    }
+    let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
+    fs::utimensat(place, "", &times, AtFlags::EMPTY_PATH)
 }
 
 /// Returns whether permission bits keep the owner from opening a file.

@@ -622,7 +622,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
-    let has_started = |bed: &Bed<Directory>| bed.backend.tree.closer.has_started();
+    let has_started = |bed: &Bed<Directory>| bed.backend.tree.helpers.has_started();
     let large = vec![b'x'; 100_000];
     let make = |bed: &mut Bed<Directory>, name: &str, octets: &[u8]| {
         let file = bed.file(root, name);
@@ -654,20 +654,21 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
             }
         }
         assert!(has_started(bed), "{act}");
-        while !bed.backend.tree.closer.has_closed_all() {
+        while !bed.backend.tree.helpers.is_idle() {
             std::thread::yield_now();
         }
         // What it cannot take is not removed.
         make(bed, "again", &large);
-        bed.backend.tree.closer.fill();
+        bed.backend.tree.helpers.fill();
         assert_eq!(bed.remove(root, "again"), Err(Status::Jukebox), "{act}");
         assert_eq!(bed.rename((root, "kept"), (root, "again")), Err(Status::Jukebox), "{act}");
         let (again, cut) = (
             bed.find(root, "again").unwrap(),
             SetAttributes { size: Some(0), ..SetAttributes::default() },
         );
-        let cut = bed.with(|directory, cx| directory.set_attributes(cx, again, &cut));
-        assert_eq!((cut, bed.look(again).size), (Err(Status::Jukebox), 100_000), "{act}");
+        let cut = bed.with(|directory, cx| directory.change(cx, Ticket(1), again, &cut));
+        assert!(matches!(cut, Progress::Ended(Err(Status::Jukebox))), "{act}");
+        assert_eq!(bed.look(again).size, 100_000, "{act}");
         std::fs::remove_file(world.path("served/again")).unwrap();
     }
 }
@@ -679,7 +680,7 @@ type Act<'a> = dyn Fn(&mut Bed<Directory>) -> Result<(), Status> + 'a;
 fn nobody_waits_for_a_file_that_the_helper_cuts() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
-    bed.backend.tree.closer.wake_by(Waker::new().unwrap());
+    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
     let root = bed.root();
     let file = bed.file(root, "cut");
     bed.write(file, 0, &vec![b'x'; 100_000]).unwrap();
@@ -688,7 +689,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
     bed.file(root, "other");
     let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
     let resize = |bed: &mut Bed<Directory>| {
-        bed.with(|directory, cx| directory.resize(cx, Ticket(1), file, &to))
+        bed.with(|directory, cx| directory.change(cx, Ticket(1), file, &to))
     };
     assert!(matches!(resize(&mut bed), Progress::Later));
     let acts: [(&str, &Act<'_>); 6] = [
@@ -712,7 +713,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
         }
         std::thread::yield_now();
     };
-    assert!(matches!(ended, Finished::Resized(Ticket(1), Ok(()))));
+    assert!(matches!(ended, Finished::Changed(Ticket(1), Ok(()))));
     for (name, act) in acts {
         assert_eq!(act(&mut bed), Ok(()), "{name}");
     }
@@ -767,7 +768,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
         let node = directory.tree.find(shut).unwrap().0;
         node.writer(&directory.tree.descriptors).unwrap()
     });
-    assert!(std::rc::Rc::ptr_eq(&kept, &now), "it was not opened again");
+    assert!(Arc::ptr_eq(&kept, &now), "it was not opened again");
     // If all open files are irreplaceable, the oldest is closed.
     for number in 0..5 {
         let file = bed.file(root, &format!("shut-{number}"));
@@ -833,9 +834,9 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
         assert!(!changes(&written(Stable::Unstable)), "{errno}: nothing was promised");
     }
     // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
-    let pipe = std::rc::Rc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
+    let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
-        directory.settle(Some(&super::names::Sync::File(std::rc::Rc::clone(&pipe))))
+        directory.settle(Some(&super::acts::Sync::File(Arc::clone(&pipe))))
     }));
 }
 

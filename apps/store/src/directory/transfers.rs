@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage::sys::files::{Done, FileRing, Stability};
 use haulage_mr_pool::{Local, Piece, Pieces};
@@ -39,7 +40,7 @@ pub(super) type Held = Option<Rc<Node>>;
 #[derive(Debug)]
 pub(super) struct Read {
     pub(super) ticket: Ticket,
-    pub(super) file: Rc<OwnedFd>,
+    pub(super) file: Arc<OwnedFd>,
     pub(super) offset: u64,
     /// Octets to be read.
     pub(super) wanted: usize,
@@ -55,7 +56,7 @@ pub(super) struct Read {
 #[derive(Debug)]
 pub(super) struct Write {
     pub(super) ticket: Ticket,
-    pub(super) file: Rc<OwnedFd>,
+    pub(super) file: Arc<OwnedFd>,
     pub(super) offset: u64,
     pub(super) stable: Stable,
     pub(super) done: usize,
@@ -97,7 +98,7 @@ impl Transfers {
     pub(super) fn commit(
         &mut self,
         (ticket, _held): (Ticket, Held),
-        file: &Rc<OwnedFd>,
+        file: &Arc<OwnedFd>,
     ) -> Option<Result<(), Errno>> {
         let queued = self.ring.as_mut().map(|ring| {
             ring.sync(file, Stability::Data, UnderWay::Commit { ticket, _held }).is_ok()
@@ -170,7 +171,7 @@ impl Transfers {
 
     fn queue_read(&mut self, read: Read, lease: Local) -> Result<(), (Read, Local)> {
         let Some(ring) = &mut self.ring else { return Err((read, lease)) };
-        let (file, into) = (Rc::clone(&read.file), read.done..read.asked());
+        let (file, into) = (Arc::clone(&read.file), read.done..read.asked());
         let queued = ring.read(&file, read.at(), lease, into, UnderWay::Read(read));
         queued.map_err(|(what, lease)| match what {
             UnderWay::Read(read) => (read, lease),
@@ -180,7 +181,7 @@ impl Transfers {
 
     fn queue_write(&mut self, write: Write, lease: Local) -> Result<(), (Write, Local)> {
         let Some(ring) = &mut self.ring else { return Err((write, lease)) };
-        let (file, at) = (Rc::clone(&write.file), write.at());
+        let (file, at) = (Arc::clone(&write.file), write.at());
         let from: Range<usize> = write.done..lease.len();
         let stability = match write.stable {
             Stable::Unstable => Stability::None,
@@ -294,7 +295,7 @@ mod tests {
     use crate::testing::Place;
 
     /// With a ring, if there are such, and without.
-    fn each(act: impl Fn(&mut Transfers, &Pool, &Rc<OwnedFd>)) {
+    fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();
         let waker = Waker::new().unwrap();
@@ -302,7 +303,7 @@ mod tests {
             let place = Place::new();
             let path = place.path().join("file");
             let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-            act(&mut Transfers::new(ring), &pool, &Rc::new(file.into()));
+            act(&mut Transfers::new(ring), &pool, &Arc::new(file.into()));
             assert_eq!(pool.gauges().leased_bytes, 0);
         }
     }
@@ -329,7 +330,7 @@ mod tests {
         each(|transfers, pool, file| {
             let (ticket, stable) = (Ticket(1), Stable::Unstable);
             let write =
-                Write { ticket, file: Rc::clone(file), offset: 10, stable, done: 0, _held: None };
+                Write { ticket, file: Arc::clone(file), offset: 10, stable, done: 0, _held: None };
             let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
             let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
             let mut read = [0xee; 30];
@@ -344,7 +345,7 @@ mod tests {
     fn what_was_read_in_part_goes_on_behind_it() {
         each(|transfers, pool, file| {
             io::pwrite(file, b"0123456789", 0).unwrap();
-            let (wanted, file) = (6, Rc::clone(file));
+            let (wanted, file) = (6, Arc::clone(file));
             let read = Read {
                 ticket: Ticket(1),
                 file,
@@ -368,7 +369,7 @@ mod tests {
         each(|transfers, pool, file| {
             io::pwrite(file, &[b'x'; 2 * BLOCK], 0).unwrap();
             for (first, expected) in [(BLOCK, 2 * BLOCK), (5000, 5000), (0, 0)] {
-                let (file, wanted) = (Rc::clone(file), 2 * BLOCK + 1);
+                let (file, wanted) = (Arc::clone(file), 2 * BLOCK + 1);
                 let size = wanted as u64;
                 let read = Read {
                     ticket: Ticket(1),
@@ -394,7 +395,7 @@ mod tests {
             for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
                 let (ticket, stable) = (Ticket(1), Stable::Unstable);
                 let write =
-                    Write { ticket, file: Rc::clone(file), offset: 0, stable, done, _held: None };
+                    Write { ticket, file: Arc::clone(file), offset: 0, stable, done, _held: None };
                 let begun =
                     transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
                 let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };

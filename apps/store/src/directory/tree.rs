@@ -15,13 +15,14 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::Config;
-use super::closing::Closer;
 use super::gone::{Gone, Searched};
+use super::helpers::Helpers;
 use super::known::Known;
 use super::node::{Descriptors, Look, Node, open_top};
 use super::open::Open;
@@ -39,13 +40,13 @@ use search::{Scope, Searches};
 /// The files below a directory, on the same mount.
 #[derive(Debug)]
 pub(super) struct Tree {
-    pub(super) descriptors: Descriptors,
+    pub(super) descriptors: Arc<Descriptors>,
     root: Rc<Node>,
     within: Within,
     /// A descriptor on the mount, if files can be opened by their file system's handles.
     mount: Option<OwnedFd>,
     open: Open,
-    pub(super) closer: Closer,
+    pub(super) helpers: Helpers,
     known: Known,
     /// Files that were searched for and not found.
     gone: Gone,
@@ -73,19 +74,19 @@ impl Tree {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
-        let closer = Closer::default();
-        let (root, _) = open_top(path, &closer)?;
+        let helpers = Helpers::default();
+        let (root, _) = open_top(path, &helpers)?;
         // Fail now if the system lacks a feature that every look-up needs.
         let listing = root.listing(&descriptors)?;
         let called = FileName::of(root.place.as_fd());
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {
-            descriptors,
+            descriptors: Arc::new(descriptors),
             root: Rc::new(root),
             within: Within::default(),
             mount: opens.then_some(listing),
             open: Open::new(config.open_max),
-            closer,
+            helpers,
             known,
             gone: Gone::new(GONE_MAX),
             searches: Searches::default(),
@@ -280,7 +281,7 @@ impl Tree {
             }
             Err(_) => return ByName::Unknown,
         };
-        let Ok((node, look)) = Node::new(place, &self.closer) else { return ByName::Unknown };
+        let Ok((node, look)) = Node::new(place, &self.helpers) else { return ByName::Unknown };
         let is_it = node.id == id && look.attributes.links > 0;
         if !is_it {
             return ByName::Gone;

@@ -3,7 +3,7 @@
 use super::data::Pending;
 use super::{Answer, Service, allow};
 use crate::access::{Caller, WRITE};
-use crate::backend::{Backend, Context, Progress};
+use crate::backend::{Backend, Context};
 use crate::nfs3::arguments::{Access, SetAttr};
 use crate::nfs3::results::{FsInfo, FsStat, Granted, PathConf};
 use crate::nfs3::{
@@ -23,21 +23,10 @@ impl<B: Backend> Service<B> {
             let guarded = asked.guard.is_none_or(|ctime| ctime == before.ctime);
             allow(guarded, Status::NotSync)?;
             let to = permitted(cx.caller, before, asked.to)?;
-            if to.size.is_none() {
-                return service.backend.set_attributes(cx, file, &to).map(Some);
-            }
-            let (procedure, caller) = (Procedure::SetAttr, *cx.caller);
-            let pending = Pending { procedure, file, dir: None, caller };
-            Ok(match service.backend.resize(cx, ticket, file, &to) {
-                Progress::Ended(end) => Some(end?),
-                Progress::Later => service.wait(ticket, pending),
-            })
+            let progress = service.backend.change(cx, ticket, file, &to);
+            service.until(progress, ticket, Pending::new(Procedure::SetAttr, file, cx))
         });
-        match begun {
-            Ok((None, _)) => Answer::Later(ticket),
-            Ok((Some(()), wcc)) => Answer::Now(Results::SetAttr(Ok(wcc)).into()),
-            Err(failure) => Answer::Now(Results::SetAttr(Err(failure)).into()),
-        }
+        self.answer(ticket, begun, Results::SetAttr)
     }
 
     pub(super) fn access(&mut self, cx: &Context<'_>, asked: &Access<'_>) -> Results<'static> {

@@ -11,10 +11,10 @@ use crate::backend::{
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::{Commit, Read, Write};
-use crate::nfs3::results::{Committed, Contents, Target, Written};
+use crate::nfs3::results::{Committed, Contents, Linked, Renamed, Target, Written};
 use crate::nfs3::{
-    Attributes, Data, Failure, FileHandle, FileType, Path, Procedure, Results, SetAttributes,
-    Status, Verifier, Wcc,
+    Attributes, Data, Failure, FileHandle, FileType, Outcome, Path, Procedure, Results,
+    SetAttributes, Status, Verifier, Wcc, WccAttributes,
 };
 
 /// A Call that waits for the backend.
@@ -22,12 +22,20 @@ use crate::nfs3::{
 pub(super) struct Pending {
     pub(super) procedure: Procedure,
     pub(super) file: FileId,
-    /// The directory in which a CREATE found the file.
-    pub(super) dir: Option<FileId>,
     pub(super) caller: Caller,
+    /// The attributes of the file before it was changed, unless something else may change it meanwhile.
+    pub(super) before: Option<WccAttributes>,
+    /// The directory in which a CREATE found the file, the one to which a RENAME goes, or the file of a LINK; with its
+    /// attributes before.
+    pub(super) other: Option<(FileId, Option<WccAttributes>)>,
 }
 
 impl Pending {
+    /// Creates the Call of a procedure that acts on a file.
+    pub(super) const fn new(procedure: Procedure, file: FileId, cx: &Context<'_>) -> Self {
+        Self { procedure, file, caller: *cx.caller, before: None, other: None }
+    }
+
     /// Returns whether the Call may change the data and the times of a file at any moment.
     pub(super) fn writes(&self, file: FileId) -> bool {
         let changes =
@@ -58,8 +66,7 @@ impl<B: Backend> Service<B> {
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
             allow(attributes.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_read(attributes), Status::Acces)?;
-            let pending =
-                Pending { procedure: Procedure::Read, file, dir: None, caller: *cx.caller };
+            let pending = Pending::new(Procedure::Read, file, cx);
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -90,8 +97,7 @@ impl<B: Backend> Service<B> {
                 service.backend.set_attributes(cx, file, &to)?;
             }
             let write = Incoming { offset: asked.offset, data, stable: asked.stable };
-            let pending =
-                Pending { procedure: Procedure::Write, file, dir: None, caller: *cx.caller };
+            let pending = Pending::new(Procedure::Write, file, cx);
             Ok(match service.backend.write(cx, ticket, file, write) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -109,8 +115,7 @@ impl<B: Backend> Service<B> {
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
-            let pending =
-                Pending { procedure: Procedure::Commit, file, dir: None, caller: *cx.caller };
+            let pending = Pending::new(Procedure::Commit, file, cx);
             let (offset, count) = (asked.offset, asked.count);
             Ok(match service.backend.commit(cx, ticket, file, offset, count) {
                 Progress::Ended(end) => Some(end?),
@@ -134,7 +139,7 @@ impl<B: Backend> Service<B> {
             Finished::Read(ticket, _)
             | Finished::Write(ticket, _)
             | Finished::Commit(ticket, _)
-            | Finished::Resized(ticket, _) => ticket,
+            | Finished::Changed(ticket, _) => ticket,
             Finished::Located(file) => {
                 self.parking.wake(file);
                 return None;
@@ -143,12 +148,15 @@ impl<B: Backend> Service<B> {
         let pending = self.pending.remove(&ticket)?;
         let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
         let after = self.look(cx, pending.file).ok();
-        // Other Calls may have changed the file since this one began, and the caller would take their changes for its
-        // own (RFC 1813 section 2.6).
-        let wcc = Wcc { before: None, after };
+        // Other Calls may have written to the file since this one began to write, and the caller would take their changes
+        // for its own (RFC 1813 section 2.6).
+        let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
-        if let (Finished::Resized(_, ended), Some(dir)) = (&finished, pending.dir) {
-            return Some((ticket, self.created(cx, (pending.file, dir), *ended)));
+        if let Finished::Changed(_, ended) = finished {
+            for file in [Some(pending.file), pending.other.map(|(file, _)| file)] {
+                file.into_iter().for_each(|file| self.parking.wake_first(file));
+            }
+            return Some((ticket, self.changed(cx, &pending, wcc, ended)));
         }
         let reply = match finished {
             Finished::Read(_, Ok(done)) => read_reply(done, after),
@@ -159,11 +167,90 @@ impl<B: Backend> Service<B> {
             Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
             Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
-            Finished::Resized(_, Ok(())) => Results::SetAttr(Ok(wcc)).into(),
-            Finished::Resized(_, Err(status)) => Results::SetAttr(Err(failed(status))).into(),
-            Finished::Located(_) => return None,
+            Finished::Changed(..) | Finished::Located(_) => return None,
         };
         Some((ticket, LateReply::from(reply)))
+    }
+
+    /// Creates the Reply of a Call that has changed a file or names. `wcc` is of the Call's first file.
+    fn changed(
+        &mut self,
+        cx: &Context<'_>,
+        pending: &Pending,
+        wcc: Wcc,
+        ended: Result<(), Status>,
+    ) -> LateReply {
+        let other = pending.other.map(|(other, before)| {
+            let after = self.look(cx, other).ok();
+            (other, Wcc { before, after })
+        });
+        let of_one = ended.map(|()| wcc).map_err(|status| Failure { status, rest: wcc });
+        Reply::from(match (pending.procedure, other) {
+            (Procedure::Create, Some((_, wcc))) => {
+                return self.created(cx, pending.file, wcc, ended);
+            }
+            (Procedure::Rename, Some((_, to))) => {
+                let both = Renamed { from: wcc, to };
+                Results::Rename(
+                    ended.map(|()| both).map_err(|status| Failure { status, rest: both }),
+                )
+            }
+            (Procedure::Link, Some((_, file))) => {
+                let linked = Linked { attributes: file.after, dir: wcc };
+                Results::Link(
+                    ended.map(|()| linked).map_err(|status| Failure { status, rest: linked }),
+                )
+            }
+            (Procedure::Remove, _) => Results::Remove(of_one),
+            (Procedure::RmDir, _) => Results::RmDir(of_one),
+            _ => Results::SetAttr(of_one),
+        })
+        .into()
+    }
+
+    /// Returns whether a change has ended. If not, the Call is kept until it has.
+    pub(super) fn until(
+        &mut self,
+        progress: Progress<()>,
+        ticket: Ticket,
+        pending: Pending,
+    ) -> Result<Option<()>, Status> {
+        match progress {
+            Progress::Ended(end) => end.map(Some),
+            Progress::Later => Ok(self.wait(ticket, pending)),
+        }
+    }
+
+    /// Answers a Call that has changed one file, or names in one directory, or will have.
+    pub(super) fn answer(
+        &mut self,
+        ticket: Ticket,
+        outcome: Outcome<(Option<()>, Wcc), Wcc>,
+        results: impl FnOnce(Outcome<Wcc, Wcc>) -> Results<'static>,
+    ) -> Answer<'static> {
+        Answer::Now(match outcome {
+            Ok((None, wcc)) => {
+                self.note_before(ticket, wcc);
+                return Answer::Later(ticket);
+            }
+            Ok((Some(()), wcc)) => results(Ok(wcc)).into(),
+            Err(failure) => results(Err(failure)).into(),
+        })
+    }
+
+    /// Notes the attributes of the first file of a Call before it was changed.
+    pub(super) fn note_before(&mut self, ticket: Ticket, wcc: Wcc) {
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.before = wcc.before;
+        }
+    }
+
+    /// Notes the attributes of the other file of a Call before it was changed.
+    pub(super) fn note_before_other(&mut self, ticket: Ticket, wcc: Wcc) {
+        let pending = self.pending.get_mut(&ticket);
+        if let Some((_, before)) = pending.and_then(|pending| pending.other.as_mut()) {
+            *before = wcc.before;
+        }
     }
 
     /// Returns the data of a Call, at most `max` octets.

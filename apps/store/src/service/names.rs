@@ -6,7 +6,7 @@ use super::attributes::{Change, SET_GID, without_set_id};
 use super::data::Pending;
 use super::{Answer, LateReply, Service, allow, allow_in};
 use crate::access::{EXECUTE, WRITE};
-use crate::backend::{Backend, Context, New, NewKind, Progress, Ticket};
+use crate::backend::{Backend, Context, New, NewKind, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::arguments::{Create, How, Link, MkDir, MkNod, Rename, Special, Symlink};
 use crate::nfs3::results::{Found, Linked, Made, Renamed};
@@ -64,10 +64,10 @@ impl<B: Backend> Service<B> {
     pub(super) fn created(
         &mut self,
         cx: &Context<'_>,
-        (file, dir): (FileId, FileId),
+        file: FileId,
+        wcc: Wcc,
         ended: Result<(), Status>,
     ) -> LateReply {
-        let wcc = Wcc { before: None, after: self.look(cx, dir).ok() };
         let outcome = match ended {
             Ok(()) => Ok((file, wcc)),
             Err(status) => Err(Failure { status, rest: wcc }),
@@ -115,26 +115,31 @@ impl<B: Backend> Service<B> {
         Results::MkNod(self.made(cx, outcome))
     }
 
-    pub(super) fn remove(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'static> {
+    pub(super) fn remove(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
             allow(!is_dots(at.name), Status::Inval)?;
             service.check_unlink(cx, dir, attributes, at.name)?;
-            service.backend.remove(cx, dir, at.name)
+            let progress = service.backend.remove(cx, ticket, dir, at.name);
+            service.until(progress, ticket, Pending::new(Procedure::Remove, dir, cx))
         });
-        Results::Remove(outcome.map(|((), wcc)| wcc))
+        self.answer(ticket, outcome, Results::Remove)
     }
 
-    pub(super) fn rm_dir(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'static> {
+    pub(super) fn rm_dir(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
             allow(at.name.0 != b".", Status::Inval)?;
             allow(at.name.0 != b"..", Status::Exist)?;
             service.check_unlink(cx, dir, attributes, at.name)?;
-            service.backend.remove_dir(cx, dir, at.name)
+            let progress = service.backend.remove_dir(cx, ticket, dir, at.name);
+            service.until(progress, ticket, Pending::new(Procedure::RmDir, dir, cx))
         });
-        Results::RmDir(outcome.map(|((), wcc)| wcc))
+        self.answer(ticket, outcome, Results::RmDir)
     }
 
-    pub(super) fn rename(&mut self, cx: &Context<'_>, asked: &Rename<'_>) -> Results<'static> {
+    pub(super) fn rename(&mut self, cx: &Context<'_>, asked: &Rename<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
         let (from, to) = (asked.from, asked.to);
         let outcome = self.changing(cx, from.dir, |service, from_dir, from_attributes| {
             let inner = service.changing(cx, to.dir, |service, to_dir, to_attributes| {
@@ -147,24 +152,35 @@ impl<B: Backend> Service<B> {
                 // Moving a directory changes its `..`.
                 let turns = moved.kind == FileType::Directory && from_dir != to_dir;
                 allow(!turns || cx.caller.may(&moved, WRITE), Status::Acces)?;
-                service.backend.rename(cx, (from_dir, from.name), (to_dir, to.name))
+                let (from, to) = ((from_dir, from.name), (to_dir, to.name));
+                let progress = service.backend.rename(cx, ticket, from, to);
+                let mut pending = Pending::new(Procedure::Rename, from_dir, cx);
+                pending.other = Some((to_dir, None));
+                service.until(progress, ticket, pending)
             });
             Ok(inner)
         });
-        Results::Rename(match outcome {
+        let results = Results::Rename(match outcome {
             Err(failure) => Err(Failure {
                 status: failure.status,
                 rest: Renamed { from: failure.rest, to: Wcc::default() },
             }),
-            Ok((Ok(((), to)), from)) => Ok(Renamed { from, to }),
+            Ok((Ok((None, to)), from)) => {
+                self.note_before(ticket, from);
+                self.note_before_other(ticket, to);
+                return Answer::Later(ticket);
+            }
+            Ok((Ok((Some(()), to)), from)) => Ok(Renamed { from, to }),
             Ok((Err(failure), from)) => {
                 let rest = Renamed { from, to: failure.rest };
                 Err(Failure { status: failure.status, rest })
             }
-        })
+        });
+        Answer::Now(results.into())
     }
 
-    pub(super) fn link(&mut self, cx: &Context<'_>, asked: &Link<'_>) -> Results<'static> {
+    pub(super) fn link(&mut self, cx: &Context<'_>, asked: &Link<'_>) -> Answer<'static> {
+        let ticket = self.ticket();
         let mut attributes = None;
         let outcome = self.changing(cx, asked.at.dir, |service, dir, dir_attributes| {
             let file = service.sealer.open(asked.file)?;
@@ -172,16 +188,24 @@ impl<B: Backend> Service<B> {
             allow_in(cx.caller, dir_attributes, WRITE | EXECUTE)?;
             service.check_name(asked.at.name)?;
             allow(!is_dots(asked.at.name), Status::Exist)?;
-            service.backend.link(cx, file, dir, asked.at.name)?;
+            let progress = service.backend.link(cx, ticket, file, (dir, asked.at.name));
+            let mut pending = Pending::new(Procedure::Link, dir, cx);
+            pending.other = Some((file, None));
+            let done = service.until(progress, ticket, pending)?;
             attributes = service.look(cx, file).ok();
-            Ok(())
+            Ok(done)
         });
-        Results::Link(match outcome {
-            Ok(((), dir)) => Ok(Linked { attributes, dir }),
+        let results = Results::Link(match outcome {
+            Ok((None, dir)) => {
+                self.note_before(ticket, dir);
+                return Answer::Later(ticket);
+            }
+            Ok((Some(()), dir)) => Ok(Linked { attributes, dir }),
             Err(Failure { status, rest: dir }) => {
                 Err(Failure { status, rest: Linked { attributes, dir } })
             }
-        })
+        });
+        Answer::Now(results.into())
     }
 
     /// Creates a file with the attributes that the caller may set.
@@ -219,12 +243,10 @@ impl<B: Backend> Service<B> {
             allow(cx.caller.may_write(&found), Status::Acces)?;
             let mode = without_set_id(cx.caller, &found, Change::Octets);
             let to = SetAttributes { size: wanted.size, mode, ..SetAttributes::default() };
-            let (procedure, dir, caller) = (Procedure::Create, Some(place.dir), *cx.caller);
-            let pending = Pending { procedure, file, dir, caller };
-            match self.backend.resize(cx, ticket, file, &to) {
-                Progress::Ended(end) => end?,
-                Progress::Later => return Ok(self.wait(ticket, pending)),
-            }
+            let progress = self.backend.change(cx, ticket, file, &to);
+            let mut pending = Pending::new(Procedure::Create, file, cx);
+            pending.other = Some((place.dir, None));
+            return Ok(self.until(progress, ticket, pending)?.map(|()| file));
         }
         Ok(Some(file))
     }

@@ -1,9 +1,10 @@
-//! Calls that wait until one of their files is found.
+//! Calls that wait until one of their files is found, or until a change of it has ended.
 //!
 //! # Normal operation
 //! A Call whose file the backend has to search for is not executed yet: its arguments are kept, with the lease of a
 //! reduced one. When the search has ended, the Call is executed as if it had just been received, and answered under its
-//! ticket.
+//! ticket. A Call that changes a file waits in the same way for a change of it that is under way; such Calls go on one by
+//! one, in the order in which they came.
 //!
 //! # Limits
 //! The waiting Calls and their octets are bounded; a Call beyond the bounds, or one that has waited for several
@@ -24,7 +25,7 @@ use crate::nfs3::{Arguments, Procedure, Results, Status};
 /// The waiting Calls.
 #[derive(Debug, Default)]
 pub(super) struct Parking {
-    waiting: BTreeMap<FileId, Vec<Parked>>,
+    waiting: BTreeMap<FileId, VecDeque<Parked>>,
     /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
     calls: usize,
@@ -37,6 +38,8 @@ pub(super) struct Parking {
 #[derive(Debug)]
 struct Parked {
     ticket: Ticket,
+    /// The file that it waits for.
+    file: FileId,
     procedure: Procedure,
     arguments: Box<[u8]>,
     placed: Option<Local>,
@@ -64,10 +67,25 @@ impl Parking {
         self.ready.extend(self.waiting.remove(&file).into_iter().flatten());
     }
 
-    fn add(&mut self, file: FileId, parked: Parked) {
+    /// Makes the first Call that waits for a file ready.
+    pub(super) fn wake_first(&mut self, file: FileId) {
+        let Some(waiting) = self.waiting.get_mut(&file) else { return };
+        self.ready.extend(waiting.pop_front());
+        if waiting.is_empty() {
+            self.waiting.remove(&file);
+        }
+    }
+
+    /// Returns whether a Call is the last one that waits for a file.
+    fn ends_in(&self, file: FileId, ticket: Ticket) -> bool {
+        let last = self.waiting.get(&file).and_then(VecDeque::back);
+        last.is_some_and(|last| last.ticket == ticket)
+    }
+
+    fn add(&mut self, parked: Parked) {
         self.calls += 1;
         self.octets += parked.octets();
-        self.waiting.entry(file).or_default().push(parked);
+        self.waiting.entry(parked.file).or_default().push_back(parked);
     }
 
     fn next(&mut self) -> Option<Parked> {
@@ -90,30 +108,37 @@ impl Parking {
 }
 
 impl Parked {
+    const fn may_search(&self) -> bool {
+        self.waits < WAITS_MAX
+    }
+
     fn octets(&self) -> usize {
         self.arguments.len() + self.placed.as_ref().map_or(0, Local::len)
     }
 }
 
 impl<B: Backend> Service<B> {
-    /// Returns the first file of a Call that is not at hand, with the state of its search.
-    pub(super) fn unlocated(&mut self, arguments: &Arguments<'_>) -> Option<(FileId, Located)> {
+    /// Returns the first file of a Call that the Call has to wait for, and why.
+    pub(super) fn hindrance(&mut self, arguments: &Arguments<'_>) -> Option<(FileId, Wait)> {
         for handle in arguments.files().into_iter().flatten() {
             // A forged handle is refused when the Call is executed.
-            let claimed = self.sealer.peek(handle);
-            if claimed.is_none_or(|file| self.backend.is_at_hand(file)) {
+            let Some(claimed) = self.sealer.peek(handle) else { continue };
+            let is_changing = self.backend.is_changing(claimed) && changes(arguments.procedure());
+            if !is_changing && self.backend.is_at_hand(claimed) {
                 continue;
             }
             let Ok(file) = self.sealer.open(handle) else { continue };
             match self.backend.locate(file) {
+                Located::Now if is_changing => return Some((file, Wait::Change)),
                 Located::Now => {}
-                located => return Some((file, located)),
+                Located::Later => return Some((file, Wait::Search)),
+                Located::Busy => return Some((file, Wait::TooMany)),
             }
         }
         None
     }
 
-    /// Keeps a Call until `file` is found, with its reduced argument and the room for its results. Returns `None` if
+    /// Keeps a Call until `file` is found, or is not changed any more, with its reduced argument and the room for its results. Returns `None` if
     /// too much waits already.
     pub(super) fn park(
         &mut self,
@@ -134,8 +159,8 @@ impl<B: Backend> Service<B> {
         octets.truncate(length);
         let (ticket, arguments) = (self.ticket(), octets.into());
         let caller = *caller;
-        let parked = Parked { ticket, procedure, arguments, placed, room, caller, waits: 1 };
-        self.parking.add(file, parked);
+        let parked = Parked { ticket, file, procedure, arguments, placed, room, caller, waits: 1 };
+        self.parking.add(parked);
         Some(ticket)
     }
 
@@ -144,23 +169,41 @@ impl<B: Backend> Service<B> {
         &mut self,
         around: Surroundings<'_>,
     ) -> Option<Option<(Ticket, LateReply)>> {
-        let mut parked = self.parking.next()?;
+        let parked = self.parking.next()?;
+        let (file, ticket) = (parked.file, parked.ticket);
+        let resumed = self.carry_on(around, parked);
+        // If the Call changes the file, the next one waits for the end of that.
+        if !self.backend.is_changing(file) && !self.parking.ends_in(file, ticket) {
+            self.parking.wake_first(file);
+        }
+        Some(resumed)
+    }
+
+    /// Executes a Call that has waited. Returns its Reply if it has ended.
+    fn carry_on(
+        &mut self,
+        around: Surroundings<'_>,
+        mut parked: Parked,
+    ) -> Option<(Ticket, LateReply)> {
         let Parked { ticket, procedure, caller, .. } = parked;
         let encoded = std::mem::take(&mut parked.arguments);
         let reduced = parked.placed.as_ref().and_then(|_| reduced(&encoded));
         let mut reader = PayloadReader::call(&encoded, 0, reduced);
         let refusal = |status| LateReply::from(Results::refusal(procedure, status));
         let Ok(arguments) = Arguments::decode(procedure, &mut reader) else {
-            return Some(Some((ticket, refusal(Status::ServerFault))));
+            return Some((ticket, refusal(Status::ServerFault)));
         };
-        match self.unlocated(&arguments) {
-            Some((file, Located::Later)) if parked.waits < WAITS_MAX => {
+        match self.hindrance(&arguments) {
+            Some((file, wait))
+                if wait == Wait::Change || parked.may_search() && wait == Wait::Search =>
+            {
                 parked.arguments = encoded;
-                parked.waits += 1;
-                self.parking.add(file, parked);
-                return Some(None);
+                parked.waits += usize::from(wait == Wait::Search);
+                parked.file = file;
+                self.parking.add(parked);
+                return None;
             }
-            Some(_) => return Some(Some((ticket, refusal(Status::Jukebox)))),
+            Some(_) => return Some((ticket, refusal(Status::Jukebox))),
             None => {}
         }
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
@@ -176,13 +219,13 @@ impl<B: Backend> Service<B> {
             }
         };
         self.resumed = None;
-        Some(answer.map(|(written, data)| match written {
+        answer.map(|(written, data)| match written {
             Ok(length) => {
                 octets.truncate(length);
                 (ticket, LateReply::encoded(octets.into(), data))
             }
             Err(_) => (ticket, refusal(Status::ServerFault)),
-        }))
+        })
     }
 
     /// Returns an upper bound on the length of a procedure's results, in octets.
@@ -193,6 +236,45 @@ impl<B: Backend> Service<B> {
             }
             _ => RESULTS_MAX,
         }
+    }
+}
+
+/// The reason why a Call waits for a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The file is searched for.
+    Search,
+    /// The file is changed.
+    Change,
+    /// Too many other files are searched for.
+    TooMany,
+}
+
+/// Returns whether a procedure changes the files that its arguments name, or names in them.
+const fn changes(procedure: Procedure) -> bool {
+    match procedure {
+        Procedure::SetAttr
+        | Procedure::Write
+        | Procedure::Create
+        | Procedure::MkDir
+        | Procedure::Symlink
+        | Procedure::MkNod
+        | Procedure::Remove
+        | Procedure::RmDir
+        | Procedure::Rename
+        | Procedure::Link => true,
+        Procedure::Null
+        | Procedure::GetAttr
+        | Procedure::Lookup
+        | Procedure::Access
+        | Procedure::ReadLink
+        | Procedure::Read
+        | Procedure::ReadDir
+        | Procedure::ReadDirPlus
+        | Procedure::FsStat
+        | Procedure::FsInfo
+        | Procedure::PathConf
+        | Procedure::Commit => false,
     }
 }
 

@@ -19,6 +19,7 @@ mod outside;
 mod parked;
 mod permissions;
 mod rights;
+mod waits;
 
 /// A service of one file system, with the caller of its Calls.
 struct Bed<B = Memory> {

@@ -12,7 +12,7 @@ use crate::sys::wake;
 struct Bed {
     ring: FileRing<u32>,
     waker: Waker,
-    file: Rc<OwnedFd>,
+    file: Arc<OwnedFd>,
     pool: Pool,
 }
 
@@ -25,7 +25,7 @@ fn bed(requests_max: u16, name: &str) -> Option<Bed> {
     // The file exists as long as it is open.
     std::fs::remove_file(path).unwrap();
     let ring = FileRing::new(requests_max, &pool, &waker).ok()?;
-    Some(Bed { ring, waker, file: Rc::new(file.into()), pool })
+    Some(Bed { ring, waker, file: Arc::new(file.into()), pool })
 }
 
 impl Bed {
@@ -49,7 +49,7 @@ impl Bed {
 #[test]
 fn what_is_written_from_a_lease_is_read_into_one() {
     let Some(mut bed) = bed(4, "written") else { return };
-    let file = Rc::clone(&bed.file);
+    let file = Arc::clone(&bed.file);
     for (round, stability) in
         [Stability::None, Stability::Data, Stability::All].into_iter().enumerate()
     {
@@ -78,7 +78,7 @@ fn what_is_written_from_a_lease_is_read_into_one() {
 #[test]
 fn a_full_ring_hands_back() {
     let Some(mut bed) = bed(2, "full") else { return };
-    let file = Rc::clone(&bed.file);
+    let file = Arc::clone(&bed.file);
     for what in 0..2 {
         let lease = bed.lease(b"1234");
         bed.ring.write(&file, 0, (lease, 0..4), Stability::None, what).unwrap();
@@ -99,7 +99,7 @@ fn a_full_ring_hands_back() {
 #[test]
 fn failures_are_told_with_the_lease() {
     let Some(mut bed) = bed(2, "failures") else { return };
-    let file = Rc::new(File::open("/dev/null").unwrap().into());
+    let file = Arc::new(File::open("/dev/null").unwrap().into());
     let lease = bed.lease(b"1234");
     bed.ring.write(&file, 0, (lease, 0..4), Stability::None, 1).unwrap();
     let done = bed.next();
@@ -113,7 +113,7 @@ fn failures_are_told_with_the_lease() {
 #[test]
 fn what_is_under_way_when_a_ring_is_dropped_is_waited_for() {
     let Some(mut bed) = bed(8, "dropped") else { return };
-    let file = Rc::clone(&bed.file);
+    let file = Arc::clone(&bed.file);
     (&File::from(file.try_clone().unwrap())).write_all(&[7; 4096]).unwrap();
     for what in 0..8 {
         let lease = bed.pool.lease(4096).unwrap();
@@ -122,7 +122,7 @@ fn what_is_under_way_when_a_ring_is_dropped_is_waited_for() {
     bed.ring.submit().unwrap();
     let Bed { ring, pool, file: kept, .. } = bed;
     drop(ring);
-    assert_eq!((pool.gauges().leased_bytes, Rc::strong_count(&kept)), (0, 2));
+    assert_eq!((pool.gauges().leased_bytes, Arc::strong_count(&kept)), (0, 2));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn only_an_end_that_was_waited_for_wakes() {
     epoll.watch(bed.waker.fd(), 1).unwrap();
     let mut readable = |limit| epoll.wait(Some(limit)).any(|event| event.readable);
     let (from, mut into) = io::pipe().unwrap();
-    let from = Rc::new(OwnedFd::from(from));
+    let from = Arc::new(OwnedFd::from(from));
     // There is nothing to read, so this is still under way after the pop.
     let lease = bed.lease(b"----");
     bed.ring.read(&from, 0, lease, 0..4, 1).unwrap();

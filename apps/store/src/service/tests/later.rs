@@ -109,28 +109,41 @@ impl Backend for Slow {
     fn link(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
+        at: (FileId, Name<'_>),
+    ) -> Progress<()> {
+        self.inner.link(cx, ticket, file, at)
+    }
+
+    fn remove(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
         dir: FileId,
         name: Name<'_>,
-    ) -> Result<(), Status> {
-        self.inner.link(cx, file, dir, name)
+    ) -> Progress<()> {
+        self.inner.remove(cx, ticket, dir, name)
     }
 
-    fn remove(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.inner.remove(cx, dir, name)
-    }
-
-    fn remove_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        self.inner.remove_dir(cx, dir, name)
+    fn remove_dir(
+        &mut self,
+        cx: &Context<'_>,
+        ticket: Ticket,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Progress<()> {
+        self.inner.remove_dir(cx, ticket, dir, name)
     }
 
     fn rename(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         from: (FileId, Name<'_>),
         to: (FileId, Name<'_>),
-    ) -> Result<(), Status> {
-        self.inner.rename(cx, from, to)
+    ) -> Progress<()> {
+        self.inner.rename(cx, ticket, from, to)
     }
 
     fn list(

@@ -1,0 +1,185 @@
+//! Changes of files and names: what a helper does, with all that it needs.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags};
+use rustix::io::Errno;
+
+use super::node::{self, Descriptors};
+use super::rights::Rights;
+use crate::access::Caller;
+use crate::nfs3::{SetTime, Status};
+
+/// A change.
+#[derive(Debug)]
+pub(super) enum Act {
+    Set(Set),
+    Unlink(Unlink),
+    Link(Link),
+    Rename(Rename),
+}
+
+/// Sets attributes of an open file.
+#[derive(Debug)]
+pub(super) struct Set {
+    pub(super) descriptors: Arc<Descriptors>,
+    pub(super) place: OwnedFd,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    /// The new size, and the descriptor by which it is set.
+    pub(super) size: Option<(Arc<OwnedFd>, u64)>,
+    pub(super) mode: Option<u32>,
+    pub(super) atime: SetTime,
+    pub(super) mtime: SetTime,
+    pub(super) changed: Option<Sync>,
+}
+
+/// The caller of a change of names, whose rights it takes.
+#[derive(Debug)]
+pub(super) struct By {
+    pub(super) rights: Arc<Rights>,
+    pub(super) caller: Caller,
+}
+
+/// A name in a directory.
+#[derive(Debug)]
+pub(super) struct At {
+    pub(super) dir: OwnedFd,
+    pub(super) name: Box<[u8]>,
+    /// By what the change of the directory is brought to stable storage.
+    pub(super) changed: Option<Sync>,
+}
+
+/// Removes a name, of a directory if the flags say so.
+#[derive(Debug)]
+pub(super) struct Unlink {
+    pub(super) by: By,
+    pub(super) at: At,
+    pub(super) flags: AtFlags,
+}
+
+/// Gives an open file one more name.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) by: By,
+    pub(super) descriptors: Arc<Descriptors>,
+    pub(super) place: OwnedFd,
+    pub(super) at: At,
+    pub(super) changed: Option<Sync>,
+}
+
+/// Renames a file.
+#[derive(Debug)]
+pub(super) struct Rename {
+    pub(super) by: By,
+    pub(super) from: At,
+    pub(super) to: At,
+}
+
+/// What is brought to stable storage after a change.
+#[derive(Debug)]
+pub(super) enum Sync {
+    /// This file.
+    File(Arc<OwnedFd>),
+    /// The file system with this file.
+    FileSystem(Arc<OwnedFd>),
+}
+
+/// The reason why a change did not become what the caller asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undone {
+    /// It was refused.
+    Refused(Status),
+    /// It was made, and could not be brought to stable storage.
+    Unsettled(Errno),
+}
+
+impl Act {
+    /// Makes the change, and brings it to stable storage if it is to be.
+    pub(super) fn run(&self) -> Result<(), Undone> {
+        match self {
+            Self::Set(act) => act.run(),
+            Self::Unlink(act) => act.run(),
+            Self::Link(act) => act.run(),
+            Self::Rename(act) => act.run(),
+        }
+    }
+}
+
+impl Set {
+    fn run(&self) -> Result<(), Undone> {
+        // A file that cannot be given away keeps its data.
+        node::give(&self.place, self.uid, self.gid)?;
+        if let Some((writer, size)) = &self.size {
+            fs::ftruncate(writer, *size)?;
+        }
+        // The mode is set after the owner and the size, since changing these clears bits.
+        if let Some(mode) = self.mode {
+            self.descriptors.chmod(&self.place, mode)?;
+        }
+        node::set_times(&self.place, self.atime, self.mtime)?;
+        settle(self.changed.as_ref()).map_err(Undone::Unsettled)
+    }
+}
+
+impl Unlink {
+    fn run(&self) -> Result<(), Undone> {
+        let Self { by: By { rights, caller }, at, flags } = self;
+        let acting = rights.as_caller(caller)?;
+        fs::unlinkat(&at.dir, &*at.name, *flags).map_err(|errno| match errno {
+            // Some file systems return EEXIST for a directory that is not empty.
+            Errno::EXIST => Status::NotEmpty,
+            errno => errno.into(),
+        })?;
+        drop(acting);
+        settle(at.changed.as_ref()).map_err(Undone::Unsettled)
+    }
+}
+
+impl Link {
+    fn run(&self) -> Result<(), Undone> {
+        let Self { by: By { rights, caller }, descriptors, place, at, changed } = self;
+        let acting = rights.as_caller(caller)?;
+        descriptors.link(place, &at.dir, &at.name)?;
+        drop(acting);
+        settle(at.changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(changed.as_ref()).map_err(Undone::Unsettled)
+    }
+}
+
+impl Rename {
+    fn run(&self) -> Result<(), Undone> {
+        let Self { by: By { rights, caller }, from, to } = self;
+        let acting = rights.as_caller(caller)?;
+        fs::renameat(&from.dir, &*from.name, &to.dir, &*to.name).map_err(|errno| match errno {
+            // These errors are about the target.
+            Errno::ISDIR | Errno::NOTDIR | Errno::NOTEMPTY => Status::Exist,
+            errno => errno.into(),
+        })?;
+        drop(acting);
+        settle(from.changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(to.changed.as_ref()).map_err(Undone::Unsettled)
+    }
+}
+
+impl From<Errno> for Undone {
+    fn from(errno: Errno) -> Self {
+        Self::Refused(errno.into())
+    }
+}
+
+impl From<Status> for Undone {
+    fn from(status: Status) -> Self {
+        Self::Refused(status)
+    }
+}
+
+/// Brings a change to stable storage, with all data of the file.
+pub(super) fn settle(changed: Option<&Sync>) -> Result<(), Errno> {
+    match changed {
+        None => Ok(()),
+        Some(Sync::File(file)) => fs::fsync(file),
+        Some(Sync::FileSystem(file)) => fs::syncfs(file),
+    }
+}

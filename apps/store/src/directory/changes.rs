@@ -1,0 +1,107 @@
+//! Changes under way: what the core does before and after a helper.
+
+use std::rc::Rc;
+
+use super::Directory;
+use super::acts::{Act, Undone};
+use super::helpers::Cost;
+use super::node::Node;
+use crate::backend::{Finished, Ticket};
+use crate::handle::FileId;
+use crate::nfs3::Status;
+
+/// A change under way.
+#[derive(Debug)]
+pub(super) struct Change {
+    /// The files that are changed. No other change of them begins meanwhile: so changes of a file keep their order, and
+    /// what was checked for one still holds for it.
+    pub(super) files: [Option<FileId>; 2],
+    pub(super) cost: Cost,
+    pub(super) then: Then,
+}
+
+/// What the core does once a change has ended.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// Notes the permission bits that were set.
+    Set { node: Rc<Node>, mode: Option<u32> },
+    /// Forgets a file that has no name left.
+    Reap(Rc<Node>),
+    /// Records one more name of a file.
+    See { node: Rc<Node>, dir: FileId, name: Box<[u8]> },
+    /// Records the new name of a file, and forgets the one that had it.
+    Move { node: Rc<Node>, target: Option<Rc<Node>>, dir: FileId, name: Box<[u8]> },
+}
+
+impl Directory {
+    /// Makes a change. Returns whether it is made, and not left to a helper.
+    pub(super) fn begin_change(
+        &mut self,
+        ticket: Ticket,
+        act: Act,
+        change: Change,
+    ) -> Result<Option<()>, Status> {
+        if self.tree.helpers.is_full(change.cost) {
+            return Err(Status::Jukebox);
+        }
+        let Some(act) = self.tree.helpers.make(act, ticket, change.cost) else {
+            self.changes.insert(ticket, change);
+            return Ok(None);
+        };
+        self.finish_change(&change, act.run()).map(Some)
+    }
+
+    /// Returns the next change that a helper has made.
+    pub(super) fn next_changed(&mut self) -> Option<Finished> {
+        let (ticket, done) = self.tree.helpers.next_ended()?;
+        let change = self.changes.remove(&ticket)?;
+        Some(Finished::Changed(ticket, self.finish_change(&change, done)))
+    }
+
+    /// Returns whether a change of a file is under way.
+    pub(super) fn is_changing(&self, file: FileId) -> bool {
+        self.changes.values().any(|change| change.files.contains(&Some(file)))
+    }
+
+    /// Checks that no helper cuts a file. The system has everybody who changes the file, or a name of it, wait until it is
+    /// cut.
+    pub(super) fn check_uncut(&self, file: FileId) -> Result<(), Status> {
+        let is_it = |change: &Change| change.files.contains(&Some(file));
+        let is_cut = self.changes.values().any(|change| change.cost == Cost::Dear && is_it(change));
+        if is_cut { Err(Status::Jukebox) } else { Ok(()) }
+    }
+
+    /// Takes in that a change was made, or refused.
+    pub(super) fn finish_change(
+        &mut self,
+        change: &Change,
+        done: Result<(), Undone>,
+    ) -> Result<(), Status> {
+        let is_made = !matches!(done, Err(Undone::Refused(_)));
+        match &change.then {
+            Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
+            Then::Reap(node) if is_made => self.reap(node),
+            Then::See { node, dir, name } if is_made => self.tree.saw(node, *dir, name),
+            // Renaming one name of a file to another of its names changes nothing.
+            Then::Move { node, target: Some(target), .. } if target.id == node.id => {}
+            Then::Move { node, target, dir, name } if is_made => {
+                if let Some(target) = target {
+                    self.reap(target);
+                }
+                self.tree.saw(node, *dir, name);
+            }
+            _ => {}
+        }
+        done.map_err(|undone| match undone {
+            Undone::Refused(status) => status,
+            Undone::Unsettled(errno) => self.lost(errno),
+        })
+    }
+
+    /// Forgets a file that has no name left.
+    fn reap(&mut self, node: &Node) {
+        if node.look().is_ok_and(|look| look.attributes.links == 0) {
+            self.tree.forget(node.id);
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! Threads that make the system calls which may wait for somebody.
+//!
+//! # Normal operation
+//! A change of a file, or of a name, waits for the system's lock of the inode, which any local process can hold for as
+//! long as it likes: while it writes gigabytes, cuts a file of many pieces, or lists a directory into memory that is slow
+//! to come. The core must not wait. It checks a change, gives it to the helpers as an [`Act`], and goes on; a helper
+//! carries it out with the caller's rights and wakes the core, which answers the Call. Closing the last descriptor of a
+//! large file without a name takes as long as cutting it, and is a helper's, too.
+//!
+//! # Limits
+//! At most [`THREADS_MAX`] threads, started when they are needed. At most [`DEAR_THREADS_MAX`] of them cut and close
+//! large files, of which at most [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do. What is beyond is to be
+//! asked for again. Each keeps three descriptors at most. Nobody waits for a helper when the backend ends.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+#[cfg(test)]
+use std::sync::{Arc, atomic::AtomicBool};
+use std::thread;
+
+use haulage::provider::Waker;
+
+use super::acts::{Act, Undone};
+use crate::backend::Ticket;
+
+/// The helper threads of one backend.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Helpers(Rc<RefCell<Crew>>);
+
+/// The threads, with the jobs that wait for one. A thread that has done its job reports it, and gets another.
+#[derive(Debug)]
+struct Crew {
+    /// How the core hears of reports. Without it, no changes are made by helpers.
+    waker: Option<Waker>,
+    threads: Vec<Sender<(Job, Cost)>>,
+    idle: Vec<usize>,
+    changes: VecDeque<Job>,
+    dear: VecDeque<Job>,
+    dear_under_way: usize,
+    ended: VecDeque<Ended>,
+    reports: Receiver<Report>,
+    reporter: Sender<Report>,
+    /// Whether a test keeps the helpers from acting.
+    #[cfg(test)]
+    gate: Arc<AtomicBool>,
+}
+
+#[derive(Debug)]
+enum Job {
+    Close(OwnedFd),
+    Change(Box<Act>, Ticket),
+}
+
+/// What a thread says of a job.
+#[derive(Debug)]
+struct Report {
+    thread: usize,
+    cost: Cost,
+    /// The change that the job was.
+    ended: Option<Ended>,
+}
+
+/// How long a change takes where nobody is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// As long as a few system calls.
+    Little,
+    /// As long as the system needs to give back the room of a large file.
+    Dear,
+}
+
+/// A change that has ended.
+pub(super) type Ended = (Ticket, Result<(), Undone>);
+
+impl Helpers {
+    /// Has changes made by the helpers from now on, which wake the core.
+    pub(super) fn wake_by(&self, waker: Waker) {
+        self.0.borrow_mut().waker = Some(waker);
+    }
+
+    /// Has a helper make a change. Returns the change if there is no helper: the core has to make it.
+    pub(super) fn make(&self, act: Act, ticket: Ticket, cost: Cost) -> Option<Act> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() {
+            return Some(act);
+        }
+        match crew.give(Job::Change(Box::new(act), ticket), cost)? {
+            Job::Change(act, _) => Some(*act),
+            Job::Close(_) => None,
+        }
+    }
+
+    /// Has a helper close a file.
+    pub(super) fn close(&self, file: OwnedFd) {
+        // Outside the borrow: closing it is the core's, if the helpers do not take it.
+        let refused = self.0.borrow_mut().give(Job::Close(file), Cost::Dear);
+        drop(refused);
+    }
+
+    /// Returns the next change that has ended.
+    pub(super) fn next_ended(&self) -> Option<Ended> {
+        let mut crew = self.0.borrow_mut();
+        crew.hear();
+        crew.ended.pop_front()
+    }
+
+    /// Returns whether as much waits for the helpers as may.
+    pub(super) fn is_full(&self, cost: Cost) -> bool {
+        let mut crew = self.0.borrow_mut();
+        crew.hear();
+        crew.is_full(cost)
+    }
+
+    /// Returns whether a helper was ever needed.
+    #[cfg(test)]
+    pub(super) fn has_started(&self) -> bool {
+        !self.0.borrow().threads.is_empty()
+    }
+
+    /// Returns whether the helpers have nothing to do.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        let mut crew = self.0.borrow_mut();
+        crew.hear();
+        crew.idle.len() == crew.threads.len()
+    }
+
+    /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
+    #[cfg(test)]
+    pub(super) fn gate(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.borrow().gate)
+    }
+
+    /// Has as many dear jobs under way as may.
+    #[cfg(test)]
+    pub(super) fn fill(&self) {
+        self.0.borrow_mut().dear_under_way = DEAR_MAX;
+    }
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        let (reporter, reports) = channel();
+        Self {
+            waker: None,
+            threads: Vec::new(),
+            idle: Vec::new(),
+            changes: VecDeque::new(),
+            dear: VecDeque::new(),
+            dear_under_way: 0,
+            ended: VecDeque::new(),
+            reports,
+            reporter,
+            #[cfg(test)]
+            gate: Arc::default(),
+        }
+    }
+}
+
+impl Crew {
+    /// Takes a job. Returns it if there is no room for it, or no thread.
+    fn give(&mut self, job: Job, cost: Cost) -> Option<Job> {
+        self.hear();
+        if self.is_full(cost) {
+            return Some(job);
+        }
+        if self.idle.is_empty() && self.threads.len() < THREADS_MAX {
+            self.start();
+        }
+        if self.threads.is_empty() {
+            return Some(job);
+        }
+        match cost {
+            Cost::Little => self.changes.push_back(job),
+            Cost::Dear => self.dear.push_back(job),
+        }
+        self.assign();
+        None
+    }
+
+    /// Takes in what the threads report, and gives them the next jobs.
+    fn hear(&mut self) {
+        while let Ok(Report { thread, cost, ended }) = self.reports.try_recv() {
+            self.idle.push(thread);
+            self.dear_under_way -= usize::from(cost == Cost::Dear);
+            self.ended.extend(ended);
+        }
+        self.assign();
+    }
+
+    /// Gives jobs to threads that have none.
+    fn assign(&mut self) {
+        while let Some(thread) = self.idle.last().copied() {
+            let may_be_dear = self.dear_under_way < DEAR_THREADS_MAX;
+            let dear = if may_be_dear { self.dear.pop_front() } else { None };
+            let next = match dear {
+                Some(job) => Some((job, Cost::Dear)),
+                None => self.changes.pop_front().map(|job| (job, Cost::Little)),
+            };
+            let Some((job, cost)) = next else { return };
+            self.dear_under_way += usize::from(cost == Cost::Dear);
+            self.idle.pop();
+            // A thread ends only with the crew.
+            let _ = self.threads.get(thread).map(|thread| thread.send((job, cost)));
+        }
+    }
+
+    fn start(&mut self) {
+        let (give, given) = channel::<(Job, Cost)>();
+        let (thread, reporter, waker) =
+            (self.threads.len(), self.reporter.clone(), self.waker.clone());
+        #[cfg(test)]
+        let gate = Arc::clone(&self.gate);
+        let help = move || {
+            for (job, cost) in given {
+                #[cfg(test)]
+                while gate.load(std::sync::atomic::Ordering::Acquire) {
+                    thread::yield_now();
+                }
+                let ended = job.run();
+                // The backend may be gone.
+                let _ = reporter.send(Report { thread, cost, ended });
+                waker.iter().for_each(Waker::wake);
+            }
+        };
+        if thread::Builder::new().name("helper".to_owned()).spawn(help).is_ok() {
+            self.idle.push(thread);
+            self.threads.push(give);
+        }
+    }
+
+    fn is_full(&self, cost: Cost) -> bool {
+        match cost {
+            Cost::Little => self.changes.len() >= CHANGES_MAX,
+            Cost::Dear => self.dear.len() + self.dear_under_way >= DEAR_MAX,
+        }
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        // The core is not to wait for it now.
+        for (job, thread) in self.dear.drain(..).zip(self.threads.iter().cycle()) {
+            let _ = thread.send((job, Cost::Dear));
+        }
+    }
+}
+
+impl Job {
+    /// Does the job. Returns what became of the change that it was.
+    fn run(self) -> Option<Ended> {
+        match self {
+            Self::Close(file) => {
+                drop(file);
+                None
+            }
+            Self::Change(act, ticket) => {
+                let done = act.run();
+                // Closing what it holds may take long, too.
+                drop(act);
+                Some((ticket, done))
+            }
+        }
+    }
+}
+
+/// Maximum number of threads: as many inodes as a local process must have locked before a change of another file waits.
+const THREADS_MAX: usize = 16;
+/// Maximum number of threads that cut and close large files, so that others are free for what takes little.
+const DEAR_THREADS_MAX: usize = 4;
+/// Maximum number of large files that wait to be cut or closed, those under way included.
+const DEAR_MAX: usize = 64;
+/// Maximum number of other changes that wait for a thread.
+const CHANGES_MAX: usize = 256;

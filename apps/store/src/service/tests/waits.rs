@@ -1,0 +1,170 @@
+//! Tests of changes that wait for the system, beside Calls that do not.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+
+use haulage::provider::Waker;
+
+use super::*;
+use crate::directory::{self, Directory};
+use crate::testing::Place;
+
+/// A served directory with a directory `dir`, of which the test keeps the helpers from acting.
+struct World {
+    bed: Bed<Directory>,
+    place: Place,
+    dir: Handle,
+}
+
+impl World {
+    fn new() -> Self {
+        let place = Place::new();
+        let waker = Waker::new().unwrap();
+        let open = || Directory::open(place.path(), None, None, CONFIG).unwrap();
+        let mut bed = bed_of(|_, _| open().woken_by(&waker));
+        let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+        bed.by(uid, gid);
+        fs::create_dir(place.path().join("dir")).unwrap();
+        let root = bed.root();
+        let dir = bed.find(&root, "dir").unwrap();
+        Self { bed, place, dir }
+    }
+
+    /// Makes a file of this name in the directory, beside the server.
+    fn file(&mut self, name: &str) -> Handle {
+        fs::write(self.place.path().join("dir").join(name), b"octets").unwrap();
+        self.bed.find(&self.dir, name).unwrap()
+    }
+
+    /// Makes a Call that is answered later.
+    fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
+        let (bed, procedure) = (&mut self.bed, arguments.procedure());
+        let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
+        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let call = Call { credential, arguments, placed: None, room: usize::MAX };
+        match bed.service.call(around, call) {
+            Answer::Later(ticket) => ticket,
+            Answer::Now(_) => panic!("the core made the change of {procedure:?}"),
+        }
+    }
+
+    /// Returns the next Reply, if there is one.
+    fn poll(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
+        let bed = &mut self.bed;
+        bed.service.turn();
+        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let (ticket, reply) = bed.service.poll(around)?;
+        Some((ticket, Sent { procedure, bytes: written(|w| reply.encode_inline(w)) }))
+    }
+
+    /// Waits for the next Reply.
+    fn end(&mut self, procedure: Procedure) -> (Ticket, Sent) {
+        loop {
+            if let Some(ended) = self.poll(procedure) {
+                return ended;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_lock_that_keeps_a_change_waiting() {
+    let mut world = World::new();
+    let (root, dir) = (world.bed.root(), world.dir.clone());
+    let (file, other) = (world.file("file"), world.file("other"));
+    fs::create_dir(world.place.path().join("dir/sub")).unwrap();
+    let to = SetAttributes { size: Some(3), ..mode(0o640) };
+    let all = [
+        Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }),
+        Arguments::Link(Link { file: file.get(), at: dir.at("linked") }),
+        Arguments::Rename(Rename { from: dir.at("linked"), to: root.at("renamed") }),
+        Arguments::Remove(dir.at("file")),
+        Arguments::RmDir(dir.at("sub")),
+    ];
+    let gate = world.bed.service.backend.gate();
+    for arguments in all {
+        gate.store(true, Ordering::Release);
+        let ticket = world.begin(arguments);
+        let procedure = arguments.procedure();
+        assert!(world.poll(procedure).is_none(), "{procedure:?}");
+        assert_eq!(world.bed.look(&other).size, 6, "{procedure:?}: others are served");
+        assert!(world.bed.find(&dir, "other").is_ok());
+        gate.store(false, Ordering::Release);
+        let (ended, sent) = world.end(procedure);
+        assert_eq!((ended, sent.results().status()), (ticket, Status::Ok), "{procedure:?}");
+    }
+    assert_eq!(world.bed.look(&file).size, 3);
+    assert_eq!(world.bed.find(&dir, "file"), Err(Status::NoEnt));
+    assert_eq!(world.bed.find(&root, "renamed"), Ok(file));
+    assert_eq!(world.bed.find(&dir, "sub"), Err(Status::NoEnt));
+}
+
+#[test]
+fn changes_of_a_directory_keep_their_order_and_tell_what_was_before() {
+    let mut world = World::new();
+    let dir = world.dir.clone();
+    let names: Vec<_> = (0..20).map(|number| format!("{number}")).collect();
+    names.iter().for_each(|name| drop(world.file(name)));
+    let elsewhere = world.bed.root();
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    let mut tickets: Vec<_> =
+        names.iter().map(|name| world.begin(Arguments::Remove(dir.at(name)))).collect();
+    // What was removed by an earlier Call is found to be gone only when its turn has come.
+    tickets.push(world.begin(Arguments::Remove(dir.at("0"))));
+    // Others do not wait behind them.
+    let chmod = SetAttr { file: elsewhere.get(), to: mode(0o755), guard: None };
+    let besides = world.begin(Arguments::SetAttr(chmod));
+    gate.store(false, Ordering::Release);
+    let mut before = None;
+    let mut ended = Vec::new();
+    while ended.len() < tickets.len() + 1 {
+        let (ticket, sent) = world.end(Procedure::Remove);
+        ended.push(ticket);
+        if ticket == besides {
+            continue;
+        }
+        let wcc = match sent.results() {
+            Results::Remove(Ok(wcc)) => wcc,
+            Results::Remove(Err(failure)) if ticket == tickets[20] => {
+                assert_eq!(failure.status, Status::NoEnt);
+                failure.rest
+            }
+            other => panic!("{other:?}"),
+        };
+        assert!(wcc.before.is_some() && (before.is_none() || before == wcc.before));
+        before = wcc.after.map(|after| after.wcc());
+    }
+    ended.retain(|ticket| *ticket != besides);
+    assert_eq!(ended, tickets);
+    assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
+}
+
+#[test]
+fn what_is_written_to_a_file_waits_for_a_change_of_its_attributes() {
+    let mut world = World::new();
+    let file = world.file("file");
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    let to = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let cut = world.begin(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }));
+    let written = world.begin(Arguments::Write(super::write(&file, 0, Item::Inline(b"new"))));
+    gate.store(false, Ordering::Release);
+    let (ended, sent) = world.end(Procedure::SetAttr);
+    let Results::SetAttr(Ok(wcc)) = sent.results() else { panic!("{:?}", sent.results()) };
+    assert_eq!((ended, wcc.before.map(|before| before.size)), (cut, Some(6)));
+    assert_eq!(wcc.after.map(|after| after.size), Some(0));
+    assert_eq!(world.end(Procedure::Write).0, written);
+    assert_eq!(world.bed.read(&file, 0, 9), Ok((b"new".to_vec(), true)));
+}
+
+const CONFIG: directory::Config = directory::Config {
+    run: 0,
+    open_max: 8,
+    search_max: 10_000,
+    search_turn_max: 100,
+    known_octets_max: 1 << 20,
+    stable: true,
+    direct: false,
+};
