@@ -82,10 +82,10 @@ pub trait Backend {
     fn make(
         &mut self,
         cx: &Context<'_>,
-        dir: FileId,
-        name: Name<'_>,
+        ticket: Ticket,
+        at: (FileId, Name<'_>),
         new: New<'_>,
-    ) -> Result<FileId, Status>;
+    ) -> Progress<FileId>;
 
     /// Gives a file one more name, which must be free.
     fn link(
@@ -264,7 +264,9 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
-    /// The result of [`Backend::change`], or of a change of names.
+    /// The result of [`Backend::make`].
+    Made(Ticket, Result<FileId, Status>),
+    /// The result of [`Backend::change`], or of another change of names.
     Changed(Ticket, Result<(), Status>),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.

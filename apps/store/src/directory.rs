@@ -46,6 +46,7 @@ mod helpers;
 mod journal;
 mod known;
 mod listing;
+mod making;
 mod mounted;
 mod names;
 mod node;
@@ -115,7 +116,8 @@ pub struct Directory {
 
 /// What another process does after a file was created by its name, and before it is opened by it.
 #[cfg(test)]
-struct Between(Box<dyn Fn()>);
+#[derive(Clone)]
+struct Between(Arc<dyn Fn() + Send + std::marker::Sync>);
 
 #[cfg(test)]
 impl std::fmt::Debug for Between {
@@ -161,7 +163,7 @@ impl Directory {
             failures,
             name_max,
             #[cfg(test)]
-            between: Between(Box::new(|| ())),
+            between: Between(Arc::new(|| ())),
         })
     }
 }
@@ -189,8 +191,8 @@ impl Directory {
     }
 
     /// Has another process act whenever a file was created by its name and is not yet opened by it.
-    pub(crate) fn between(&mut self, act: impl Fn() + 'static) {
-        self.between = Between(Box::new(act));
+    pub(crate) fn between(&mut self, act: impl Fn() + Send + std::marker::Sync + 'static) {
+        self.between = Between(Arc::new(act));
     }
 }
 
@@ -296,11 +298,11 @@ impl Backend for Directory {
     fn make(
         &mut self,
         cx: &Context<'_>,
-        dir: FileId,
-        name: Name<'_>,
+        ticket: Ticket,
+        at: (FileId, Name<'_>),
         new: New<'_>,
-    ) -> Result<FileId, Status> {
-        self.make_in(cx.caller, (dir, name), &new)
+    ) -> Progress<FileId> {
+        progress(self.begin_make((cx.caller, ticket), at, &new))
     }
 
     fn link(

@@ -83,6 +83,49 @@ impl Memory {
 }
 
 impl Memory {
+    fn make_at(
+        &mut self,
+        cx: &Context<'_>,
+        (dir, name): (FileId, Name<'_>),
+        new: &New<'_>,
+    ) -> Result<FileId, Status> {
+        self.check_free(dir, name)?;
+        let kind = match new.kind {
+            NewKind::Regular => {
+                let mut contents = Contents::default();
+                if let Some(size) = new.size {
+                    contents.set_length(cx.pool, size)?;
+                }
+                Kind::Regular(contents)
+            }
+            NewKind::Directory => Kind::Directory(Directory::new(dir.inode)),
+            NewKind::Symlink(path) => {
+                let mut lease = cx.pool.lease(path.len()).ok_or(Status::NoSpc)?;
+                lease.bytes_mut().copy_from_slice(path);
+                Kind::Symlink(Piece::whole(lease.share()))
+            }
+            NewKind::Special(FileType::Regular | FileType::Directory | FileType::Symlink, _) => {
+                return Err(Status::BadType);
+            }
+            NewKind::Special(kind, device) => Kind::Special(kind, device),
+        };
+        // A directory has a second link: its own `.`.
+        let links = if matches!(kind, Kind::Directory(_)) { 2 } else { 0 };
+        let mut times = Times::new(cx.now);
+        times.atime = set(new.atime, times.atime, cx.now);
+        times.mtime = set(new.mtime, times.mtime, cx.now);
+        let made = self.inodes.add(Inode {
+            kind,
+            mode: new.mode & MODE_MASK,
+            links,
+            uid: new.uid,
+            gid: new.gid,
+            times,
+        })?;
+        self.attach(dir, name, made.inode, cx.now);
+        Ok(made)
+    }
+
     fn link_at(
         &mut self,
         cx: &Context<'_>,
@@ -221,45 +264,11 @@ impl Backend for Memory {
     fn make(
         &mut self,
         cx: &Context<'_>,
-        dir: FileId,
-        name: Name<'_>,
+        _: Ticket,
+        at: (FileId, Name<'_>),
         new: New<'_>,
-    ) -> Result<FileId, Status> {
-        self.check_free(dir, name)?;
-        let kind = match new.kind {
-            NewKind::Regular => {
-                let mut contents = Contents::default();
-                if let Some(size) = new.size {
-                    contents.set_length(cx.pool, size)?;
-                }
-                Kind::Regular(contents)
-            }
-            NewKind::Directory => Kind::Directory(Directory::new(dir.inode)),
-            NewKind::Symlink(path) => {
-                let mut lease = cx.pool.lease(path.len()).ok_or(Status::NoSpc)?;
-                lease.bytes_mut().copy_from_slice(path);
-                Kind::Symlink(Piece::whole(lease.share()))
-            }
-            NewKind::Special(FileType::Regular | FileType::Directory | FileType::Symlink, _) => {
-                return Err(Status::BadType);
-            }
-            NewKind::Special(kind, device) => Kind::Special(kind, device),
-        };
-        // A directory has a second link: its own `.`.
-        let links = if matches!(kind, Kind::Directory(_)) { 2 } else { 0 };
-        let mut times = Times::new(cx.now);
-        times.atime = set(new.atime, times.atime, cx.now);
-        times.mtime = set(new.mtime, times.mtime, cx.now);
-        let made = self.inodes.add(Inode {
-            kind,
-            mode: new.mode & MODE_MASK,
-            links,
-            uid: new.uid,
-            gid: new.gid,
-            times,
-        })?;
-        self.attach(dir, name, made.inode, cx.now);
-        Ok(made)
+    ) -> Progress<FileId> {
+        self.make_at(cx, at, &new).into()
     }
 
     fn link(

@@ -8,7 +8,7 @@ use haulage_proto::rpc::Credential;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 use haulage_store::access::{Caller, Policy};
-use haulage_store::backend::{Backend, Context, New, NewKind};
+use haulage_store::backend::{Backend, Context, New, NewKind, Progress, Ticket};
 use haulage_store::handle::Sealer;
 use haulage_store::memory::{self, Memory};
 use haulage_store::mount3::{Arguments, Host, Procedure, Results, Status};
@@ -60,7 +60,11 @@ impl Served {
         for (parent, name, kind, mode) in TREE {
             let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
             let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
-            made.push(backend.make(cx, made[parent], Name(name), new).expect("room"));
+            let at = (made[parent], Name(name));
+            let Progress::Ended(file) = backend.make(cx, Ticket(0), at, new) else {
+                unreachable!("memory answers at once")
+            };
+            made.push(file.expect("room"));
         }
         let config = Config { policy: Policy::default(), read_only: false, limits: LIMITS };
         let service = Service::new(backend, sealer(), config);

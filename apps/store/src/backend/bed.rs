@@ -66,7 +66,14 @@ impl<B: Backend> Bed<B> {
         let (uid, gid) = self.owner;
         let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
         let new = New { kind, mode: 0o755, uid, gid, size: None, atime, mtime };
-        self.with(|backend, cx| backend.make(cx, dir, Name(name.as_bytes()), new))
+        let at = (dir, Name(name.as_bytes()));
+        match self.with(|backend, cx| backend.make(cx, TICKET, at, new)) {
+            Progress::Ended(end) => end,
+            Progress::Later => match self.wait() {
+                Finished::Made(TICKET, end) => end,
+                other => panic!("{other:?}"),
+            },
+        }
     }
 
     pub(crate) fn file(&mut self, dir: FileId, name: &str) -> FileId {

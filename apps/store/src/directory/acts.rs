@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
-use super::node::{self, Descriptors};
+use super::making::Make;
+use super::node::{self, Descriptors, Fresh};
 use super::rights::Rights;
 use crate::access::Caller;
 use crate::nfs3::{SetTime, Status};
@@ -15,6 +16,7 @@ use crate::nfs3::{SetTime, Status};
 #[derive(Debug)]
 pub(super) enum Act {
     Set(Set),
+    Make(Make),
     Unlink(Unlink),
     Link(Link),
     Rename(Rename),
@@ -95,15 +97,20 @@ pub(super) enum Undone {
     Unsettled(Errno),
 }
 
+/// What became of a change: the new file, if it made one.
+pub(super) type Done = Result<Option<Fresh>, Undone>;
+
 impl Act {
     /// Makes the change, and brings it to stable storage if it is to be.
-    pub(super) fn run(&self) -> Result<(), Undone> {
-        match self {
+    pub(super) fn run(&self) -> Done {
+        let made = match self {
+            Self::Make(act) => return act.run().map(Some),
             Self::Set(act) => act.run(),
             Self::Unlink(act) => act.run(),
             Self::Link(act) => act.run(),
             Self::Rename(act) => act.run(),
-        }
+        };
+        made.map(|()| None)
     }
 }
 

@@ -17,7 +17,7 @@ impl Directory {
     /// Changes attributes before it returns.
     pub(super) fn set(&mut self, file: FileId, to: &SetAttributes) -> Result<(), Status> {
         let (act, change) = self.setting(file, to)?;
-        self.finish_change(&change, act.run())
+        self.finish_change(&change, act.run()).map(drop)
     }
 
     /// Changes attributes. Returns whether all is done, and not left to a helper.
@@ -28,7 +28,7 @@ impl Directory {
         to: &SetAttributes,
     ) -> Result<Option<()>, Status> {
         let (act, change) = self.setting(file, to)?;
-        self.begin_change(ticket, act, change)
+        Ok(self.begin_change(ticket, act, change)?.map(drop))
     }
 
     /// Opens what a change of attributes takes.

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::Directory;
-use super::acts::{Act, Undone};
+use super::acts::{Act, Done, Undone};
 use super::helpers::Cost;
 use super::node::Node;
 use crate::backend::{Finished, Ticket};
@@ -23,6 +23,8 @@ pub(super) struct Change {
 /// What the core does once a change has ended.
 #[derive(Debug)]
 pub(super) enum Then {
+    /// Keeps a new file open.
+    Keep { dir: FileId, name: Box<[u8]> },
     /// Notes the permission bits that were set.
     Set { node: Rc<Node>, mode: Option<u32> },
     /// Forgets a file that has no name left.
@@ -34,13 +36,13 @@ pub(super) enum Then {
 }
 
 impl Directory {
-    /// Makes a change. Returns whether it is made, and not left to a helper.
+    /// Makes a change. Returns `None` if it is left to a helper, and otherwise the new file, if it makes one.
     pub(super) fn begin_change(
         &mut self,
         ticket: Ticket,
         act: Act,
         change: Change,
-    ) -> Result<Option<()>, Status> {
+    ) -> Result<Option<Option<FileId>>, Status> {
         if self.tree.helpers.is_full(change.cost) {
             return Err(Status::Jukebox);
         }
@@ -55,7 +57,14 @@ impl Directory {
     pub(super) fn next_changed(&mut self) -> Option<Finished> {
         let (ticket, done) = self.tree.helpers.next_ended()?;
         let change = self.changes.remove(&ticket)?;
-        Some(Finished::Changed(ticket, self.finish_change(&change, done)))
+        let is_new = matches!(change.then, Then::Keep { .. });
+        let ended = self.finish_change(&change, done);
+        Some(if is_new {
+            // A new file is what it makes.
+            Finished::Made(ticket, ended.and_then(|made| made.ok_or(Status::ServerFault)))
+        } else {
+            Finished::Changed(ticket, ended.map(drop))
+        })
     }
 
     /// Returns whether a change of a file is under way.
@@ -71,12 +80,12 @@ impl Directory {
         if is_cut { Err(Status::Jukebox) } else { Ok(()) }
     }
 
-    /// Takes in that a change was made, or refused.
+    /// Takes in that a change was made, or refused. Returns the new file, if it makes one.
     pub(super) fn finish_change(
         &mut self,
         change: &Change,
-        done: Result<(), Undone>,
-    ) -> Result<(), Status> {
+        done: Done,
+    ) -> Result<Option<FileId>, Status> {
         let is_made = !matches!(done, Err(Undone::Refused(_)));
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
@@ -92,10 +101,15 @@ impl Directory {
             }
             _ => {}
         }
-        done.map_err(|undone| match undone {
-            Undone::Refused(status) => status,
-            Undone::Unsettled(errno) => self.lost(errno),
-        })
+        match (done, &change.then) {
+            (Ok(Some(fresh)), Then::Keep { dir, name }) => {
+                let node = Node::from_fresh(fresh, &self.tree.helpers);
+                Ok(Some(self.tree.keep(node, *dir, name).id))
+            }
+            (Ok(_), _) => Ok(None),
+            (Err(Undone::Refused(status)), _) => Err(status),
+            (Err(Undone::Unsettled(errno)), _) => Err(self.lost(errno)),
+        }
     }
 
     /// Forgets a file that has no name left.

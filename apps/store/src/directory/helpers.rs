@@ -23,7 +23,7 @@ use std::thread;
 
 use haulage::provider::Waker;
 
-use super::acts::{Act, Undone};
+use super::acts::{Act, Done};
 use crate::backend::Ticket;
 
 /// The helper threads of one backend.
@@ -73,7 +73,7 @@ pub(super) enum Cost {
 }
 
 /// A change that has ended.
-pub(super) type Ended = (Ticket, Result<(), Undone>);
+pub(super) type Ended = (Ticket, Done);
 
 impl Helpers {
     /// Has changes made by the helpers from now on, which wake the core.

@@ -50,6 +50,15 @@ pub(super) struct Look {
     pub(super) attributes: Attributes,
 }
 
+/// A file that was just created.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    pub(super) place: OwnedFd,
+    /// A descriptor that reads and writes, of a regular file.
+    pub(super) writing: Option<Arc<OwnedFd>>,
+    pub(super) look: Look,
+}
+
 /// The directory `/proc/self/fd`.
 #[derive(Debug)]
 pub(super) struct Descriptors(OwnedFd);
@@ -93,18 +102,11 @@ impl Node {
         if self.is_stand_in() {
             return Err(Errno::NOENT);
         }
-        match self.place_of(name) {
+        match place_of(&self.place, name) {
             // A name that leads out of the directory has this error, too.
             Err(Errno::XDEV) if !name.contains(&b'/') && name != b".." => self.stand_in(name),
             place => Self::new(place?, &self.helpers),
         }
-    }
-
-    /// Returns a place of the file with a name in the directory `place`; [`Errno::XDEV`] where another file system is
-    /// mounted, which is not asked.
-    fn place_of(&self, name: &[u8]) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat2(&self.place, name, flags, Mode::empty(), WITHIN)
     }
 
     /// Returns the identity of the file with a name in this directory, as [`child`](Self::child) does, mostly by one
@@ -138,29 +140,20 @@ impl Node {
 
     /// Opens this directory for listing, which needs no permission to search it.
     pub(super) fn listing(&self, open: &Descriptors) -> Result<OwnedFd, Errno> {
-        open.open_as_is(self, OFlags::RDONLY | OFlags::DIRECTORY)
+        open.open_as_is(&self.place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// Creates a regular file under a name that must be free. It stays open for writing, which its permission bits may
-    /// not allow later.
-    pub(super) fn create(
-        &self,
-        name: &[u8],
-        mode: Mode,
-        open: &Descriptors,
-    ) -> Result<(Self, Look), Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
-        let made = fs::openat2(&self.place, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
-        let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| open.place(&made));
-        let found = found.and_then(|place| Self::new(place, &self.helpers));
-        if let Ok((node, _)) = &found {
-            node.is_shut.set(is_shut(mode));
-            let _ = node.writing.set(Arc::new(made));
-        } else {
-            // Nobody else knows it.
-            let _ = fs::unlinkat(&self.place, name, AtFlags::empty());
+    /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
+    pub(super) fn from_fresh(fresh: Fresh, helpers: &Helpers) -> Self {
+        let Fresh { place, writing, look } = fresh;
+        let is_regular = look.attributes.kind == FileType::Regular;
+        let place = Place::new(place, is_regular.then(|| helpers.clone()));
+        let node = Self::with(place, look.id, None, helpers);
+        if let Some(writing) = writing {
+            node.note_mode(look.attributes.mode);
+            let _ = node.writing.set(writing);
         }
-        found
+        node
     }
 
     /// Closes a node of a file that has another one.
@@ -176,7 +169,7 @@ impl Node {
     /// Reads the file's current attributes.
     pub(super) fn look(&self) -> Result<Look, Errno> {
         let Some(name) = &self.mounted else { return look(&self.place) };
-        match self.place_of(name) {
+        match place_of(&self.place, name) {
             Err(Errno::XDEV) => Ok(mounted::look(self.id, look(&self.place)?.attributes)),
             // Nothing is mounted there any more.
             Ok(_) | Err(Errno::NOENT) => Err(Errno::STALE),
@@ -190,7 +183,7 @@ impl Node {
         if let Some(open) = writing.or_else(|| self.reading.get()) {
             return Ok(Arc::clone(open));
         }
-        let opened = Arc::new(open.open(self, OFlags::RDONLY)?);
+        let opened = Arc::new(open.open(&self.place, OFlags::RDONLY)?);
         Ok(Arc::clone(self.reading.get_or_init(|| opened)))
     }
 
@@ -199,9 +192,9 @@ impl Node {
         if let Some(open) = self.writing.get() {
             return Ok(Arc::clone(open));
         }
-        let opened = match open.open(self, OFlags::RDWR) {
+        let opened = match open.open(&self.place, OFlags::RDWR) {
             Err(Errno::ACCESS) => {
-                let opened = open.open_as_is(self, OFlags::WRONLY)?;
+                let opened = open.open_as_is(&self.place, OFlags::WRONLY)?;
                 self.is_write_only.set(true);
                 opened
             }
@@ -233,7 +226,7 @@ impl Node {
         if let Some(opened) = cell.get() {
             return Ok(opened.clone());
         }
-        let opened = match open.open(self, flags | OFlags::DIRECT) {
+        let opened = match open.open(&self.place, flags | OFlags::DIRECT) {
             Ok(opened) => Some(Arc::new(opened)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
             // A descriptor that only writes goes through the page cache.
@@ -253,7 +246,7 @@ impl Node {
     ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         match kind {
             FileType::Directory => {
-                let opened = open.open(self, OFlags::RDONLY | OFlags::DIRECTORY)?;
+                let opened = open.open(&self.place, OFlags::RDONLY | OFlags::DIRECTORY)?;
                 Ok(Some(Arc::new(opened)))
             }
             FileType::Regular => self.syncing_data(open).map(Some),
@@ -310,41 +303,51 @@ impl Descriptors {
     /// exceptions. So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
     /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
     /// this rare, a file stays open after its creation, and is evicted last (`is_irreplaceable`).
-    fn open(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
-        let opened = self.open_as_is(node, flags);
+    fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let opened = self.open_as_is(place, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
-        let look = node.look()?;
-        if look.attributes.uid != rustix::process::geteuid().as_raw() {
+        let seen = look(place)?;
+        if seen.attributes.uid != rustix::process::geteuid().as_raw() {
             return Err(Errno::ACCESS);
         }
         let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
-        let (mode, widened) = (look.attributes.mode, look.attributes.mode | needed);
+        let (mode, widened) = (seen.attributes.mode, seen.attributes.mode | needed);
         if mode == widened {
             // The permission bits are not the reason.
             return Err(Errno::ACCESS);
         }
-        self.set_mode(node, widened)?;
-        let opened = self.open_as_is(node, flags);
+        self.chmod(place, widened)?;
+        let opened = self.open_as_is(place, flags);
         // Keep a mode that another process has set meanwhile.
-        if node.look().is_ok_and(|look| look.attributes.mode == widened) {
-            self.set_mode(node, mode)?;
+        if look(place).is_ok_and(|seen| seen.attributes.mode == widened) {
+            self.chmod(place, mode)?;
         }
         opened
     }
 
-    fn open_as_is(&self, node: &Node, flags: OFlags) -> Result<OwnedFd, Errno> {
+    fn open_as_is(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let asked = flags | AT_ONCE | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let opened = fs::openat(&self.0, &*number(&node.place), asked, Mode::empty())?;
+        let opened = fs::openat(&self.0, &*number(place), asked, Mode::empty())?;
         // A ring of an older system would take the flag to mean that a transfer must not wait for the disk.
         fs::fcntl_setfl(&opened, flags)?;
         Ok(opened)
     }
 
-    /// Sets a file's permission bits, as [`chmod`](Self::chmod) does, and notes them.
-    pub(super) fn set_mode(&self, node: &Node, mode: u32) -> Result<(), Errno> {
-        self.chmod(&node.place, mode)?;
-        node.note_mode(mode);
-        Ok(())
+    /// Creates a regular file under a name that must be free in a directory. It is open for reading and writing.
+    pub(super) fn create(&self, dir: &OwnedFd, name: &[u8], mode: Mode) -> Result<Fresh, Errno> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
+        let made = fs::openat2(dir, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
+        let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| self.place(&made));
+        let found = found.and_then(|place| Fresh::new(place, Some(Arc::new(made))));
+        // Nobody else knows it.
+        found.inspect_err(|_| {
+            let _ = fs::unlinkat(dir, name, AtFlags::empty());
+        })
+    }
+
+    /// Opens the directory of a place, by which a change of its names is brought to stable storage.
+    pub(super) fn open_directory(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+        self.open(place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Sets the permission bits of the file of a place; does nothing for a symbolic link, which has none.
@@ -359,6 +362,14 @@ impl Descriptors {
     /// Gives the file of a place one more name.
     pub(super) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         fs::linkat(&self.0, &*number(place), dir, name, AtFlags::SYMLINK_FOLLOW)
+    }
+}
+
+impl Fresh {
+    /// Reads the attributes of a file.
+    pub(super) fn new(place: OwnedFd, writing: Option<Arc<OwnedFd>>) -> Result<Self, Errno> {
+        let look = look(&place)?;
+        Ok(Self { place, writing, look })
     }
 }
 
@@ -412,6 +423,13 @@ impl Look {
 pub(super) fn open_top(path: &std::path::Path, helpers: &Helpers) -> Result<(Node, Look), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     Node::new(fs::open(path, flags, Mode::empty())?, helpers)
+}
+
+/// Returns a place of the file with a name in a directory; [`Errno::XDEV`] where another file system is mounted, which is
+/// not asked.
+pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    fs::openat2(dir, name, flags, Mode::empty(), WITHIN)
 }
 
 /// Changes the user and the group of a place's file, where they differ.

@@ -47,6 +47,8 @@ pub(super) struct Tree {
     mount: Option<OwnedFd>,
     open: Open,
     pub(super) helpers: Helpers,
+    /// A place of the directory at the top.
+    pub(super) top: Arc<OwnedFd>,
     known: Known,
     /// Files that were searched for and not found.
     gone: Gone,
@@ -82,6 +84,7 @@ impl Tree {
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {
             descriptors: Arc::new(descriptors),
+            top: Arc::new(root.another_place()?),
             root: Rc::new(root),
             within: Within::default(),
             mount: opens.then_some(listing),

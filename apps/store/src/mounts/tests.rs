@@ -4,7 +4,7 @@ use haulage_proto::time::Instant;
 
 use super::*;
 use crate::access::{Caller, Policy};
-use crate::backend::{Context, New, NewKind};
+use crate::backend::{Context, New, NewKind, Progress, Ticket};
 use crate::handle::{FileId, Sealer};
 use crate::memory::{Limits, Memory};
 use crate::nfs3::binding::Limits as CallLimits;
@@ -34,7 +34,10 @@ fn bed(hosts: &[&str], mounts_max: usize) -> Bed {
     let mut make = |dir, name: &[u8], kind, mode| {
         let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
         let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
-        memory.make(cx, dir, Name(name), new).unwrap()
+        match memory.make(cx, Ticket(0), (dir, Name(name)), new) {
+            Progress::Ended(made) => made.unwrap(),
+            Progress::Later => unreachable!("memory answers at once"),
+        }
     };
     let root = FileId { inode: 1, generation: 7 };
     let dir = make(root, b"d", NewKind::Directory, 0o755);

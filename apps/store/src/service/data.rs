@@ -139,6 +139,7 @@ impl<B: Backend> Service<B> {
             Finished::Read(ticket, _)
             | Finished::Write(ticket, _)
             | Finished::Commit(ticket, _)
+            | Finished::Made(ticket, _)
             | Finished::Changed(ticket, _) => ticket,
             Finished::Located(file) => {
                 self.parking.wake(file);
@@ -152,10 +153,15 @@ impl<B: Backend> Service<B> {
         // for its own (RFC 1813 section 2.6).
         let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
-        if let Finished::Changed(_, ended) = finished {
+        if matches!(finished, Finished::Made(..) | Finished::Changed(..)) {
             for file in [Some(pending.file), pending.other.map(|(file, _)| file)] {
                 file.into_iter().for_each(|file| self.parking.wake_first(file));
             }
+        }
+        if let Finished::Made(_, made) = finished {
+            return Some((ticket, self.made_later(cx, pending.procedure, wcc, made)));
+        }
+        if let Finished::Changed(_, ended) = finished {
             return Some((ticket, self.changed(cx, &pending, wcc, ended)));
         }
         let reply = match finished {
@@ -167,7 +173,7 @@ impl<B: Backend> Service<B> {
             Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
             Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
-            Finished::Changed(..) | Finished::Located(_) => return None,
+            Finished::Made(..) | Finished::Changed(..) | Finished::Located(_) => return None,
         };
         Some((ticket, LateReply::from(reply)))
     }
@@ -187,7 +193,7 @@ impl<B: Backend> Service<B> {
         let of_one = ended.map(|()| wcc).map_err(|status| Failure { status, rest: wcc });
         Reply::from(match (pending.procedure, other) {
             (Procedure::Create, Some((_, wcc))) => {
-                return self.created(cx, pending.file, wcc, ended);
+                return self.made_later(cx, pending.procedure, wcc, ended.map(|()| pending.file));
             }
             (Procedure::Rename, Some((_, to))) => {
                 let both = Renamed { from: wcc, to };
@@ -209,12 +215,12 @@ impl<B: Backend> Service<B> {
     }
 
     /// Returns whether a change has ended. If not, the Call is kept until it has.
-    pub(super) fn until(
+    pub(super) fn until<T>(
         &mut self,
-        progress: Progress<()>,
+        progress: Progress<T>,
         ticket: Ticket,
         pending: Pending,
-    ) -> Result<Option<()>, Status> {
+    ) -> Result<Option<T>, Status> {
         match progress {
             Progress::Ended(end) => end.map(Some),
             Progress::Later => Ok(self.wait(ticket, pending)),

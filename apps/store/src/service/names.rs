@@ -37,7 +37,8 @@ impl<B: Backend> Service<B> {
                 How::Exclusive(verifier) => (marked(verifier), Some(verifier)),
             };
             let place = Place { dir, attributes, name: asked.at.name };
-            let made = service.make(cx, &place, NewKind::Regular, &wanted);
+            let what = (NewKind::Regular, &wanted);
+            let made = service.make(cx, (Procedure::Create, ticket), &place, what);
             match (made, asked.how) {
                 (Err(Status::Exist), How::Unchecked(_)) => {
                     service.reuse(cx, ticket, &place, &wanted)
@@ -49,38 +50,20 @@ impl<B: Backend> Service<B> {
                     allow(exclusive.is_some_and(|v| is_marked(&found, v)), Status::Exist)?;
                     Ok(Some(file))
                 }
-                (made, _) => made.map(Some),
+                (made, _) => made,
             }
         });
-        let outcome = match outcome {
-            Ok((None, _)) => return Answer::Later(ticket),
-            Ok((Some(file), dir)) => Ok((file, dir)),
-            Err(failure) => Err(failure),
-        };
-        Answer::Now(Results::Create(self.made(cx, outcome)).into())
+        self.making(cx, (Procedure::Create, ticket), outcome)
     }
 
-    /// Returns the Reply of a CREATE of a file that existed, once that is cut.
-    pub(super) fn created(
-        &mut self,
-        cx: &Context<'_>,
-        file: FileId,
-        wcc: Wcc,
-        ended: Result<(), Status>,
-    ) -> LateReply {
-        let outcome = match ended {
-            Ok(()) => Ok((file, wcc)),
-            Err(status) => Err(Failure { status, rest: wcc }),
-        };
-        LateReply::of(Procedure::Create, &Results::Create(self.made(cx, outcome)))
-    }
-
-    pub(super) fn mk_dir(&mut self, cx: &Context<'_>, asked: &MkDir<'_>) -> Results<'_> {
+    pub(super) fn mk_dir(&mut self, cx: &Context<'_>, asked: &MkDir<'_>) -> Answer<'_> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
-            service.make(cx, &place, NewKind::Directory, &asked.attributes)
+            let at = (Procedure::MkDir, ticket);
+            service.make(cx, at, &place, (NewKind::Directory, &asked.attributes))
         });
-        Results::MkDir(self.made(cx, outcome))
+        self.making(cx, (Procedure::MkDir, ticket), outcome)
     }
 
     pub(super) fn symlink(
@@ -88,18 +71,21 @@ impl<B: Backend> Service<B> {
         cx: &Context<'_>,
         asked: &Symlink<'_>,
         placed: Option<Local>,
-    ) -> Results<'_> {
+    ) -> Answer<'_> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
             allow(asked.path.length() <= PATH_MAX as u64, Status::NameTooLong)?;
             let path = service.octets(asked.path.0, placed, PATH_MAX)?;
             allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
-            service.make(cx, &place, NewKind::Symlink(path.bytes()), &asked.attributes)
+            let what = (NewKind::Symlink(path.bytes()), &asked.attributes);
+            service.make(cx, (Procedure::Symlink, ticket), &place, what)
         });
-        Results::Symlink(self.made(cx, outcome))
+        self.making(cx, (Procedure::Symlink, ticket), outcome)
     }
 
-    pub(super) fn mk_nod(&mut self, cx: &Context<'_>, asked: &MkNod<'_>) -> Results<'_> {
+    pub(super) fn mk_nod(&mut self, cx: &Context<'_>, asked: &MkNod<'_>) -> Answer<'_> {
+        let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
             let place = Place { dir, attributes, name: asked.at.name };
             let (wanted, device) = match asked.what {
@@ -110,9 +96,10 @@ impl<B: Backend> Service<B> {
                 Special::Socket(wanted) | Special::Fifo(wanted) => (wanted, Default::default()),
                 Special::Ordinary(_) => return Err(Status::BadType),
             };
-            service.make(cx, &place, NewKind::Special(asked.what.kind(), device), &wanted)
+            let what = (NewKind::Special(asked.what.kind(), device), &wanted);
+            service.make(cx, (Procedure::MkNod, ticket), &place, what)
         });
-        Results::MkNod(self.made(cx, outcome))
+        self.making(cx, (Procedure::MkNod, ticket), outcome)
     }
 
     pub(super) fn remove(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Answer<'static> {
@@ -212,10 +199,10 @@ impl<B: Backend> Service<B> {
     fn make(
         &mut self,
         cx: &Context<'_>,
+        (procedure, ticket): (Procedure, Ticket),
         place: &Place<'_>,
-        kind: NewKind<'_>,
-        wanted: &SetAttributes,
-    ) -> Result<FileId, Status> {
+        (kind, wanted): (NewKind<'_>, &SetAttributes),
+    ) -> Result<Option<FileId>, Status> {
         allow_in(cx.caller, place.attributes, EXECUTE)?;
         self.check_name(place.name)?;
         allow(!is_dots(place.name), Status::Exist)?;
@@ -225,7 +212,8 @@ impl<B: Backend> Service<B> {
         allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
         allow(wanted.has_valid_times(), Status::Inval)?;
         let new = place.owned(cx, kind, wanted);
-        self.backend.make(cx, place.dir, place.name, new)
+        let progress = self.backend.make(cx, ticket, (place.dir, place.name), new);
+        self.until(progress, ticket, Pending::new(procedure, place.dir, cx))
     }
 
     /// Returns the existing regular file of this name; truncates it if a size is set, and returns none if that ends later.
@@ -267,18 +255,70 @@ impl<B: Backend> Service<B> {
         Ok(attributes)
     }
 
-    /// Creates the results for a new file.
-    #[expect(clippy::result_large_err, reason = "a failure tells as much as a success")]
+    /// Answers a Call that has created a file, or will have.
+    fn making(
+        &mut self,
+        cx: &Context<'_>,
+        (procedure, ticket): (Procedure, Ticket),
+        outcome: Outcome<(Option<FileId>, Wcc), Wcc>,
+    ) -> Answer<'_> {
+        let outcome = match outcome {
+            Ok((None, dir)) => {
+                self.note_before_making(ticket, dir);
+                return Answer::Later(ticket);
+            }
+            Ok((Some(file), dir)) => Ok((file, dir)),
+            Err(failure) => Err(failure),
+        };
+        Answer::Now(self.made(cx, procedure, outcome).into())
+    }
+
+    /// Notes the attributes of a directory before a file was created in it, or before one that was there is cut.
+    fn note_before_making(&mut self, ticket: Ticket, dir: Wcc) {
+        match self.pending.get(&ticket) {
+            Some(Pending { other: Some(_), .. }) => self.note_before_other(ticket, dir),
+            _ => self.note_before(ticket, dir),
+        }
+    }
+
+    /// Returns the Reply of a Call that created a file, or cut the one that a CREATE found.
+    pub(super) fn made_later(
+        &mut self,
+        cx: &Context<'_>,
+        procedure: Procedure,
+        dir: Wcc,
+        made: Result<FileId, Status>,
+    ) -> LateReply {
+        let outcome = match made {
+            Ok(file) => Ok((file, dir)),
+            // Another process made a file of this name after the CREATE had looked for one.
+            Err(Status::Exist) if procedure == Procedure::Create => {
+                Err(Failure { status: Status::Jukebox, rest: dir })
+            }
+            Err(status) => Err(Failure { status, rest: dir }),
+        };
+        let results = self.made(cx, procedure, outcome);
+        LateReply::of(procedure, &results)
+    }
+
+    /// Creates the results of a procedure that creates a file.
     fn made(
         &mut self,
         cx: &Context<'_>,
+        procedure: Procedure,
         outcome: Outcome<(FileId, Wcc), Wcc>,
-    ) -> Outcome<Made<'_>, Wcc> {
-        outcome.map(|(file, dir)| {
+    ) -> Results<'_> {
+        let made = outcome.map(|(file, dir)| {
             let attributes = self.look(cx, file).ok();
             self.sealed = self.sealer.seal(file);
             Made { file: Some(self.sealed.as_file_handle()), attributes, dir }
-        })
+        });
+        match procedure {
+            Procedure::MkDir => Results::MkDir(made),
+            Procedure::Symlink => Results::Symlink(made),
+            Procedure::MkNod => Results::MkNod(made),
+            _ => Results::Create(made),
+        }
     }
 }
 

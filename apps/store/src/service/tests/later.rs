@@ -99,11 +99,11 @@ impl Backend for Slow {
     fn make(
         &mut self,
         cx: &Context<'_>,
-        dir: FileId,
-        name: Name<'_>,
+        ticket: Ticket,
+        at: (FileId, Name<'_>),
         new: New<'_>,
-    ) -> Result<FileId, Status> {
-        self.inner.make(cx, dir, name, new)
+    ) -> Progress<FileId> {
+        self.inner.make(cx, ticket, at, new)
     }
 
     fn link(

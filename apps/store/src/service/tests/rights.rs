@@ -28,7 +28,11 @@ impl World {
         }
         let place = Place::new();
         chown(place.path(), Some(USER), Some(GROUP)).unwrap();
-        let mut bed = bed_of(|_, _| Directory::open(place.path(), None, None, CONFIG).unwrap());
+        // Helpers act for callers, as in a server.
+        let waker = haulage::provider::Waker::new().unwrap();
+        let open = || Directory::open(place.path(), None, None, CONFIG).unwrap();
+        let mut bed = bed_of(|_, _| open().woken_by(&waker));
+        bed.is_patient = true;
         bed.by(USER, GROUP);
         Some(Self { place, bed })
     }

@@ -75,7 +75,13 @@ fn nobody_waits_for_a_lock_that_keeps_a_change_waiting() {
     let (file, other) = (world.file("file"), world.file("other"));
     fs::create_dir(world.place.path().join("dir/sub")).unwrap();
     let to = SetAttributes { size: Some(3), ..mode(0o640) };
+    let path = Path(Item::Inline(b"to"));
     let all = [
+        Arguments::Create(Create { at: dir.at("made"), how: How::Unchecked(to) }),
+        Arguments::Create(Create { at: dir.at("made"), how: How::Unchecked(to) }),
+        Arguments::MkDir(MkDir { at: dir.at("made-dir"), attributes: mode(0o750) }),
+        Arguments::Symlink(Symlink { at: dir.at("made-link"), attributes: mode(0o777), path }),
+        Arguments::MkNod(MkNod { at: dir.at("pipe"), what: Special::Fifo(mode(0o620)) }),
         Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }),
         Arguments::Link(Link { file: file.get(), at: dir.at("linked") }),
         Arguments::Rename(Rename { from: dir.at("linked"), to: root.at("renamed") }),
@@ -94,6 +100,18 @@ fn nobody_waits_for_a_lock_that_keeps_a_change_waiting() {
         let (ended, sent) = world.end(procedure);
         assert_eq!((ended, sent.results().status()), (ticket, Status::Ok), "{procedure:?}");
     }
+    let made = ["made", "made-dir", "made-link", "pipe"].map(|name| {
+        let made = world.bed.find(&dir, name).unwrap();
+        let look = world.bed.look(&made);
+        (look.kind, look.mode)
+    });
+    let kinds = [
+        (FileType::Regular, 0o640),
+        (FileType::Directory, 0o750),
+        (FileType::Symlink, 0o777),
+        (FileType::Fifo, 0o620),
+    ];
+    assert_eq!(made, kinds);
     assert_eq!(world.bed.look(&file).size, 3);
     assert_eq!(world.bed.find(&dir, "file"), Err(Status::NoEnt));
     assert_eq!(world.bed.find(&root, "renamed"), Ok(file));

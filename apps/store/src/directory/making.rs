@@ -1,0 +1,186 @@
+//! Creating files, with their owner and their permission bits from the beginning.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{self, AtFlags, Mode};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use super::acts::{At, By, Sync, Undone, settle};
+use super::node::{self, Descriptors, Fresh, MODE_MASK};
+use super::rights::group_of;
+use crate::access::{Caller, STICKY};
+use crate::backend::{New, NewKind};
+use crate::nfs3::{Attributes, FileType, Status};
+
+/// Creates a file under a name that must be free.
+#[derive(Debug)]
+pub(super) struct Make {
+    pub(super) by: By,
+    pub(super) at: At,
+    pub(super) descriptors: Arc<Descriptors>,
+    /// The directory before the file is created.
+    pub(super) parent: Attributes,
+    /// The file, but for the path of a symbolic link.
+    pub(super) new: New<'static>,
+    pub(super) path: Box<[u8]>,
+    /// The top of the tree, if the new file is to be on stable storage.
+    pub(super) top: Option<Arc<OwnedFd>>,
+    /// What another process does after a file was created by its name, and before it is opened by it.
+    #[cfg(test)]
+    pub(super) between: super::Between,
+}
+
+impl Make {
+    /// Splits a file to be created into what needs no memory of the Call, and the path of a symbolic link.
+    pub(super) fn apart(new: &New<'_>) -> (New<'static>, Box<[u8]>) {
+        let New { mode, uid, gid, size, atime, mtime, .. } = *new;
+        let (kind, path) = match new.kind {
+            NewKind::Regular => (NewKind::Regular, &[][..]),
+            NewKind::Directory => (NewKind::Directory, &[][..]),
+            NewKind::Symlink(path) => (NewKind::Symlink(&[]), path),
+            NewKind::Special(kind, device) => (NewKind::Special(kind, device), &[][..]),
+        };
+        (New { kind, mode, uid, gid, size, atime, mtime }, path.into())
+    }
+
+    /// Creates the file, and brings it to stable storage if it is to be.
+    pub(super) fn run(&self) -> Result<Fresh, Undone> {
+        let mut fresh = self.create()?;
+        // Only this Call knows a file that it cannot complete.
+        let changed = self.complete(&mut fresh).and_then(|()| self.syncing(&fresh));
+        let changed = changed.inspect_err(|_| self.undo())?;
+        settle(self.at.changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(changed.as_ref()).map_err(Undone::Unsettled)?;
+        Ok(fresh)
+    }
+
+    fn asked(&self) -> New<'_> {
+        match self.new.kind {
+            NewKind::Symlink(_) => New { kind: NewKind::Symlink(&self.path), ..self.new },
+            _ => self.new,
+        }
+    }
+
+    /// Creates the file as its owner, and opens it. One that is no regular file is opened by its name: what is found need
+    /// not be what was created.
+    fn create(&self) -> Result<Fresh, Status> {
+        let (dir, name, new) = (&self.at.dir, &*self.at.name, self.asked());
+        let acting = self.by.rights.as_maker(&self.by.caller, &new)?;
+        let mode = Mode::from_raw_mode(new.mode & MODE_MASK);
+        match new.kind {
+            NewKind::Regular => return Ok(self.descriptors.create(dir, name, mode)?),
+            NewKind::Directory => fs::mkdirat(dir, name, mode)?,
+            NewKind::Symlink(path) => fs::symlinkat(path, dir, name)?,
+            NewKind::Special(kind, device) => {
+                let device = fs::makedev(device.major, device.minor);
+                fs::mknodat(dir, name, special(kind)?, mode, device)?;
+            }
+        }
+        drop(acting);
+        #[cfg(test)]
+        (self.between.0)();
+        let found = node::place_of(dir, name).and_then(|place| Fresh::new(place, None));
+        let found = match found {
+            // Another process mounted a file system there.
+            Err(Errno::XDEV) => return Err(Status::Jukebox),
+            found => found.inspect_err(|_| self.undo())?,
+        };
+        if found.look.attributes.kind != new.kind.file_type() {
+            // Another process replaced the file.
+            return Err(Status::Jukebox);
+        }
+        Ok(found)
+    }
+
+    /// Sets what the system does not give a new file when it is created. A file that is not exactly as a new one was
+    /// replaced by another process, or is on a file system that keeps no owners, or in a directory with a default ACL:
+    /// it is left as it is. A file that was opened by its name is changed as its owner, who may do as much to all that
+    /// it can be.
+    fn complete(&self, fresh: &mut Fresh) -> Result<(), Status> {
+        let (new, By { rights, caller }) = (self.asked(), &self.by);
+        let is_regular = matches!(new.kind, NewKind::Regular);
+        let is_sole_owner = rights.is_sole_owner();
+        let uid = if is_sole_owner { geteuid().as_raw() } else { new.uid };
+        let by_name = !is_regular && !is_sole_owner;
+        let found = fresh.look.attributes;
+        // What is the superuser's and older than this Call is not changed, though its owner might.
+        let is_foreign = by_name && uid == ROOT && !fresh.look.is_born_since(self.parent.ctime);
+        if found.uid != uid || is_foreign {
+            return Ok(());
+        }
+        let acting = if by_name { rights.as_owner(caller, &new)? } else { None };
+        let (mode, gid) = given(caller, &self.parent, &new);
+        if !is_sole_owner && found.gid == gid && gid != new.gid {
+            node::give(&fresh.place, None, Some(new.gid))?;
+        }
+        if found.mode == mode && (mode != new.mode || gid != new.gid) {
+            self.descriptors.chmod(&fresh.place, new.mode)?;
+            fresh.look.attributes.mode = new.mode;
+        }
+        if let (Some(size), Some(writing)) = (new.size, &fresh.writing) {
+            super::data::check_end(size, 0)?;
+            fs::ftruncate(writing, size)?;
+        }
+        node::set_times(&fresh.place, new.atime, new.mtime)?;
+        drop(acting);
+        Ok(())
+    }
+
+    /// Returns by what the file is brought to stable storage, if it is to be.
+    fn syncing(&self, fresh: &Fresh) -> Result<Option<Sync>, Status> {
+        let Some(top) = &self.top else { return Ok(None) };
+        Ok(match (self.new.kind, &fresh.writing) {
+            (NewKind::Regular, Some(writing)) => Some(Sync::File(Arc::clone(writing))),
+            (NewKind::Directory, _) => match self.descriptors.open_directory(&fresh.place) {
+                Err(Errno::ACCESS) => {
+                    let top = self.descriptors.open_directory(top)?;
+                    Some(Sync::FileSystem(Arc::new(top)))
+                }
+                opened => Some(Sync::File(Arc::new(opened?))),
+            },
+            _ => None,
+        })
+    }
+
+    /// Removes the name of a file that could not be completed, as far as its owner may.
+    fn undo(&self) {
+        let new = self.asked();
+        let is_dir = matches!(new.kind, NewKind::Directory);
+        let flags = if is_dir { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        if let Ok(_acting) = self.by.rights.as_owner(&self.by.caller, &new) {
+            let _ = fs::unlinkat(&self.at.dir, &*self.at.name, flags);
+        }
+    }
+}
+
+/// Returns the permission bits and the group that the system gives a new file.
+fn given(caller: &Caller, parent: &Attributes, new: &New<'_>) -> (u32, u32) {
+    let inherits = parent.mode & SET_GID != 0;
+    let gid = if inherits { parent.gid } else { group_of(caller, new) };
+    let mode = match new.kind {
+        NewKind::Directory => {
+            new.mode & (PERMISSIONS | STICKY) | if inherits { SET_GID } else { 0 }
+        }
+        NewKind::Regular | NewKind::Symlink(_) | NewKind::Special(..) => new.mode,
+    };
+    (mode, gid)
+}
+
+fn special(kind: FileType) -> Result<fs::FileType, Status> {
+    match kind {
+        FileType::Block => Ok(fs::FileType::BlockDevice),
+        FileType::Character => Ok(fs::FileType::CharacterDevice),
+        FileType::Socket => Ok(fs::FileType::Socket),
+        FileType::Fifo => Ok(fs::FileType::Fifo),
+        FileType::Regular | FileType::Directory | FileType::Symlink => Err(Status::BadType),
+    }
+}
+
+/// The user that no permission bits stop.
+const ROOT: u32 = 0;
+/// The bits of permissions alone.
+const PERMISSIONS: u32 = 0o777;
+/// New files in a directory with this bit get its group.
+const SET_GID: u32 = 0o2000;
