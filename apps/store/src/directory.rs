@@ -5,8 +5,8 @@
 //! an open directory, never through a symbolic link and never onto another mount, for which an empty directory
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
-//! Names and attributes are read and changed by blocking system calls: the core waits for the disk if they are not
-//! cached, and for changes that must be stable. With a [`Ring`], the core never waits for data.
+//! Names and attributes are read by blocking system calls: the core waits for the disk if they are not cached. They are
+//! changed by [helpers], which also wait for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
@@ -88,7 +88,7 @@ pub struct Config {
     /// Maximum octets of the table of where files were seen: some 150 for each file.
     pub known_octets_max: usize,
     /// Whether a change of names or attributes is on stable storage before the Reply, as the protocol demands
-    /// (RFC 1813 section 4.7). The core waits for the disk meanwhile.
+    /// (RFC 1813 section 4.7).
     pub stable: bool,
     /// Whether transfers with suitable alignment bypass the page cache (`O_DIRECT`).
     pub direct: bool,
