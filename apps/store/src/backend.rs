@@ -78,6 +78,13 @@ pub trait Backend {
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
+    /// Looks up the names of a Call before it is executed, so that [`lookup`](Self::lookup) and changes of these names do
+    /// not wait. What was looked up for an earlier Call is forgotten.
+    fn look_up(&mut self, ticket: Ticket, names: [Option<(FileId, Name<'_>)>; 2]) -> Names {
+        let _ = (ticket, names);
+        Names::Known
+    }
+
     /// Creates a file under a name that must be free. A failure leaves no file behind.
     fn make(
         &mut self,
@@ -254,6 +261,19 @@ pub enum Located {
     Busy,
 }
 
+/// The state of the names of a Call, as [`Backend::look_up`] returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// They are looked up.
+    Known,
+    /// One is being looked up; [`Finished::LookedUp`] reports the end, and the server asks again.
+    Begun,
+    /// Others of this directory are being looked up; the server asks again once one has ended.
+    Behind(FileId),
+    /// Too many names are being looked up.
+    Full,
+}
+
 /// The result of an operation that ended later.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
@@ -268,6 +288,8 @@ pub enum Finished {
     Made(Ticket, Result<FileId, Status>),
     /// The result of [`Backend::change`], or of another change of names.
     Changed(Ticket, Result<(), Status>),
+    /// A name of the Call with this ticket has been looked up, in this directory.
+    LookedUp(Ticket, FileId),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),

@@ -41,6 +41,7 @@ mod attributes;
 mod changes;
 mod closing;
 mod data;
+mod found;
 mod gone;
 mod helpers;
 mod journal;
@@ -66,6 +67,7 @@ pub use surroundings::{Surroundings, surroundings};
 
 use changes::Change;
 use data::{FILE_MAX, progress};
+use found::Found;
 use known::Known;
 use listing::Names;
 use rights::Rights;
@@ -104,6 +106,8 @@ pub struct Directory {
     transfers: Transfers,
     /// Changes that helpers make.
     changes: BTreeMap<Ticket, Change>,
+    /// What helpers have looked up for Calls that wait.
+    looked: BTreeMap<Ticket, Vec<Found>>,
     direct: bool,
     stable: bool,
     run: u64,
@@ -157,6 +161,7 @@ impl Directory {
             rights,
             transfers,
             changes: BTreeMap::new(),
+            looked: BTreeMap::new(),
             direct,
             stable,
             run,
@@ -188,6 +193,11 @@ impl Directory {
     /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
     pub(crate) fn gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
         self.tree.helpers.gate()
+    }
+
+    /// Returns whether nothing is kept of what helpers looked up.
+    pub(crate) fn has_found_nothing(&self) -> bool {
+        self.looked.is_empty()
     }
 
     /// Has another process act whenever a file was created by its name and is not yet opened by it.
@@ -412,6 +422,14 @@ impl Backend for Directory {
         _: u32,
     ) -> Progress<Verifier> {
         progress(self.begin_commit(ticket, file))
+    }
+
+    fn look_up(
+        &mut self,
+        ticket: Ticket,
+        names: [Option<(FileId, Name<'_>)>; 2],
+    ) -> crate::backend::Names {
+        self.look_up(ticket, names)
     }
 
     fn is_changing(&self, file: FileId) -> bool {

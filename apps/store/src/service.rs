@@ -140,15 +140,16 @@ impl<B: Backend> Service<B> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, room, .. } = call;
-        if let Some((file, wait)) = self.hindrance(&arguments) {
+        if let Some((file, wait)) = self.hindrance(&arguments, None) {
             let procedure = arguments.procedure();
             // A Call whose data found no memory does not wait for its file.
             let parked = if parked::lacks_data(&arguments, placed.as_ref()) {
                 Err(self.backend.exhausted())
             } else {
                 let begun = (wait != Wait::TooMany).then_some(placed);
-                let parked =
-                    begun.and_then(|placed| self.park(file, &caller, &arguments, (placed, room)));
+                let parked = begun.and_then(|placed| {
+                    self.park((file, wait), &caller, &arguments, (placed, room))
+                });
                 parked.ok_or(Status::Jukebox)
             };
             return match parked {

@@ -17,6 +17,7 @@ use crate::nfs3::{SetTime, Status};
 pub(super) enum Act {
     Set(Set),
     Make(Make),
+    LookUp(LookUp),
     Unlink(Unlink),
     Link(Link),
     Rename(Rename),
@@ -51,6 +52,13 @@ pub(super) struct At {
     pub(super) name: Box<[u8]>,
     /// By what the change of the directory is brought to stable storage.
     pub(super) changed: Option<Sync>,
+}
+
+/// Opens the file with a name in a directory, which changes nothing.
+#[derive(Debug)]
+pub(super) struct LookUp {
+    pub(super) dir: OwnedFd,
+    pub(super) name: Box<[u8]>,
 }
 
 /// Removes a name, of a directory if the flags say so.
@@ -93,11 +101,13 @@ pub(super) enum Sync {
 pub(super) enum Undone {
     /// It was refused.
     Refused(Status),
+    /// The system does not open the name.
+    Absent(Errno),
     /// It was made, and could not be brought to stable storage.
     Unsettled(Errno),
 }
 
-/// What became of a change: the new file, if it made one.
+/// What became of a change: the file, if it made or found one.
 pub(super) type Done = Result<Option<Fresh>, Undone>;
 
 impl Act {
@@ -105,6 +115,7 @@ impl Act {
     pub(super) fn run(&self) -> Done {
         let made = match self {
             Self::Make(act) => return act.run().map(Some),
+            Self::LookUp(act) => return act.run().map(Some),
             Self::Set(act) => act.run(),
             Self::Unlink(act) => act.run(),
             Self::Link(act) => act.run(),
@@ -127,6 +138,13 @@ impl Set {
         }
         node::set_times(&self.place, self.atime, self.mtime)?;
         settle(self.changed.as_ref()).map_err(Undone::Unsettled)
+    }
+}
+
+impl LookUp {
+    fn run(&self) -> Result<Fresh, Undone> {
+        let place = node::place_of(&self.dir, &self.name);
+        place.and_then(|place| Fresh::new(place, None)).map_err(Undone::Absent)
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::rc::Rc;
 
+use rustix::io::Errno;
+
 use super::Directory;
 use super::acts::{Act, Done, Undone};
+use super::found::{Found, What};
 use super::helpers::Cost;
 use super::node::Node;
 use crate::backend::{Finished, Ticket};
@@ -23,6 +26,8 @@ pub(super) struct Change {
 /// What the core does once a change has ended.
 #[derive(Debug)]
 pub(super) enum Then {
+    /// Keeps what a name leads to for the Call that asked.
+    Show { dir: FileId, name: Box<[u8]> },
     /// Keeps a new file open.
     Keep { dir: FileId, name: Box<[u8]> },
     /// Notes the permission bits that were set.
@@ -57,6 +62,15 @@ impl Directory {
     pub(super) fn next_changed(&mut self) -> Option<Finished> {
         let (ticket, done) = self.tree.helpers.next_ended()?;
         let change = self.changes.remove(&ticket)?;
+        if let Then::Show { dir, name } = change.then {
+            let what = match done {
+                Ok(Some(fresh)) => What::Place(Node::from_fresh(fresh, &self.tree.helpers).place),
+                Err(Undone::Absent(errno)) => What::Failed(errno),
+                _ => What::Failed(Errno::IO),
+            };
+            self.looked.entry(ticket).or_default().push(Found { dir, name, what });
+            return Some(Finished::LookedUp(ticket, dir));
+        }
         let is_new = matches!(change.then, Then::Keep { .. });
         let ended = self.finish_change(&change, done);
         Some(if is_new {
@@ -86,7 +100,8 @@ impl Directory {
         change: &Change,
         done: Done,
     ) -> Result<Option<FileId>, Status> {
-        let is_made = !matches!(done, Err(Undone::Refused(_)));
+        self.tree.found.clear();
+        let is_made = !matches!(done, Err(Undone::Refused(_) | Undone::Absent(_)));
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
             Then::Reap(node) if is_made => self.reap(node),
@@ -108,6 +123,7 @@ impl Directory {
             }
             (Ok(_), _) => Ok(None),
             (Err(Undone::Refused(status)), _) => Err(status),
+            (Err(Undone::Absent(errno)), _) => Err(errno.into()),
             (Err(Undone::Unsettled(errno)), _) => Err(self.lost(errno)),
         }
     }

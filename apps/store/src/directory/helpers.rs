@@ -81,6 +81,11 @@ impl Helpers {
         self.0.borrow_mut().waker = Some(waker);
     }
 
+    /// Returns whether helpers make changes.
+    pub(super) fn has_waker(&self) -> bool {
+        self.0.borrow().waker.is_some()
+    }
+
     /// Has a helper make a change. Returns the change if there is no helper: the core has to make it.
     pub(super) fn make(&self, act: Act, ticket: Ticket, cost: Cost) -> Option<Act> {
         let mut crew = self.0.borrow_mut();

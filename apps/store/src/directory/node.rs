@@ -96,6 +96,27 @@ impl Node {
         }
     }
 
+    /// Creates a node of a file, and reads its attributes.
+    pub(super) fn of_place(place: Place, helpers: &Helpers) -> Result<(Self, Look), Errno> {
+        let look = look(&place)?;
+        Ok((Self::with(place, look.id, None, helpers), look))
+    }
+
+    /// Returns a place of the file with a name in this directory, or why there is none, if the system knows without
+    /// waiting. A name of which it does not know is `None`.
+    pub(super) fn cached_place(&self, name: &[u8]) -> Option<Result<Place, Errno>> {
+        if self.is_stand_in() {
+            return Some(Err(Errno::NOENT));
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let within = WITHIN.union(ResolveFlags::CACHED);
+        match fs::openat2(&self.place, name, flags, Mode::empty(), within) {
+            // Systems before 5.12 have no such flag.
+            Err(Errno::AGAIN | Errno::INVAL) => None,
+            place => Some(place.map(|place| Place::new(place, Some(self.helpers.clone())))),
+        }
+    }
+
     /// Opens the file with a name in this directory. The name is one component; a symbolic link is not followed, and
     /// where another file system is mounted the stand-in is returned.
     pub(super) fn child(&self, name: &[u8]) -> Result<(Self, Look), Errno> {

@@ -21,6 +21,7 @@ use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::Config;
+use super::found::{Found, What};
 use super::gone::{Gone, Searched};
 use super::helpers::Helpers;
 use super::known::Known;
@@ -50,6 +51,8 @@ pub(super) struct Tree {
     /// A place of the directory at the top.
     pub(super) top: Arc<OwnedFd>,
     known: Known,
+    /// What was looked up for the Call that is executed.
+    pub(super) found: Vec<Found>,
     /// Files that were searched for and not found.
     gone: Gone,
     searches: Searches,
@@ -91,6 +94,7 @@ impl Tree {
             open: Open::new(config.open_max),
             helpers,
             known,
+            found: Vec::new(),
             gone: Gone::new(GONE_MAX),
             searches: Searches::default(),
             search_max: config.search_max,
@@ -122,6 +126,7 @@ impl Tree {
     /// Begins a turn: drops the cached places of directories, and continues searches. Returns whether searches are
     /// left.
     pub(super) fn turn(&mut self) -> bool {
+        self.found.clear();
         self.within.turn();
         self.search()
     }
@@ -134,10 +139,39 @@ impl Tree {
         Ok(node)
     }
 
-    /// Finds the file with a name in a directory.
+    /// Returns a directory if it can be acted on without a search.
+    pub(super) fn at_hand(&mut self, id: FileId) -> Option<Rc<Node>> {
+        if id == self.root.id { Some(Rc::clone(&self.root)) } else { self.open.get(id) }
+    }
+
+    /// Finds the file with a name in a directory: where it was looked up for the Call that is executed, what was found.
     pub(super) fn child(&mut self, dir: &Node, name: &[u8]) -> Result<(Rc<Node>, Look), Status> {
-        let (node, look) = dir.child(name)?;
-        Ok((self.keep(node, dir.id, name), look))
+        // Where another file system is mounted, `Node::child` knows what stands for it; the system keeps such names.
+        let is_mounted = |found: &Found| matches!(found.what, What::Failed(Errno::XDEV));
+        let is_it =
+            |found: &Found| found.dir == dir.id && *found.name == *name && !is_mounted(found);
+        let Some(at) = self.found.iter().position(is_it) else {
+            let (node, look) = dir.child(name)?;
+            return Ok((self.keep(node, dir.id, name), look));
+        };
+        let found = self.found.swap_remove(at);
+        let (node, look) = match found.what {
+            What::Kept(node) => {
+                let look = node.look()?;
+                (node, look)
+            }
+            What::Place(place) => {
+                let (node, look) = Node::of_place(place, &self.helpers)?;
+                (self.keep(node, dir.id, name), look)
+            }
+            What::Failed(errno) => {
+                self.found.push(found);
+                return Err(errno.into());
+            }
+        };
+        let what = What::Kept(Rc::clone(&node));
+        self.found.push(Found { what, ..found });
+        Ok((node, look))
     }
 
     /// Records where a file is, and keeps it open.

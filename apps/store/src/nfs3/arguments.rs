@@ -114,6 +114,22 @@ impl<'a> Arguments<'a> {
         }
     }
 
+    /// Returns the names that the Call looks up.
+    pub const fn names(&self) -> [Option<DirName<'a>>; 2] {
+        match self {
+            Self::Lookup(at)
+            | Self::Remove(at)
+            | Self::RmDir(at)
+            | Self::Create(Create { at, .. })
+            | Self::MkDir(MkDir { at, .. })
+            | Self::Symlink(Symlink { at, .. })
+            | Self::MkNod(MkNod { at, .. })
+            | Self::Link(Link { at, .. }) => [Some(*at), None],
+            Self::Rename(Rename { from, to }) => [Some(*from), Some(*to)],
+            _ => [None, None],
+        }
+    }
+
     /// Returns the file handles in the arguments.
     pub const fn files(&self) -> [Option<FileHandle<'a>>; 2] {
         match self {

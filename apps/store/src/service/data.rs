@@ -141,6 +141,14 @@ impl<B: Backend> Service<B> {
             | Finished::Commit(ticket, _)
             | Finished::Made(ticket, _)
             | Finished::Changed(ticket, _) => ticket,
+            Finished::LookedUp(ticket, dir) => {
+                if !self.parking.wake_looking(ticket) {
+                    // The Call was refused. What was found is dropped.
+                    self.backend.look_up(ticket, [None; 2]);
+                }
+                self.parking.wake_first(dir);
+                return None;
+            }
             Finished::Located(file) => {
                 self.parking.wake(file);
                 return None;
@@ -173,7 +181,10 @@ impl<B: Backend> Service<B> {
             Finished::Write(_, Err(status)) => Results::Write(Err(failed(status))).into(),
             Finished::Commit(_, Ok(verifier)) => commit_results(verifier, wcc).into(),
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
-            Finished::Made(..) | Finished::Changed(..) | Finished::Located(_) => return None,
+            Finished::Made(..)
+            | Finished::Changed(..)
+            | Finished::LookedUp(..)
+            | Finished::Located(_) => return None,
         };
         Some((ticket, LateReply::from(reply)))
     }

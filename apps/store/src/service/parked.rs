@@ -18,7 +18,7 @@ use haulage_proto::xdr::Writer;
 
 use super::{Answer, LateReply, Service, Surroundings};
 use crate::access::Caller;
-use crate::backend::{Backend, Context, Located, Ticket};
+use crate::backend::{Backend, Context, Located, Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 
@@ -26,6 +26,8 @@ use crate::nfs3::{Arguments, Procedure, Results, Status};
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     waiting: BTreeMap<FileId, VecDeque<Parked>>,
+    /// Calls of which a name is looked up.
+    looking: BTreeMap<Ticket, Parked>,
     /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
     calls: usize,
@@ -82,10 +84,22 @@ impl Parking {
         last.is_some_and(|last| last.ticket == ticket)
     }
 
-    fn add(&mut self, parked: Parked) {
+    /// Makes the Call ready of which a name was looked up. Returns whether it waits.
+    pub(super) fn wake_looking(&mut self, ticket: Ticket) -> bool {
+        let parked = self.looking.remove(&ticket);
+        let waits = parked.is_some();
+        self.ready.extend(parked);
+        waits
+    }
+
+    fn add(&mut self, wait: Wait, parked: Parked) {
         self.calls += 1;
         self.octets += parked.octets();
-        self.waiting.entry(parked.file).or_default().push_back(parked);
+        if let Wait::Name(ticket) = wait {
+            self.looking.insert(ticket, parked);
+        } else {
+            self.waiting.entry(parked.file).or_default().push_back(parked);
+        }
     }
 
     fn next(&mut self) -> Option<Parked> {
@@ -103,7 +117,10 @@ impl Parking {
     /// Returns whether no Call waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        (self.calls, self.octets) == (0, 0) && self.waiting.is_empty() && self.ready.is_empty()
+        (self.calls, self.octets) == (0, 0)
+            && self.waiting.is_empty()
+            && self.looking.is_empty()
+            && self.ready.is_empty()
     }
 }
 
@@ -119,7 +136,12 @@ impl Parked {
 
 impl<B: Backend> Service<B> {
     /// Returns the first file of a Call that the Call has to wait for, and why.
-    pub(super) fn hindrance(&mut self, arguments: &Arguments<'_>) -> Option<(FileId, Wait)> {
+    /// A Call that has waited has a ticket.
+    pub(super) fn hindrance(
+        &mut self,
+        arguments: &Arguments<'_>,
+        ticket: Option<Ticket>,
+    ) -> Option<(FileId, Wait)> {
         for handle in arguments.files().into_iter().flatten() {
             // A forged handle is refused when the Call is executed.
             let Some(claimed) = self.sealer.peek(handle) else { continue };
@@ -135,14 +157,28 @@ impl<B: Backend> Service<B> {
                 Located::Busy => return Some((file, Wait::TooMany)),
             }
         }
-        None
+        let names = arguments.names();
+        let dir = names.first().copied().flatten()?.dir;
+        let dir = self.sealer.open(dir).ok()?;
+        let ticket = ticket.unwrap_or_else(|| self.ticket());
+        // A name that is refused when the Call is executed is not looked up.
+        let names = names.map(|at| {
+            let at = at.filter(|at| self.check_name(at.name).is_ok())?;
+            Some((self.sealer.open(at.dir).ok()?, at.name))
+        });
+        match self.backend.look_up(ticket, names) {
+            Names::Known => None,
+            Names::Begun => Some((dir, Wait::Name(ticket))),
+            Names::Behind(dir) => Some((dir, Wait::Change)),
+            Names::Full => Some((dir, Wait::TooMany)),
+        }
     }
 
     /// Keeps a Call until `file` is found, or is not changed any more, with its reduced argument and the room for its results. Returns `None` if
     /// too much waits already.
     pub(super) fn park(
         &mut self,
-        file: FileId,
+        (file, wait): (FileId, Wait),
         caller: &Caller,
         arguments: &Arguments<'_>,
         (placed, room): (Option<Local>, usize),
@@ -157,10 +193,11 @@ impl<B: Backend> Service<B> {
         arguments.encode(&mut w).ok()?;
         let length = w.position();
         octets.truncate(length);
-        let (ticket, arguments) = (self.ticket(), octets.into());
+        let ticket = if let Wait::Name(ticket) = wait { ticket } else { self.ticket() };
+        let arguments = octets.into();
         let caller = *caller;
         let parked = Parked { ticket, file, procedure, arguments, placed, room, caller, waits: 1 };
-        self.parking.add(parked);
+        self.parking.add(wait, parked);
         Some(ticket)
     }
 
@@ -193,14 +230,14 @@ impl<B: Backend> Service<B> {
         let Ok(arguments) = Arguments::decode(procedure, &mut reader) else {
             return Some((ticket, refusal(Status::ServerFault)));
         };
-        match self.hindrance(&arguments) {
+        match self.hindrance(&arguments, Some(ticket)) {
             Some((file, wait))
-                if wait == Wait::Change || parked.may_search() && wait == Wait::Search =>
+                if wait.is_bounded() || parked.may_search() && wait == Wait::Search =>
             {
                 parked.arguments = encoded;
                 parked.waits += usize::from(wait == Wait::Search);
                 parked.file = file;
-                self.parking.add(parked);
+                self.parking.add(wait, parked);
                 return None;
             }
             Some(_) => return Some((ticket, refusal(Status::Jukebox))),
@@ -244,10 +281,19 @@ impl<B: Backend> Service<B> {
 pub(super) enum Wait {
     /// The file is searched for.
     Search,
-    /// The file is changed.
+    /// The file is changed, or names in it are looked up for other Calls.
     Change,
+    /// A name of the Call with this ticket is looked up.
+    Name(Ticket),
     /// Too many other files are searched for.
     TooMany,
+}
+
+impl Wait {
+    /// Returns whether the wait is for what was begun, and ends without another one like it.
+    const fn is_bounded(self) -> bool {
+        matches!(self, Self::Change | Self::Name(_))
+    }
 }
 
 /// Returns whether a procedure changes the files that its arguments name, or names in them.

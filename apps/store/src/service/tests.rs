@@ -76,6 +76,7 @@ impl<B: Backend> Bed<B> {
             Answer::Later(_) => panic!("{procedure:?} was to be answered at once"),
         }
         loop {
+            self.service.turn();
             if let Some((_, reply)) = self.service.poll(around) {
                 return Sent { procedure, bytes: written(|w| reply.encode_inline(w)) };
             }

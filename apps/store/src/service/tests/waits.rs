@@ -100,6 +100,7 @@ fn nobody_waits_for_a_lock_that_keeps_a_change_waiting() {
         let (ended, sent) = world.end(procedure);
         assert_eq!((ended, sent.results().status()), (ticket, Status::Ok), "{procedure:?}");
     }
+    world.bed.is_patient = true;
     let made = ["made", "made-dir", "made-link", "pipe"].map(|name| {
         let made = world.bed.find(&dir, name).unwrap();
         let look = world.bed.look(&made);
@@ -157,6 +158,37 @@ fn changes_of_a_directory_keep_their_order_and_tell_what_was_before() {
     ended.retain(|ticket| *ticket != besides);
     assert_eq!(ended, tickets);
     assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
+}
+
+#[test]
+fn nobody_waits_for_a_name_that_the_system_has_not_cached() {
+    let mut world = World::new();
+    let (dir, known) = (world.dir.clone(), world.file("known"));
+    let names: Vec<_> = (0..20).map(|number| format!("absent-{number}")).collect();
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    // All of one directory take two helpers.
+    let mut tickets: Vec<_> =
+        names.iter().map(|name| world.begin(Arguments::Lookup(dir.at(name)))).collect();
+    let (from, to) = (dir.at("known"), dir.at("renamed"));
+    let rename = world.begin(Arguments::Rename(Rename { from, to }));
+    assert!(world.poll(Procedure::Lookup).is_none());
+    assert_eq!(world.bed.find(&dir, "known"), Ok(known.clone()), "others are served");
+    assert_eq!(world.bed.look(&known).size, 6);
+    gate.store(false, Ordering::Release);
+    tickets.push(rename);
+    while !tickets.is_empty() {
+        let (ticket, sent) = world.end(Procedure::Lookup);
+        if ticket != rename {
+            assert_eq!(sent.results().status(), Status::NoEnt);
+        }
+        let before = tickets.len();
+        tickets.retain(|other| *other != ticket);
+        assert_eq!(tickets.len(), before - 1);
+    }
+    assert_eq!(world.bed.find(&dir, "renamed"), Ok(known));
+    assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
+    assert!(world.bed.service.backend.has_found_nothing());
 }
 
 #[test]

@@ -1,0 +1,100 @@
+//! Names that were looked up for a Call before it is executed, so that nothing waits while it is.
+//!
+//! # Normal operation
+//! A name that the system has cached is opened without a wait. Another is looked up by a helper, since that takes the lock
+//! of the directory, and the Call is executed once that has ended. What was found is the Call's alone, and is dropped
+//! after the turn in which it was executed.
+//!
+//! # Limits
+//! At most [`LOOK_UPS_MAX`] helpers look up names of one directory; other Calls wait behind them.
+
+use std::rc::Rc;
+
+use rustix::io::Errno;
+
+use super::Directory;
+use super::acts::{Act, LookUp};
+use super::changes::{Change, Then};
+use super::closing::Place;
+use super::helpers::Cost;
+use super::node::Node;
+use crate::backend::{Names, Ticket};
+use crate::handle::FileId;
+use crate::nfs3::Name;
+
+/// What a name leads to.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) dir: FileId,
+    pub(super) name: Box<[u8]>,
+    pub(super) what: What,
+}
+
+/// What was found under a name.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A file that was not used yet.
+    Place(Place),
+    /// A file that is open.
+    Kept(Rc<Node>),
+    /// No file.
+    Failed(Errno),
+}
+
+impl Directory {
+    /// Looks up the names of a Call.
+    pub(super) fn look_up(
+        &mut self,
+        ticket: Ticket,
+        names: [Option<(FileId, Name<'_>)>; 2],
+    ) -> Names {
+        let mut found = self.looked.remove(&ticket).unwrap_or_default();
+        if self.tree.helpers.has_waker() {
+            for (dir, name) in names.into_iter().flatten() {
+                let is_it = |found: &Found| found.dir == dir && *found.name == *name.0;
+                if matches!(name.0, b"." | b"..") || found.iter().any(is_it) {
+                    continue;
+                }
+                // Another one is found to be no directory, or gone, when the Call is executed.
+                let Some(node) = self.tree.at_hand(dir) else { continue };
+                let what = match node.cached_place(name.0) {
+                    Some(Ok(place)) => What::Place(place),
+                    Some(Err(errno)) => What::Failed(errno),
+                    None => {
+                        let begun = self.begin_look_up(ticket, &node, name);
+                        // The results of a Call that waits behind others are not kept.
+                        if begun == Names::Begun {
+                            self.looked.insert(ticket, found);
+                        }
+                        return begun;
+                    }
+                };
+                found.push(Found { dir, name: name.0.into(), what });
+            }
+        }
+        self.tree.found = found;
+        Names::Known
+    }
+
+    fn begin_look_up(&mut self, ticket: Ticket, dir: &Node, name: Name<'_>) -> Names {
+        let is_there =
+            |change: &&Change| matches!(&change.then, Then::Show { dir: at, .. } if *at == dir.id);
+        if self.changes.values().filter(is_there).count() >= LOOK_UPS_MAX {
+            return Names::Behind(dir.id);
+        }
+        let Ok(place) = dir.another_place() else { return Names::Full };
+        let act = Act::LookUp(LookUp { dir: place, name: name.0.into() });
+        let then = Then::Show { dir: dir.id, name: name.0.into() };
+        let change = Change { files: [None; 2], cost: Cost::Little, then };
+        if self.tree.helpers.is_full(Cost::Little)
+            || self.tree.helpers.make(act, ticket, Cost::Little).is_some()
+        {
+            return Names::Full;
+        }
+        self.changes.insert(ticket, change);
+        Names::Begun
+    }
+}
+
+/// Maximum number of names of one directory that are looked up at a time.
+const LOOK_UPS_MAX: usize = 2;
