@@ -81,7 +81,9 @@ impl Closer {
 
     /// Returns whether the helper takes another file, if a file with these attributes needs it once it is removed.
     pub(super) fn has_room_for(&self, file: &Attributes) -> bool {
-        let is_dear = file.kind == FileType::Regular && file.links == 1 && file.used >= DEAR;
+        // A directory has one name, whatever the number of its links is.
+        let is_last = file.kind == FileType::Directory || file.links == 1;
+        let is_dear = may_be_large(file.kind) && is_last && file.used >= DEAR;
         !is_dear || !self.is_full()
     }
 
@@ -144,12 +146,12 @@ impl Closer {
 pub(super) struct Place {
     /// Taken when it is dropped.
     file: Option<OwnedFd>,
-    /// The helper, for a regular file.
+    /// The helper, for a file that may be large.
     closer: Option<Closer>,
 }
 
 impl Place {
-    /// Holds a place, of a regular file if there is a closer.
+    /// Holds a place, of a file that may be large if there is a closer.
     pub(super) const fn new(file: OwnedFd, closer: Option<Closer>) -> Self {
         Self { file: Some(file), closer }
     }
@@ -184,6 +186,11 @@ impl Drop for Place {
             closer.give(Job::Close(file));
         }
     }
+}
+
+/// Returns whether files of a kind have room that takes long to give back. A directory keeps what its names took.
+pub(super) const fn may_be_large(kind: FileType) -> bool {
+    matches!(kind, FileType::Regular | FileType::Directory)
 }
 
 /// Octets of a file that takes longer to close than to hand to another thread: sixteen pieces at most.

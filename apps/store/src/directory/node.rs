@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
-use super::closing::{Closer, Place};
+use super::closing::{Closer, Place, may_be_large};
 use super::mounted;
 use super::status::status;
 use crate::handle::FileId;
@@ -57,8 +57,7 @@ impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
     pub(super) fn new(place: OwnedFd, closer: &Closer) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
-        let is_regular = look.attributes.kind == FileType::Regular;
-        let place = Place::new(place, is_regular.then(|| closer.clone()));
+        let place = Place::new(place, may_be_large(look.attributes.kind).then(|| closer.clone()));
         Ok((Self::with(place, look.id, None, closer), look))
     }
 
