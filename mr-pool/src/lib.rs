@@ -88,6 +88,7 @@ mod error;
 mod gauges;
 mod handles;
 mod lease;
+mod leases;
 #[allow(
     unsafe_code,
     reason = "views are made of lent leases; that a peer is gone is for callers to prove"
@@ -115,8 +116,9 @@ pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};
 pub use lease::{Local, Shared};
+pub use leases::{Leases, PostedSinks};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
-pub use pieces::{PIECES_MAX, Piece, Pieces};
+pub use pieces::{Piece, Pieces};
 pub use pool::{Pool, PoolConfig};
 pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};
 pub use registration::{MrEvent, MrState, Strategy};

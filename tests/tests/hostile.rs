@@ -84,8 +84,8 @@ impl Service for Keeper {
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
             PUT | SWAP | LATE_SWAP => match call.arguments.item(ITEM_MAX) {
-                Ok(Argument::Placed(lease)) if call.arguments.is_empty() => {
-                    let before = self.item.replace(lease.share());
+                Ok(Argument::Placed(leases)) if call.arguments.is_empty() => {
+                    let before = self.item.replace(leases.into_one().unwrap().share());
                     match call.procedure {
                         SWAP => reply.item(before.map_or(Data::Empty, Data::Shared)),
                         LATE_SWAP => {

@@ -15,8 +15,8 @@ use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, ConnectionId, Finished, NoService, Outcome,
-    Reply, ResultSource, Service,
+    AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, ConnectionId, Finished,
+    NoService, Outcome, Reply, ResultSource, Service,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
@@ -285,6 +285,10 @@ impl Service for Boxed {
 
     fn result_source(&self, procedure: u32) -> ResultSource {
         delegate!(self, service => service.result_source(procedure), ResultSource::Resident)
+    }
+
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        delegate!(self, service => service.argument_leases(procedure), ArgumentLeases::Any)
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
