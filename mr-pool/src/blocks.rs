@@ -65,19 +65,19 @@ impl Blocks {
         if length > LEASE_MAX {
             return None;
         }
-        match Class::of(length).and_then(|class| self.take_from_slab(class)) {
-            Some(block) => Some(self.grant(block)),
-            // Where no slab fits any more, a run just long enough still may.
-            None => self.take_run(length),
-        }
+        // Where no slab fits any more, a run just long enough still may.
+        let block = match Class::of(length).and_then(|class| self.take_from_slab(class)) {
+            Some(block) => block,
+            None => self.run(length)?,
+        };
+        Some(self.grant(block))
     }
 
     /// Allocates a page run of at least `length` octets, even if a slab has blocks of that length. It keeps no slab from
     /// becoming empty.
     pub(crate) fn take_run(&mut self, length: usize) -> Option<Grant> {
-        let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
-        let first = self.runs.take(pages)?;
-        Some(self.grant(Block { first, index: 0 }))
+        let block = self.run(length)?;
+        Some(self.grant(block))
     }
 
     /// Frees a block.
@@ -147,7 +147,13 @@ impl Blocks {
         (kind < CLASSES).then(|| Class::nth(kind).size())
     }
 
+    fn run(&mut self, length: usize) -> Option<Block> {
+        let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
+        Some(Block { first: self.runs.take(pages)?, index: 0 })
+    }
+
     /// Counts a block that was just taken, and describes it.
+    #[inline(always)]
     fn grant(&mut self, block: Block) -> Grant {
         let (offset, capacity, kind) = self.place(block);
         self.out[kind] += 1;

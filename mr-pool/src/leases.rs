@@ -22,6 +22,7 @@ pub enum Leases {
 
 impl Leases {
     /// Shortens the item to at most `length` octets. Leases of which no octet is left go home.
+    #[inline]
     pub fn truncate(&mut self, length: usize) {
         match self {
             Self::One(lease) => lease.set_len(lease.len().min(length)),
@@ -67,6 +68,7 @@ impl Leases {
     }
 
     /// Returns the leases.
+    #[inline]
     pub const fn as_slice(&self) -> &[Local] {
         match self {
             Self::One(lease) => slice::from_ref(lease),
@@ -80,11 +82,13 @@ impl Leases {
     }
 
     /// Returns the number of octets.
+    #[inline]
     pub fn len(&self) -> usize {
         self.as_slice().iter().map(Local::len).sum()
     }
 
     /// Returns whether there are no octets.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.as_slice().iter().all(Local::is_empty)
     }

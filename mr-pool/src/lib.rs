@@ -44,6 +44,8 @@
 //! # Ok::<(), haulage_mr_pool::PoolError>(())
 //! ```
 //!
+//! An item for which no block is long enough lies in several leases ([`Leases`], [`Pieces`]).
+//!
 //! # Memory ownership
 //!
 //! All bookkeeping is outside the region, so that no peer can corrupt it, not even one that has mapped the whole

@@ -69,6 +69,7 @@ impl Pool {
     ///
     /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
     /// time and allocates nothing from the heap.
+    #[inline(never)]
     pub fn lease(&self, length: usize) -> Option<Local> {
         self.take(length, Fit::Closest)
     }
@@ -147,7 +148,7 @@ impl Pool {
     }
 
     /// Leases a block of at least `length` octets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, length: usize, fit: Fit) -> Option<Local> {
         let pool = self.core.pool();
         Span::take(pool, length, fit).map(|(block, span)| Local::new(pool, block, span))

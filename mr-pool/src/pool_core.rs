@@ -119,7 +119,7 @@ unsafe impl Send for PoolRef {}
 
 impl PoolRef {
     /// Allocates a block of at least `length` octets; returns it, and the start of its octets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(self, length: usize, fit: Fit) -> Option<(Grant, NonNull<u8>)> {
         let owner = self.owner();
         let take = || {

@@ -28,7 +28,7 @@ unsafe impl Send for Span {}
 impl Span {
     /// Allocates a block of at least `length` octets in the region of `pool`, and returns it with the right to its
     /// octets.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(pool: PoolRef, length: usize, fit: Fit) -> Option<(Block, Self)> {
         let (Grant { block, capacity, .. }, start) = pool.take(length, fit)?;
         // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which

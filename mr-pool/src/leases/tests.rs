@@ -28,7 +28,7 @@ fn octets(leases: &Leases) -> Vec<u8> {
 }
 
 fn pattern(length: usize) -> Vec<u8> {
-    (0..length).map(|at| (at / PAGE * 31 + at % 251) as u8).collect()
+    (0..length).map(|at| (at / PAGE * 31 + at % 251).to_le_bytes()[0]).collect()
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn an_item_fits_if_its_octets_are_free() {
     let mut held: Vec<(Leases, u8)> = Vec::new();
     let (mut refused, mut scattered) = (0, 0);
     for step in 0..steps {
-        let fill = (step % 251) as u8;
+        let [fill, ..] = usize::to_le_bytes(step);
         // Items of one octet to a quarter of the pool, and many more short ones than long ones.
         let most = 1 << rng.below(17);
         let length = 1 + rng.below(most);

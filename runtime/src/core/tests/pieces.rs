@@ -61,7 +61,7 @@ fn scatter(pool: &Pool) -> Vec<Local> {
 }
 
 fn pattern(length: usize) -> impl Iterator<Item = u8> {
-    (0..length).map(|at| (at / PAGE * 31 + at % 251) as u8)
+    (0..length).map(|at| (at / PAGE * 31 + at % 251).to_le_bytes()[0])
 }
 
 /// A server whose free pages are scattered.
@@ -99,9 +99,9 @@ fn an_item_is_read_into_scattered_pages_and_sent_from_there() {
         world.store(token, length);
         let result = world.lease((length + 10).min(ITEM_MAX), 0);
         world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
-        world.until(|w| w.ended().len() == 2 * (token as usize + 1));
+        world.until(|w| w.ended().len() as u64 == 2 * (token + 1));
         let (_, reduced, lease) = world.ended_of(100 + token);
-        assert_eq!(*reduced, Ok(length as u32));
+        assert_eq!(*reduced, Ok(u32::try_from(length).unwrap()));
         assert!(lease.as_ref().unwrap().bytes().iter().copied().eq(pattern(length)), "{length}");
         assert_eq!(world.server.service.counts.pop(), Some(length.div_ceil(PAGE)));
     }
@@ -137,7 +137,7 @@ fn a_service_that_needs_one_slice_gets_one_or_a_refusal() {
     for (token, length) in [(1, PAGE), (2, PAGE + 1)] {
         let argument = Some(world.item(length));
         world.call(token, Request { argument, ..request(EXCHANGE) });
-        world.until(|w| w.ended().len() == token as usize);
+        world.until(|w| w.ended().len() as u64 == token);
     }
     let service = &world.server.service;
     assert_eq!((&service.counts[..], &service.refused[..]), (&[1][..], &[Refusal::NoMemory][..]));
@@ -145,12 +145,13 @@ fn a_service_that_needs_one_slice_gets_one_or_a_refusal() {
 
 #[test]
 fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
-    let mut under_way = 0;
-    for moment in 0..120 {
+    let (mut under_way, mut waiting) = (0, 0);
+    for moment in (0..120).step_by(2) {
         let mut world = scattered();
         let free = world.free();
-        for token in 0..3 {
-            let (argument, result) = (world.item(200_000), world.lease(200_000, 2));
+        // The Reads of the first do not all fit the send queue.
+        for (token, length) in (0..).zip([1_500_000, 200_000, 200_000]) {
+            let (argument, result) = (world.item(length), world.lease(length, 2));
             world.call(token, Request { argument: Some(argument), ..request(STORE) });
             world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
         }
@@ -162,13 +163,18 @@ fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
         }
         let reads = |work: &&Work| matches!(work.held, Held::Read { .. });
         under_way += world.server.inner.common.posted.iter().filter(reads).count();
+        let connections = &world.server.inner.common.connections;
+        waiting += connections.iter().map(|connection| connection.queue.len()).sum::<usize>();
         world.lose_the_connection();
         world.until(|w| w.ended().len() == 6 && w.is_disconnected());
         world.server.service.item = Rc::default();
         world.all_home();
         assert_eq!(world.free(), free, "moment {moment}");
     }
-    assert!(under_way > 0, "some were lost while they were read");
+    assert!(
+        under_way > 0 && waiting > 0,
+        "some were lost while they were read, or waited for that"
+    );
 }
 
 /// Stores and fetches items between cores with providers of `make`; the server's free pages are scattered.
@@ -206,7 +212,7 @@ fn goes_there_and_back<P: Provider>(make: impl Fn() -> (P, Pool)) {
             }
         }
         let (_, reduced, lease) = client.service.ended.last().unwrap();
-        assert_eq!(*reduced, Ok(length as u32));
+        assert_eq!(*reduced, Ok(u32::try_from(length).unwrap()));
         assert!(lease.as_ref().unwrap().bytes().iter().copied().eq(pattern(length)), "{length}");
         assert_eq!(server.service.counts.pop(), Some(length.div_ceil(PAGE)));
     }
