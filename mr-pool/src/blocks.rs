@@ -68,15 +68,16 @@ impl Blocks {
         // Where no slab fits any more, a run just long enough still may.
         let block = match Class::of(length).and_then(|class| self.take_from_slab(class)) {
             Some(block) => block,
-            None => {
-                let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
-                Block { first: self.runs.take(pages)?, index: 0 }
-            }
+            None => self.run(length)?,
         };
-        let (offset, capacity, kind) = self.place(block);
-        self.out[kind] += 1;
-        self.leased_bytes += capacity;
-        Some(Grant { block, offset, capacity })
+        Some(self.grant(block))
+    }
+
+    /// Allocates a page run of at least `length` octets, even if a slab has blocks of that length. It keeps no slab from
+    /// becoming empty.
+    pub(crate) fn take_run(&mut self, length: usize) -> Option<Grant> {
+        let block = self.run(length)?;
+        Some(self.grant(block))
     }
 
     /// Frees a block.
@@ -144,6 +145,20 @@ impl Blocks {
     /// requested.
     pub(crate) fn capacity_of(kind: usize) -> Option<usize> {
         (kind < CLASSES).then(|| Class::nth(kind).size())
+    }
+
+    fn run(&mut self, length: usize) -> Option<Block> {
+        let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
+        Some(Block { first: self.runs.take(pages)?, index: 0 })
+    }
+
+    /// Counts a block that was just taken, and describes it.
+    #[inline(always)]
+    fn grant(&mut self, block: Block) -> Grant {
+        let (offset, capacity, kind) = self.place(block);
+        self.out[kind] += 1;
+        self.leased_bytes += capacity;
+        Grant { block, offset, capacity }
     }
 
     /// Returns a block's offset, capacity and kind.

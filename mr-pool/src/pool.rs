@@ -4,11 +4,12 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, LEASE_MAX};
 use crate::error::PoolError;
 use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::lease::Local;
-use crate::pool_core::PoolCore;
+use crate::leases::Leases;
+use crate::pool_core::{Fit, PoolCore};
 use crate::region::{PagePreference, PageReport, Region};
 use crate::size::PAGE;
 use crate::view::Span;
@@ -68,9 +69,18 @@ impl Pool {
     ///
     /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
     /// time and allocates nothing from the heap.
+    #[inline(never)]
     pub fn lease(&self, length: usize) -> Option<Local> {
-        let pool = self.core.pool();
-        Span::take(pool, length).map(|(block, span)| Local::new(pool, block, span))
+        self.take(length, Fit::Closest)
+    }
+
+    /// Leases `length` octets in one block, as [`Self::lease`] does, or, if there is none, in as few free runs of pages
+    /// as have them. No part of a slab is among several, so that none of them keeps a slab from becoming empty.
+    ///
+    /// Returns `None`, and keeps nothing, if the free pages have fewer octets, or the heap has no room for the list of
+    /// the leases. Takes time for each of them.
+    pub fn leases(&self, length: usize) -> Option<Leases> {
+        self.lease(length).map_or_else(|| self.lease_runs(length), |lease| Some(lease.into()))
     }
 
     /// Frees the leases that were dropped on other threads. [`Self::lease`] does so itself when memory runs short.
@@ -135,6 +145,30 @@ impl Pool {
         let out = self.blocks(|blocks| *blocks.out());
         let gauge = |(kind, leases)| ClassGauge { capacity: Blocks::capacity_of(kind), leases };
         out.into_iter().enumerate().map(gauge)
+    }
+
+    /// Leases a block of at least `length` octets.
+    #[inline(always)]
+    pub(crate) fn take(&self, length: usize, fit: Fit) -> Option<Local> {
+        let pool = self.core.pool();
+        Span::take(pool, length, fit).map(|(block, span)| Local::new(pool, block, span))
+    }
+
+    /// Leases `length` octets, for which no block is long enough, in free runs, the longest first.
+    #[cold]
+    fn lease_runs(&self, length: usize) -> Option<Leases> {
+        if length > self.free_bytes() {
+            return None;
+        }
+        let (mut leases, mut left) = (Vec::new(), length);
+        while left > 0 {
+            leases.try_reserve(1).ok()?;
+            let run = self.blocks(Blocks::largest_run).min(LEASE_MAX);
+            let lease = self.take(left.min(run), Fit::Pages).filter(|lease| !lease.is_empty())?;
+            left -= lease.len();
+            leases.push(lease);
+        }
+        Some(Leases::Several(leases))
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&Blocks) -> T) -> T {

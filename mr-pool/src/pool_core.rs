@@ -99,6 +99,15 @@ impl Drop for PoolCore {
     }
 }
 
+/// Which block is taken for a length.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fit {
+    /// One of a slab, if slabs have blocks of that length; else free pages.
+    Closest,
+    /// Free pages.
+    Pages,
+}
+
 /// The pointer from a lease to its pool. It exists in the pool, in leases and in views, never
 /// longer than these.
 #[derive(Clone, Copy)]
@@ -110,13 +119,19 @@ unsafe impl Send for PoolRef {}
 
 impl PoolRef {
     /// Allocates a block of at least `length` octets; returns it, and the start of its octets.
-    #[inline]
-    pub(crate) fn take(self, length: usize) -> Option<(Grant, NonNull<u8>)> {
+    #[inline(always)]
+    pub(crate) fn take(self, length: usize, fit: Fit) -> Option<(Grant, NonNull<u8>)> {
         let owner = self.owner();
-        let taken = owner.blocks.borrow_mut().take(length);
-        let grant = match taken {
+        let take = || {
+            let mut blocks = owner.blocks.borrow_mut();
+            match fit {
+                Fit::Closest => blocks.take(length),
+                Fit::Pages => blocks.take_run(length),
+            }
+        };
+        let grant = match take() {
             Some(grant) => grant,
-            None if self.collect() => owner.blocks.borrow_mut().take(length)?,
+            None if self.collect() => take()?,
             None => return None,
         };
         let start = self.body().region.at(grant.offset);

@@ -13,7 +13,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::blocks::{Block, Grant};
-use crate::pool_core::{PoolRef, Reference};
+use crate::pool_core::{Fit, PoolRef, Reference};
 
 /// The exclusive right to a block's octets while no RNIC accesses them. It cannot be copied.
 pub(crate) struct Span {
@@ -28,9 +28,9 @@ unsafe impl Send for Span {}
 impl Span {
     /// Allocates a block of at least `length` octets in the region of `pool`, and returns it with the right to its
     /// octets.
-    #[inline]
-    pub(crate) fn take(pool: PoolRef, length: usize) -> Option<(Block, Self)> {
-        let (Grant { block, capacity, .. }, start) = pool.take(length)?;
+    #[inline(always)]
+    pub(crate) fn take(pool: PoolRef, length: usize, fit: Fit) -> Option<(Block, Self)> {
+        let (Grant { block, capacity, .. }, start) = pool.take(length, fit)?;
         // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which
         // lives until every block is home. They were zeroed by the system or written since, so they are
         // initialized. No one else has them until the block is given back: no earlier lease, whose

@@ -58,7 +58,7 @@ use self::common::Common;
 use self::connection::Link;
 use self::events::Events;
 use self::inner::Inner;
-use self::program::Program;
+use self::program::{Items, Program};
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
 use self::runs::Runs;
@@ -113,12 +113,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         let binding = service.binding();
         bindings::check(&binding).map_err(StartError::Unsupported)?;
         let binding = Rc::new(Bound::new(binding));
-        let sources =
-            (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
-        let (flavors, sources) = (service.flavors().into(), sources.collect());
+        let items = (0..).zip(&binding.procedures).map(|(number, _)| Items {
+            argument: service.argument_leases(number),
+            result: service.result_source(number),
+        });
+        let (flavors, items) = (service.flavors().into(), items.collect());
         let costly = (0..).zip(&binding.procedures).map(|(number, _)| number);
         let costly = costly.filter(|number| service.is_costly(*number));
-        let program = Program::new(Rc::clone(&binding), flavors, sources, costly);
+        let program = Program::new(Rc::clone(&binding), flavors, items, costly);
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, binding, provider.caps(), seed);

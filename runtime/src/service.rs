@@ -15,8 +15,8 @@ mod error;
 mod reply;
 
 pub use call::{
-    Argument, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal, Request,
-    ResultSource,
+    Argument, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal,
+    Request, ResultSource,
 };
 pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
@@ -39,6 +39,12 @@ pub trait Service {
     fn result_source(&self, procedure: u32) -> ResultSource {
         let _ = procedure;
         ResultSource::Resident
+    }
+
+    /// Returns the leases that the DDP-eligible argument of a procedure may lie in. Called once for each procedure.
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        let _ = procedure;
+        ArgumentLeases::Any
     }
 
     /// Returns whether a Call of a procedure may take long: more than some ten microseconds, because it lists, searches

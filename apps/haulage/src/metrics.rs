@@ -13,8 +13,8 @@ use std::time::Duration;
 use haulage::core::Cx;
 use haulage::provider::AcceptFailures;
 use haulage::service::{
-    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Reply,
-    ResultSource, Service,
+    ArgumentLeases, Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer,
+    Reply, ResultSource, Service,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
@@ -132,6 +132,10 @@ impl<S: Service + Counted> Service for Metered<S> {
 
     fn result_source(&self, procedure: u32) -> ResultSource {
         self.inner.result_source(procedure)
+    }
+
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        self.inner.argument_leases(procedure)
     }
 
     fn is_costly(&self, procedure: u32) -> bool {

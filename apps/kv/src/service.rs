@@ -1,13 +1,15 @@
 //! The server: keys and values in registered memory.
 //!
 //! # Memory ownership
-//! A value is the lease into which the RDMA Read of its PUT placed the data. A GET sends by RDMA Write from a reference
-//! to that lease, so that overwriting or deleting a key never disturbs a GET in progress.
+//! A value is the lease into which the RDMA Read of its PUT placed the data, or several where no run of free pages was
+//! long enough. A GET sends by RDMA Write from references to them, so that overwriting or deleting a key never disturbs
+//! a GET in progress.
 
 use std::ops::ControlFlow;
+use std::rc::Rc;
 
 use haulage::core::Cx;
-use haulage::pool::{Local, Shared};
+use haulage::pool::{Leases, Local, Pieces, Shared};
 use haulage::provider::Counters;
 use haulage::service::{
     Argument, Arguments, Binding, Call, Data, Eligible, Outcome, Procedure as Bound,
@@ -56,13 +58,42 @@ impl AsRef<[u8]> for KeyLease {
     }
 }
 
-/// A value; an empty one takes no memory.
+/// A value.
 #[derive(Debug)]
-struct Value(Option<Shared>);
+enum Value {
+    /// No octets, and no memory.
+    Empty,
+    One(Shared),
+    Several(Rc<Pieces>),
+}
 
 impl Value {
+    /// Makes a value of the leases that have its octets. Fails if the heap has no room for a list of them.
+    fn new(leases: Leases) -> Result<Self, Refusal> {
+        match leases {
+            Leases::One(lease) if lease.is_empty() => Ok(Self::Empty),
+            Leases::One(lease) => Ok(Self::One(lease.share())),
+            several @ Leases::Several(_) => {
+                several.share().map(|pieces| Self::Several(Rc::new(pieces))).ok_or(Refusal::NoSpace)
+            }
+        }
+    }
+
     fn len(&self) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.bytes().len() as u64)
+        match self {
+            Self::Empty => 0,
+            Self::One(shared) => shared.len() as u64,
+            Self::Several(pieces) => pieces.len() as u64,
+        }
+    }
+
+    /// Returns the value as a result, sent from where it is.
+    fn data(&self) -> Data {
+        match self {
+            Self::Empty => Data::Empty,
+            Self::One(shared) => Data::Shared(shared.clone()),
+            Self::Several(pieces) => Data::Pieces(Rc::clone(pieces)),
+        }
     }
 }
 
@@ -89,7 +120,7 @@ impl KvService {
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
-        let data = value.0.clone().map_or(Data::Empty, Data::Shared);
+        let data = value.data();
         reply.results(|w| w.u32(OK));
         reply.item(data);
         Ok(())
@@ -103,17 +134,16 @@ impl KvService {
     ) -> Result<(), Stop> {
         let key_bytes = arguments.opaque(KEY_MAX)?;
         let value = match arguments.item(usize::MAX)? {
-            Argument::Placed(lease) if lease.is_empty() => Value(None),
-            Argument::Placed(lease) => Value(Some(lease.share())),
-            Argument::Inline([]) => Value(None),
+            Argument::Placed(leases) => Value::new(leases)?,
+            Argument::Inline([]) => Value::Empty,
             Argument::Inline(bytes) if bytes.len() > self.value_max => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
             }
             Argument::Inline(bytes) => {
-                let mut lease = cx.pool().lease(bytes.len()).ok_or(Refusal::NoSpace)?;
-                lease.bytes_mut().copy_from_slice(bytes);
+                let mut leases = cx.pool().leases(bytes.len()).ok_or(Refusal::NoSpace)?;
+                leases.copy_from_slice(bytes);
                 cx.count_inline(bytes.len() as u64);
-                Value(Some(lease.share()))
+                Value::new(leases)?
             }
             Argument::Refused { why: NotFetched::TooLarge, .. } => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());

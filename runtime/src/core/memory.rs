@@ -30,7 +30,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::Pool;
 use haulage_proto::time::Instant;
 
 use super::admission::Origin;
@@ -124,6 +124,8 @@ pub(crate) struct Wanted {
     pub(crate) lease: usize,
     /// Further octets that the service will lease while it acts on the Call.
     pub(crate) later: usize,
+    /// Octets that the Call holds already.
+    pub(crate) own: usize,
     /// The purpose of the lease.
     pub(crate) purpose: Purpose,
 }
@@ -139,9 +141,9 @@ pub(crate) enum Purpose {
 
 /// The answer to a request for memory.
 #[derive(Debug)]
-pub(crate) enum Grant {
-    /// The lease, and the charge for it and for the octets that the service will lease.
-    Taken(Local, Charge),
+pub(crate) enum Grant<L> {
+    /// The memory, and the charge for it and for the octets that the service will lease.
+    Taken(L, Charge),
     /// There is not enough memory now.
     Waits(Until),
     /// There is not enough memory, and none is to be expected.
@@ -196,14 +198,15 @@ impl Memory {
         !self.waiting.is_empty()
     }
 
-    /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
-    pub(super) fn grant(
+    /// Asks for memory on behalf of a Call of a connection. `lease` takes it from the pool, if there is room.
+    pub(super) fn grant<L>(
         &mut self,
         share: &mut Share,
         pool: &Pool,
         wanted: &Wanted,
-        own: usize,
-    ) -> Grant {
+        lease: impl FnOnce(&Pool, usize) -> Option<L>,
+    ) -> Grant<L> {
+        let own = wanted.own;
         if wanted.purpose == Purpose::Reads && share.reading >= share.reading_max {
             return Grant::Waits(Until::Reads);
         }
@@ -216,7 +219,7 @@ impl Memory {
             && holder.held.saturating_add(octets) > free.saturating_sub(octets);
         // Short leases find room in pages that are not free any more.
         let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
-        let lease = if exceeds_share || exceeds_rest { None } else { pool.lease(wanted.lease) };
+        let lease = if exceeds_share || exceeds_rest { None } else { lease(pool, wanted.lease) };
         // All that other Calls hold may come back; values that a service keeps may not.
         let others = self.held.saturating_sub(own);
         match lease {

@@ -17,7 +17,7 @@ const ROOM: usize = 9 * MIB;
 #[derive(Debug, Default)]
 struct Files {
     /// Items that are kept.
-    kept: Vec<Local>,
+    kept: Vec<Leases>,
     /// Whether items are kept.
     keeps: bool,
     stored: u32,
@@ -492,7 +492,7 @@ fn costly_calls_keep_others_waiting_for_one_of_them() {
 /// A service that keeps each item until it is told to answer all.
 #[derive(Debug, Default)]
 struct Holder {
-    held: Vec<(CallToken, Local)>,
+    held: Vec<(CallToken, Leases)>,
     answers: bool,
 }
 
