@@ -93,6 +93,7 @@ mod lease;
     reason = "views are made of lent leases; that a peer is gone is for callers to prove"
 )]
 mod lent;
+mod mover;
 mod pieces;
 mod pool;
 #[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
@@ -114,8 +115,9 @@ pub use allowance::{Allowance, CpuQuota, GroupLimit};
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};
-pub use lease::{Local, Shared};
+pub use lease::{Local, Place, Shared};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
+pub use mover::{Keeper, Movable, Moved, Mover, Step};
 pub use pieces::{PIECES_MAX, Piece, Pieces};
 pub use pool::{Pool, PoolConfig};
 pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};

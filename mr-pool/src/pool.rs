@@ -70,7 +70,16 @@ impl Pool {
     /// time and allocates nothing from the heap.
     pub fn lease(&self, length: usize) -> Option<Local> {
         let pool = self.core.pool();
-        Span::take(pool, length).map(|(block, span)| Local::new(pool, block, span))
+        let taken = Span::take(pool, length, |blocks| blocks.take(length));
+        taken.map(|(block, span)| Local::new(pool, block, span))
+    }
+
+    /// Leases a block as [`Self::lease`] does, unless that block takes more memory than its length asks for. Where
+    /// `lease` would still find a block, a [`Mover`](crate::Mover) may find room for one that does not.
+    pub fn lease_dense(&self, length: usize) -> Option<Local> {
+        let pool = self.core.pool();
+        let taken = Span::take(pool, length, |blocks| blocks.take_dense(length));
+        taken.map(|(block, span)| Local::new(pool, block, span))
     }
 
     /// Frees the leases that were dropped on other threads. [`Self::lease`] does so itself when memory runs short.
@@ -135,6 +144,16 @@ impl Pool {
         let out = self.blocks(|blocks| *blocks.out());
         let gauge = |(kind, leases)| ClassGauge { capacity: Blocks::capacity_of(kind), leases };
         out.into_iter().enumerate().map(gauge)
+    }
+
+    /// Returns the number of octets in free pages, and in those that a [`Mover`](crate::Mover) can free if all leases
+    /// have tags.
+    pub fn room_bytes(&self) -> usize {
+        self.blocks(Blocks::room_pages) * PAGE
+    }
+
+    pub(crate) const fn core(&self) -> &PoolCore {
+        &self.core
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&Blocks) -> T) -> T {
