@@ -15,6 +15,8 @@ use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, Tr
 use super::*;
 use crate::protocol::{self, Carriage};
 
+mod moving;
+
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
     let mut world = World::new(1, 64 << 20);
@@ -281,12 +283,16 @@ impl Service for Caller {
 
 impl World {
     fn new(connections: usize, memory: u64) -> Self {
+        Self::of_keys(1000, connections, memory)
+    }
+
+    fn of_keys(keys_max: u32, connections: usize, memory: u64) -> Self {
         let fabric = Fabric::new(FabricConfig::default());
         let pool = |bytes| {
             Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).expect("heap")
         };
         let octets = usize::try_from(memory).expect("fits") + LIMITS.transport_bytes();
-        let service = KvService::new(1000, Seed::fixed(1, 2), VALUE_MAX, memory);
+        let service = KvService::new(keys_max, Seed::fixed(1, 2), VALUE_MAX, memory);
         let pools = (pool(octets), pool(128 << 20));
         let (here, there) = (fabric.provider(node(1)), fabric.provider(node(2)));
         let mut server =
