@@ -18,7 +18,8 @@ use crate::view::Span;
 /// The owner of leases with tags.
 pub trait Keeper {
     /// Takes the lease at `place` out of where `tag` says that it is kept. Returns `None` if it is not there: then it
-    /// is not moved now.
+    /// is not moved now. A lease that is elsewhere, or to which there are other references, comes back by
+    /// [`Self::put`].
     fn take(&mut self, tag: u32, place: Place) -> Option<Movable>;
 
     /// Takes a lease back that [`Self::take`] returned for the same `tag` and `place`. It may be at another place now,
@@ -41,6 +42,14 @@ impl Movable {
         match self {
             Self::Local(lease) => lease.bytes(),
             Self::Shared(lease) => lease.bytes(),
+        }
+    }
+
+    /// Returns whether the lease is at `place`, and nothing else refers to its block.
+    fn is_all_of(&self, place: Place) -> bool {
+        match self {
+            Self::Local(lease) => lease.place() == place,
+            Self::Shared(lease) => lease.place() == place && lease.count().is_one(),
         }
     }
 }
@@ -83,6 +92,12 @@ struct Taken {
     lease: Option<Movable>,
     is_shared: bool,
     length: usize,
+}
+
+impl Taken {
+    fn order(&self) -> usize {
+        self.resident.order(self.length)
+    }
 }
 
 impl Mover {
@@ -133,7 +148,12 @@ impl Mover {
     fn take_out(&mut self, keeper: &mut impl Keeper) -> bool {
         let Self { residents, taken, .. } = self;
         for resident in &*residents {
-            let Some(lease) = keeper.take(resident.tag, Place(resident.block)) else { break };
+            let place = Place(resident.block);
+            let Some(lease) = keeper.take(resident.tag, place) else { break };
+            if !lease.is_all_of(place) {
+                keeper.put(resident.tag, place, lease);
+                break;
+            }
             let (is_shared, length) = (matches!(lease, Movable::Shared(_)), lease.bytes().len());
             taken.push(Taken { resident: *resident, lease: Some(lease), is_shared, length });
         }
@@ -151,7 +171,7 @@ impl Mover {
     /// Copies the octets of the leases aside and drops the leases, so that all of the stretch is free.
     fn copy_aside(&mut self) {
         let Self { taken, aside, .. } = self;
-        taken.sort_unstable_by_key(|taken| taken.resident.order());
+        taken.sort_unstable_by_key(Taken::order);
         let mut rest = &mut aside[..];
         for Taken { lease, .. } in taken {
             if let Some(lease) = lease.take() {
@@ -168,7 +188,8 @@ impl Mover {
         let mut rest = &aside[..];
         for at in 0..taken.len() {
             let Taken { resident, is_shared, length, .. } = taken[at];
-            let alike = taken[at..].iter().take_while(|it| it.resident.order() == resident.order());
+            let order = taken[at].order();
+            let alike = taken[at..].iter().take_while(|it| it.order() == order);
             let pages_max = alike.map(|it| it.resident.pages()).sum();
             let again = |blocks: &mut Blocks| Some(blocks.take_again(&resident, length, pages_max));
             let Some((block, span)) = Span::take(pool, length, again) else { continue };

@@ -345,9 +345,9 @@ const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + KEYS_END;
 /// Maximum number of slots examined in one Call, most of which may be free.
 const SLOTS_PER_CALL: usize = 4096;
 
-/// Maximum number of steps to make room that one Call takes: each moves some 64 KiB. What came in a message is short, so
-/// that one step in twenty makes room for it while a twentieth of the memory is free.
-const STEPS_PER_CALL: usize = 64;
+/// Maximum number of steps to make room that one Call takes: each moves some 64 KiB. What came in a message is in a slab
+/// of at most 7 pages: while a twentieth of the memory is free, as many pages are free in 140, which 9 steps move.
+const STEPS_PER_CALL: usize = 16;
 
 #[cfg(test)]
 mod tests;

@@ -192,6 +192,13 @@ mod tests {
             let used = blocks * class.size();
             assert!((4..=64).contains(&blocks));
             assert!(class.pages() <= class.blocks() * class.pages_alone(), "{}", class.size());
+            // So a longer free run is found for a slab, and for a block in a run of its own, whatever its length.
+            for pages in [class.pages(), class.pages_alone()] {
+                assert_eq!(bin_start(bin_of(pages)), pages, "{}", class.size());
+            }
+            // All lengths of a class take as many pages in a run of their own.
+            let least = class.0.checked_sub(1).map_or(1, |shorter| Class(shorter).size() + 1);
+            assert_eq!(least.div_ceil(PAGE), class.size().div_ceil(PAGE));
             assert!(
                 (length - used) * 100 <= length * 8,
                 "{} wastes {}",

@@ -1,6 +1,6 @@
 //! The blocks of a stretch of the region that are moved together.
 
-use super::class::Class;
+use super::class::{CLASSES, Class};
 use super::page::Block;
 use crate::size::PAGE;
 
@@ -16,9 +16,14 @@ pub(crate) struct Resident {
 }
 
 impl Resident {
-    /// Returns the order in which blocks are leased again: those of slabs, then runs by class.
-    pub(crate) fn order(&self) -> usize {
-        self.spilled.map_or(0, |class| 1 + class.number())
+    /// Returns the order in which blocks are leased again: those of slabs, then runs by class, then those that are too
+    /// long for it by now.
+    pub(crate) fn order(&self, length: usize) -> usize {
+        match self.spilled {
+            None => 0,
+            Some(class) if length <= class.size() => 1 + class.number(),
+            Some(_) => 1 + CLASSES,
+        }
     }
 
     /// Returns the pages of the block, if it is a run.

@@ -116,6 +116,12 @@ impl Blocks {
             start = start.or(Some(at));
             at += pages;
         }
+        // A stretch ends before what is in use, or at the end of the region.
+        if (at as usize) < self.runs.pages()
+            && let Page::Free { pages, .. } = *self.runs.page(at)
+        {
+            at += pages;
+        }
         match start.filter(|_| !found.is_empty()) {
             Some(start) => Some(start..at),
             None => {
@@ -126,12 +132,13 @@ impl Blocks {
     }
 
     /// Leases a block again that was in a stretch. `pages_max` is the most pages that a new slab may have if the block
-    /// was a run: at most those of all runs of its class that are still to be leased.
+    /// was a run: at most those of all runs of its [order](Resident::order) that are still to be leased.
     ///
     /// # Panics
     /// If there is no room: all blocks of the stretch were freed before, those of slabs are leased again first, and
-    /// those of a class together. Those of slabs take no more new slabs than the stretch had, and each of runs no more
-    /// pages than it had, or a slab that all of them have room for. A slab is at least as dense as runs are.
+    /// those of an order together. Those of slabs take no more new slabs than the stretch had; those of runs take no more
+    /// pages than they had, or a slab of no more pages than all that go there had. What is left of the stretch is one
+    /// run, from the front of which the allocator takes any number of pages that a slab or such a run has.
     pub(crate) fn take_again(&mut self, from: &Resident, length: usize, pages_max: u32) -> Grant {
         let block = match from.spilled {
             None => Class::of(from.capacity).and_then(|class| self.take_from_slab(class, u32::MAX)),

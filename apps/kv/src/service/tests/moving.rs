@@ -167,6 +167,53 @@ fn few_short_values_that_are_left_of_many_keep_no_long_one_out() {
 }
 
 #[test]
+fn what_is_read_listed_and_overwritten_meanwhile_stays_right() {
+    const READS: usize = 12;
+    let mut stored = Stored::new(20_000, 2 << 20);
+    let mut rng = Rng::new(1);
+    let (mut at, mut listed_ever) = (0, 0);
+    for turn in 0..40 {
+        let length = [700, 1100, 1800, 3500][turn % 4];
+        stored.fill(|| length);
+        stored.thin(|_| rng.below(4) == 0);
+        // Reads are under way while values are stored that others have to make room for, one of them under a key that
+        // is being read.
+        let keys: Vec<_> = stored.lengths.iter().map(|(key, length)| (*key, *length)).collect();
+        let mut reads = Vec::new();
+        for read in 0..READS {
+            let (key, length) = keys[rng.below(keys.len())];
+            let room = stored.world.value(length, 0);
+            stored.world.get(1 + read, &key.to_string(), room);
+            reads.push(key);
+        }
+        stored.world.ask(1 + READS, request(Procedure::Keys), |w| w.u32(at));
+        let (key, _) = keys[rng.below(keys.len())];
+        let value = stored.world.value(4000, key);
+        stored.world.put(2 + READS, &key.to_string(), value);
+        for _ in 0..20 {
+            assert!(stored.put(4000), "turn {turn}");
+        }
+        assert_eq!(stored.world.done(2 + READS), DONE);
+        let was = stored.lengths.insert(key, 4000);
+        for (read, key_read) in reads.into_iter().enumerate() {
+            let value = stored.world.got(1 + read);
+            let length = if key_read == key { was } else { stored.lengths.get(&key_read).copied() };
+            let is_old = Some(value.len()) == length;
+            assert!(is_old || key_read == key && value.len() == 4000, "turn {turn}");
+            assert!(value.bytes() == pattern(value.len(), key_read), "turn {turn}");
+        }
+        let Ok(Answer::Keys(list)) = stored.world.answer(1 + READS) else { panic!("no keys") };
+        at = list.next.unwrap_or(0);
+        let listed: Vec<_> = list.keys().map(|key| key.to_string()).collect();
+        let is_known = |key: &String| key.parse().is_ok_and(|key: usize| key < stored.next);
+        assert!(listed.iter().all(is_known), "turn {turn}");
+        listed_ever += listed.len();
+        stored.check();
+    }
+    assert!(stored.world.stat().moved_bytes > 0 && listed_ever > 0);
+}
+
+#[test]
 fn values_in_messages_find_room_as_well() {
     let mut stored = Stored::new(100_000, 4 << 20);
     stored.fill(|| 100);
