@@ -6,7 +6,7 @@
 //! within [`Mover::step`], while nobody else acts on the pool.
 //!
 //! # Limits
-//! A step moves at most 64 KiB in several slabs, or one slab, of at most 256 KiB, and at most 512 leases. It allocates
+//! A step moves at most 64 KiB in several slabs, or one slab, of at most 256 KiB, and at most 256 leases. It allocates
 //! nothing from the heap.
 
 use crate::Pool;

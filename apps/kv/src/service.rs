@@ -345,8 +345,9 @@ const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + KEYS_END;
 /// Maximum number of slots examined in one Call, most of which may be free.
 const SLOTS_PER_CALL: usize = 4096;
 
-/// Maximum number of steps to make room that one Call takes: each moves some 64 KiB. What came in a message is in a slab
-/// of at most 7 pages: while a twentieth of the memory is free, as many pages are free in 140, which 9 steps move.
+/// Maximum number of steps to make room that one Call takes: each moves at most some 64 KiB. What came in a message is in
+/// a slab of at most 7 pages: while a twentieth of the memory is free, as many pages are free in 140, which 9 steps move,
+/// or more of very short values. After the last step a value takes a page of its own.
 const STEPS_PER_CALL: usize = 16;
 
 #[cfg(test)]

@@ -48,6 +48,6 @@ pub(super) struct Sweep {
 }
 
 /// The most blocks in a stretch.
-pub(crate) const STRETCH_BLOCKS_MAX: usize = 512;
+pub(crate) const STRETCH_BLOCKS_MAX: usize = 256;
 /// The most octets in the blocks of a stretch.
 pub(crate) const STRETCH_OCTETS_MAX: usize = 256 << 10;

@@ -25,10 +25,18 @@ impl Stored {
         Self { world, lengths: BTreeMap::new(), next: 0, steps: 0, room, costs }
     }
 
+    /// Leases client memory and fills it with the value of a key.
+    fn value(&mut self, length: usize, key: usize) -> Local {
+        let (cx, _) = self.world.client.cx(self.world.now);
+        let mut lease = cx.pool().lease(length).expect("the client has room");
+        lease.bytes_mut().copy_from_slice(&octets(length, key));
+        lease
+    }
+
     /// Stores a value of `length` octets; returns false if it is refused.
     fn put(&mut self, length: usize) -> bool {
         let key = self.next;
-        let value = self.world.value(length, key);
+        let value = self.value(length, key);
         self.world.put(0, &key.to_string(), value);
         self.steps += 1;
         match self.world.done(0) {
@@ -49,7 +57,7 @@ impl Stored {
         let key = self.next;
         self.world.ask(0, request(Procedure::Put), |w| {
             w.opaque(key.to_string().as_bytes())?;
-            w.opaque(&pattern(length, key))
+            w.opaque(&octets(length, key))
         });
         let is_done = self.world.done(0) == DONE;
         if is_done {
@@ -76,9 +84,9 @@ impl Stored {
 
     fn check(&mut self) {
         for (key, length) in &self.lengths {
-            let room = self.world.value(*length, 0);
+            let room = self.world.client.cx(self.world.now).0.pool().lease(*length).expect("room");
             self.world.get(0, &key.to_string(), room);
-            assert!(self.world.got(0).bytes() == pattern(*length, *key), "key {key}");
+            assert!(self.world.got(0).bytes() == octets(*length, *key), "key {key}");
         }
     }
 
@@ -110,6 +118,13 @@ impl Costs {
             pool.usable() as f64 / leases.len() as f64
         })
     }
+}
+
+/// Returns the value of a key: its number, and then one octet over and over.
+fn octets(length: usize, key: usize) -> Vec<u8> {
+    let mut octets = vec![key.to_le_bytes()[0]; length];
+    octets.iter_mut().zip(key.to_le_bytes()).for_each(|(octet, of_key)| *octet = of_key);
+    octets
 }
 
 /// The longest value that finds room in memory that others have scattered.
@@ -188,7 +203,7 @@ fn what_is_read_listed_and_overwritten_meanwhile_stays_right() {
         }
         stored.world.ask(1 + READS, request(Procedure::Keys), |w| w.u32(at));
         let (key, _) = keys[rng.below(keys.len())];
-        let value = stored.world.value(4000, key);
+        let value = stored.value(4000, key);
         stored.world.put(2 + READS, &key.to_string(), value);
         for _ in 0..20 {
             assert!(stored.put(4000), "turn {turn}");
@@ -200,7 +215,7 @@ fn what_is_read_listed_and_overwritten_meanwhile_stays_right() {
             let length = if key_read == key { was } else { stored.lengths.get(&key_read).copied() };
             let is_old = Some(value.len()) == length;
             assert!(is_old || key_read == key && value.len() == 4000, "turn {turn}");
-            assert!(value.bytes() == pattern(value.len(), key_read), "turn {turn}");
+            assert!(value.bytes() == octets(value.len(), key_read), "turn {turn}");
         }
         let Ok(Answer::Keys(list)) = stored.world.answer(1 + READS) else { panic!("no keys") };
         at = list.next.unwrap_or(0);
