@@ -124,7 +124,10 @@ impl<P: Provider, S: Service> Core<P, S> {
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, binding, provider.caps(), seed);
-        let common = common.ok_or_else(|| too_small.clone())?;
+        let mut common = common.ok_or_else(|| too_small.clone())?;
+        if service.makes_room() {
+            common.memory.enable_making();
+        }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
@@ -154,6 +157,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inner.common.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
+        worked += self.make_room(now); // by the service, for Calls that wait for memory
         worked += self.supply(now); // Calls that waited for memory
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.tell_ready(now); // connections that became ready, before Calls are served
@@ -298,9 +302,21 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inbox.take(requester, common, now, budget)
     }
 
+    fn make_room(&mut self, now: Instant) -> usize {
+        let Self { inner, service, .. } = self;
+        let Some(octets) = inner.common.memory.room_wanted() else { return 0 };
+        if service.make_room(&mut Cx::new(now, inner), octets) {
+            inner.common.memory.room_may_be_made();
+        } else {
+            inner.common.memory.no_room_is_made();
+        }
+        1
+    }
+
+    /// Returns how many Calls went on, plus one if room is to be made for another.
     fn supply(&mut self, now: Instant) -> usize {
         let Inner { responder, common, .. } = &mut self.inner;
-        responder.supply(common, now)
+        responder.supply(common, now) + usize::from(common.memory.room_wanted().is_some())
     }
 
     /// Takes at most `budget` events from the provider. Returns their number, plus one if the provider moved data, for

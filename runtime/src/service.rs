@@ -55,6 +55,20 @@ pub trait Service {
         false
     }
 
+    /// Returns whether [`Self::make_room`] is called. Called once.
+    fn makes_room(&self) -> bool {
+        false
+    }
+
+    /// Moves or drops leases of the service's own, so that a Call may find memory: `octets`, in one lease or in several.
+    /// Called once a turn while a Call waits for memory, if [`Self::makes_room`] returns true; it may take some ten
+    /// microseconds. Returns whether anything was done, so that it is worth trying again; otherwise the Call waits for
+    /// what other Calls hold, or is refused if that is not enough.
+    fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
+        let _ = (cx, octets);
+        false
+    }
+
     /// Returns whether a peer may connect.
     fn admits(&self, peer: SocketAddr) -> bool {
         let _ = peer;

@@ -142,6 +142,14 @@ impl<S: Service + Counted> Service for Metered<S> {
         self.inner.is_costly(procedure)
     }
 
+    fn makes_room(&self) -> bool {
+        self.inner.makes_room()
+    }
+
+    fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
+        self.inner.make_room(cx, octets)
+    }
+
     fn admits(&self, peer: SocketAddr) -> bool {
         self.inner.admits(peer)
     }
@@ -383,8 +391,14 @@ impl Page {
         self.one(
             "haulage_memory_free_bytes",
             gauge,
-            "Free octets of registered memory.",
+            "Octets in free pages of registered memory.",
             gauges.free_bytes as u64,
+        )?;
+        self.one(
+            "haulage_memory_usable_bytes",
+            gauge,
+            "Octets of registered memory that are of use, once the service has moved what it keeps.",
+            cx.room_bytes() as u64,
         )
     }
 }

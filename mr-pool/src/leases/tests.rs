@@ -1,7 +1,6 @@
-use crate::pool_core::Fit;
 use crate::size::PAGE;
 use crate::tests::{Rng, assert_all_home, pool};
-use crate::{Leases, Local, PagePreference, Pool, PoolConfig};
+use crate::{Density, Leases, Local, PagePreference, Pool, PoolConfig};
 
 /// Makes a pool of which every other page of the first `pages` is leased, and no other page is free.
 fn alternating(pages: usize) -> (Pool, Vec<Local>) {
@@ -20,7 +19,7 @@ fn alternating(pages: usize) -> (Pool, Vec<Local>) {
 
 /// Leases the first free page.
 fn page_of(pool: &Pool) -> Local {
-    pool.take(PAGE, Fit::Pages).unwrap()
+    pool.take(PAGE, |blocks| blocks.take_pages(PAGE)).unwrap()
 }
 
 fn octets(leases: &Leases) -> Vec<u8> {
@@ -35,10 +34,10 @@ fn pattern(length: usize) -> Vec<u8> {
 fn scattered_pages_hold_an_item_that_no_run_does() {
     let (pool, kept) = alternating(32);
     let length = 15 * PAGE + 1;
-    assert!(pool.lease(2 * PAGE).is_none() && pool.leases(16 * PAGE + 1).is_none());
-    let leases = pool.leases(length).unwrap();
+    assert!(pool.lease(2 * PAGE).is_none() && pool.leases(16 * PAGE + 1, Density::Any).is_none());
+    let leases = pool.leases(length, Density::Any).unwrap();
     assert_eq!((leases.len(), leases.as_slice().len(), pool.free_bytes()), (length, 16, 0));
-    assert!(pool.leases(1).is_none(), "nothing is left");
+    assert!(pool.leases(1, Density::Any).is_none(), "nothing is left");
     drop(leases);
     drop(kept);
     assert_all_home(&pool);
@@ -52,8 +51,8 @@ fn the_longest_runs_are_taken_first_and_one_block_if_it_has_all() {
     for page in (1..2).chain(10..18).chain(20..23) {
         all[page] = None;
     }
-    assert!(matches!(pool.leases(8 * PAGE), Some(Leases::One(_))));
-    let leases = pool.leases(11 * PAGE).unwrap();
+    assert!(matches!(pool.leases(8 * PAGE, Density::Any), Some(Leases::One(_))));
+    let leases = pool.leases(11 * PAGE, Density::Any).unwrap();
     let lengths: Vec<_> = leases.parts().map(|part| part.len() / PAGE).collect();
     assert_eq!(lengths, [8, 3]);
     drop((leases, all));
@@ -64,7 +63,7 @@ fn the_longest_runs_are_taken_first_and_one_block_if_it_has_all() {
 fn several_are_read_into_shared_and_sent_as_one() {
     let (pool, kept) = alternating(16);
     let length = 6 * PAGE + 100;
-    let mut sinks = pool.leases(length).unwrap().into_sinks().unwrap();
+    let mut sinks = pool.leases(length, Density::Any).unwrap().into_sinks().unwrap();
     assert_eq!((sinks.len(), sinks.is_empty()), (length, false));
     // Two Reads, one of which ends within a page.
     let octets = pattern(length);
@@ -96,7 +95,7 @@ fn several_are_read_into_shared_and_sent_as_one() {
 fn what_is_cut_off_goes_home() {
     for length in [0, 1, PAGE, PAGE + 1, 3 * PAGE - 1, 3 * PAGE, 9 * PAGE] {
         let (pool, kept) = alternating(8);
-        let mut leases = pool.leases(3 * PAGE).unwrap();
+        let mut leases = pool.leases(3 * PAGE, Density::Any).unwrap();
         assert!(matches!(leases, Leases::Several(_)), "no run has it");
         let before = pattern(3 * PAGE);
         leases.copy_from_slice(&before);
@@ -131,7 +130,7 @@ fn an_item_fits_if_its_octets_are_free() {
         let most = 1 << rng.below(17);
         let length = 1 + rng.below(most);
         let (free, fits_one) = (pool.free_bytes(), pool.lease(length).is_some());
-        match pool.leases(length) {
+        match pool.leases(length, Density::Any) {
             Some(leases) => {
                 assert!(fits_one || length <= free);
                 assert_eq!(matches!(leases, Leases::One(_)), fits_one);

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Local, Pool, PostedSource, Strategy};
+use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, Grant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -182,7 +182,7 @@ impl Common {
         &mut self,
         key: ConnectionKey,
         wanted: &Wanted,
-        lease: impl FnOnce(&Pool, usize) -> Option<L>,
+        lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
     ) -> MemoryGrant<L> {
         match self.connections.get_mut(key) {
             None => MemoryGrant::Never,

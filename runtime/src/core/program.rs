@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use haulage_mr_pool::Pool;
+use haulage_mr_pool::{Leases, Pool};
 use haulage_proto::chunk::{Few, Reduced};
 use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::rpc::{
@@ -180,7 +180,10 @@ impl Program {
         let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         let (position, length) = (*position, segments.length());
         let placed = match length {
-            0 => pool.leases(0).map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
+            0 => pool
+                .lease(0)
+                .map(Leases::One)
+                .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
             _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
             _ => return Ok(Fetch::Read),
         };

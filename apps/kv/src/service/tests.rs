@@ -15,6 +15,8 @@ use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, Tr
 use super::*;
 use crate::protocol::{self, Carriage};
 
+mod moving;
+
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
     let mut world = World::new(1, 64 << 20);

@@ -117,8 +117,12 @@ impl Responder {
         // A Payload stream is decoded, and made, in one slice.
         let any =
             matches!(want, Want::Argument(_)) && self.program.takes_several(call.header.procedure);
-        let lease = |pool: &Pool, octets| {
-            if any { pool.leases(octets) } else { pool.lease(octets).map(Leases::One) }
+        let lease = |pool: &Pool, octets, density| {
+            if any {
+                pool.leases(octets, density)
+            } else {
+                pool.lease_as(octets, density).map(Leases::One)
+            }
         };
         match common.grant(call.connection, &wanted, lease) {
             Grant::Waits(until) => return Supply::Waits(until),

@@ -194,7 +194,7 @@ fn read_argument(
     let lease = segment.length as usize;
     let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
     // Where only several leases have it, the argument is read by posted Reads.
-    let MemoryGrant::Taken(mut lease, charge) = common.grant(key, &wanted, Pool::lease) else {
+    let MemoryGrant::Taken(mut lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };
     if port.read(&claim, lease.bytes_mut()).is_err() {

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use haulage_mr_pool::Density;
+
 use super::*;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
@@ -118,7 +120,7 @@ fn an_item_is_refused_only_if_its_octets_are_not_free() {
     let (fits, exceeds) = (3 << 20, (3 << 20) + 1);
     let rest = {
         let (cx, _) = world.server.cx(world.now);
-        cx.pool().leases(free - fits).unwrap()
+        cx.pool().leases(free - fits, Density::Any).unwrap()
     };
     world.store(1, exceeds);
     assert_eq!(world.server.service.refused, [Refusal::NoMemory]);
