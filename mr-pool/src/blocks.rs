@@ -53,7 +53,7 @@ pub(crate) struct Blocks {
     /// The number of blocks in use, by class; the last entry counts page runs.
     out: [u32; KINDS],
     leased_bytes: usize,
-    /// The octets of all blocks freed since the start, modulo 2^64.
+    /// The octets of all blocks freed since the start and not only moved, modulo 2^64.
     freed_bytes: usize,
     /// The number of slabs, by class.
     slabs: [u32; CLASSES],

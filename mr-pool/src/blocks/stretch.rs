@@ -41,10 +41,10 @@ impl Resident {
 pub(super) struct Sweep {
     /// The page up to which it went in this lap.
     pub(super) reached: u32,
-    /// The number of pages that it went since there was room last.
+    /// The number of pages that it went in this lap, which began when there was no room.
     pub(super) swept: u32,
-    /// The octets freed until the last lap in vain ended; `None` if there was none since there was room last.
-    pub(super) barren: Option<usize>,
+    /// [`Blocks::freed_bytes`](super::Blocks) when the lap began, less a page for each time that the lap was in vain.
+    pub(super) freed_before: usize,
 }
 
 /// The most blocks in a stretch.

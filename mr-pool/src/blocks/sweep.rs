@@ -14,8 +14,8 @@
 //! # Limits
 //! A step examines at most [`UNITS_PER_STEP`] runs and slabs. A stretch has at most [`STRETCH_BLOCKS_MAX`] blocks, of
 //! [`STRETCH_OCTETS_MAX`](super::STRETCH_OCTETS_MAX) octets, or of [`STRETCH_OCTETS`] if they are in several slabs. A sweep ends after one lap.
-//! None begins for what less than one part in [`RESERVE_SHARE`] of the region would be left of, if all were moved, nor
-//! after a lap in vain, before as much has been freed.
+//! None begins if less than one part in [`RESERVE_SHARE`] of the region would be left free after all were moved; nor
+//! behind a lap in vain, before as many pages were freed, or asked for in vain, since that lap began.
 
 use std::ops::Range;
 
@@ -50,15 +50,20 @@ impl Blocks {
         if self.room_pages() < pages_in_a_row(length) as usize {
             return false;
         }
-        let reserve = self.reserve();
-        let Sweep { swept, barren, .. } = &mut self.sweep;
-        if *swept as usize > self.runs.pages() && barren.is_none() {
-            *barren = Some(self.freed_bytes);
+        let reserve = self.reserve() * PAGE;
+        let Sweep { swept, freed_before, .. } = &mut self.sweep;
+        if *swept as usize > self.runs.pages() {
+            if self.freed_bytes.wrapping_sub(*freed_before) < reserve {
+                // What was in use may be free to move by now, whether or not anything was freed.
+                *freed_before = freed_before.wrapping_sub(PAGE);
+                return false;
+            }
+            *swept = 0;
         }
-        if barren.is_some_and(|at| self.freed_bytes.wrapping_sub(at) >= reserve * PAGE) {
-            (*swept, *barren) = (0, None);
+        if *swept == 0 {
+            *freed_before = self.freed_bytes;
         }
-        barren.is_none()
+        true
     }
 
     /// Returns the number of free pages, or that of all pages that moving blocks can make free, if that is greater.
@@ -81,7 +86,7 @@ impl Blocks {
 
     /// Notes that there was room: the next sweep may go a whole lap.
     pub(crate) fn end_sweep(&mut self) {
-        (self.sweep.swept, self.sweep.barren) = (0, None);
+        self.sweep.swept = 0;
     }
 
     /// Goes to the next stretch and appends its blocks to `found`. `tag` returns the tag of the block with a count, if
@@ -151,6 +156,8 @@ impl Blocks {
                 .or_else(|| self.take_run(from.pages(), Some(class))),
         };
         let Some(block) = block else { panic!("a stretch has room for its own blocks") };
+        // What is moved is not freed.
+        self.freed_bytes = self.freed_bytes.wrapping_sub(from.capacity);
         self.lend(block)
     }
 
