@@ -126,7 +126,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let common = Common::new(limits, pool, binding, provider.caps(), seed);
         let mut common = common.ok_or_else(|| too_small.clone())?;
         if service.makes_room() {
-            common.memory.enable_making();
+            common.memory.making.is_possible = true;
         }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let events_per_turn = provider.caps().turn_events;
@@ -304,7 +304,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     fn make_room(&mut self, now: Instant) -> usize {
         let Self { inner, service, .. } = self;
-        let Some(octets) = inner.common.memory.room_wanted() else { return 0 };
+        let Some(octets) = inner.common.memory.making.wanted else { return 0 };
         if service.make_room(&mut Cx::new(now, inner), octets) {
             inner.common.memory.room_may_be_made();
         } else {
@@ -316,7 +316,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Returns how many Calls went on, plus one if room is to be made for another.
     fn supply(&mut self, now: Instant) -> usize {
         let Inner { responder, common, .. } = &mut self.inner;
-        responder.supply(common, now) + usize::from(common.memory.room_wanted().is_some())
+        responder.supply(common, now) + usize::from(common.memory.making.wanted.is_some())
     }
 
     /// Takes at most `budget` events from the provider. Returns their number, plus one if the provider moved data, for

@@ -182,7 +182,7 @@ impl<'a> Cx<'a> {
     /// Returns the octets of the pool that leases can take, after the service has made room where it does that.
     pub fn room_bytes(&self) -> usize {
         let Common { memory, pool, .. } = &self.inner.common;
-        if memory.makes_room() { pool.room_bytes() } else { pool.free_bytes() }
+        if memory.making.is_possible { pool.room_bytes() } else { pool.free_bytes() }
     }
 
     /// Returns the report on the pool's pages.

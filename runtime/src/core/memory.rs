@@ -58,16 +58,16 @@ pub(crate) struct Memory {
     now: Instant,
     /// When a slow connection is looked for next.
     reclaim_at: Instant,
-    making: Making,
+    pub(super) making: Making,
 }
 
 /// What the service is asked to make room for.
 #[derive(Debug, Default)]
-struct Making {
+pub(super) struct Making {
     /// Whether the service makes any.
-    is_possible: bool,
+    pub(super) is_possible: bool,
     /// The octets that it is to make room for in the next turn.
-    wanted: Option<usize>,
+    pub(super) wanted: Option<usize>,
     /// The octets for which it could make no room, as long as nothing is known to have changed since.
     refused: Option<usize>,
 }
@@ -333,22 +333,6 @@ impl Memory {
     #[inline]
     pub(super) fn may_send(&self, share: &Share, free: usize) -> bool {
         self.holders.get(share.holder).is_none_or(|holder| holder.unsent < free)
-    }
-
-    /// Notes that the service makes room.
-    pub(super) const fn enable_making(&mut self) {
-        self.making.is_possible = true;
-    }
-
-    /// Returns the octets that the service is to make room for.
-    #[inline]
-    pub(super) const fn room_wanted(&self) -> Option<usize> {
-        self.making.wanted
-    }
-
-    /// Returns whether the service makes room.
-    pub(super) const fn makes_room(&self) -> bool {
-        self.making.is_possible
     }
 
     /// Notes that the service did something to make room.
