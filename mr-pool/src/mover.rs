@@ -132,7 +132,7 @@ impl Mover {
                 blocks.borrow_mut().skip(pages.end);
             }
         }
-        // Whoever asked may take the room without another step.
+        // The caller may lease now, without another step that would end the sweep.
         if blocks.borrow().has_room(length) {
             blocks.borrow_mut().end_sweep();
         }

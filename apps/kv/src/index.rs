@@ -73,7 +73,8 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         Ok(Stored { slot, old: None })
     }
 
-    /// Returns the key and the value in a slot, if it is used. Whoever changes the key leaves its octets as they are.
+    /// Returns the key and the value in a slot, or `None` if the slot is free. The octets of the key must stay as they
+    /// are: the slot is found by their hash.
     pub fn slot_mut(&mut self, slot: u32) -> Option<(&mut K, &mut V)> {
         match self.slots.get_mut(slot as usize)? {
             Slot::Used { key, value, .. } => Some((key, value)),

@@ -434,7 +434,7 @@ impl Memory {
 }
 
 impl Making {
-    /// Returns whether the service may make room for so many octets.
+    /// Returns whether to ask the service to make room for `octets`: it makes room, and has not just failed to make as much.
     fn can(&self, octets: usize) -> bool {
         self.is_possible && self.refused.is_none_or(|refused| octets < refused)
     }
