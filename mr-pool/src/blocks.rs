@@ -3,6 +3,9 @@
 //!
 //! It is plain arithmetic on page numbers and does not access the memory of the region.
 //!
+//! A block can have a tag, by which its owner finds it again. [`sweep`] gathers such blocks to be moved, so that blocks
+//! free in slabs become free pages, and free pages longer runs.
+//!
 //! # Limits
 //!
 //! Every operation takes bounded time. Nothing is allocated after [`Blocks::new`].
@@ -10,26 +13,26 @@
 use self::class::{CLASSES, Class};
 use self::page::{NONE, Page};
 use self::runs::Runs;
+use self::stretch::Sweep;
 use crate::size::PAGE;
 
 mod class;
 mod page;
 mod runs;
+mod stretch;
+mod sweep;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use self::class::SLAB_BLOCKS_MAX;
+pub(crate) use self::page::Block;
+pub(crate) use self::stretch::{Resident, STRETCH_BLOCKS_MAX, STRETCH_OCTETS_MAX};
 
 /// The longest lease, in octets.
 pub(crate) const LEASE_MAX: usize = 1 << 30;
 
 /// The number of size classes of slabs, and one more for all larger blocks.
 pub(crate) const KINDS: usize = CLASSES + 1;
-
-/// The name of a block in use: the first page of its run, and its index in the slab there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Block {
-    pub(crate) first: u32,
-    pub(crate) index: u8,
-}
 
 /// A block that was just allocated.
 #[derive(Debug)]
@@ -50,6 +53,20 @@ pub(crate) struct Blocks {
     /// The number of blocks in use, by class; the last entry counts page runs.
     out: [u32; KINDS],
     leased_bytes: usize,
+    /// The octets of all blocks freed since the start and not only moved, modulo 2^64.
+    freed_bytes: usize,
+    /// The number of slabs, by class.
+    slabs: [u32; CLASSES],
+    /// The blocks for which there was no slab, by class.
+    spilled: [Spilled; CLASSES],
+    sweep: Sweep,
+}
+
+/// Blocks of one class in runs of their own.
+#[derive(Clone, Copy, Debug, Default)]
+struct Spilled {
+    blocks: u32,
+    pages: u32,
 }
 
 impl Blocks {
@@ -57,7 +74,16 @@ impl Blocks {
     /// state.
     pub(crate) fn new(pages: u32) -> Option<Self> {
         let runs = Runs::new(pages)?;
-        Some(Self { runs, roomy: [NONE; CLASSES], out: [0; KINDS], leased_bytes: 0 })
+        Some(Self {
+            runs,
+            roomy: [NONE; CLASSES],
+            out: [0; KINDS],
+            leased_bytes: 0,
+            freed_bytes: 0,
+            slabs: [0; CLASSES],
+            spilled: [Spilled::default(); CLASSES],
+            sweep: Sweep::default(),
+        })
     }
 
     /// Allocates a block of at least `length` octets.
@@ -66,17 +92,32 @@ impl Blocks {
             return None;
         }
         // Where no slab fits any more, a run just long enough still may.
-        let block = match Class::of(length).and_then(|class| self.take_from_slab(class)) {
+        let class = Class::of(length);
+        let block = match class.and_then(|class| self.take_from_slab(class, u32::MAX)) {
             Some(block) => block,
-            None => {
-                let pages = u32::try_from(length.div_ceil(PAGE).max(1)).ok()?;
-                Block { first: self.runs.take(pages)?, index: 0 }
-            }
+            None => self.take_run(pages_of(length), class)?,
         };
-        let (offset, capacity, kind) = self.place(block);
-        self.out[kind] += 1;
-        self.leased_bytes += capacity;
-        Some(Grant { block, offset, capacity })
+        Some(self.lend(block))
+    }
+
+    /// Allocates a block of at least `length` octets, unless it takes more memory than such blocks do in a slab.
+    pub(crate) fn take_dense(&mut self, length: usize) -> Option<Grant> {
+        match Class::of(length).filter(|class| class.saves_pages()) {
+            Some(class) => self.take_from_slab(class, u32::MAX).map(|block| self.lend(block)),
+            None => self.take(length),
+        }
+    }
+
+    /// Allocates a page run of at least `length` octets, even if a slab has blocks of that length. It keeps no slab from
+    /// becoming empty.
+    pub(crate) fn take_pages(&mut self, length: usize) -> Option<Grant> {
+        let block = self.take_run(pages_of(length), None)?;
+        Some(self.lend(block))
+    }
+
+    /// Returns whether blocks of `length` octets take less memory in slabs than alone.
+    pub(crate) fn is_denser_in_slabs(length: usize) -> bool {
+        Class::of(length).is_some_and(Class::saves_pages)
     }
 
     /// Frees a block.
@@ -84,9 +125,17 @@ impl Blocks {
         let (_, capacity, kind) = self.place(block);
         self.out[kind] -= 1;
         self.leased_bytes -= capacity;
+        self.freed_bytes = self.freed_bytes.wrapping_add(capacity);
         match *self.runs.page(block.first) {
             Page::Slab { .. } => self.give_to_slab(block),
-            Page::Run { pages } => self.runs.give(block.first, pages),
+            Page::Run { pages, spilled, .. } => {
+                if let Some(class) = spilled {
+                    let Spilled { blocks, pages: all } = &mut self.spilled[class.number()];
+                    *blocks -= 1;
+                    *all -= pages;
+                }
+                self.runs.give(block.first, pages);
+            }
             other => unreachable!("a block that is out names the head of a run, not {other:?}"),
         }
     }
@@ -154,18 +203,43 @@ impl Blocks {
                 let size = class.size();
                 (start + size * usize::from(block.index), size, class.number())
             }
-            Page::Run { pages } => (start, pages as usize * PAGE, CLASSES),
+            Page::Run { pages, .. } => (start, pages as usize * PAGE, CLASSES),
             other => unreachable!("a block that is out names the head of a run, not {other:?}"),
         }
     }
 
-    fn take_from_slab(&mut self, class: Class) -> Option<Block> {
+    /// Counts a block as in use.
+    fn lend(&mut self, block: Block) -> Grant {
+        let (offset, capacity, kind) = self.place(block);
+        self.out[kind] += 1;
+        self.leased_bytes += capacity;
+        Grant { block, offset, capacity }
+    }
+
+    /// Takes a run for one block, which would be of `class` in a slab.
+    fn take_run(&mut self, pages: u32, class: Option<Class>) -> Option<Block> {
+        let first = self.runs.take(pages)?;
+        if let (Some(class), Page::Run { spilled, .. }) = (class, self.runs.page_mut(first)) {
+            *spilled = Some(class);
+            let Spilled { blocks, pages: all } = &mut self.spilled[class.number()];
+            *blocks += 1;
+            *all += pages;
+        }
+        Some(Block { first, index: 0 })
+    }
+
+    /// Takes a block from a slab, a new one of at most `pages_max` pages if none has room.
+    fn take_from_slab(&mut self, class: Class, pages_max: u32) -> Option<Block> {
         let mut first = self.roomy[class.number()];
         if first == NONE {
+            if class.pages() > pages_max {
+                return None;
+            }
             first = self.runs.take(class.pages())?;
             *self.runs.page_mut(first) =
-                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free() };
+                Page::Slab { class, prev: NONE, next: NONE, free: class.all_free(), tagged: 0 };
             self.roomy[class.number()] = first;
+            self.slabs[class.number()] += 1;
         }
         let Page::Slab { free, .. } = self.runs.page_mut(first) else {
             unreachable!("the list of roomy slabs holds slabs");
@@ -180,7 +254,7 @@ impl Blocks {
     }
 
     fn give_to_slab(&mut self, Block { first, index }: Block) {
-        let Page::Slab { class, free, .. } = self.runs.page_mut(first) else {
+        let Page::Slab { class, free, tagged, .. } = self.runs.page_mut(first) else {
             unreachable!("the caller saw a slab");
         };
         let class = *class;
@@ -188,8 +262,10 @@ impl Blocks {
         assert!(*free & bit == 0, "a block comes home once");
         let was_full = *free == 0;
         *free |= bit;
+        *tagged &= !bit;
         if *free == class.all_free() {
             self.unlist(first);
+            self.slabs[class.number()] -= 1;
             self.runs.give(first, class.pages());
         } else if was_full {
             self.list(first);
@@ -222,6 +298,11 @@ impl Blocks {
             *link = prev;
         }
     }
+}
+
+/// Returns the number of pages of a block of `length` octets that has them alone.
+fn pages_of(length: usize) -> u32 {
+    u32::try_from(length.div_ceil(PAGE).max(1)).unwrap_or(u32::MAX)
 }
 
 const fn address(page: u32) -> usize {

@@ -74,6 +74,17 @@ impl Local {
         Shared { octets: span.freeze(), reference }
     }
 
+    /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it. A lease that was
+    /// shared since keeps the tag. A lease with a tag is not exposed: that may change the tag.
+    pub fn tag(&self, tag: u32) {
+        self.block_ref.pool.tag(self.block_ref.block, tag);
+    }
+
+    /// Returns where the lease is.
+    pub const fn place(&self) -> Place {
+        Place(self.block_ref.block)
+    }
+
     /// Returns the start and the length of the octets. The state of the lease says who may access
     /// them.
     pub(crate) const fn octets(&self) -> (NonNull<u8>, usize) {
@@ -86,6 +97,10 @@ impl Local {
         self.block_ref.pool.count(self.block_ref.block)
     }
 }
+
+/// The place of a lease in its pool: no other lease has it as long as the lease exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place(pub(crate) Block);
 
 /// A block in use. Dropping it returns the block to the pool, from any thread.
 #[derive(Debug)]
@@ -126,6 +141,17 @@ impl Shared {
     /// Returns whether the length is zero.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Gives the lease a tag, by which its owner finds it when a [`Mover`](crate::Mover) is to move it.
+    pub fn tag(&self, tag: u32) {
+        let count = self.count();
+        count.pool().tag(count.block(), tag);
+    }
+
+    /// Returns where the lease is. All references to one block are at the same place.
+    pub const fn place(&self) -> Place {
+        Place(self.reference.count().block())
     }
 
     /// Returns the start and the length of the octets, which are immutable.

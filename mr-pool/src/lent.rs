@@ -58,6 +58,17 @@ impl Shared {
         let record = LeaseRecord::begin(self.count(), LeaseState::Shared, LeaseState::Posted);
         PostedSource::new(record, self.octets(), self)
     }
+
+    /// Returns a view of a range for the RNIC, or `None` if the range is not within the lease. The view is a reference
+    /// of its own: this one may be dropped before it.
+    pub fn source(&self, range: Range<usize>) -> Option<Source> {
+        let (start, length) = self.octets();
+        let (start, length) = window(start, length, range)?;
+        // SAFETY: the octets are a shared lease's, so initialized, and the block is counted by `more`. Nobody writes
+        // them while the view is counted: a shared block has no `Local` until the count is zero, our RNIC and the peer
+        // write only sinks, and a shared lease makes none.
+        Some(unsafe { Source::new(start, length, self.count().more()) })
+    }
 }
 
 /// A lease that the local RNIC may read: the source of posted Sends and Writes. `L` is [`Local`] or

@@ -44,6 +44,8 @@
 //! # Ok::<(), haulage_mr_pool::PoolError>(())
 //! ```
 //!
+//! An item for which no block is long enough lies in several leases ([`Leases`], [`Pieces`]).
+//!
 //! # Memory ownership
 //!
 //! All bookkeeping is outside the region, so that no peer can corrupt it, not even one that has mapped the whole
@@ -88,11 +90,13 @@ mod error;
 mod gauges;
 mod handles;
 mod lease;
+mod leases;
 #[allow(
     unsafe_code,
     reason = "views are made of lent leases; that a peer is gone is for callers to prove"
 )]
 mod lent;
+mod mover;
 mod pieces;
 mod pool;
 #[allow(unsafe_code, reason = "the pool's books are reached by pointer, from leases on any thread")]
@@ -114,10 +118,12 @@ pub use allowance::{Allowance, CpuQuota, GroupLimit};
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};
-pub use lease::{Local, Shared};
+pub use lease::{Local, Place, Shared};
+pub use leases::{Leases, PostedSinks};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
-pub use pieces::{PIECES_MAX, Piece, Pieces};
-pub use pool::{Pool, PoolConfig};
+pub use mover::{Keeper, Movable, Moved, Mover, Step};
+pub use pieces::{Piece, Pieces};
+pub use pool::{Density, Pool, PoolConfig};
 pub use region::{Declined, PageKind, PagePreference, PageReport, map_memfd};
 pub use registration::{MrEvent, MrState, Strategy};
 pub use stags::{StagFault, Stags};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::Shared;
+use crate::{Shared, Source};
 
 /// A range of a shared block.
 #[derive(Clone, Debug)]
@@ -57,9 +57,10 @@ impl Piece {
         self.block.bytes().as_ptr() == other.block.bytes().as_ptr()
     }
 
-    /// Returns the reference and the range, from which a transport sends.
-    pub fn into_parts(self) -> (Shared, Range<usize>) {
-        (self.block, self.range)
+    /// Returns a view of a range of the piece for the RNIC, or `None` if the range is not within the piece.
+    pub fn source(&self, range: Range<usize>) -> Option<Source> {
+        let end = self.range.start.checked_add(range.end).filter(|end| *end <= self.range.end)?;
+        self.block.source(self.range.start.checked_add(range.start)?..end)
     }
 
     /// Extends the piece by `next` if that follows in the same block. Returns whether it did.
@@ -75,12 +76,12 @@ impl Piece {
 /// A sequence of pieces, whose contents are the octets of the pieces in order.
 ///
 /// # Limits
-/// A sequence has at most [`PIECES_MAX`] pieces, stored in place, so that collecting them allocates
-/// nothing.
+/// A few pieces are stored in place. The list of more is on the heap.
 #[derive(Debug, Default)]
 pub struct Pieces {
-    pieces: [Option<Piece>; PIECES_MAX],
-    count: usize,
+    few: [Option<Piece>; FEW],
+    /// The pieces behind those in place.
+    more: Vec<Piece>,
     length: usize,
 }
 
@@ -88,15 +89,17 @@ impl Pieces {
     /// Appends a piece, unless it is empty.
     ///
     /// # Errors
-    /// Returns the piece if there is no room for another one.
+    /// Returns the piece if the heap has no room for it.
     pub fn push(&mut self, piece: Piece) -> Result<(), Piece> {
         let length = piece.len();
-        let last = self.count.checked_sub(1).and_then(|last| self.pieces[last].as_mut());
-        let joined = length == 0 || last.is_some_and(|last| last.join(&piece));
-        if !joined {
-            let Some(free) = self.pieces.get_mut(self.count) else { return Err(piece) };
-            *free = Some(piece);
-            self.count += 1;
+        if length > 0 && !self.last_mut().is_some_and(|last| last.join(&piece)) {
+            if let Some(place) = self.few.iter_mut().find(|place| place.is_none()) {
+                *place = Some(piece);
+            } else if self.reserve() {
+                self.more.push(piece);
+            } else {
+                return Err(piece);
+            }
         }
         self.length += length;
         Ok(())
@@ -104,7 +107,12 @@ impl Pieces {
 
     /// Returns the pieces.
     pub fn iter(&self) -> impl Iterator<Item = &Piece> {
-        self.pieces.iter().flatten()
+        self.few.iter().flatten().chain(&self.more)
+    }
+
+    /// Returns the number of pieces.
+    pub fn count(&self) -> usize {
+        self.few.iter().flatten().count() + self.more.len()
     }
 
     /// Returns the number of octets.
@@ -116,19 +124,27 @@ impl Pieces {
     pub const fn is_empty(&self) -> bool {
         self.length == 0
     }
-}
 
-impl IntoIterator for Pieces {
-    type Item = Piece;
-    type IntoIter = std::iter::Flatten<std::array::IntoIter<Option<Piece>, PIECES_MAX>>;
+    /// Returns the heap memory of the list, in octets.
+    pub const fn heap_bytes(&self) -> usize {
+        self.more.capacity() * size_of::<Piece>()
+    }
 
-    fn into_iter(self) -> Self::IntoIter {
-        self.pieces.into_iter().flatten()
+    fn last_mut(&mut self) -> Option<&mut Piece> {
+        self.more.last_mut().or_else(|| self.few.iter_mut().rev().flatten().next())
+    }
+
+    /// Makes room for another piece on the heap. Returns whether there is.
+    fn reserve(&mut self) -> bool {
+        let more = if self.more.capacity() == 0 { SPILL } else { 1 };
+        self.more.try_reserve(more).is_ok()
     }
 }
 
-/// The most pieces of one sequence: 1 MiB touches at most this number of 64 KiB blocks.
-pub const PIECES_MAX: usize = 17;
+/// Pieces that take no block of the heap.
+const FEW: usize = 2;
+/// Pieces that the heap has room for at first: with those in place, as many blocks of 64 KiB as 1 MiB touches.
+const SPILL: usize = 15;
 
 #[cfg(test)]
 mod tests {
@@ -153,8 +169,11 @@ mod tests {
         assert_eq!(whole.part(2, 3).bytes(), b"234");
         assert_eq!(whole.part(2, 5).part(1, 99).bytes(), b"3456");
         assert!(whole.part(11, 1).is_empty() && whole.part(usize::MAX, usize::MAX).is_empty());
-        let (block, range) = whole.part(8, 9).into_parts();
-        assert_eq!(&block.bytes()[range], b"89");
+        let part = whole.part(2, 6);
+        assert_eq!(part.source(1..4).unwrap().bytes(), b"345");
+        let backwards = Range { start: 4, end: 3 };
+        let views = [6..6, 5..7, 7..7, backwards, 0..usize::MAX].map(|range| part.source(range));
+        assert_eq!(views.map(|view| view.is_some()), [true, false, false, false, false]);
     }
 
     #[test]
@@ -173,15 +192,20 @@ mod tests {
     }
 
     #[test]
-    fn a_full_row_takes_no_more_and_gives_all_back() {
+    fn a_long_row_keeps_its_order_and_gives_all_back() {
         let pool = pool();
         let mut pieces = Pieces::default();
-        for _ in 0..PIECES_MAX {
-            pieces.push(piece(&pool, b"x")).unwrap();
+        let octets: Vec<u8> = (0..200).collect();
+        for octet in octets.chunks(1) {
+            pieces.push(piece(&pool, octet)).unwrap();
+            // What follows in the block of the last piece needs no other one, wherever that is.
+            let last = pieces.iter().last().unwrap().clone();
+            pieces.push(last.part(1, 1)).unwrap();
         }
-        assert_eq!(pieces.push(piece(&pool, b"yz")).map_err(|back| back.len()), Err(2));
-        assert_eq!(pieces.len(), PIECES_MAX);
-        assert_eq!(pieces.into_iter().count(), PIECES_MAX);
+        assert_eq!((pieces.len(), pieces.count()), (200, 200));
+        let held: Vec<u8> = pieces.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
+        assert_eq!(held, octets);
+        drop(pieces);
         assert_eq!(pool.gauges().leased_bytes, 0);
     }
 }

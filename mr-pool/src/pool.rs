@@ -4,10 +4,11 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::blocks::Blocks;
+use crate::blocks::{Blocks, Grant, LEASE_MAX};
 use crate::error::PoolError;
 use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::lease::Local;
+use crate::leases::Leases;
 use crate::pool_core::PoolCore;
 use crate::region::{PagePreference, PageReport, Region};
 use crate::size::PAGE;
@@ -23,6 +24,15 @@ pub struct PoolConfig {
     pub pages: PagePreference,
     /// The NUMA node to take memory from; `None` leaves it to the system.
     pub node: Option<u32>,
+}
+
+/// How much memory a lease may take beside its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Density {
+    /// Whole pages, if no slab has room.
+    Any,
+    /// No more than such leases take in a slab. Where there is no such block, a [`Mover`](crate::Mover) may make room.
+    Full,
 }
 
 /// The registered memory of one core.
@@ -68,9 +78,30 @@ impl Pool {
     ///
     /// Returns `None` if the pool is exhausted or too fragmented, or if `length` exceeds 1 GiB. Leasing takes bounded
     /// time and allocates nothing from the heap.
+    #[inline(never)]
     pub fn lease(&self, length: usize) -> Option<Local> {
-        let pool = self.core.pool();
-        Span::take(pool, length).map(|(block, span)| Local::new(pool, block, span))
+        self.take(length, |blocks| blocks.take(length))
+    }
+
+    /// Leases a block of this density, otherwise as [`Self::lease`] does.
+    pub fn lease_as(&self, length: usize, density: Density) -> Option<Local> {
+        match density {
+            Density::Any => self.lease(length),
+            Density::Full => self.take(length, |blocks| blocks.take_dense(length)),
+        }
+    }
+
+    /// Leases `length` octets in one block, as [`Self::lease_as`] does, or, if there is none, in as few free runs of pages
+    /// as have them. No part of a slab is among several, so that none of them keeps a slab from becoming empty.
+    ///
+    /// Returns `None`, and keeps nothing, if the free pages have fewer octets, or the heap has no room for the list of
+    /// the leases. Takes time for each of them.
+    pub fn leases(&self, length: usize, density: Density) -> Option<Leases> {
+        match self.lease_as(length, density) {
+            Some(lease) => Some(lease.into()),
+            None if density == Density::Full && Blocks::is_denser_in_slabs(length) => None,
+            None => self.lease_runs(length),
+        }
     }
 
     /// Frees the leases that were dropped on other threads. [`Self::lease`] does so itself when memory runs short.
@@ -135,6 +166,45 @@ impl Pool {
         let out = self.blocks(|blocks| *blocks.out());
         let gauge = |(kind, leases)| ClassGauge { capacity: Blocks::capacity_of(kind), leases };
         out.into_iter().enumerate().map(gauge)
+    }
+
+    /// Leases a block of at least `length` octets that `take` allocates.
+    #[inline(always)]
+    pub(crate) fn take(
+        &self,
+        length: usize,
+        take: impl FnMut(&mut Blocks) -> Option<Grant>,
+    ) -> Option<Local> {
+        let pool = self.core.pool();
+        Span::take(pool, length, take).map(|(block, span)| Local::new(pool, block, span))
+    }
+
+    /// Leases `length` octets, for which no block is long enough, in free runs, the longest first.
+    #[cold]
+    fn lease_runs(&self, length: usize) -> Option<Leases> {
+        if length > self.free_bytes() {
+            return None;
+        }
+        let (mut leases, mut left) = (Vec::new(), length);
+        while left > 0 {
+            leases.try_reserve(1).ok()?;
+            let run = left.min(self.blocks(Blocks::largest_run)).min(LEASE_MAX);
+            let lease = self.take(run, |blocks| blocks.take_pages(run));
+            let lease = lease.filter(|lease| !lease.is_empty())?;
+            left -= lease.len();
+            leases.push(lease);
+        }
+        Some(Leases::Several(leases))
+    }
+
+    /// Returns the number of octets in free pages, and in those that a [`Mover`](crate::Mover) can free if all leases
+    /// have tags.
+    pub fn room_bytes(&self) -> usize {
+        self.blocks(Blocks::room_pages) * PAGE
+    }
+
+    pub(crate) const fn core(&self) -> &PoolCore {
+        &self.core
     }
 
     fn blocks<T>(&self, look: impl FnOnce(&Blocks) -> T) -> T {

@@ -15,11 +15,12 @@
 use std::alloc::{self, Layout};
 use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::blocks::{Block, Blocks, Grant};
+use crate::blocks::{Block, Blocks, Grant, Resident};
 use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
@@ -46,7 +47,7 @@ pub(crate) struct Owner {
 struct Tally {
     references: Cell<u32>,
     /// The number of octets that a peer placed in the block while it was exposed, as far as its
-    /// RNIC counts them.
+    /// RNIC counts them; or the tag of a block that has one, which is not exposed.
     placed: Cell<u32>,
 }
 
@@ -109,14 +110,17 @@ pub(crate) struct PoolRef(NonNull<Body>);
 unsafe impl Send for PoolRef {}
 
 impl PoolRef {
-    /// Allocates a block of at least `length` octets; returns it, and the start of its octets.
-    #[inline]
-    pub(crate) fn take(self, length: usize) -> Option<(Grant, NonNull<u8>)> {
+    /// Allocates a block by `take`; returns it, and the start of its octets.
+    #[inline(always)]
+    pub(crate) fn take(
+        self,
+        mut take: impl FnMut(&mut Blocks) -> Option<Grant>,
+    ) -> Option<(Grant, NonNull<u8>)> {
         let owner = self.owner();
-        let taken = owner.blocks.borrow_mut().take(length);
+        let taken = take(&mut owner.blocks.borrow_mut());
         let grant = match taken {
             Some(grant) => grant,
-            None if self.collect() => owner.blocks.borrow_mut().take(length)?,
+            None if self.collect() => take(&mut owner.blocks.borrow_mut())?,
             None => return None,
         };
         let start = self.body().region.at(grant.offset);
@@ -145,6 +149,26 @@ impl PoolRef {
         let count = self.body().returns.drain(|block| owner.blocks.borrow_mut().give(block));
         owner.counters.leave(LeaseState::Local, count);
         count > 0
+    }
+
+    /// Gives a block a tag, by which its owner finds it when it is to be moved.
+    #[inline]
+    pub(crate) fn tag(self, block: Block, tag: u32) {
+        let owner = self.owner();
+        let mut blocks = owner.blocks.borrow_mut();
+        blocks.tag(block);
+        owner.counts[blocks.count_index(block)].placed.set(tag);
+    }
+
+    /// Goes to the next stretch of blocks with tags, and appends them to `found`. Returns the pages of the stretch.
+    pub(crate) fn next_stretch(self, found: &mut Vec<Resident>) -> Option<Range<u32>> {
+        let owner = self.owner();
+        // Once shared, a block of which there is only a `Local` may have one reference, or still the last one's count.
+        let tag = |index: usize| {
+            let Tally { references, placed } = &owner.counts[index];
+            (references.get() <= 1).then(|| placed.get())
+        };
+        owner.blocks.borrow_mut().next_stretch(found, tag)
     }
 
     /// Starts counting references to a block. The first reference is the caller's.
@@ -226,6 +250,11 @@ impl Count {
     /// Returns the number of octets that a peer placed in the block since [`Self::forget_placed`].
     pub(crate) fn placed(self) -> u32 {
         self.tally().placed.get()
+    }
+
+    /// Returns the block.
+    pub(crate) const fn block(self) -> Block {
+        self.block
     }
 
     /// Returns the pointer to the pool.

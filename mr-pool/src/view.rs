@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::blocks::{Block, Grant};
+use crate::blocks::{Block, Blocks, Grant};
 use crate::pool_core::{PoolRef, Reference};
 
 /// The exclusive right to a block's octets while no RNIC accesses them. It cannot be copied.
@@ -26,11 +26,19 @@ pub(crate) struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
-    /// Allocates a block of at least `length` octets in the region of `pool`, and returns it with the right to its
-    /// octets.
-    #[inline]
-    pub(crate) fn take(pool: PoolRef, length: usize) -> Option<(Block, Self)> {
-        let (Grant { block, capacity, .. }, start) = pool.take(length)?;
+    /// Allocates a block of at least `length` octets in the region of `pool` by `take`, and returns it with the right to
+    /// its octets.
+    ///
+    /// # Panics
+    /// If the block is shorter.
+    #[inline(always)]
+    pub(crate) fn take(
+        pool: PoolRef,
+        length: usize,
+        take: impl FnMut(&mut Blocks) -> Option<Grant>,
+    ) -> Option<(Block, Self)> {
+        let (Grant { block, capacity, .. }, start) = pool.take(take)?;
+        assert!(length <= capacity, "the allocator gives what it is asked for");
         // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which
         // lives until every block is home. They were zeroed by the system or written since, so they are
         // initialized. No one else has them until the block is given back: no earlier lease, whose

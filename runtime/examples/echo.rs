@@ -142,7 +142,10 @@ impl Service for Echo {
         }
         let item = match call.arguments.item(ITEM_MAX) {
             // An RDMA Read has put it into memory of our pool. The same memory leaves by RDMA Write.
-            Ok(Argument::Placed(lease)) => Data::Local(lease),
+            Ok(Argument::Placed(leases)) => match Data::placed(leases) {
+                Some(data) => data,
+                None => return Outcome::Failed(AcceptStat::SystemErr),
+            },
             Ok(Argument::Inline([])) => Data::Empty,
             Ok(Argument::Inline(octets)) => {
                 let Some(mut lease) = cx.pool().lease(octets.len()) else {

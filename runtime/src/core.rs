@@ -58,7 +58,7 @@ use self::common::Common;
 use self::connection::Link;
 use self::events::Events;
 use self::inner::Inner;
-use self::program::Program;
+use self::program::{Items, Program};
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
 use self::runs::Runs;
@@ -113,16 +113,21 @@ impl<P: Provider, S: Service> Core<P, S> {
         let binding = service.binding();
         bindings::check(&binding).map_err(StartError::Unsupported)?;
         let binding = Rc::new(Bound::new(binding));
-        let sources =
-            (0..).zip(&binding.procedures).map(|(number, _)| service.result_source(number));
-        let (flavors, sources) = (service.flavors().into(), sources.collect());
+        let items = (0..).zip(&binding.procedures).map(|(number, _)| Items {
+            argument: service.argument_leases(number),
+            result: service.result_source(number),
+        });
+        let (flavors, items) = (service.flavors().into(), items.collect());
         let costly = (0..).zip(&binding.procedures).map(|(number, _)| number);
         let costly = costly.filter(|number| service.is_costly(*number));
-        let program = Program::new(Rc::clone(&binding), flavors, sources, costly);
+        let program = Program::new(Rc::clone(&binding), flavors, items, costly);
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, binding, provider.caps(), seed);
-        let common = common.ok_or_else(|| too_small.clone())?;
+        let mut common = common.ok_or_else(|| too_small.clone())?;
+        if service.makes_room() {
+            common.memory.making.is_possible = true;
+        }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
@@ -152,6 +157,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inner.common.trace.begin_turn(now);
         let mut worked = 0;
         worked += self.take_messages(now, MESSAGES_PER_TURN); // from other threads
+        worked += self.make_room(now); // by the service, for Calls that wait for memory
         worked += self.supply(now); // Calls that waited for memory
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.tell_ready(now); // connections that became ready, before Calls are served
@@ -296,9 +302,21 @@ impl<P: Provider, S: Service> Core<P, S> {
         self.inbox.take(requester, common, now, budget)
     }
 
+    fn make_room(&mut self, now: Instant) -> usize {
+        let Self { inner, service, .. } = self;
+        let Some(octets) = inner.common.memory.making.wanted else { return 0 };
+        if service.make_room(&mut Cx::new(now, inner), octets) {
+            inner.common.memory.room_may_be_made();
+        } else {
+            inner.common.memory.no_room_is_made();
+        }
+        1
+    }
+
+    /// Returns how many Calls went on, plus one if room is to be made for another.
     fn supply(&mut self, now: Instant) -> usize {
         let Inner { responder, common, .. } = &mut self.inner;
-        responder.supply(common, now)
+        responder.supply(common, now) + usize::from(common.memory.making.wanted.is_some())
     }
 
     /// Takes at most `budget` events from the provider. Returns their number, plus one if the provider moved data, for

@@ -15,8 +15,8 @@ mod error;
 mod reply;
 
 pub use call::{
-    Argument, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal, Request,
-    ResultSource,
+    Argument, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal,
+    Request, ResultSource,
 };
 pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
@@ -41,11 +41,31 @@ pub trait Service {
         ResultSource::Resident
     }
 
+    /// Returns the leases that the DDP-eligible argument of a procedure may lie in. Called once for each procedure.
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        let _ = procedure;
+        ArgumentLeases::Any
+    }
+
     /// Returns whether a Call of a procedure may take long: more than some ten microseconds, because it lists, searches
     /// or makes system calls. Such a Call has a turn of the core for itself, and connections take turns. Called once
     /// for each procedure. Only the first 64 procedures can be costly.
     fn is_costly(&self, procedure: u32) -> bool {
         let _ = procedure;
+        false
+    }
+
+    /// Returns whether [`Self::make_room`] is called. Called once.
+    fn makes_room(&self) -> bool {
+        false
+    }
+
+    /// Moves or drops leases of the service's own, so that a Call may find memory: `octets`, in one lease or in several.
+    /// Called once a turn while a Call waits for memory, if [`Self::makes_room`] returns true; it may take some ten
+    /// microseconds. Returns whether anything was done, so that it is worth trying again; otherwise the Call waits for
+    /// what other Calls hold, or is refused if that is not enough.
+    fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
+        let _ = (cx, octets);
         false
     }
 

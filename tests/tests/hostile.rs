@@ -1,7 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`] and [`granted`] break no rule, and watch
-//! whether the other end does.
+//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`], [`granted`] and [`scattered`] break no
+//! rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -13,6 +13,8 @@ mod caller;
 mod granted;
 #[path = "hostile/room.rs"]
 mod room;
+#[path = "hostile/scattered.rs"]
+mod scattered;
 #[path = "hostile/strays.rs"]
 mod strays;
 #[path = "hostile/two.rs"]
@@ -21,6 +23,7 @@ mod two;
 mod watched;
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement};
@@ -30,7 +33,7 @@ use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
     Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply, Service,
 };
-use haulage_mr_pool::{PagePreference, Pool, PoolConfig, Shared};
+use haulage_mr_pool::{PagePreference, Pieces, Pool, PoolConfig};
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
@@ -59,9 +62,9 @@ const ITEM_MAX: usize = 64 << 10;
 /// A service that keeps one item.
 #[derive(Default)]
 struct Keeper {
-    item: Option<Shared>,
+    item: Option<Rc<Pieces>>,
     /// Calls to be answered later, and the items that they return.
-    late: Vec<(CallToken, Option<Shared>)>,
+    late: Vec<(CallToken, Option<Rc<Pieces>>)>,
 }
 
 impl Service for Keeper {
@@ -84,10 +87,10 @@ impl Service for Keeper {
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
             PUT | SWAP | LATE_SWAP => match call.arguments.item(ITEM_MAX) {
-                Ok(Argument::Placed(lease)) if call.arguments.is_empty() => {
-                    let before = self.item.replace(lease.share());
+                Ok(Argument::Placed(leases)) if call.arguments.is_empty() => {
+                    let before = self.item.replace(Rc::new(leases.share().unwrap()));
                     match call.procedure {
-                        SWAP => reply.item(before.map_or(Data::Empty, Data::Shared)),
+                        SWAP => reply.item(before.map_or(Data::Empty, Data::Pieces)),
                         LATE_SWAP => {
                             self.late.push((call.token, before));
                             return Outcome::Later;
@@ -97,7 +100,7 @@ impl Service for Keeper {
                 }
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
-            GET => reply.item(self.item.clone().map_or(Data::Empty, Data::Shared)),
+            GET => reply.item(self.item.clone().map_or(Data::Empty, Data::Pieces)),
             ECHO => match call.arguments.u32() {
                 Ok(length) => reply.item(Data::Local(cx.pool().lease(length as usize).unwrap())),
                 Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
@@ -119,7 +122,7 @@ impl Service for Keeper {
     fn resume(&mut self, _: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
         let at = self.late.iter().position(|(late, _)| *late == token).unwrap();
         let (_, item) = self.late.swap_remove(at);
-        reply.item(item.map_or(Data::Empty, Data::Shared));
+        reply.item(item.map_or(Data::Empty, Data::Pieces));
         Outcome::Done
     }
 

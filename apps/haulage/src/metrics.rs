@@ -13,8 +13,8 @@ use std::time::Duration;
 use haulage::core::Cx;
 use haulage::provider::AcceptFailures;
 use haulage::service::{
-    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Reply,
-    ResultSource, Service,
+    ArgumentLeases, Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer,
+    Reply, ResultSource, Service,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
@@ -134,8 +134,20 @@ impl<S: Service + Counted> Service for Metered<S> {
         self.inner.result_source(procedure)
     }
 
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        self.inner.argument_leases(procedure)
+    }
+
     fn is_costly(&self, procedure: u32) -> bool {
         self.inner.is_costly(procedure)
+    }
+
+    fn makes_room(&self) -> bool {
+        self.inner.makes_room()
+    }
+
+    fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
+        self.inner.make_room(cx, octets)
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -379,8 +391,14 @@ impl Page {
         self.one(
             "haulage_memory_free_bytes",
             gauge,
-            "Free octets of registered memory.",
+            "Octets in free pages of registered memory.",
             gauges.free_bytes as u64,
+        )?;
+        self.one(
+            "haulage_memory_usable_bytes",
+            gauge,
+            "Octets of registered memory that are of use, once the service has moved what it keeps.",
+            cx.room_bytes() as u64,
         )
     }
 }

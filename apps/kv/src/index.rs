@@ -42,7 +42,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         Self { table, slots, free: (capacity > 0).then_some(0), seed }
     }
 
-    /// Stores `value` under `key` and returns the value that was there.
+    /// Stores `value` under `key`. Returns the number of the slot, and the value that was there.
     ///
     /// `keep` makes the copy of a new key. Fails, and changes nothing, if the index is full or `keep`
     /// returns `None`; the value comes back.
@@ -51,12 +51,12 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         key: &[u8],
         value: V,
         keep: impl FnOnce(&[u8]) -> Option<K>,
-    ) -> Result<Option<V>, Full<V>> {
+    ) -> Result<Stored<V>, Full<V>> {
         let hash = self.seed.hash(key);
         if let Some(slot) = self.find(hash, key)
             && let Slot::Used { value: old, .. } = &mut self.slots[slot as usize]
         {
-            return Ok(Some(std::mem::replace(old, value)));
+            return Ok(Stored { slot, old: Some(std::mem::replace(old, value)) });
         }
         let Some(slot) = self.free else {
             return Err(Full(value));
@@ -70,7 +70,16 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         }
         let slots = &self.slots;
         self.table.insert_unique(hash, slot, |slot| slots[*slot as usize].hash());
-        Ok(None)
+        Ok(Stored { slot, old: None })
+    }
+
+    /// Returns the key and the value in a slot, or `None` if the slot is free. The octets of the key must stay as they
+    /// are: the slot is found by their hash.
+    pub fn slot_mut(&mut self, slot: u32) -> Option<(&mut K, &mut V)> {
+        match self.slots.get_mut(slot as usize)? {
+            Slot::Used { key, value, .. } => Some((key, value)),
+            Slot::Free { .. } => None,
+        }
     }
 
     /// Removes `key` and returns what was stored under it.
@@ -148,6 +157,15 @@ impl<K, V> fmt::Debug for Index<K, V> {
             .field("capacity", &self.slots.len())
             .finish_non_exhaustive()
     }
+}
+
+/// A value was stored.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Stored<V> {
+    /// The number of the slot, which the key has until it is removed.
+    pub slot: u32,
+    /// The value that was there.
+    pub old: Option<V>,
 }
 
 /// The error of a full index. It returns the value that was to be stored.

@@ -189,8 +189,10 @@ pub enum Refusal {
         /// Maximum length of a value, in octets.
         max: u64,
     },
-    /// 3: the server's memory is full.
-    #[error("the server's memory is full; delete keys or raise its --memory")]
+    /// 3: the server's memory is full, or too full for this value, whatever is moved.
+    #[error(
+        "the server's memory is full for a value of this size; delete keys, or raise its --memory to keep them all"
+    )]
     NoSpace,
     /// 4: a key is 1 to 512 octets of UTF-8.
     #[error("a key is 1 to {KEY_MAX} bytes of UTF-8")]

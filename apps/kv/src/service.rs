@@ -1,26 +1,31 @@
 //! The server: keys and values in registered memory.
 //!
 //! # Memory ownership
-//! A value is the lease into which the RDMA Read of its PUT placed the data. A GET sends by RDMA Write from a reference
-//! to that lease, so that overwriting or deleting a key never disturbs a GET in progress.
+//! A value is the lease into which the RDMA Read of its PUT placed the data, or several where no run of free pages was
+//! long enough. A GET sends by RDMA Write from references to them, so that overwriting or deleting a key never disturbs
+//! a GET in progress. Keys and values are moved together when a lease finds no room, so that all free memory is of use
+//! whatever lengths there were before.
 
 use std::ops::ControlFlow;
 
 use haulage::core::Cx;
-use haulage::pool::{Local, Shared};
+use haulage::pool::{Density, Leases, Local, Mover, Step};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, Data, Eligible, Outcome, Procedure as Bound,
+    Argument, Arguments, Binding, Call, Eligible, Outcome, Procedure as Bound,
     Refusal as NotFetched, Reply, Service,
 };
 use haulage::sys::process;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
+use self::leases::{KeyLease, Value};
 use crate::figures::Figures;
-use crate::index::{Index, Seed};
+use crate::index::{Full, Index, Seed, Stored};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use crate::stat::Stat;
+
+mod leases;
 
 /// Returns the binding. Its DDP-eligible items are the value of a GET's results and of a PUT's arguments.
 pub fn binding(value_max: usize) -> Binding {
@@ -41,29 +46,10 @@ pub fn binding(value_max: usize) -> Binding {
 #[derive(Debug)]
 pub struct KvService {
     index: Index<KeyLease, Value>,
+    mover: Mover,
     value_bytes: u64,
     value_max: usize,
     memory: u64,
-}
-
-/// A key, in a lease of its own.
-#[derive(Debug)]
-struct KeyLease(Local);
-
-impl AsRef<[u8]> for KeyLease {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-/// A value; an empty one takes no memory.
-#[derive(Debug)]
-struct Value(Option<Shared>);
-
-impl Value {
-    fn len(&self) -> u64 {
-        self.0.as_ref().map_or(0, |shared| shared.bytes().len() as u64)
-    }
 }
 
 impl KvService {
@@ -72,7 +58,13 @@ impl KvService {
 
     /// Creates an empty service for at most `keys_max` keys. `memory` is the total that statistics report.
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
-        Self { index: Index::new(keys_max, seed), value_bytes: 0, value_max, memory }
+        let index = Index::new(keys_max, seed);
+        Self { index, mover: Mover::new(), value_bytes: 0, value_max, memory }
+    }
+
+    /// Returns the octets of keys and values that were moved since the start.
+    pub const fn moved_bytes(&self) -> u64 {
+        self.mover.moved().octets
     }
 
     /// Returns the maximum heap octets of an index for `keys_max` keys.
@@ -89,7 +81,7 @@ impl KvService {
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
-        let data = value.0.clone().map_or(Data::Empty, Data::Shared);
+        let data = value.data();
         reply.results(|w| w.u32(OK));
         reply.item(data);
         Ok(())
@@ -103,17 +95,16 @@ impl KvService {
     ) -> Result<(), Stop> {
         let key_bytes = arguments.opaque(KEY_MAX)?;
         let value = match arguments.item(usize::MAX)? {
-            Argument::Placed(lease) if lease.is_empty() => Value(None),
-            Argument::Placed(lease) => Value(Some(lease.share())),
-            Argument::Inline([]) => Value(None),
+            Argument::Placed(leases) => Value::new(leases).ok_or(Refusal::NoSpace)?,
+            Argument::Inline([]) => Value::Empty,
             Argument::Inline(bytes) if bytes.len() > self.value_max => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
             }
             Argument::Inline(bytes) => {
-                let mut lease = cx.pool().lease(bytes.len()).ok_or(Refusal::NoSpace)?;
-                lease.bytes_mut().copy_from_slice(bytes);
+                let mut leases = self.leases(cx, bytes.len()).ok_or(Refusal::NoSpace)?;
+                leases.copy_from_slice(bytes);
                 cx.count_inline(bytes.len() as u64);
-                Value(Some(lease.share()))
+                Value::new(leases).ok_or(Refusal::NoSpace)?
             }
             Argument::Refused { why: NotFetched::TooLarge, .. } => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
@@ -125,16 +116,48 @@ impl KvService {
         end(arguments)?;
         let key = Key::new(key_bytes)?;
         let added = value.len();
-        let keep = |key: &[u8]| {
-            let mut lease = cx.pool().lease(key.len())?;
-            lease.bytes_mut().copy_from_slice(key);
-            Some(KeyLease(lease))
-        };
-        let old = self.index.put(key.bytes(), value, keep).map_err(|_| Refusal::NoSpace)?;
+        let Stored { slot, old } = self.store(cx, key.bytes(), value).ok_or(Refusal::NoSpace)?;
+        self.index.tag_value(slot);
+        if old.is_none() {
+            self.index.tag_key(slot);
+        }
         self.value_bytes += added;
         self.value_bytes -= old.map_or(0, |old| old.len());
         reply.results(|w| w.u32(OK));
         Ok(())
+    }
+
+    /// Stores a value. Returns `None` if there is no room for another key.
+    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Option<Stored<Value>> {
+        let filled = |lease: Option<Local>| {
+            let mut lease = lease?;
+            lease.bytes_mut().copy_from_slice(key);
+            Some(KeyLease(Some(lease)))
+        };
+        let at_once = |key: &[u8]| filled(cx.pool().lease_as(key.len(), Density::Full));
+        let Full(value) = match self.index.put(key, value, at_once) {
+            Ok(stored) => return Some(stored),
+            Err(full) => full,
+        };
+        if self.index.len() == self.index.capacity() {
+            return None;
+        }
+        let lease = self.leases(cx, key.len()).and_then(|leases| leases.into_one().ok());
+        self.index.put(key, value, |_| filled(lease)).ok()
+    }
+
+    /// Leases memory for what came in a message, and makes room for it if need be.
+    fn leases(&mut self, cx: &Cx<'_>, length: usize) -> Option<Leases> {
+        for _ in 0..STEPS_PER_CALL {
+            let leases = cx.pool().leases(length, Density::Full);
+            if leases.is_some() {
+                return leases;
+            }
+            if self.mover.step(cx.pool(), &mut self.index, length) == Step::Full {
+                break;
+            }
+        }
+        cx.pool().leases(length, Density::Any)
     }
 
     fn del(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
@@ -180,7 +203,7 @@ impl KvService {
             keys: self.index.len() as u64,
             value_bytes: self.value_bytes,
             // The pool has room for messages, too.
-            value_bytes_max: (self.value_bytes + gauges.free_bytes as u64).min(self.room()),
+            value_bytes_max: (self.value_bytes + cx.room_bytes() as u64).min(self.room()),
             memory_bytes: self.memory,
             resident_bytes: resident,
             connection_bytes: cx.connection_bytes() as u64,
@@ -205,6 +228,9 @@ impl KvService {
             accepts_descriptors: lost.accepts.descriptors,
             accepts_memory: lost.accepts.memory,
             accepts_other: lost.accepts.other,
+            usable_bytes: cx.room_bytes() as u64,
+            usable_unmoved_bytes: gauges.free_bytes as u64,
+            moved_bytes: self.moved_bytes(),
             ..Stat::default()
         };
         stat.set_pages(cx.pages());
@@ -219,6 +245,14 @@ impl Service for KvService {
 
     fn is_costly(&self, procedure: u32) -> bool {
         matches!(Procedure::from_number(procedure), Some(Procedure::Keys | Procedure::Stat))
+    }
+
+    fn makes_room(&self) -> bool {
+        true
+    }
+
+    fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
+        self.mover.step(cx.pool(), &mut self.index, octets) == Step::More
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -310,6 +344,11 @@ const KEYS_RESULTS_MAX: u32 = 4 + KEYS_OCTETS + KEYS_END;
 
 /// Maximum number of slots examined in one Call, most of which may be free.
 const SLOTS_PER_CALL: usize = 4096;
+
+/// Maximum number of steps to make room that one Call takes: each moves at most some 64 KiB. What came in a message is in
+/// a slab of at most 7 pages: while a twentieth of the memory is free, as many pages are free in 140, which 9 steps move,
+/// or more of very short values. After the last step a value takes a page of its own.
+const STEPS_PER_CALL: usize = 16;
 
 #[cfg(test)]
 mod tests;

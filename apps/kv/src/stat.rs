@@ -70,14 +70,27 @@ pub struct Stat {
     pub accepts_memory: u64,
     /// Other accepts that failed.
     pub accepts_other: u64,
+    /// Free memory that keys and values can take, once the server has moved others together.
+    pub usable_bytes: u64,
+    /// Of it, what they can take as it is: free pages.
+    pub usable_unmoved_bytes: u64,
+    /// Octets of keys and values moved since the start.
+    pub moved_bytes: u64,
 }
 
 impl Stat {
-    /// Decodes the statistics.
+    /// Decodes the statistics, which are all that is left. A server of an earlier release has fewer: the others are
+    /// zero. One of a later release may have more.
     pub(crate) fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         let mut stat = Self::default();
-        for figure in stat.figures_mut() {
+        for (number, figure) in stat.figures_mut().into_iter().enumerate() {
+            if number >= FIGURES_LEAST && r.is_empty() {
+                break;
+            }
             *figure = r.u64()?;
+        }
+        while !r.is_empty() {
+            r.u64()?;
         }
         Ok(stat)
     }
@@ -102,7 +115,7 @@ impl Stat {
     }
 
     /// Returns the statistics in their order on the wire.
-    fn figures_mut(&mut self) -> [&mut u64; 32] {
+    fn figures_mut(&mut self) -> [&mut u64; 35] {
         [
             &mut self.shards,
             &mut self.keys,
@@ -136,6 +149,12 @@ impl Stat {
             &mut self.accepts_descriptors,
             &mut self.accepts_memory,
             &mut self.accepts_other,
+            &mut self.usable_bytes,
+            &mut self.usable_unmoved_bytes,
+            &mut self.moved_bytes,
         ]
     }
 }
+
+/// The number of figures of the first release that sent as many.
+const FIGURES_LEAST: usize = 32;

@@ -276,7 +276,6 @@ pub enum Names {
 
 /// The result of an operation that ended later.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub enum Finished {
     /// The result of [`Backend::read`].
     Read(Ticket, Result<ReadDone, Status>),

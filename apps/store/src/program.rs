@@ -50,7 +50,6 @@ pub struct Origin<'a> {
 
 /// The state of a Call after [`Program::call`].
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub enum Ended {
     /// The results are written; these octets follow them.
     Done(Pieces),

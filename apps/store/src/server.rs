@@ -19,10 +19,9 @@ use std::time::Duration;
 use haulage::core::Cx;
 use haulage::provider::PeerUser;
 use haulage::service::{
-    self as runtime, AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Outcome, Refusal,
-    Reply as RuntimeReply, ResultSource,
+    self as runtime, AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, Outcome,
+    Refusal, Reply as RuntimeReply, ResultSource,
 };
-use haulage_mr_pool::Pieces;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 
@@ -203,6 +202,10 @@ impl<B: Backend> runtime::Service for Server<B> {
         }
     }
 
+    fn argument_leases(&self, _: u32) -> ArgumentLeases {
+        ArgumentLeases::One
+    }
+
     fn is_costly(&self, procedure: u32) -> bool {
         Procedure::from_number(procedure).is_some_and(is_costly)
     }
@@ -225,7 +228,9 @@ impl<B: Backend> runtime::Service for Server<B> {
         };
         let Call { xid, credential, procedure, .. } = call;
         let (arguments, placed) = match call.arguments.into_parts() {
-            (arguments, Ok(placed)) => (arguments, placed),
+            (arguments, Ok(placed)) => {
+                (arguments, placed.and_then(|leases| leases.into_one().ok()))
+            }
             (arguments, Err(Refusal::NoMemory)) => (arguments, None),
             // The memory comes back, but the caller has waited for long enough.
             (_, Err(Refusal::Busy)) => return refuse_for_now(procedure, reply),
@@ -246,7 +251,7 @@ impl<B: Backend> runtime::Service for Server<B> {
         });
         match ended {
             Ended::Done(data) => {
-                reply.item_data(follows(data));
+                reply.item_data(data.into());
                 Outcome::Done
             }
             Ended::Failed(stat) => Outcome::Failed(stat),
@@ -263,7 +268,7 @@ impl<B: Backend> runtime::Service for Server<B> {
         };
         let (_, late) = self.replies.swap_remove(at);
         reply.results(|w| late.encode(w));
-        reply.item_data(follows(late.data));
+        reply.item_data(late.data.into());
         Outcome::Done
     }
 
@@ -307,11 +312,6 @@ fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {
     let refusal = Results::refusal(procedure, Status::Jukebox);
     reply.results(|w| refusal.encode(w));
     Outcome::Done
-}
-
-/// Converts the data that follows the results to the runtime's type.
-fn follows(data: Pieces) -> Data {
-    if data.is_empty() { Data::Empty } else { Data::Pieces(Box::new(data)) }
 }
 
 /// Returns the number of a client's address, without the port.

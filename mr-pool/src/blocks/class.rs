@@ -9,6 +9,9 @@ pub(crate) const CLASS_MAX: usize = 64 << 10;
 /// last one.
 pub(super) const CLASSES: usize = 81;
 
+/// The most blocks in a slab.
+pub(crate) const SLAB_BLOCKS_MAX: usize = 64;
+
 /// Returns the bin that holds `n`, where eight bins cover a doubling.
 ///
 /// Bins 0 to 8 hold one number each.
@@ -71,6 +74,22 @@ impl Class {
         SHAPES[self.number()].pages as u32
     }
 
+    /// Returns the number of blocks in a slab of the class.
+    pub(super) const fn blocks(self) -> u32 {
+        SHAPES[self.number()].blocks as u32
+    }
+
+    /// Returns the number of pages that a block of the class takes outside of slabs.
+    #[allow(clippy::cast_possible_truncation, reason = "at most 16 pages")]
+    pub(super) const fn pages_alone(self) -> u32 {
+        self.size().div_ceil(PAGE) as u32
+    }
+
+    /// Returns whether a full slab takes fewer pages than as many blocks outside of slabs.
+    pub(super) const fn saves_pages(self) -> bool {
+        self.pages() < self.blocks() * self.pages_alone()
+    }
+
     /// Returns the bitmap of a slab whose blocks are all free.
     pub(super) const fn all_free(self) -> u64 {
         u64::MAX >> (64 - SHAPES[self.number()].blocks)
@@ -112,7 +131,7 @@ const fn shape(class: Class) -> Shape {
     while pages <= SLAB_PAGES_MAX && best_waste > PER_MILLE / 16 {
         let length = pages * PAGE;
         let fit = length / size;
-        let blocks = if fit < 64 { fit } else { 64 };
+        let blocks = if fit < SLAB_BLOCKS_MAX { fit } else { SLAB_BLOCKS_MAX };
         let waste = (length - blocks * size) * PER_MILLE / length;
         if blocks >= BLOCKS_MIN && waste < best_waste {
             best = Shape { pages: pages as u8, blocks: blocks as u8 };
@@ -172,6 +191,14 @@ mod tests {
             let (length, blocks) = (usize::from(pages) * PAGE, usize::from(blocks));
             let used = blocks * class.size();
             assert!((4..=64).contains(&blocks));
+            assert!(class.pages() <= class.blocks() * class.pages_alone(), "{}", class.size());
+            // So a longer free run is found for a slab, and for a block in a run of its own, whatever its length.
+            for pages in [class.pages(), class.pages_alone()] {
+                assert_eq!(bin_start(bin_of(pages)), pages, "{}", class.size());
+            }
+            // All lengths of a class take as many pages in a run of their own.
+            let least = class.0.checked_sub(1).map_or(1, |shorter| Class(shorter).size() + 1);
+            assert_eq!(least.div_ceil(PAGE), class.size().div_ceil(PAGE));
             assert!(
                 (length - used) * 100 <= length * 8,
                 "{} wastes {}",

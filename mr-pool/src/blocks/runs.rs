@@ -14,6 +14,8 @@ pub(super) struct Runs {
     /// One bit per occupied bin.
     occupied: [u64; BINS / 64],
     free: u32,
+    /// The head of a free or used run, or of a slab, whatever becomes of the one that it was set to.
+    cursor: u32,
 }
 
 impl Runs {
@@ -25,6 +27,7 @@ impl Runs {
             heads: [NONE; BINS],
             occupied: [0; BINS / 64],
             free: pages,
+            cursor: 0,
         };
         if pages > 0 {
             runs.insert(0, pages);
@@ -45,7 +48,7 @@ impl Runs {
             self.insert(first + pages, found - pages);
         }
         *self.page_mut(first + pages - 1) = Page::Held;
-        *self.page_mut(first) = Page::Run { pages };
+        *self.page_mut(first) = Page::Run { pages, spilled: None, is_tagged: false };
         self.free -= pages;
         Some(first)
     }
@@ -53,12 +56,7 @@ impl Runs {
     /// Frees a run and merges it with its free neighbours.
     pub(super) fn give(&mut self, mut first: u32, mut pages: u32) {
         self.free += pages;
-        let before = first.checked_sub(1).and_then(|last| match *self.page(last) {
-            Page::Free { .. } => Some(last),
-            Page::FreeEnd { first } => Some(first),
-            _ => None,
-        });
-        if let Some(before) = before {
+        if let Some(before) = self.free_before(first) {
             pages += self.remove(before);
             first = before;
         }
@@ -66,7 +64,36 @@ impl Runs {
         if let Some(Page::Free { .. }) = self.pages.get(after as usize) {
             pages += self.remove(after);
         }
+        // A head within the merged run is none any more.
+        if self.cursor > first && self.cursor - first < pages {
+            self.cursor = first;
+        }
         self.insert(first, pages);
+    }
+
+    /// Moves the cursor to a head; to the first one from the end of the region.
+    pub(super) fn set_cursor(&mut self, head: u32) {
+        self.cursor = if (head as usize) < self.pages.len() { head } else { 0 };
+    }
+
+    /// Returns the cursor, which is a head.
+    pub(super) const fn cursor(&self) -> u32 {
+        self.cursor
+    }
+
+    /// Returns the head of the free run that ends before `page`, which is a head or the end of the region.
+    pub(super) fn free_before(&self, page: u32) -> Option<u32> {
+        let last = page.checked_sub(1)?;
+        match *self.page(last) {
+            Page::Free { .. } => Some(last),
+            Page::FreeEnd { first } => Some(first),
+            _ => None,
+        }
+    }
+
+    /// Returns whether there is a free run of at least `pages`.
+    pub(super) fn has(&self, pages: u32) -> bool {
+        self.find(pages).is_some()
     }
 
     /// Returns the number of pages in free runs.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Local, Pool, PostedSource, Strategy};
+use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, Grant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -177,13 +177,18 @@ impl Common {
         }
     }
 
-    /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
-    pub(super) fn grant(&mut self, key: ConnectionKey, wanted: &Wanted, own: usize) -> MemoryGrant {
+    /// Asks for memory on behalf of a Call of a connection. `lease` takes it from the pool, if there is room.
+    pub(super) fn grant<L>(
+        &mut self,
+        key: ConnectionKey,
+        wanted: &Wanted,
+        lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
+    ) -> MemoryGrant<L> {
         match self.connections.get_mut(key) {
             None => MemoryGrant::Never,
             // The Calls of a connection that closes end with it.
             Some(connection) if !connection.is_up() => MemoryGrant::Waits(Until::Reads),
-            Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, own),
+            Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, lease),
         }
     }
 

@@ -306,6 +306,14 @@ impl Connection {
             || !self.engine.is_at_rest()
     }
 
+    /// Gives back the memory of a queue that was long, once it is empty.
+    #[inline]
+    pub(crate) fn shrink(&mut self) {
+        if self.queue.is_empty() && self.queue.capacity() > QUEUE_KEPT {
+            self.queue = WorkQueue::new();
+        }
+    }
+
     /// Stages a request at `port`, or queues it for the next doorbell if others are queued or the port does not take
     /// it.
     pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut impl Port) {
@@ -406,6 +414,8 @@ impl Connection {
 
 /// Receives that suffice a peer for a turn: for a Call, for the credit that it leaves, and for a grant.
 const PLENTY: u32 = 3;
+/// Work requests that an empty queue keeps the memory for: those of an item in one lease, many times.
+const QUEUE_KEPT: usize = 256;
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@ use haulage_mr_pool::{Gauges, PageReport, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
+use super::common::Common;
 use super::connection::Connection;
 use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
@@ -176,6 +177,12 @@ impl<'a> Cx<'a> {
     /// Returns the pool's gauges.
     pub fn gauges(&self) -> Gauges {
         self.inner.common.pool.gauges()
+    }
+
+    /// Returns the octets of the pool that leases can take, after the service has made room where it does that.
+    pub fn room_bytes(&self) -> usize {
+        let Common { memory, pool, .. } = &self.inner.common;
+        if memory.making.is_possible { pool.room_bytes() } else { pool.free_bytes() }
     }
 
     /// Returns the report on the pool's pages.

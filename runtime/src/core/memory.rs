@@ -18,9 +18,10 @@
 //!
 //! # Recovery
 //! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
-//! messages are taken, and before Calls of connections where none waits. A Call is refused only if the memory will not
-//! come: it exceeds the pool, no other Call holds memory that could come back, or the Call has waited for
-//! [`Limits::memory_timeout`](crate::limits::Limits).
+//! messages are taken, and before Calls of connections where none waits. A service that moves its leases together is
+//! asked to make room, once a turn, as long as that helps ([`Service::make_room`](crate::service::Service::make_room)).
+//! A Call is refused only if the memory will not come: it exceeds the pool, no other Call holds memory that could come
+//! back, or the Call has waited for [`Limits::memory_timeout`](crate::limits::Limits).
 //!
 //! While a Call of one origin waits, peers of origins that hold more have to be quick: a connection with a peer that
 //! moves what it is to move, by Reads and Writes, at less than [`RATE_MIN`] is closed. Of several, the one of the origin
@@ -30,7 +31,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::{Density, Pool};
 use haulage_proto::time::Instant;
 
 use super::admission::Origin;
@@ -57,6 +58,18 @@ pub(crate) struct Memory {
     now: Instant,
     /// When a slow connection is looked for next.
     reclaim_at: Instant,
+    pub(super) making: Making,
+}
+
+/// What the service is asked to make room for.
+#[derive(Debug, Default)]
+pub(super) struct Making {
+    /// Whether the service makes any.
+    pub(super) is_possible: bool,
+    /// The octets that it is to make room for in the next turn.
+    pub(super) wanted: Option<usize>,
+    /// The octets for which it could make no room, as long as nothing is known to have changed since.
+    refused: Option<usize>,
 }
 
 /// One origin's part of the [`Memory`].
@@ -124,6 +137,8 @@ pub(crate) struct Wanted {
     pub(crate) lease: usize,
     /// Further octets that the service will lease while it acts on the Call.
     pub(crate) later: usize,
+    /// Octets that the Call holds already.
+    pub(crate) own: usize,
     /// The purpose of the lease.
     pub(crate) purpose: Purpose,
 }
@@ -139,9 +154,9 @@ pub(crate) enum Purpose {
 
 /// The answer to a request for memory.
 #[derive(Debug)]
-pub(crate) enum Grant {
-    /// The lease, and the charge for it and for the octets that the service will lease.
-    Taken(Local, Charge),
+pub(crate) enum Grant<L> {
+    /// The memory, and the charge for it and for the octets that the service will lease.
+    Taken(L, Charge),
     /// There is not enough memory now.
     Waits(Until),
     /// There is not enough memory, and none is to be expected.
@@ -196,14 +211,16 @@ impl Memory {
         !self.waiting.is_empty()
     }
 
-    /// Asks for memory on behalf of a Call of a connection. The Call holds `own` octets already.
-    pub(super) fn grant(
+    /// Asks for memory on behalf of a Call of a connection. `lease` takes it from the pool, if there is room of that
+    /// density.
+    pub(super) fn grant<L>(
         &mut self,
         share: &mut Share,
         pool: &Pool,
         wanted: &Wanted,
-        own: usize,
-    ) -> Grant {
+        lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
+    ) -> Grant<L> {
+        let own = wanted.own;
         if wanted.purpose == Purpose::Reads && share.reading >= share.reading_max {
             return Grant::Waits(Until::Reads);
         }
@@ -216,7 +233,10 @@ impl Memory {
             && holder.held.saturating_add(octets) > free.saturating_sub(octets);
         // Short leases find room in pages that are not free any more.
         let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
-        let lease = if exceeds_share || exceeds_rest { None } else { pool.lease(wanted.lease) };
+        let makes_room = self.making.can(octets);
+        let density = if makes_room { Density::Full } else { Density::Any };
+        let lease =
+            if exceeds_share || exceeds_rest { None } else { lease(pool, wanted.lease, density) };
         // All that other Calls hold may come back; values that a service keeps may not.
         let others = self.held.saturating_sub(own);
         match lease {
@@ -226,6 +246,10 @@ impl Memory {
                 self.held += octets;
                 self.promised += wanted.later;
                 Grant::Taken(lease, Charge { octets, promised: wanted.later })
+            }
+            None if makes_room => {
+                self.making.wanted.get_or_insert(octets);
+                Grant::Waits(Until::Memory)
             }
             None if others > 0 && free.saturating_add(others) >= octets => {
                 Grant::Waits(Until::Memory)
@@ -245,6 +269,7 @@ impl Memory {
         self.held -= charge.octets;
         self.promised -= charge.promised;
         self.has_changed = true;
+        self.making.refused = None;
         if let Some(share) = share {
             share.held -= charge.octets;
             if let Some(holder) = self.holders.get_mut(share.holder) {
@@ -310,6 +335,18 @@ impl Memory {
         self.holders.get(share.holder).is_none_or(|holder| holder.unsent < free)
     }
 
+    /// Notes that the service did something to make room.
+    pub(super) const fn room_may_be_made(&mut self) {
+        (self.making.wanted, self.making.refused) = (None, None);
+        self.has_changed = true;
+    }
+
+    /// Notes that the service can make no room.
+    pub(super) const fn no_room_is_made(&mut self) {
+        self.making.refused = self.making.wanted.take();
+        self.has_changed = true;
+    }
+
     /// Notes that the peer begins to move `octets` to or from memory that is charged to its connection, when `free`
     /// octets are free.
     pub(super) fn begin_transfer(&self, share: &mut Share, octets: usize, free: usize) {
@@ -363,8 +400,11 @@ impl Memory {
     #[inline]
     pub(super) fn begin_turn(&mut self, now: Instant) -> bool {
         self.now = now;
-        let is_due = self.has_changed || self.due.is_some_and(|due| due <= now);
-        self.is_awaited() && is_due
+        let is_past = self.due.is_some_and(|due| due <= now);
+        if is_past || !self.is_awaited() {
+            self.making.refused = None;
+        }
+        self.is_awaited() && (self.has_changed || is_past)
     }
 
     /// Begins to look at the connections that wait. Returns how many there are.
@@ -390,6 +430,13 @@ impl Memory {
         if !std::mem::replace(&mut share.is_queued, true) {
             self.waiting.push_back(key);
         }
+    }
+}
+
+impl Making {
+    /// Returns whether to ask the service to make room for `octets`: it makes room, and has not just failed to make as much.
+    fn can(&self, octets: usize) -> bool {
+        self.is_possible && self.refused.is_none_or(|refused| octets < refused)
     }
 }
 

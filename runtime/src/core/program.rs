@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use haulage_mr_pool::Pool;
+use haulage_mr_pool::{Leases, Pool};
 use haulage_proto::chunk::{Few, Reduced};
 use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::rpc::{
@@ -14,7 +14,7 @@ use haulage_proto::v2::header::SingleChunk;
 use super::connection::Connection;
 use super::segments::Segments;
 use super::templates::Bound;
-use crate::service::{Binding, Placement, Refusal, Reply, ResultSource};
+use crate::service::{ArgumentLeases, Binding, Placement, Refusal, Reply, ResultSource};
 
 /// The declarations of a service, read when its core starts.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct Program {
     pub(crate) binding: Rc<Bound>,
     /// The authentication flavors that it takes.
     flavors: Box<[u32]>,
-    /// Where the results of each procedure come from.
-    sources: Box<[ResultSource]>,
+    /// Where the items of each procedure lie.
+    items: Box<[Items]>,
     /// A bit for each of the first procedures that is costly.
     costly: u64,
     /// Matches the RPC headers of AUTH_NONE Calls.
@@ -32,6 +32,13 @@ pub(crate) struct Program {
     /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
     /// keeps to the declarations of every procedure.
     results_end_min: usize,
+}
+
+/// Where the items of a procedure lie.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Items {
+    pub(crate) argument: ArgumentLeases,
+    pub(crate) result: ResultSource,
 }
 
 /// Why a Call does not reach the service.
@@ -95,7 +102,7 @@ impl Program {
     pub(crate) fn new(
         binding: Rc<Bound>,
         flavors: Box<[u32]>,
-        sources: Box<[ResultSource]>,
+        items: Box<[Items]>,
         costly: impl Iterator<Item = u32>,
     ) -> Self {
         let plain_calls = PlainCalls::of(&binding);
@@ -104,7 +111,7 @@ impl Program {
         let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
         let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
         let costly = costly.fold(0, |costly, number| costly | bit(number));
-        Self { binding, flavors, sources, costly, plain_calls, results_end_min }
+        Self { binding, flavors, items, costly, plain_calls, results_end_min }
     }
 
     /// Reads the RPC header of a Call that arrived under this XID. Returns the header, and where the arguments start.
@@ -173,7 +180,10 @@ impl Program {
         let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
         let (position, length) = (*position, segments.length());
         let placed = match length {
-            0 => pool.lease(0).map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
+            0 => pool
+                .lease(0)
+                .map(Leases::One)
+                .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
             _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
             _ => return Ok(Fetch::Read),
         };
@@ -226,6 +236,11 @@ impl Program {
         }
     }
 
+    /// Returns whether the argument of a procedure may lie in several leases.
+    pub(crate) fn takes_several(&self, procedure: u32) -> bool {
+        self.items(procedure).is_some_and(|items| items.argument == ArgumentLeases::Any)
+    }
+
     /// Returns whether Calls of a procedure may take long.
     #[inline]
     pub(crate) const fn is_costly(&self, procedure: u32) -> bool {
@@ -268,7 +283,12 @@ impl Program {
 
     #[inline]
     fn source(&self, number: u32) -> Option<ResultSource> {
-        self.sources.get(usize::try_from(number).ok()?).copied()
+        self.items(number).map(|items| items.result)
+    }
+
+    #[inline]
+    fn items(&self, number: u32) -> Option<Items> {
+        self.items.get(usize::try_from(number).ok()?).copied()
     }
 }
 
@@ -301,8 +321,8 @@ mod tests {
         let binding = Binding { program: 5, version: 2, procedures: vec![Procedure::new("NULL")] };
         let bound = Rc::new(Bound::new(binding));
         let program = |flavors: &[u32]| {
-            let resident = [ResultSource::Resident].into();
-            Program::new(Rc::clone(&bound), flavors.into(), resident, [].into_iter())
+            let items = Items { argument: ArgumentLeases::Any, result: ResultSource::Resident };
+            Program::new(Rc::clone(&bound), flavors.into(), [items].into(), [].into_iter())
         };
         let all = program(&[AUTH_NONE]);
         assert!(why_unserved(&all, 7, [5, 2, 0]).is_none());

@@ -134,8 +134,8 @@ pub(crate) enum Want {
 }
 
 impl Want {
-    /// Returns the memory wanted. `room` is the memory that the Reply may take.
-    fn wanted(&self, room: Room) -> Wanted {
+    /// Returns the memory wanted. `room` is the memory that the Reply may take; the Call holds `own` octets already.
+    fn wanted(&self, room: Room, own: usize) -> Wanted {
         let octets = |segments: &Segments| usize::try_from(segments.length()).unwrap_or(usize::MAX);
         let (lease, purpose) = match self {
             Self::Call { body, .. } => (octets(body), Purpose::Reads),
@@ -143,7 +143,7 @@ impl Want {
             Self::Reply { .. } => (room.body, Purpose::Reply),
         };
         let later = if purpose == Purpose::Reply { room.result } else { 0 };
-        Wanted { lease, later, purpose }
+        Wanted { lease, later, own, purpose }
     }
 }
 

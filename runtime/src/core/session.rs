@@ -64,8 +64,11 @@ impl Inner {
         let bits = match Name::of(done.id) {
             Name::Receive(_) => return debug_assert!(false, "a message comes in a run"),
             Name::Work(bits) => bits,
-            // An unsignaled request only reports a failure, which the end of the connection reports as well.
-            Name::Unsignaled => return,
+            // The send queue has room again. A failure is reported by the end of the connection as well.
+            Name::Part => {
+                let key = self.common.connections.at(done.qp);
+                return key.into_iter().for_each(|key| self.common.connections.touch(key));
+            }
         };
         let Self { responder, requester, common } = self;
         let Some(work) = common.posted.complete(bits) else { return };
@@ -87,13 +90,13 @@ impl Inner {
                 data.complete(done);
                 common.discharge(key, charge);
             }
-            Held::Read { sink, call } => {
+            Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
                     common.memory.end_reading(key, &mut connection.share);
                 }
-                let lease = complete::sink(sink, done);
-                match lease.filter(|_| done.status == Status::Success) {
-                    Some(lease) => responder.on_fetched(common, call, lease),
+                let leases = complete::sinks(sinks, done);
+                match leases.filter(|_| done.status == Status::Success) {
+                    Some(leases) => responder.on_fetched(common, call, leases),
                     None => responder.drop_read(common, call),
                 }
             }
@@ -125,7 +128,7 @@ impl Inner {
                     data.quiesced(proof);
                     common.discharge(key, charge);
                 }
-                Held::Read { sink, .. } => drop(complete::sink_quiesced(sink, proof)),
+                Held::Read { sinks, .. } => drop(complete::sinks_quiesced(sinks, proof)),
                 Held::LocalInv { .. } => {}
             }
         }

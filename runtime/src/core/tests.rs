@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage_mr_pool::{Local, PagePreference, Piece, Pieces, Pool, PoolConfig};
+use haulage_mr_pool::{Leases, Local, PagePreference, Piece, Pieces, Pool, PoolConfig};
 use haulage_proto::chunk::Item;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
@@ -83,7 +83,9 @@ impl Service for Keeper {
                     lease.bytes_mut().copy_from_slice(bytes);
                     self.item = Some(lease.share());
                 }
-                Ok(Argument::Placed(lease)) => self.item = Some(lease.share()),
+                Ok(Argument::Placed(leases)) => {
+                    self.item = Some(leases.into_one().unwrap().share());
+                }
                 Ok(Argument::Refused { length, why }) => self.refused = Some((length, why)),
                 _ => return Outcome::Failed(AcceptStat::GarbageArgs),
             },
@@ -102,7 +104,7 @@ impl Service for Keeper {
                 for third in 0..5 {
                     pieces.push(whole.part(third * 3000, 2000)).unwrap();
                 }
-                reply.item(Data::Pieces(Box::new(pieces)));
+                reply.item(pieces.into());
             }
             TELL => {
                 let Ok(told) = call.arguments.opaque(TELL_MAX) else {
@@ -815,6 +817,7 @@ mod endings;
 mod inline;
 mod memory;
 mod peers;
+mod pieces;
 mod placed;
 mod promises;
 mod remote;

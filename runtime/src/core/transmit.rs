@@ -72,6 +72,7 @@ fn flush_connection(
         if let Some(mut port) = provider.port(connection.qp) {
             // Requests that do not fit the send queue are posted after the next completion.
             let _ = port.post(&mut connection.queue);
+            connection.shrink();
         }
     }
 }

@@ -6,13 +6,14 @@
 //! connection has quiesced.
 
 use std::ops::Range;
+use std::rc::Rc;
 
-use haulage_mr_pool::{Local, Piece, PostedSink, PostedSource, Shared, Source};
-use haulage_proto::verbs::WrId;
+use haulage_mr_pool::{Local, Pieces, PostedSinks, PostedSource, Shared, Source};
+use haulage_proto::verbs::{Flags, WrId};
 
 use crate::core::memory::Charge;
 use crate::core::table::{CallKey, ConnectionKey, Owned, OwnedTable};
-use crate::provider::{Done, Quiesced};
+use crate::provider::{Done, Operation, Quiesced, WorkRequest};
 use crate::service::Data;
 use crate::sys::complete;
 
@@ -114,8 +115,8 @@ pub(crate) enum Held {
     },
     /// The last RDMA Read of a Call or of a reduced argument.
     Read {
-        /// The lease that the Read fills.
-        sink: PostedSink,
+        /// The leases that the Reads fill.
+        sinks: PostedSinks,
         /// The Call that waits for the Read.
         call: CallKey,
     },
@@ -133,7 +134,7 @@ impl Held {
             Self::Send { written: Written { charge, .. }, .. } | Self::Written { charge, .. } => {
                 charge.octets()
             }
-            Self::Read { sink, .. } => sink.len(),
+            Self::Read { sinks, .. } => sinks.len(),
             Self::LocalInv { .. } => 0,
         }
     }
@@ -172,8 +173,8 @@ pub(crate) enum PostedData {
     None,
     Local(PostedSource<Local>),
     Shared(PostedSource<Shared>),
-    /// Pieces, each with the range of it that is written.
-    Pieces(Box<[(PostedSource<Shared>, Range<usize>)]>),
+    /// Pieces, of which each view keeps the block that it shows in use.
+    Pieces(Rc<Pieces>),
 }
 
 impl PostedData {
@@ -182,10 +183,7 @@ impl PostedData {
         match data {
             Data::Local(lease) if !lease.is_empty() => Self::Local(lease.into_source()),
             Data::Shared(shared) if !shared.is_empty() => Self::Shared(shared.into_source()),
-            Data::Pieces(pieces) => {
-                let parts = pieces.into_iter().map(Piece::into_parts);
-                Self::Pieces(parts.map(|(block, range)| (block.into_source(), range)).collect())
-            }
+            Data::Pieces(pieces) => Self::Pieces(pieces),
             Data::Empty | Data::Local(_) | Data::Shared(_) => Self::None,
         }
     }
@@ -196,7 +194,7 @@ impl PostedData {
             Self::None => 0,
             Self::Local(posted) => posted.len(),
             Self::Shared(posted) => posted.len(),
-            Self::Pieces(pieces) => pieces.iter().map(|(_, range)| range.len()).sum(),
+            Self::Pieces(pieces) => pieces.len(),
         }
     }
 
@@ -209,12 +207,13 @@ impl PostedData {
             Self::Shared(posted) => posted.source(range).into_iter().for_each(each),
             Self::Pieces(pieces) => {
                 let mut end = 0;
-                for (posted, piece) in pieces {
+                for piece in pieces.iter() {
                     let start = end;
                     end += piece.len();
                     let (from, to) = (range.start.clamp(start, end), range.end.clamp(start, end));
-                    let part = piece.start + from - start..piece.start + to - start;
-                    posted.source(part).filter(|_| from < to).into_iter().for_each(&mut *each);
+                    if from < to {
+                        piece.source(from - start..to - start).into_iter().for_each(&mut *each);
+                    }
                 }
             }
         }
@@ -223,24 +222,18 @@ impl PostedData {
     /// Takes the memory back once the provider has completed the request.
     pub(crate) fn complete(self, done: &Done) {
         match self {
-            Self::None => {}
+            Self::None | Self::Pieces(_) => {}
             Self::Local(posted) => drop(complete::source(posted, done)),
             Self::Shared(posted) => drop(complete::shared(posted, done)),
-            Self::Pieces(pieces) => {
-                pieces.into_iter().for_each(|(posted, _)| drop(complete::shared(posted, done)));
-            }
         }
     }
 
     /// Takes the memory back once the connection has quiesced.
     pub(crate) fn quiesced(self, proof: &Quiesced) {
         match self {
-            Self::None => {}
+            Self::None | Self::Pieces(_) => {}
             Self::Local(posted) => drop(complete::source_quiesced(posted, proof)),
             Self::Shared(posted) => drop(complete::shared_quiesced(posted, proof)),
-            Self::Pieces(pieces) => pieces
-                .into_iter()
-                .for_each(|(posted, _)| drop(complete::shared_quiesced(posted, proof))),
         }
     }
 }
@@ -248,8 +241,8 @@ impl PostedData {
 /// The entry that the identifier of a completion names. The kind is in the top byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Name {
-    /// An unsignaled request: a later completion, or the end of the connection, covers it.
-    Unsignaled,
+    /// One of the requests of [`Parts`]: a later completion, or the end of the connection, covers it.
+    Part,
     /// An entry of the work table, by packed key.
     Work(u64),
     /// A Receive, by buffer number.
@@ -259,7 +252,7 @@ pub(crate) enum Name {
 impl Name {
     pub(crate) fn wr_id(self) -> WrId {
         match self {
-            Self::Unsignaled => WrId(0),
+            Self::Part => WrId(0),
             Self::Work(bits) => WrId(KIND_WORK | bits),
             Self::Receive(buffer) => WrId(KIND_RECEIVE | buffer as u64),
         }
@@ -270,10 +263,33 @@ impl Name {
         match id.0 & KIND_MASK {
             KIND_WORK => Self::Work(rest),
             KIND_RECEIVE => Self::Receive(usize::try_from(rest).unwrap_or(usize::MAX)),
-            _ => Self::Unsignaled,
+            _ => Self::Part,
         }
     }
 }
+
+/// Makes the requests that move the parts of an item.
+///
+/// No entry of the work table stands for one of them, except for the last, which its user names and has signaled. Of
+/// many, some are signaled only to tell that the send queue has room for more.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    count: usize,
+}
+
+impl Parts {
+    /// Makes the next request.
+    #[inline]
+    pub(crate) fn next(&mut self, operation: Operation) -> WorkRequest {
+        self.count += 1;
+        let flags =
+            Flags { signaled: self.count.is_multiple_of(SIGNALED_EVERY), ..Flags::default() };
+        WorkRequest { id: Name::Part.wr_id(), flags, operation }
+    }
+}
+
+/// Every how many parts one is signaled: a send queue that is full of parts has room for this many.
+const SIGNALED_EVERY: usize = 16;
 
 const KIND_MASK: u64 = 0xff << 56;
 const KIND_WORK: u64 = 1 << 56;
@@ -281,7 +297,7 @@ const KIND_RECEIVE: u64 = 2 << 56;
 
 #[cfg(test)]
 mod tests {
-    use haulage_mr_pool::{PagePreference, Pieces, Pool, PoolConfig};
+    use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
 
     use super::*;
 
@@ -297,7 +313,7 @@ mod tests {
             pieces.push(whole.part(part.start, part.len())).unwrap();
         }
         let octets: Vec<u8> = (0..10).chain(20..21).chain(90..100).collect();
-        let data = PostedData::of(Data::Pieces(Box::new(pieces)));
+        let data = PostedData::of(pieces.into());
         for start in 0..=octets.len() {
             for end in start..=octets.len() {
                 let mut parts = Vec::new();

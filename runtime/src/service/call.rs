@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Leases, Local};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{Binding, Credential};
@@ -22,6 +22,16 @@ pub enum ResultSource {
     /// service once the pool has room for the longest result that the Requester takes, and charges the room to the
     /// connection until the Reply has left.
     Leased,
+}
+
+/// The leases that the DDP-eligible argument of a procedure may lie in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArgumentLeases {
+    /// One lease if one of its length is free, otherwise several: it fits if its octets are free in the pool.
+    Any,
+    /// One lease, because the service needs its octets in one slice. An argument is refused if no free memory of the
+    /// pool is long enough in one piece.
+    One,
 }
 
 /// Names a connection of one core.
@@ -87,8 +97,8 @@ pub struct Arguments<'a> {
 pub(crate) enum Placement {
     /// There is none, or it has been taken.
     None,
-    /// It was read into this lease.
-    Placed(Local),
+    /// It was read into these leases.
+    Placed(Leases),
     /// It was not fetched.
     Refused(Refusal),
 }
@@ -109,8 +119,9 @@ pub enum Refusal {
 pub enum Argument<'a> {
     /// It came inline, and has to be copied to be kept.
     Inline(&'a [u8]),
-    /// It came by direct data placement and stays where it is.
-    Placed(Local),
+    /// It came by direct data placement and stays where it is: in one lease, unless there was none of its length and
+    /// the service takes several ([`Service::argument_leases`](super::Service::argument_leases)).
+    Placed(Leases),
     /// It was not fetched; the peer offered `length` octets.
     Refused {
         /// Octets offered.
@@ -121,12 +132,12 @@ pub enum Argument<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the lease of a reduced
+    /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the leases of a reduced
     /// argument, or why it was not fetched.
-    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Local>, Refusal>) {
+    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Leases>, Refusal>) {
         let placed = match self.placed {
             Placement::None => Ok(None),
-            Placement::Placed(lease) => Ok(Some(lease)),
+            Placement::Placed(leases) => Ok(Some(leases)),
             Placement::Refused(why) => Err(why),
         };
         (self.reader, placed)
@@ -154,10 +165,10 @@ impl<'a> Arguments<'a> {
             PayloadItem::Inline(bytes) => Argument::Inline(bytes),
             PayloadItem::Reduced { length } => {
                 match std::mem::replace(&mut self.placed, Placement::None) {
-                    Placement::Placed(mut lease) => {
+                    Placement::Placed(mut leases) => {
                         // On version 1 its padding may have come with it.
-                        lease.set_len(usize::try_from(length).unwrap_or(usize::MAX));
-                        Argument::Placed(lease)
+                        leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+                        Argument::Placed(leases)
                     }
                     Placement::Refused(why) => Argument::Refused { length, why },
                     Placement::None => return Err(Truncated { at }),

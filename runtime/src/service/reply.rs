@@ -1,6 +1,8 @@
 //! The Reply that a service makes, and the data that it sends.
 
-use haulage_mr_pool::{Local, PIECES_MAX, Piece, Pieces, Shared};
+use std::rc::Rc;
+
+use haulage_mr_pool::{Leases, Local, Piece, Pieces, Shared};
 use haulage_proto::exchange::Shortage;
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::v2::error::ErrorBody;
@@ -60,7 +62,7 @@ pub enum Data {
     /// One reference to memory that many Replies may be sending.
     Shared(Shared),
     /// Parts of shared memory, one behind the other.
-    Pieces(Box<Pieces>),
+    Pieces(Rc<Pieces>),
 }
 
 impl Data {
@@ -79,25 +81,35 @@ impl Data {
         self.len() == 0
     }
 
-    /// Lends the octets, part by part, to `f`; no part is empty.
+    /// Makes an argument a result, sent from where it was placed.
+    ///
+    /// Returns `None`, and the memory goes home, if the heap has no room for a list of several leases.
+    pub fn placed(leases: Leases) -> Option<Self> {
+        leases.into_one().map_or_else(
+            |several| several.share().map(Self::from),
+            |lease| Some(Self::Local(lease)),
+        )
+    }
+
+    /// Lends the octets, part by part, to `f`; no part is empty. Returns `None` if there are more than
+    /// [`PARTS_AT_ONCE`].
     #[inline]
-    pub(crate) fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> R {
-        match self {
+    pub(crate) fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
+        Some(match self {
             Self::Empty => f(&[]),
             Self::Local(lease) => f(&[lease.bytes()]),
             Self::Shared(shared) => f(&[shared.bytes()]),
             Self::Pieces(pieces) => {
-                let mut parts = [&[][..]; PIECES_MAX];
-                let mut count = 0;
-                for part in pieces.iter().map(Piece::bytes).filter(|part| !part.is_empty()) {
-                    if let Some(place) = parts.get_mut(count) {
-                        *place = part;
-                        count += 1;
-                    }
-                }
-                f(parts.get(..count).unwrap_or_default())
+                let mut parts = [&[][..]; PARTS_AT_ONCE];
+                let count = pieces.count();
+                let taken = parts.get_mut(..count)?;
+                taken
+                    .iter_mut()
+                    .zip(pieces.iter())
+                    .for_each(|(place, piece)| *place = piece.bytes());
+                f(taken)
             }
-        }
+        })
     }
 
     /// Returns the octets, part by part.
@@ -117,6 +129,15 @@ impl Data {
         w.pad(self.len())
     }
 }
+
+impl From<Pieces> for Data {
+    fn from(pieces: Pieces) -> Self {
+        if pieces.is_empty() { Self::Empty } else { Self::Pieces(Rc::new(pieces)) }
+    }
+}
+
+/// Parts of a result that may leave at once: as many blocks of 64 KiB as 1 MiB touches. A result of more is posted.
+const PARTS_AT_ONCE: usize = 17;
 
 impl Reply {
     /// Makes a Reply whose RPC header is still to be written. `offered` is the room for a reduced result, in octets.

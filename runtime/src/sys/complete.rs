@@ -8,7 +8,9 @@
 //! The evidence is checked: a lease of which the provider still holds a view is not given back. Such a provider is
 //! broken, and the lease is an orphan.
 
-use haulage_mr_pool::{Exposed, Invalidated, Local, PostedSink, PostedSource, Shared};
+use haulage_mr_pool::{
+    Exposed, Invalidated, Leases, Local, PostedSink, PostedSinks, PostedSource, Shared,
+};
 use haulage_proto::verbs::Status;
 
 use crate::provider::{Done, Quiesced};
@@ -18,12 +20,18 @@ pub fn source(posted: PostedSource<Local>, _: &Done) -> Option<Local> {
     posted.complete().map_err(orphan).ok()
 }
 
+/// Takes back the sinks of the Reads of one item. The completion of the last one defines their contents. `None` only
+/// from a broken provider.
+pub fn sinks(posted: PostedSinks, _: &Done) -> Option<Leases> {
+    posted.complete().map_err(orphan).ok()
+}
+
 /// Takes back the source of a Write that others read, too.
 pub fn shared(posted: PostedSource<Shared>, _: &Done) -> Shared {
     posted.complete()
 }
 
-/// Takes back the sink of a Receive or a Read. The completion defines its contents. `None` only from a broken provider.
+/// Takes back the sink of a Receive. The completion defines its contents. `None` only from a broken provider.
 pub fn sink(posted: PostedSink, _: &Done) -> Option<Local> {
     posted.complete().map_err(orphan).ok()
 }
@@ -47,8 +55,8 @@ pub fn shared_quiesced(posted: PostedSource<Shared>, _: &Quiesced) -> Shared {
     posted.complete()
 }
 
-/// Takes back the sink of a Read whose connection is gone. `None` only from a broken provider.
-pub fn sink_quiesced(posted: PostedSink, _: &Quiesced) -> Option<Local> {
+/// Takes back the sinks of Reads whose connection is gone. `None` only from a broken provider.
+pub fn sinks_quiesced(posted: PostedSinks, _: &Quiesced) -> Option<Leases> {
     posted.complete().map_err(orphan).ok()
 }
 
@@ -85,9 +93,10 @@ pub(crate) mod tests {
     fn what_a_provider_still_views_is_not_given_back() {
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();
-        let mut posted = pool.lease(100).unwrap().into_sink();
-        let kept = posted.sink(0..100).unwrap();
-        assert!(sink_quiesced(posted, &Quiesced::new(QpNum::new(1, 1))).is_none());
+        let mut posted = Leases::from(pool.lease(100).unwrap()).into_sinks().unwrap();
+        let mut kept = Vec::new();
+        posted.sinks(0..100, |view| kept.push(view));
+        assert!(sinks_quiesced(posted, &Quiesced::new(QpNum::new(1, 1))).is_none());
         drop(kept);
         assert_eq!((pool.gauges().orphans, pool.gauges().posted), (1, 0));
     }

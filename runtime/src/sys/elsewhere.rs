@@ -1,8 +1,9 @@
 //! Dropping values on a thread of its own.
 //!
 //! # Normal operation
-//! The last close of a file waits for whoever serves the file, the close of a socket may linger, and the pages of memory
-//! take time to be freed. A core hands such values over when a peer chose them.
+//! Closing a descriptor can take long: a file system in user space answers the close when it likes, and a socket may be
+//! set to linger. Unmapping memory takes time to free its pages. A core that is to drop descriptors or memory which a peer
+//! passed to it gives them to a thread of this module instead.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};

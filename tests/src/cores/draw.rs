@@ -57,7 +57,7 @@ impl World {
 
     /// Builds a server, for the first time or again, at its address.
     pub(super) fn begin(&mut self, number: usize) {
-        let Self { servers, choices, fabric, trace, ledger, .. } = self;
+        let Self { servers, choices, fabric, trace, ledger, mix, .. } = self;
         let server = &mut servers[number];
         let plan = Plan {
             fabric,
@@ -84,6 +84,9 @@ impl World {
                 kind => kind,
             }
         });
+        if node.is_scattered() {
+            mix.note(Event::Scattered);
+        }
         node.core.listen(server.at).expect("a free port");
         (server.node, server.root, server.is_draining) = (Some(node), root, false);
         self.each_link(number, |link| link.program.restarted(root));

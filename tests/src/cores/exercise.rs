@@ -287,8 +287,11 @@ impl Exercise {
         let expected = plan.octets(Part::Argument);
         match arguments.item(ITEM_MAX)? {
             Argument::Inline(octets) => assert!(octets == expected, "another argument: {plan:?}"),
-            Argument::Placed(lease) => {
-                assert!(lease.bytes() == expected, "another argument was placed: {plan:?}");
+            Argument::Placed(leases) => {
+                assert!(
+                    leases.parts().flatten().eq(&expected),
+                    "another argument was placed: {plan:?}"
+                );
             }
             Argument::Refused { why: Refusal::NoMemory | Refusal::Busy, .. } => return Ok(false),
             refused @ Argument::Refused { .. } => panic!("{refused:?}: {plan:?}"),
@@ -337,7 +340,7 @@ impl Exercise {
                     pieces.push(piece).expect("room for a few pieces");
                 }
                 self.ledger.borrow_mut().mix.note(Event::Pieces);
-                Data::Pieces(Box::new(pieces))
+                pieces.into()
             }
         })
     }

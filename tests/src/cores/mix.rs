@@ -66,6 +66,8 @@ events! {
     BothWays,
     /// A result left in pieces.
     Pieces,
+    /// The free memory of a key-value server was in single pages.
+    Scattered,
     /// A Call was answered in a later turn.
     Later,
     /// A Call ended because its service failed it.

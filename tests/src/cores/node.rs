@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haulage::core::{Census, Core, Cx};
 use haulage::limits::Limits;
-use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
 use haulage::provider::corrupting::Corrupting;
 use haulage::provider::delaying::Delaying;
@@ -15,8 +15,8 @@ use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, ConnectionId, Finished, NoService, Outcome,
-    Reply, ResultSource, Service,
+    AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, ConnectionId, Finished,
+    NoService, Outcome, Reply, ResultSource, Service,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
@@ -44,6 +44,8 @@ pub type Rnic = Tracing<Delaying<Lending<Sim>>>;
 /// A core, and the leases it held at its start.
 #[derive(Debug)]
 pub struct Node {
+    /// Memory between the free pages of a pool that is scattered; dropped before the pool is.
+    scattered: Vec<Local>,
     /// The core.
     pub core: Core<Rnic, Boxed>,
     limits: Limits,
@@ -117,16 +119,24 @@ impl Plan<'_> {
         let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
         let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
         let limits = self.limits.within(rnic.caps());
-        let memory = limits.transport_bytes() + self.memory;
+        // Drawn apart from the rest.
+        let is_scattered = Choices::seeded(self.seed ^ SCATTERED).one_in(2);
+        let memory = limits.transport_bytes() + self.memory * (1 + usize::from(is_scattered));
         let config = PoolConfig { bytes: memory, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).expect("memory for a pool");
         let service = service(&pool);
         let of_service = pool.gauges();
+        // Messages and Replies of the others may be longer than a page, and have to be in one lease.
+        let is_scattered = is_scattered && matches!(service, Kind::Kv(_));
         let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, choices.number());
         let core = core.expect("a pool for a core");
         let (own, own_bytes, is_idle, is_stopped) = (0, 0, false, false);
-        let mut node = Node { core, limits, due, own, own_bytes, is_idle, is_stopped };
+        let scattered = Vec::new();
+        let mut node = Node { scattered, core, limits, due, own, own_bytes, is_idle, is_stopped };
         let (cx, _) = node.core.cx(Instant::ZERO);
+        if is_scattered {
+            node.scattered = scatter(cx.pool());
+        }
         let gauges = cx.gauges();
         node.own = gauges.local + gauges.posted - of_service.local;
         node.own_bytes = gauges.leased_bytes - of_service.leased_bytes;
@@ -146,6 +156,11 @@ impl Node {
     /// Returns whether the node may have something to do, and is not stopped.
     pub const fn may_turn(&self) -> bool {
         !self.is_idle && !self.is_stopped
+    }
+
+    /// Returns whether the free memory of the pool was in single pages when the node was built.
+    pub const fn is_scattered(&self) -> bool {
+        !self.scattered.is_empty()
     }
 
     /// Returns when the node must be turned even if nothing arrives.
@@ -211,6 +226,13 @@ impl Node {
     }
 }
 
+/// Leases memory until no two free pages are neighbours.
+fn scatter(pool: &Pool) -> Vec<Local> {
+    let all: Vec<_> = std::iter::from_fn(|| pool.lease(PAGE / 4)).collect();
+    let is_even = |lease: &Local| (lease.bytes().as_ptr().addr() / PAGE).is_multiple_of(2);
+    all.into_iter().filter(is_even).collect()
+}
+
 /// Makes the service of a server. Returns it with its root directory, if it serves files.
 pub fn serve(
     serves: Serves,
@@ -247,6 +269,10 @@ pub fn serve(
     }
 }
 
+/// Tells the draw whether a pool is scattered from a node's other draws.
+const SCATTERED: u64 = 0x5ca7_7e2e_d000_0000;
+/// Octets of a page.
+const PAGE: usize = 4096;
 /// Size of the pool for messages that are taken without Receives, in octets.
 const LENT_BYTES: usize = 2 << 20;
 
@@ -285,6 +311,10 @@ impl Service for Boxed {
 
     fn result_source(&self, procedure: u32) -> ResultSource {
         delegate!(self, service => service.result_source(procedure), ResultSource::Resident)
+    }
+
+    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
+        delegate!(self, service => service.argument_leases(procedure), ArgumentLeases::Any)
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

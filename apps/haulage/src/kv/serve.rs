@@ -73,7 +73,12 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 
 impl Counted for KvService {
     fn counters(&self) -> Vec<Counter> {
-        Vec::new()
+        vec![Counter {
+            name: "haulage_kv_moved_bytes_total",
+            label: "",
+            help: "Octets of keys and values moved to make room.",
+            value: self.moved_bytes(),
+        }]
     }
 }
 

@@ -45,6 +45,9 @@ pub fn to_json(stat: &Stat) -> String {
             o.count("descriptors", stat.accepts_descriptors);
             o.count("memory", stat.accepts_memory).count("other", stat.accepts_other);
         });
+        o.count("usable_bytes", stat.usable_bytes);
+        o.count("usable_unmoved_bytes", stat.usable_unmoved_bytes);
+        o.count("moved_bytes", stat.moved_bytes);
     })
 }
 
@@ -63,6 +66,9 @@ pub fn to_text(stat: &Stat) -> String {
         count("keys", stat.keys),
         octets("values", stat.value_bytes),
         octets("values that fit", stat.value_bytes_max),
+        octets("free and usable", stat.usable_bytes),
+        octets("of it without moving", stat.usable_unmoved_bytes),
+        octets("moved to make room", stat.moved_bytes),
         octets("memory for values and index", stat.memory_bytes),
         octets("resident memory", stat.resident_bytes),
         count("connections", stat.connections),
@@ -127,7 +133,7 @@ mod tests {
     #[test]
     fn json_has_the_keys_of_the_contract_in_their_order() {
         let mut results = vec![0; 4];
-        (1..=32_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
+        (1..=35_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
         let answer = Answer::decode(Procedure::Stat, &results, Carriage::Inline).unwrap();
         let Answer::Stat(stat) = answer else { panic!("{answer:?}") };
         assert_eq!(
@@ -140,7 +146,8 @@ mod tests {
                 + r#""pages":{"1g":17,"2m":18,"thp":19,"4k":20},"copies":{"user":21,"system":22},"#
                 + r#""held":{"connections":23,"leases":24},"handshakes_failed":{"closed":25,"#
                 + r#""malformed":26,"timed_out":27,"crowded_out":28,"forbidden":29},"#
-                + r#""accepts_failed":{"descriptors":30,"memory":31,"other":32}}"#
+                + r#""accepts_failed":{"descriptors":30,"memory":31,"other":32},"#
+                + r#""usable_bytes":33,"usable_unmoved_bytes":34,"moved_bytes":35}"#
         );
     }
 }

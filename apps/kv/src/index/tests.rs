@@ -19,6 +19,10 @@ fn taken<K, V>(index: &Index<K, V>) -> usize {
     index.table.allocation_size() + size_of_val(&*index.slots)
 }
 
+fn old<V>(stored: Stored<V>) -> Option<V> {
+    stored.old
+}
+
 fn keep(key: &[u8]) -> Option<Vec<u8>> {
     Some(key.to_vec())
 }
@@ -74,7 +78,7 @@ fn it_behaves_as_a_map_through_any_sequence_of_operations() {
             match chance.below(5) {
                 0 | 1 => {
                     let full = model.len() == capacity as usize && !model.contains_key(&key);
-                    let outcome = index.put(&key, step, keep);
+                    let outcome = index.put(&key, step, keep).map(old);
                     if full {
                         assert_eq!(outcome, Err(Full(step)));
                     } else {
@@ -98,21 +102,21 @@ fn it_behaves_as_a_map_through_any_sequence_of_operations() {
 #[test]
 fn a_full_index_still_overwrites_and_takes_new_keys_once_there_is_room() {
     let mut index = index(2);
-    assert_eq!((index.capacity(), index.put(b"a", 1, keep)), (2, Ok(None)));
-    assert_eq!(index.put(b"b", 2, keep), Ok(None));
-    assert_eq!(index.put(b"c", 3, keep), Err(Full(3)));
-    assert_eq!(index.put(b"a", 4, |_| unreachable!("the key is there")), Ok(Some(1)));
+    assert_eq!((index.capacity(), index.put(b"a", 1, keep).map(old)), (2, Ok(None)));
+    assert_eq!(index.put(b"b", 2, keep).map(old), Ok(None));
+    assert_eq!(index.put(b"c", 3, keep).map(old), Err(Full(3)));
+    assert_eq!(index.put(b"a", 4, |_| unreachable!("the key is there")).map(old), Ok(Some(1)));
     assert_eq!(index.remove(b"b"), Some((b"b".to_vec(), 2)));
-    assert_eq!(index.put(b"c", 3, |_| None), Err(Full(3)), "no memory for the key");
-    assert_eq!(index.put(b"c", 3, keep), Ok(None));
+    assert_eq!(index.put(b"c", 3, |_| None).map(old), Err(Full(3)), "no memory for the key");
+    assert_eq!(index.put(b"c", 3, keep).map(old), Ok(None));
     assert_eq!((index.get(b"b"), index.get(b"c")), (None, Some(&3)));
-    assert_eq!(Index::<Vec<u8>, u32>::new(0, SEED).put(b"a", 1, keep), Err(Full(1)));
+    assert_eq!(Index::<Vec<u8>, u32>::new(0, SEED).put(b"a", 1, keep).map(old), Err(Full(1)));
 }
 
 #[test]
 fn an_overwritten_value_stays_with_those_who_hold_it() {
     let mut index: Index<Vec<u8>, Rc<str>> = Index::new(1, SEED);
-    assert_eq!(index.put(b"k", "old".into(), keep), Ok(None));
+    assert_eq!(index.put(b"k", "old".into(), keep).map(old), Ok(None));
     let in_flight = Rc::clone(index.get(b"k").unwrap());
     drop(index.put(b"k", "new".into(), keep));
     assert_eq!((&*in_flight, Rc::strong_count(&in_flight)), ("old", 1));

@@ -15,6 +15,8 @@ use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, Tr
 use super::*;
 use crate::protocol::{self, Carriage};
 
+mod moving;
+
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
     let mut world = World::new(1, 64 << 20);
@@ -224,6 +226,103 @@ fn leases_of_a_client_that_vanishes_come_home() {
     assert!(gauges.leased_bytes <= leased + (1 << 20) + 4096, "at most `other` was stored");
 }
 
+/// Values of 3,500 octets fill the memory and are thinned, so that of each slab some block is in use wherever `kept` says
+/// so: what is free is scattered.
+fn thinned(kept: impl Fn(usize) -> bool) -> World {
+    const MEMORY: u64 = 8 << 20;
+    let mut world = World::with(1, MEMORY, 4000);
+    let mut filled = 0;
+    loop {
+        let value = world.value(3500, filled);
+        world.put(0, &format!("small {filled}"), value);
+        match world.done(0) {
+            DONE => filled += 1,
+            refused => {
+                assert_eq!(refused, self::refused(Refusal::NoSpace));
+                break;
+            }
+        }
+    }
+    for n in (0..filled).filter(|n| !kept(*n)) {
+        world.ask(0, request(Procedure::Del), |w| w.opaque(format!("small {n}").as_bytes()));
+        assert_eq!(world.done(0), DONE);
+    }
+    world
+}
+
+#[test]
+fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
+    let mut world = thinned(|n| n % 64 == 63);
+    let gauges = world.server.cx(world.now).0.gauges();
+    let (free, run) = (gauges.free_bytes, gauges.largest_run);
+    assert!(free > 5 << 20 && run < 1 << 20, "{free} free, {run} together");
+    // One that no run has, many of several sizes, and then what is left.
+    let sizes = [1 << 20, 100_000, 100_000, 70_000, 2 << 20, 300_000];
+    for (n, size) in sizes.into_iter().enumerate() {
+        let value = world.value(size, n);
+        world.put(n, &n.to_string(), value);
+        assert_eq!(world.done(n), DONE, "{size}");
+    }
+    let left = world.server.cx(world.now).0.gauges().free_bytes;
+    let (last, size) = (sizes.len(), left / 100 * 95);
+    let value = world.value(size, last);
+    world.put(last, "last", value);
+    assert_eq!(world.done(last), DONE, "{size} of {left}");
+    let value = world.value(left, last);
+    world.put(last, "more", value);
+    assert_eq!(world.done(last), refused(Refusal::NoSpace));
+    // An old value stays as it is while another takes its place.
+    let (room, value) = (world.value(1 << 20, 99), world.value(100, 7));
+    world.get(0, "0", room);
+    world.put(1, "0", value);
+    assert!(world.got(0).bytes() == pattern(1 << 20, 0));
+    assert_eq!(world.done(1), DONE);
+    for (n, size) in sizes.into_iter().enumerate().skip(1) {
+        let room = world.value(size, 99);
+        world.get(n, &n.to_string(), room);
+        assert!(world.got(n).bytes() == pattern(size, n), "{size}");
+    }
+    let room = world.value(size, 99);
+    world.get(0, "last", room);
+    assert!(world.got(0).bytes() == pattern(size, last));
+    assert_eq!(world.inline(), 0);
+    // All that was stored since goes home.
+    for key in (0..sizes.len()).map(|n| n.to_string()).chain(["last".to_owned()]) {
+        world.ask(0, request(Procedure::Del), |w| w.opaque(key.as_bytes()));
+        assert_eq!(world.done(0), DONE);
+    }
+    world.settle();
+    let gauges = world.server.cx(world.now).0.gauges();
+    assert_eq!((gauges.free_bytes, gauges.largest_run, gauges.orphans), (free, run, 0));
+}
+
+#[test]
+fn a_value_in_several_leases_for_which_there_is_no_room_says_how_much_it_needs() {
+    // Of each slab a value is kept, so that no run is much longer than a slab.
+    let mut world = thinned(|n| n % 9 == 8);
+    let run = world.server.cx(world.now).0.gauges().largest_run;
+    let length = 40_000;
+    assert!(run < length, "{run} together");
+    let value = world.value(length, 2);
+    world.put(0, "k", value);
+    assert_eq!(world.done(0), DONE);
+    let refused = |error| Err(CallError::Refused(TransportError::Two(error)));
+    let length_needed = u32::try_from(length).unwrap();
+    for offered in [length - 1, 1] {
+        let room = world.value(offered, 0);
+        world.get(1, "k", room);
+        let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed };
+        assert_eq!(world.done(1), refused(needed));
+    }
+    // Without a chunk for it, the value is a part of the message: with 28 octets in front of it, and its length.
+    world.ask(2, request(Procedure::Get), |w| w.opaque(b"k"));
+    let needed = ErrorBody::ReplyResource { length_needed: length_needed + 32 };
+    assert_eq!(world.done(2), refused(needed));
+    let room = world.value(length, 0);
+    world.get(3, "k", room);
+    assert!(world.got(3).bytes() == pattern(length, 2));
+}
+
 const VALUE_MAX: usize = 4 << 20;
 
 const LIMITS: Limits = Limits {
@@ -281,12 +380,17 @@ impl Service for Caller {
 
 impl World {
     fn new(connections: usize, memory: u64) -> Self {
+        Self::with(connections, memory, 1000)
+    }
+
+    /// Like [`Self::new`], with an index for `keys_max` keys.
+    fn with(connections: usize, memory: u64, keys_max: u32) -> Self {
         let fabric = Fabric::new(FabricConfig::default());
         let pool = |bytes| {
             Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).expect("heap")
         };
         let octets = usize::try_from(memory).expect("fits") + LIMITS.transport_bytes();
-        let service = KvService::new(1000, Seed::fixed(1, 2), VALUE_MAX, memory);
+        let service = KvService::new(keys_max, Seed::fixed(1, 2), VALUE_MAX, memory);
         let pools = (pool(octets), pool(128 << 20));
         let (here, there) = (fabric.provider(node(1)), fabric.provider(node(2)));
         let mut server =

@@ -19,12 +19,12 @@ use crate::nfs3::{Attributes, FileType};
 pub(super) struct Place {
     /// Taken when it is dropped.
     file: Option<OwnedFd>,
-    /// The helpers, for a regular file.
+    /// The helpers, for a file that may be large.
     helpers: Option<Helpers>,
 }
 
 impl Place {
-    /// Holds a place, of a regular file if there are helpers.
+    /// Holds a place, of a file that may be large if there are helpers.
     pub(super) const fn new(file: OwnedFd, helpers: Option<Helpers>) -> Self {
         Self { file: Some(file), helpers }
     }
@@ -63,8 +63,15 @@ impl Drop for Place {
 
 /// Returns whether the helpers take another file, if a file with these attributes needs one once it is removed.
 pub(super) fn has_room_for(helpers: &Helpers, file: &Attributes) -> bool {
-    let is_dear = file.kind == FileType::Regular && file.links == 1 && file.used >= DEAR;
+    // A directory has one name, whatever the number of its links is.
+    let is_last = file.kind == FileType::Directory || file.links == 1;
+    let is_dear = may_be_large(file.kind) && is_last && file.used >= DEAR;
     !is_dear || !helpers.is_full(Cost::Dear)
+}
+
+/// Returns whether files of a kind have room that takes long to give back. A directory keeps what its names took.
+pub(super) const fn may_be_large(kind: FileType) -> bool {
+    matches!(kind, FileType::Regular | FileType::Directory)
 }
 
 /// Octets of a file that takes longer to close than to hand to another thread: sixteen pieces at most.

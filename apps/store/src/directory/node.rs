@@ -15,7 +15,7 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
-use super::closing::Place;
+use super::closing::{Place, may_be_large};
 use super::helpers::Helpers;
 use super::mounted;
 use super::status::status;
@@ -66,10 +66,9 @@ pub(super) struct Descriptors(OwnedFd);
 impl Node {
     /// Creates a node from an `O_PATH` descriptor, and reads the file's attributes.
     pub(super) fn new(place: OwnedFd, helpers: &Helpers) -> Result<(Self, Look), Errno> {
-        let look = look(&place)?;
-        let is_regular = look.attributes.kind == FileType::Regular;
-        let place = Place::new(place, is_regular.then(|| helpers.clone()));
-        Ok((Self::with(place, look.id, None, helpers), look))
+        let fresh = Fresh::new(place, None)?;
+        let look = fresh.look;
+        Ok((Self::from_fresh(fresh, helpers), look))
     }
 
     /// Creates the stand-in for a name of this directory where another file system is mounted.
@@ -167,8 +166,7 @@ impl Node {
     /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
     pub(super) fn from_fresh(fresh: Fresh, helpers: &Helpers) -> Self {
         let Fresh { place, writing, look } = fresh;
-        let is_regular = look.attributes.kind == FileType::Regular;
-        let place = Place::new(place, is_regular.then(|| helpers.clone()));
+        let place = Place::new(place, may_be_large(look.attributes.kind).then(|| helpers.clone()));
         let node = Self::with(place, look.id, None, helpers);
         if let Some(writing) = writing {
             node.note_mode(look.attributes.mode);

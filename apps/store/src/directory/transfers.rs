@@ -65,7 +65,6 @@ pub(super) struct Write {
 
 /// A transfer that has ended.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "a READ takes nothing from the heap")]
 pub(super) enum Ended {
     Read(Ticket, Result<ReadDone, Errno>),
     /// A WRITE, with the stability asked for and the number of octets written.

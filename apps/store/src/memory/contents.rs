@@ -11,17 +11,16 @@
 //! Where the pool has no room for the copy, the rest stays until the next change nearby.
 //!
 //! # Limits
-//! A change examines the leases of at most [`PIECES_MAX`] blocks, as many as a WRITE of 1 MiB touches. Blocks that were
+//! A change examines the leases of at most [`BLOCKS_MAX`] blocks, as many as a WRITE of 1 MiB touches. Blocks that were
 //! never written take no memory.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::{Local, Piece, Pieces, Pool};
 
 use crate::backend::{Octets, ReadDone};
 use crate::nfs3::Status;
-use haulage_mr_pool::{PIECES_MAX, Piece, Pieces};
 
 /// The data of a regular file.
 #[derive(Debug, Default)]
@@ -120,7 +119,7 @@ impl Contents {
             self.stored += last.len();
         }
         if length < self.length {
-            let left = self.parts(index.saturating_sub(PIECES_MAX as u64)..=index);
+            let left = self.parts(index.saturating_sub(BLOCKS_MAX)..=index);
             for part in left.iter() {
                 self.compact(pool, part, &(index..=index));
             }
@@ -306,6 +305,8 @@ fn least(a: usize, b: u64) -> usize {
 
 /// Length of a block, in octets: sixteen pages.
 pub(super) const BLOCK: usize = 64 << 10;
+/// Blocks whose leases a cut examines: 1 MiB touches as many.
+const BLOCKS_MAX: u64 = 17;
 /// Maximum size of a file, in octets.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;
 

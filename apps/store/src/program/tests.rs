@@ -76,7 +76,7 @@ impl<B: Backend> Bed<B> {
         w.u32(0xaaaa_aaaa).unwrap();
         match self.program.call(around, &origin, number, arguments, &mut w) {
             Ended::Done(data) => {
-                for piece in data {
+                for piece in data.iter() {
                     w.put(piece.bytes()).unwrap();
                 }
                 w.pad(w.position()).unwrap();

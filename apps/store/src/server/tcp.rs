@@ -7,9 +7,9 @@
 //! # Limits
 //! Each listening port has a [`Crowd`] of its own, so that NFS does not take the places of MOUNT. A record has a
 //! bounded length and, from its first octet, a bounded time for each 64 KiB; a Reply has that, too. A long Call, or one with
-//! a long Reply, takes room in [`Records`], which all ports share. Addresses that may not connect have a few places of
-//! their own, for a few Calls: MOUNT tells them that they may not mount, whereas a client whose connection is only closed
-//! would retry for ever.
+//! a long Reply, takes memory that all ports and addresses share. Addresses that may not connect have a few places of their
+//! own, for a few Calls: MOUNT tells them that they may not mount, whereas a client whose connection is only closed would
+//! retry for ever.
 
 use std::io::{self, Read};
 use std::net::{SocketAddr, TcpListener};

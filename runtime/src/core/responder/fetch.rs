@@ -1,9 +1,9 @@
 //! Fetches chunks of Calls from their Requesters' memory, and waits for the local memory that this takes.
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Leases, Pool};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{ClaimedSegment, Flags};
+use haulage_proto::verbs::ClaimedSegment;
 
 use super::{Responder, Stage, Want};
 use crate::core::common::Common;
@@ -13,7 +13,7 @@ use crate::core::program::{Argument, ReadChunk};
 use crate::core::segments::Segments;
 use crate::core::table::{CallKey, ConnectionKey};
 use crate::core::vacancy::close_slow;
-use crate::core::work::{Held, Name};
+use crate::core::work::{Held, Parts};
 use crate::limits::BODY_MAX;
 use crate::provider::{Operation, WorkRequest};
 use crate::service::{Placement, Refusal};
@@ -113,28 +113,38 @@ impl Responder {
     fn supply_call(&mut self, common: &mut Common, name: CallKey) -> Supply {
         let Some(call) = self.calls.get_mut(name) else { return Supply::Done };
         let Stage::Waiting(want) = &call.stage else { return Supply::Done };
-        let (wanted, own) = (want.wanted(call.room), call.charge.octets());
-        match common.grant(call.connection, &wanted, own) {
+        let wanted = want.wanted(call.room, call.charge.octets());
+        // A Payload stream is decoded, and made, in one slice.
+        let any =
+            matches!(want, Want::Argument(_)) && self.program.takes_several(call.header.procedure);
+        let lease = |pool: &Pool, octets, density| {
+            if any {
+                pool.leases(octets, density)
+            } else {
+                pool.lease_as(octets, density).map(Leases::One)
+            }
+        };
+        match common.grant(call.connection, &wanted, lease) {
             Grant::Waits(until) => return Supply::Waits(until),
-            Grant::Taken(lease, charge) => self.supplied(common, name, lease, charge),
+            Grant::Taken(leases, charge) => self.supplied(common, name, leases, charge),
             Grant::Never => self.refuse_memory(common, name, Refusal::NoMemory),
         }
         Supply::Done
     }
 
     /// Lets a Call go on with the memory that it waited for.
-    fn supplied(&mut self, common: &mut Common, name: CallKey, lease: Local, charge: Charge) {
+    fn supplied(&mut self, common: &mut Common, name: CallKey, leases: Leases, charge: Charge) {
         let Some(call) = self.calls.get_mut(name) else { return };
         call.charge.join(charge);
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { body, read }) => {
-                self.read(common, name, Stage::Fetching { read }, &body, lease);
+                self.read(common, name, Stage::Fetching { read }, &body, leases);
             }
             Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
-                self.read(common, name, Stage::Reading { position }, &segments, lease);
+                self.read(common, name, Stage::Reading { position }, &segments, leases);
             }
             Stage::Waiting(Want::Reply { argument }) => {
-                call.reply_body = Some(lease).filter(|_| call.room.body > 0);
+                call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0);
                 self.be_ready(name, Stage::Ready { argument });
             }
             other => call.stage = other,
@@ -158,34 +168,40 @@ impl Responder {
         }
     }
 
-    /// Posts the Reads that fetch a chunk of a Call. The last one is signaled.
+    /// Posts the Reads that fetch a chunk of a Call: one for each part of a segment that goes into one lease. The last
+    /// one is signaled.
     fn read(
         &mut self,
         common: &mut Common,
         name: CallKey,
         stage: Stage,
         segments: &Segments,
-        lease: Local,
+        leases: Leases,
     ) {
         let Some(call) = self.calls.get_mut(name) else { return };
         call.stage = stage;
         let key = call.connection;
+        let Some(mut sinks) = leases.into_sinks() else {
+            return self.settle_argument(common, name, segments.length(), Err(Refusal::NoMemory));
+        };
         let Some(connection) = common.connections.get_mut(key) else { return };
         connection.share.begin_reading();
-        let mut sink = lease.into_sink();
-        let mut at = 0;
+        let (mut at, mut parts) = (0, Parts::default());
         let mut last: Option<WorkRequest> = None;
         let claims = segments.as_slice().iter().filter_map(|&s| ClaimedSegment::try_from(s).ok());
         for claim in claims.filter(|claim| claim.length() > 0) {
             let end = at + claim.length() as usize;
-            let Some(view) = sink.sink(at..end) else { break };
+            let mut done = 0;
+            sinks.sinks(at..end, |sink| {
+                // A segment has fewer than 2^32 octets.
+                let part = u32::try_from(sink.len()).unwrap_or(u32::MAX);
+                let Ok(source) = claim.window(done, part) else { return };
+                done += u64::from(part);
+                connection.queue.extend(last.replace(parts.next(Operation::Read { sink, source })));
+            });
             at = end;
-            let operation = Operation::Read { sink: view, source: claim };
-            let id = Name::Unsignaled.wr_id();
-            let request = WorkRequest { id, flags: Flags::default(), operation };
-            connection.queue.extend(last.replace(request));
         }
-        let id = common.enter_work(key, Held::Read { sink, call: name });
+        let id = common.enter_work(key, Held::Read { sinks, call: name });
         if let Some(mut request) = last
             && let Some(connection) = common.connections.get_mut(key)
         {
@@ -197,19 +213,37 @@ impl Responder {
     }
 
     /// Takes in a fetched chunk of a Call: its Payload stream, or its argument.
-    pub(crate) fn on_fetched(&mut self, common: &mut Common, name: CallKey, lease: Local) {
+    pub(crate) fn on_fetched(&mut self, common: &mut Common, name: CallKey, leases: Leases) {
         let Some(call) = self.calls.get_mut(name) else { return };
         match std::mem::replace(&mut call.stage, Stage::Later) {
-            Stage::Reading { position } => {
-                let (length, placed) = (lease.len() as u64, Placement::Placed(lease));
-                self.make_ready(common, name, Some(Argument { position, length, placed }));
-            }
             Stage::Fetching { read } => {
+                let Ok(lease) = leases.into_one() else {
+                    return debug_assert!(false, "a Payload stream was leased in one block");
+                };
                 let judged = call.judge(&self.program, common, lease.bytes(), read.as_ref());
                 call.body = Some(lease);
                 self.proceed(common, name, judged, read);
             }
-            other => call.stage = other,
+            stage => {
+                call.stage = stage;
+                self.settle_argument(common, name, leases.len() as u64, Ok(leases));
+            }
+        }
+    }
+
+    /// Lets a Call go on whose argument of `length` octets was to be read: it was, or it was not fetched.
+    fn settle_argument(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        length: u64,
+        read: Result<Leases, Refusal>,
+    ) {
+        let Some(call) = self.calls.get_mut(name) else { return };
+        if let Stage::Reading { position } = call.stage {
+            call.stage = Stage::Later;
+            let placed = read.map_or_else(Placement::Refused, Placement::Placed);
+            self.make_ready(common, name, Some(Argument { position, length, placed }));
         }
     }
 }

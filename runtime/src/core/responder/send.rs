@@ -8,7 +8,7 @@ use haulage_proto::negotiate::ReplyChunks;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::invalidation::{Place, invalidates};
-use haulage_proto::verbs::{Flags, Segment};
+use haulage_proto::verbs::Segment;
 use haulage_proto::xdr::Writer;
 
 use super::answer::QueuedReply;
@@ -17,7 +17,7 @@ use crate::core::common::Common;
 use crate::core::memory::Charge;
 use crate::core::segments::Segments;
 use crate::core::table::ConnectionKey;
-use crate::core::work::{Held, Name, PostedData, Written};
+use crate::core::work::{Held, Parts, PostedData, Written};
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Operation, Port, WorkRequest};
 
@@ -116,6 +116,7 @@ fn writes(
     sources: impl Fn(Range<usize>, &mut dyn FnMut(Source)),
     mut each: impl FnMut(WorkRequest),
 ) {
+    let mut parts = Parts::default();
     // [V2-4.5.2.1-1] contiguously, in segment order.
     for (claim, range) in chunk::fill(segments, length) {
         let mut at = 0;
@@ -123,9 +124,7 @@ fn writes(
             let part = u32::try_from(source.len()).unwrap_or(u32::MAX);
             let Ok(target) = claim.window(at, part) else { return };
             at += u64::from(part);
-            let operation = Operation::Write { source, target };
-            let id = Name::Unsignaled.wr_id();
-            each(WorkRequest { id, flags: Flags::default(), operation });
+            each(parts.next(Operation::Write { source, target }));
         });
     }
 }

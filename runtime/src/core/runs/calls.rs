@@ -1,5 +1,6 @@
 //! Calls that are handled as they arrive, and answered at once if possible.
 
+use haulage_mr_pool::Pool;
 use haulage_proto::negotiate::{
     Class, Grant, Version, put_results_headers, put_results_headers_one, put_results_headers_with,
     unchunked_header_len,
@@ -191,8 +192,9 @@ fn read_argument(
         return None;
     }
     let lease = segment.length as usize;
-    let wanted = Wanted { lease, later: 0, purpose: Purpose::Reply };
-    let MemoryGrant::Taken(mut lease, charge) = common.grant(key, &wanted, 0) else {
+    let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
+    // Where only several leases have it, the argument is read by posted Reads.
+    let MemoryGrant::Taken(mut lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };
     if port.read(&claim, lease.bytes_mut()).is_err() {
@@ -200,7 +202,7 @@ fn read_argument(
         return None;
     }
     common.counters.read_chunks += 1;
-    let (length, placed) = (u64::from(segment.length), Placement::Placed(lease));
+    let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
     Some((Some(Argument { position, length, placed }), charge))
 }
 
@@ -318,7 +320,7 @@ impl Reply {
         let written = u32::try_from(self.data.len()).ok()?;
         if written > 0 {
             let target = claim.window(0, written).ok()?;
-            self.data.with_parts(|parts| port.write(parts, &target)).ok()?;
+            self.data.with_parts(|parts| port.write(parts, &target))?.ok()?;
         }
         let returned = Segment { length: written, ..segment };
         let message = self.seal_results_with(xid, length, credit, &returned)?;

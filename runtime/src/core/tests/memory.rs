@@ -17,7 +17,7 @@ const ROOM: usize = 9 * MIB;
 #[derive(Debug, Default)]
 struct Files {
     /// Items that are kept.
-    kept: Vec<Local>,
+    kept: Vec<Leases>,
     /// Whether items are kept.
     keeps: bool,
     stored: u32,
@@ -25,6 +25,16 @@ struct Files {
     fetched: u32,
     /// The connections of the Calls, in order.
     callers: Vec<ConnectionId>,
+    making: Making,
+}
+
+/// The leases that a service gives up to make room, one each time that it is asked.
+#[derive(Debug, Default)]
+struct Making {
+    is_possible: bool,
+    leases: Vec<Local>,
+    /// How often it was asked, and the most octets that were wanted.
+    asked: (u32, usize),
 }
 
 impl Service for Files {
@@ -38,6 +48,16 @@ impl Service for Files {
 
     fn is_costly(&self, procedure: u32) -> bool {
         matches!(procedure, LIST | TELL)
+    }
+
+    fn makes_room(&self) -> bool {
+        self.making.is_possible
+    }
+
+    fn make_room(&mut self, _: &mut Cx<'_>, octets: usize) -> bool {
+        let Making { leases, asked: (count, most), .. } = &mut self.making;
+        (*count, *most) = (*count + 1, octets.max(*most));
+        leases.pop().is_some()
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -86,17 +106,21 @@ fn node(number: usize) -> IpAddr {
 
 impl Bed {
     fn new() -> Self {
-        Self::with(Limits { connections_max: 4, credits_max: 31, ..LIMITS })
+        Self::of(Files::default())
     }
 
-    fn with(limits: Limits) -> Self {
+    fn of(files: Files) -> Self {
+        Self::with(files, Limits { connections_max: 4, credits_max: 31, ..LIMITS })
+    }
+
+    fn with(files: Files, limits: Limits) -> Self {
         let config = FabricConfig { close_timeout: CLOSE_TIMEOUT, ..FabricConfig::default() };
         let fabric = Fabric::new(config);
         let pool = |bytes| {
             Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).unwrap()
         };
         let (nic, room) = (fabric.provider(node(9)).unwrap(), ROOM + limits.transport_bytes());
-        let mut server = Core::new(nic, Files::default(), pool(room), limits, 1).unwrap();
+        let mut server = Core::new(nic, files, pool(room), limits, 1).unwrap();
         let at = server.listen(SocketAddr::new(node(9), 20050)).unwrap();
         let clients = [GREEDY, HONEST].map(|number| {
             let nic = fabric.provider(node(number)).unwrap();
@@ -157,7 +181,7 @@ impl Bed {
         self.clients.iter_mut().fold(worked, |worked, (client, _)| client.turn(self.now) | worked)
     }
 
-    fn until(&mut self, done: impl Fn(&Self) -> bool) {
+    fn until(&mut self, mut done: impl FnMut(&Self) -> bool) {
         for _ in 0..1_000_000 {
             if done(self) {
                 return;
@@ -330,7 +354,7 @@ fn a_peer_that_takes_no_results_leaves_as_much_as_it_holds() {
 #[test]
 fn peers_that_take_no_replies_leave_as_many_send_buffers_as_they_hold() {
     let limits = Limits { connections_max: 4, credits_max: 31, send_buffers_max: 16, ..LIMITS };
-    let mut bed = Bed::with(limits);
+    let mut bed = Bed::with(Files::default(), limits);
     let connections = [bed.clients[GREEDY].1, bed.connect(GREEDY), bed.connect(GREEDY)];
     for _ in 0..10 {
         for connection in connections {
@@ -403,6 +427,37 @@ fn memory_that_never_comes_is_refused_and_the_service_is_told() {
     assert_eq!(bed.ended(HONEST), 12);
     let service = bed.server.service();
     assert!(service.stored >= 6 && service.stored as usize + service.refused.len() == 11);
+    assert_eq!(bed.server.inner.common.memory.held(), 0);
+}
+
+#[test]
+fn a_service_makes_room_once_a_turn_until_there_is_room_or_none_to_be_made() {
+    let making = Making { is_possible: true, ..Making::default() };
+    let mut bed = Bed::of(Files { making, ..Files::default() });
+    let lease_all = |bed: &mut Bed| {
+        let (cx, files) = bed.server.cx(bed.now);
+        files.making.leases.clear();
+        files.making.leases.extend(std::iter::from_fn(|| cx.pool().lease(MIB / 4)));
+    };
+    lease_all(&mut bed);
+    bed.store(HONEST, MIB);
+    let mut asked = 0;
+    bed.until(|bed| {
+        let before = std::mem::replace(&mut asked, bed.server.service().making.asked.0);
+        assert!(asked <= before + 1, "more than once a turn");
+        bed.ended(HONEST) == 2
+    });
+    let Files { stored, refused, making, .. } = bed.server.service();
+    assert_eq!((*stored, refused.len(), making.asked), (1, 0, (4, MIB)));
+    // It is refused when the service can do no more, and a shorter one is not.
+    lease_all(&mut bed);
+    let _rest = bed.server.cx(bed.now).1.making.leases.split_off(2);
+    bed.store(HONEST, MIB);
+    bed.store(HONEST, MIB / 4);
+    bed.settle();
+    let Files { stored, refused, making, .. } = bed.server.service();
+    assert_eq!((*stored, &refused[..]), (2, &[Refusal::NoMemory][..]));
+    assert_eq!((making.asked.0, making.leases.len()), (7, 0));
     assert_eq!(bed.server.inner.common.memory.held(), 0);
 }
 
@@ -492,7 +547,7 @@ fn costly_calls_keep_others_waiting_for_one_of_them() {
 /// A service that keeps each item until it is told to answer all.
 #[derive(Debug, Default)]
 struct Holder {
-    held: Vec<(CallToken, Local)>,
+    held: Vec<(CallToken, Leases)>,
     answers: bool,
 }
 

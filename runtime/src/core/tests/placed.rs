@@ -9,14 +9,14 @@ use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::{Access, Handle, HeaderPatch, QpNum, Segment};
 
 use super::*;
-use crate::core::program::Program;
+use crate::core::program::{Items, Program};
 use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::toy::Toy;
 use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
-use crate::service::{AUTH_NONE, ResultSource};
+use crate::service::{AUTH_NONE, ArgumentLeases, ResultSource};
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
@@ -90,7 +90,9 @@ impl Service for Shelf {
             self.stored += 1;
             match call.arguments.item(24) {
                 Ok(Argument::Inline(bytes)) => assert!(bytes == octets(number, length)),
-                Ok(Argument::Placed(lease)) => assert!(lease.bytes() == octets(number, length)),
+                Ok(Argument::Placed(leases)) => {
+                    assert!(leases.parts().flatten().eq(&octets(number, length)));
+                }
                 other => panic!("{number}: {other:?}"),
             }
             return match answer {
@@ -121,7 +123,7 @@ impl Service for Shelf {
                 pieces.push(block.part(0, length / 2)).unwrap();
                 let rest = Self::lease(cx, number, length).share();
                 pieces.push(Piece::whole(rest).part(length / 2, length - length / 2)).unwrap();
-                reply.item(Data::Pieces(Box::new(pieces)));
+                reply.item(pieces.into());
             }
             PlannedAnswer::Failed => {
                 // The result comes to nothing.
@@ -438,12 +440,12 @@ fn only_what_a_procedure_has_is_moved_by_the_short_way() {
         Procedure::new("STORE").argument(stores),
         Procedure::new("FETCH").result(fetches),
     ];
-    let results = [ResultSource::Resident; 3];
+    let items = Items { argument: ArgumentLeases::Any, result: ResultSource::Resident };
     let binding = Binding { program: 7, version: 1, procedures };
     let program = Program::new(
         Bound::new(binding).into(),
         [AUTH_NONE].into(),
-        results.into(),
+        [items; 3].into(),
         [].into_iter(),
     );
     let allowed = |asked, position, length| {

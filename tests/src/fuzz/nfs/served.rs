@@ -92,7 +92,7 @@ impl Served {
                 let most = procedure.results_max as usize;
                 assert!(w.position() <= most, "results that a peer made no room for");
                 assert!(data.len() <= LIMITS.read_max as usize, "data that nobody asked for");
-                data.into_iter().for_each(|piece| w.put(piece.bytes()).expect("room for data"));
+                data.iter().for_each(|piece| w.put(piece.bytes()).expect("room for data"));
                 w.pad(w.position()).expect("room for padding");
                 Got::Results(w.written().to_vec())
             }

@@ -85,7 +85,7 @@ fn placed_data_stays_where_it_is() {
     let place = lease.bytes().as_ptr();
     file.write(&bed.pool, 0, Octets::Placed(lease)).unwrap();
     let done = file.read(0, 1 << 20, &bed.zeros);
-    let pieces: Vec<_> = done.data.into_iter().collect();
+    let pieces: Vec<_> = done.data.iter().collect();
     assert_eq!(pieces.len(), 1);
     assert_eq!((pieces[0].bytes().as_ptr(), pieces[0].len()), (place, 1 << 20));
     // A file that ends in the middle of a block is as good, and grows in place of its last one.

@@ -278,7 +278,7 @@ fn regions_have_a_limit_each_and_together() {
 }
 
 #[test]
-fn who_passes_something_else_than_memory_is_refused_and_another_thread_closes_it() {
+fn who_passes_something_else_than_memory_is_refused_and_it_is_closed() {
     let mut node = Node::new();
     let stream = Stream::connect(&name(node.listen())).unwrap().expect("room in the queue");
     let (mut end, passed) = io::pipe().unwrap();
