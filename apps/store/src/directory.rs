@@ -6,7 +6,7 @@
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
 //! Names and attributes are read by blocking system calls: the core waits for the disk if they are not cached. They are
-//! changed by [helpers], which also wait for changes that must be stable. With a [`Ring`], the core never waits for data.
+//! changed by helper threads, which also wait for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server

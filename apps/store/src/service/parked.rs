@@ -174,8 +174,8 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Keeps a Call until `file` is found, or is not changed any more, with its reduced argument and the room for its results. Returns `None` if
-    /// too much waits already.
+    /// Keeps a Call until `file` is found, or is not changed any more, with its reduced argument and the room for its
+    /// results. Returns `None` if too much waits already.
     pub(super) fn park(
         &mut self,
         (file, wait): (FileId, Wait),
