@@ -221,6 +221,16 @@ impl<S: Service> World<S> {
         panic!("no progress");
     }
 
+    /// Turns both cores so many times.
+    fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            let worked = self.server.turn(self.now) | self.client.turn(self.now);
+            if !worked {
+                self.now = self.fabric.next_event().unwrap_or(self.now);
+            }
+        }
+    }
+
     /// Turns both cores until nothing is on its way, so that only a deadline could change anything.
     fn settle(&mut self) {
         for _ in 0..1_000_000 {
@@ -430,12 +440,7 @@ fn a_connection_lost_at_any_moment_leaves_every_lease_home_and_every_caller_told
             world.call(token, Request { argument: Some(argument), ..request(STORE) });
             world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
         }
-        for _ in 0..moment {
-            let worked = world.server.turn(world.now) | world.client.turn(world.now);
-            if !worked {
-                world.now = world.fabric.next_event().unwrap_or(world.now);
-            }
-        }
+        world.turns(moment);
         world.lose_the_connection();
         world.until(|w| w.ended().len() == 12 && w.is_disconnected());
         world.server.service.item = None;
@@ -476,12 +481,7 @@ fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
         }
         // Half of the Calls may be under way when it happens.
         world.server.service.answers = 3;
-        for _ in 0..moment {
-            let worked = world.server.turn(world.now) | world.client.turn(world.now);
-            if !worked {
-                world.now = world.fabric.next_event().unwrap_or(world.now);
-            }
-        }
+        world.turns(moment);
         world.lose_the_connection();
         world.until(|w| w.ended().len() == 6 && w.is_disconnected());
         let (resumed, waiting) = {

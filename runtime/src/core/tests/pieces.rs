@@ -157,12 +157,7 @@ fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
             world.call(token, Request { argument: Some(argument), ..request(STORE) });
             world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
         }
-        for _ in 0..moment {
-            let worked = world.server.turn(world.now) | world.client.turn(world.now);
-            if !worked {
-                world.now = world.fabric.next_event().unwrap_or(world.now);
-            }
-        }
+        world.turns(moment);
         let reads = |work: &&Work| matches!(work.held, Held::Read { .. });
         under_way += world.server.inner.common.posted.iter().filter(reads).count();
         let connections = &world.server.inner.common.connections;
