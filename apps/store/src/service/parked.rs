@@ -145,7 +145,7 @@ impl<B: Backend> Service<B> {
         for handle in arguments.files().into_iter().flatten() {
             // A forged handle is refused when the Call is executed.
             let Some(claimed) = self.sealer.peek(handle) else { continue };
-            let is_changing = self.backend.is_changing(claimed) && changes(arguments.procedure());
+            let is_changing = changes(arguments.procedure()) && self.backend.is_changing(claimed);
             if !is_changing && self.backend.is_at_hand(claimed) {
                 continue;
             }
