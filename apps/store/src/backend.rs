@@ -287,8 +287,9 @@ pub enum Finished {
     Made(Ticket, Result<FileId, Status>),
     /// The result of [`Backend::change`], or of another change of names.
     Changed(Ticket, Result<(), Status>),
-    /// A name of the Call with this ticket has been looked up, in this directory.
-    LookedUp(Ticket, FileId),
+    /// A name of the Call with this ticket has been looked up, in this directory; without a ticket, one for no Call: those
+    /// behind it ask again.
+    LookedUp(Option<Ticket>, FileId),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),

@@ -5,8 +5,9 @@
 //! an open directory, never through a symbolic link and never onto another mount, for which an empty directory
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
-//! Names and attributes are read by blocking system calls: the core waits for the disk if they are not cached. They are
-//! changed by helper threads, which also wait for changes that must be stable. With a [`Ring`], the core never waits for data.
+//! Attributes of open files are read by blocking system calls: the core waits for the disk if they are not cached. They
+//! are changed by helper threads, which also look up names that are not cached, find files that are not open, and wait
+//! for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
@@ -68,6 +69,7 @@ pub use surroundings::{Surroundings, surroundings};
 use changes::Change;
 use data::{FILE_MAX, progress};
 use found::Found;
+use helpers::Ended;
 use known::Known;
 use listing::Names;
 use rights::Rights;
@@ -188,6 +190,17 @@ impl Directory {
     pub(crate) fn open_by_names_alone(&mut self) {
         self.tree.close_mount();
         self.tree.close_all();
+    }
+
+    /// Closes all files, and from now on has the system know no name on the way to a file without waiting.
+    pub(crate) fn close_all(&mut self) {
+        self.tree.close_all();
+        self.tree.forget_names();
+    }
+
+    /// Has the system know names without waiting again.
+    pub(crate) fn recall_names(&mut self) {
+        self.tree.recall_names();
     }
 
     /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
@@ -457,8 +470,25 @@ impl Backend for Directory {
     }
 
     fn poll(&mut self) -> Option<Finished> {
-        let searched = self.tree.next_searched().map(Finished::Located);
-        searched.or_else(|| self.next_changed()).or_else(|| self.next_finished())
+        loop {
+            if let Some(file) = self.tree.next_searched() {
+                return Some(Finished::Located(file));
+            }
+            if let Some(dir) = self.tree.next_left() {
+                return Some(Finished::LookedUp(None, dir));
+            }
+            match self.tree.helpers.next_ended() {
+                Some(Ended::Change(ticket, done)) => {
+                    let finished = self.changed(ticket, done);
+                    if finished.is_some() {
+                        return finished;
+                    }
+                }
+                Some(Ended::Step(file, done)) => self.tree.stepped(file, done),
+                Some(Ended::List(batch)) => self.tree.listed(*batch),
+                None => return self.next_finished(),
+            }
+        }
     }
 }
 

@@ -9,13 +9,13 @@ use std::collections::VecDeque;
 
 use haulage_proto::rpc::Credential;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, Ticket};
 use crate::codec::{List, ListWriter};
 use crate::handle::SealedHandle;
 use crate::mount3::{
     Arguments, Export, Flavors, Host, Mount, Mounted, NAME_MAX, PATH_MAX, Path, Results, Status,
 };
-use crate::service::{Service, Surroundings};
+use crate::service::{LateReply, Service, Surroundings, Walk, Walked};
 
 /// The mounts of one export, whose path is `/`.
 #[derive(Debug)]
@@ -37,6 +37,22 @@ struct Known {
     path: Box<[u8]>,
 }
 
+/// The answer to a Call: its results, or the ticket of a Reply with which it goes on.
+#[derive(Debug)]
+pub enum Answer<'a> {
+    /// The results.
+    Now(Results<'a>),
+    /// [`Service::poll`] will return a Reply under this ticket, with which [`Mounts::go_on`] goes on.
+    Later(Ticket, Mounting),
+}
+
+/// A Call of MNT that waits for a name of its path.
+#[derive(Debug)]
+pub struct Mounting {
+    walk: Walk,
+    known: Known,
+}
+
 /// The caller of a MOUNT procedure.
 #[derive(Clone, Copy, Debug)]
 pub struct Visitor<'a> {
@@ -55,23 +71,23 @@ impl Mounts {
         Self { hosts, known: VecDeque::new(), mounts_max, mounted: None, memory }
     }
 
-    /// Carries out a Call.
+    /// Carries out a Call, or begins to.
     pub fn call<B: Backend>(
         &mut self,
         service: &mut Service<B>,
         around: Surroundings<'_>,
         visitor: &Visitor<'_>,
         arguments: &Arguments<'_>,
-    ) -> Results<'_> {
-        match arguments {
+    ) -> Answer<'_> {
+        Answer::Now(match arguments {
             Arguments::Null => Results::Nothing,
-            Arguments::Mnt(path) => match self.mount(service, around, visitor, *path) {
-                Ok(root) => {
-                    let root = self.mounted.insert(root).as_file_handle();
-                    Results::Mnt(Ok(Mounted { root, flavors: Flavors::SYS }))
-                }
-                Err(status) => Results::Mnt(Err(status)),
-            },
+            Arguments::Mnt(_) if !visitor.is_allowed => Results::Mnt(Err(Status::Acces)),
+            Arguments::Mnt(path) => {
+                let host = visitor.host.0.get(..NAME_MAX).unwrap_or(visitor.host.0);
+                let known = Known { host: host.into(), path: path.0.into() };
+                let walked = service.directory(around, &visitor.credential, path.0);
+                return self.mount(walked, known);
+            }
             Arguments::Dump => Results::Dump(self.dump()),
             Arguments::Umnt(path) => {
                 self.known.retain(|k| *k.host != *visitor.host.0 || *k.path != *path.0);
@@ -82,29 +98,35 @@ impl Mounts {
                 Results::Nothing
             }
             Arguments::Export => Results::Export(self.export()),
-        }
+        })
     }
 
-    fn mount<B: Backend>(
+    /// Goes on with a Call that waited for this Reply.
+    pub fn go_on<B: Backend>(
         &mut self,
         service: &mut Service<B>,
         around: Surroundings<'_>,
-        visitor: &Visitor<'_>,
-        path: Path<'_>,
-    ) -> Result<SealedHandle, Status> {
-        if !visitor.is_allowed {
-            return Err(Status::Acces);
-        }
-        let root = service.directory(around, &visitor.credential, path.0)?;
-        let host = visitor.host.0.get(..NAME_MAX).unwrap_or(visitor.host.0);
-        let known = Known { host: host.into(), path: path.0.into() };
+        Mounting { walk, known }: Mounting,
+        reply: &LateReply,
+    ) -> Answer<'_> {
+        let walked = service.walk_on(around, walk, reply);
+        self.mount(walked, known)
+    }
+
+    fn mount(&mut self, walked: Walked, known: Known) -> Answer<'_> {
+        let root = match walked {
+            Walked::Later(ticket, walk) => return Answer::Later(ticket, Mounting { walk, known }),
+            Walked::Ended(Err(status)) => return Answer::Now(Results::Mnt(Err(status))),
+            Walked::Ended(Ok(root)) => root,
+        };
         if !self.known.contains(&known) && self.mounts_max > 0 {
             if self.known.len() == self.mounts_max {
                 self.known.pop_front();
             }
             self.known.push_back(known);
         }
-        Ok(root)
+        let root = self.mounted.insert(root).as_file_handle();
+        Answer::Now(Results::Mnt(Ok(Mounted { root, flavors: Flavors::SYS })))
     }
 
     fn dump(&mut self) -> List<'_, Mount<'_>> {

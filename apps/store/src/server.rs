@@ -26,7 +26,7 @@ use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 
 use crate::backend::{Backend, Ticket};
-use crate::mounts::Mounts;
+use crate::mounts::{Mounting, Mounts};
 use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Results, Status, Time};
 use crate::program::{Ended, Origin, Program};
@@ -42,6 +42,8 @@ use tcp::{FromTcp, TcpCall, Waiting};
 pub struct Server<B> {
     nfs: Program<B>,
     mounts: Mounts,
+    /// Calls of MOUNT that wait for a name of their paths.
+    mounting: BTreeMap<Ticket, (Mounting, Waiting)>,
     binding: Binding,
     read_source: ResultSource,
     gate: Gate,
@@ -100,6 +102,7 @@ impl<B: Backend> Server<B> {
             read_source: service.read_source(),
             nfs: Program::new(service, replays),
             mounts: Mounts::new(hosts, MOUNTS_KEPT),
+            mounting: BTreeMap::new(),
             binding: binding(limits),
             gate,
             later: BTreeMap::new(),
@@ -140,8 +143,9 @@ impl<B: Backend> Server<B> {
                     self.hand_out(cx, caller, reply);
                 }
             }
-            if let Some(caller) = self.later.remove(&ticket) {
-                self.hand_out(cx, caller, reply);
+            match self.later.remove(&ticket) {
+                Some(caller) => self.hand_out(cx, caller, reply),
+                None => self.go_on_mounting(cx, ticket, &reply),
             }
         }
         if !self.replies.is_empty() {

@@ -17,10 +17,9 @@ use haulage_proto::rpc::Credential;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::access::{Caller, EXECUTE, Policy};
+use crate::access::{Caller, Policy};
 use crate::backend::{Backend, Context, Ticket};
 use crate::handle::{FileId, SealedHandle, Sealer};
-use crate::mount3;
 use crate::nfs3::binding::Limits;
 use crate::nfs3::{
     Arguments, Attributes, Failure, FileHandle, FileType, Name, Outcome, Procedure, Results,
@@ -33,6 +32,9 @@ mod data;
 mod listing;
 mod names;
 mod parked;
+mod walk;
+
+pub use walk::{Walk, Walked};
 
 use data::Pending;
 use parked::{Parking, Wait};
@@ -219,30 +221,6 @@ impl<B: Backend> Service<B> {
         }
     }
 
-    /// Returns the handle of a directory by its path from the top, for MOUNT. The empty path is the top, as in Linux.
-    /// Symbolic links are not followed, and `..` of the top is the top, so that no path leads out.
-    ///
-    /// # Errors
-    /// The status of MNT if the path leads to no directory, or the caller may not look up one of its names.
-    pub fn directory(
-        &mut self,
-        around: Surroundings<'_>,
-        credential: &Credential<'_>,
-        path: &[u8],
-    ) -> Result<SealedHandle, mount3::Status> {
-        let caller = self.config.policy.caller(credential);
-        let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
-        let found = self.walk(cx, path).map_err(|status| match status {
-            Status::NoEnt => mount3::Status::NoEnt,
-            Status::Acces => mount3::Status::Acces,
-            Status::NotDir => mount3::Status::NotDir,
-            Status::Inval => mount3::Status::Inval,
-            Status::NameTooLong => mount3::Status::NameTooLong,
-            _ => mount3::Status::ServerFault,
-        })?;
-        Ok(self.sealer.seal(found))
-    }
-
     /// Returns the handle of the directory at the top.
     pub fn root(&self) -> SealedHandle {
         self.sealer.seal(self.backend.root())
@@ -251,23 +229,6 @@ impl<B: Backend> Service<B> {
     /// Returns the backend.
     pub const fn backend_mut(&mut self) -> &mut B {
         &mut self.backend
-    }
-
-    /// Resolves the path of a directory from the top.
-    fn walk(&mut self, cx: &Context<'_>, path: &[u8]) -> Result<FileId, Status> {
-        let relative = match path {
-            [] => path,
-            _ => path.strip_prefix(b"/").ok_or(Status::Inval)?,
-        };
-        let mut found = self.backend.root();
-        for name in relative.split(|octet| *octet == b'/').filter(|name| !name.is_empty()) {
-            let dir = self.look(cx, found)?;
-            allow_in(cx.caller, &dir, EXECUTE)?;
-            self.check_name(Name(name))?;
-            found = self.backend.lookup(cx, found, Name(name))?;
-        }
-        let is_dir = self.look(cx, found)?.kind == FileType::Directory;
-        allow(is_dir, Status::NotDir).map(|()| found)
     }
 
     /// Returns the attributes of a file.

@@ -12,7 +12,7 @@ use haulage_store::backend::{Backend, Context, New, NewKind, Progress, Ticket};
 use haulage_store::handle::Sealer;
 use haulage_store::memory::{self, Memory};
 use haulage_store::mount3::{Arguments, Host, Procedure, Results, Status};
-use haulage_store::mounts::{Mounts, Visitor};
+use haulage_store::mounts::{Answer, Mounts, Visitor};
 use haulage_store::nfs3::binding::Limits;
 use haulage_store::nfs3::{Name, SetTime, Time};
 use haulage_store::service::{Config, Service, Surroundings};
@@ -87,7 +87,8 @@ impl Served {
         let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let (mounts, service) = (&mut self.mounts, &mut self.service);
         let most = PER_OCTET * octets.len() as u64 + 1024;
-        let results = within(most, || mounts.call(service, around, &visitor, &arguments));
+        let answer = within(most, || mounts.call(service, around, &visitor, &arguments));
+        let Answer::Now(results) = answer else { unreachable!("memory answers at once") };
         let mut memory = vec![0; 64 << 10];
         let mut w = Writer::new(&mut memory);
         results.encode(&mut w).expect("no results are longer");

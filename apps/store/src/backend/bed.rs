@@ -123,6 +123,7 @@ impl<B: Backend> Bed<B> {
         after: u64,
         count: usize,
     ) -> (Vec<(String, u64)>, bool) {
+        self.locate(dir);
         let mut shown = Vec::new();
         let last = self.with(|backend, cx| {
             backend.list(cx, dir, after, &mut |name| {

@@ -1,8 +1,9 @@
 //! Changes of files and names: what a helper does, with all that it needs.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use haulage::sys::by_handle::FileName;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
@@ -18,6 +19,7 @@ pub(super) enum Act {
     Set(Set),
     Make(Make),
     LookUp(LookUp),
+    Open(Open),
     Unlink(Unlink),
     Link(Link),
     Rename(Rename),
@@ -61,6 +63,14 @@ pub(super) struct LookUp {
     pub(super) name: Box<[u8]>,
 }
 
+/// Opens a file by its file system's handle, which changes nothing. It waits until the system has given back the room of a
+/// file that was just removed.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) mount: Arc<OwnedFd>,
+    pub(super) called: FileName,
+}
+
 /// Removes a name, of a directory if the flags say so.
 #[derive(Debug)]
 pub(super) struct Unlink {
@@ -101,7 +111,7 @@ pub(super) enum Sync {
 pub(super) enum Undone {
     /// It was refused.
     Refused(Status),
-    /// The system does not open the name.
+    /// The system does not open the name, or the handle.
     Absent(Errno),
     /// It was made, and could not be brought to stable storage.
     Unsettled(Errno),
@@ -116,6 +126,7 @@ impl Act {
         let made = match self {
             Self::Make(act) => return act.run().map(Some),
             Self::LookUp(act) => return act.run().map(Some),
+            Self::Open(act) => return act.run().map(Some),
             Self::Set(act) => act.run(),
             Self::Unlink(act) => act.run(),
             Self::Link(act) => act.run(),
@@ -144,6 +155,14 @@ impl Set {
 impl LookUp {
     fn run(&self) -> Result<Fresh, Undone> {
         let place = node::place_of(&self.dir, &self.name);
+        place.and_then(|place| Fresh::new(place, None)).map_err(Undone::Absent)
+    }
+}
+
+impl Open {
+    fn run(&self) -> Result<Fresh, Undone> {
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+        let place = self.called.open(self.mount.as_fd()).map_err(errno);
         place.and_then(|place| Fresh::new(place, None)).map_err(Undone::Absent)
     }
 }

@@ -58,9 +58,8 @@ impl Directory {
         self.finish_change(&change, act.run()).map(Some)
     }
 
-    /// Returns the next change that a helper has made.
-    pub(super) fn next_changed(&mut self) -> Option<Finished> {
-        let (ticket, done) = self.tree.helpers.next_ended()?;
+    /// Takes in a change that a helper has made. Returns what the server is told.
+    pub(super) fn changed(&mut self, ticket: Ticket, done: Done) -> Option<Finished> {
         let change = self.changes.remove(&ticket)?;
         if let Then::Show { dir, name } = change.then {
             let what = match done {
@@ -68,8 +67,9 @@ impl Directory {
                 Err(Undone::Absent(errno)) => What::Failed(errno),
                 _ => What::Failed(Errno::IO),
             };
+            self.tree.looked_in(dir);
             self.looked.entry(ticket).or_default().push(Found { dir, name, what });
-            return Some(Finished::LookedUp(ticket, dir));
+            return Some(Finished::LookedUp(Some(ticket), dir));
         }
         let is_new = matches!(change.then, Then::Keep { .. });
         let ended = self.finish_change(&change, done);

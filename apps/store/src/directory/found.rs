@@ -6,7 +6,7 @@
 //! after the turn in which it was executed.
 //!
 //! # Limits
-//! At most [`LOOK_UPS_MAX`] helpers look up names of one directory; other Calls wait behind them.
+//! A bounded number of helpers looks up names of one directory (`Tree::may_look_in`); other Calls wait behind them.
 
 use std::rc::Rc;
 
@@ -77,9 +77,7 @@ impl Directory {
     }
 
     fn begin_look_up(&mut self, ticket: Ticket, dir: &Node, name: Name<'_>) -> Names {
-        let is_there =
-            |change: &&Change| matches!(&change.then, Then::Show { dir: at, .. } if *at == dir.id);
-        if self.changes.values().filter(is_there).count() >= LOOK_UPS_MAX {
+        if !self.tree.may_look_in(dir.id) {
             return Names::Behind(dir.id);
         }
         let Ok(place) = dir.another_place() else { return Names::Full };
@@ -92,9 +90,7 @@ impl Directory {
             return Names::Full;
         }
         self.changes.insert(ticket, change);
+        self.tree.looks_in(dir.id);
         Names::Begun
     }
 }
-
-/// Maximum number of names of one directory that are looked up at a time.
-const LOOK_UPS_MAX: usize = 2;

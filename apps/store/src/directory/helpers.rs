@@ -5,7 +5,8 @@
 //! long as it likes: while it writes gigabytes, cuts a file of many pieces, or lists a directory into memory that is slow
 //! to come. The core must not wait. It checks a change, gives it to the helpers as an [`Act`], and goes on; a helper
 //! carries it out with the caller's rights and wakes the core, which answers the Call. Closing the last descriptor of a
-//! large file without a name takes as long as cutting it, and is a helper's, too.
+//! large file without a name takes as long as cutting it, and is a helper's, too. So are the steps by which a file that is
+//! not open is found: looking up a name, opening a file by its file system's handle, and listing a directory.
 //!
 //! # Limits
 //! At most [`THREADS_MAX`] threads, started when they are needed. At most [`DEAR_THREADS_MAX`] of them cut and close
@@ -24,7 +25,9 @@ use std::thread;
 use haulage::provider::Waker;
 
 use super::acts::{Act, Done};
+use super::tree::Batch;
 use crate::backend::Ticket;
+use crate::handle::FileId;
 
 /// The helper threads of one backend.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +55,8 @@ struct Crew {
 enum Job {
     Close(OwnedFd),
     Change(Box<Act>, Ticket),
+    Step(Box<Act>, FileId),
+    List(Box<Batch>),
 }
 
 /// What a thread says of a job.
@@ -59,7 +64,7 @@ enum Job {
 struct Report {
     thread: usize,
     cost: Cost,
-    /// The change that the job was.
+    /// What became of the job, if somebody asks.
     ended: Option<Ended>,
 }
 
@@ -72,8 +77,16 @@ pub(super) enum Cost {
     Dear,
 }
 
-/// A change that has ended.
-pub(super) type Ended = (Ticket, Done);
+/// A job that has ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// A change, or a look-up, for the Call with this ticket.
+    Change(Ticket, Done),
+    /// A step on the way to this file.
+    Step(FileId, Done),
+    /// A part of a directory that is searched.
+    List(Box<Batch>),
+}
 
 impl Helpers {
     /// Has changes made by the helpers from now on, which wake the core.
@@ -94,7 +107,31 @@ impl Helpers {
         }
         match crew.give(Job::Change(Box::new(act), ticket), cost)? {
             Job::Change(act, _) => Some(*act),
-            Job::Close(_) => None,
+            _ => None,
+        }
+    }
+
+    /// Has a helper take a step on the way to a file. Returns the step if there is no helper: the core has to take it.
+    pub(super) fn step(&self, act: Box<Act>, file: FileId) -> Option<Box<Act>> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() {
+            return Some(act);
+        }
+        match crew.give(Job::Step(act, file), Cost::Little)? {
+            Job::Step(act, _) => Some(act),
+            _ => None,
+        }
+    }
+
+    /// Has a helper list a part of a directory. Returns the part if there is no helper: the core has to list it.
+    pub(super) fn list(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() {
+            return Some(batch);
+        }
+        match crew.give(Job::List(batch), Cost::Little)? {
+            Job::List(batch) => Some(batch),
+            _ => None,
         }
     }
 
@@ -105,7 +142,7 @@ impl Helpers {
         drop(refused);
     }
 
-    /// Returns the next change that has ended.
+    /// Returns the next job that has ended.
     pub(super) fn next_ended(&self) -> Option<Ended> {
         let mut crew = self.0.borrow_mut();
         crew.hear();
@@ -255,7 +292,7 @@ impl Drop for Crew {
 }
 
 impl Job {
-    /// Does the job. Returns what became of the change that it was.
+    /// Does the job. Returns what became of it, if somebody asks.
     fn run(self) -> Option<Ended> {
         match self {
             Self::Close(file) => {
@@ -266,7 +303,12 @@ impl Job {
                 let done = act.run();
                 // Closing what it holds may take long, too.
                 drop(act);
-                Some((ticket, done))
+                Some(Ended::Change(ticket, done))
+            }
+            Self::Step(act, file) => Some(Ended::Step(file, act.run())),
+            Self::List(mut batch) => {
+                batch.run();
+                Some(Ended::List(batch))
             }
         }
     }

@@ -57,8 +57,13 @@ impl Names {
             // For an offset without a name the system continues at the next name, or ends.
             seek(dir, SeekFrom::Start(place))?;
         }
+        Ok(Self::of(dir))
+    }
+
+    /// Lists a directory that is open for it.
+    pub(super) fn of(dir: Option<OwnedFd>) -> Self {
         let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
-        Ok(Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer })
+        Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer }
     }
 
     /// Returns the next name.

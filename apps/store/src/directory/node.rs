@@ -160,7 +160,7 @@ impl Node {
 
     /// Opens this directory for listing, which needs no permission to search it.
     pub(super) fn listing(&self, open: &Descriptors) -> Result<OwnedFd, Errno> {
-        open.open_as_is(&self.place, OFlags::RDONLY | OFlags::DIRECTORY)
+        open.listing(&self.place)
     }
 
     /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
@@ -350,6 +350,11 @@ impl Descriptors {
         // A ring of an older system would take the flag to mean that a transfer must not wait for the disk.
         fs::fcntl_setfl(&opened, flags)?;
         Ok(opened)
+    }
+
+    /// Opens the directory of a place for listing.
+    pub(super) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+        self.open_as_is(place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Creates a regular file under a name that must be free in a directory. It is open for reading and writing.

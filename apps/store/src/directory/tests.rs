@@ -483,22 +483,61 @@ fn a_bounded_number_of_files_is_searched_for() {
 
 #[test]
 fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
-    let world = World::new();
-    let mut bed = world.serve(None, Config { search_max: 3, ..CONFIG });
-    let root = bed.root();
-    let (a, b) = (bed.dir(root, "a"), bed.dir(root, "b"));
-    let (kept, gone) = (bed.file(a, "kept"), bed.file(a, "gone"));
-    for number in 0..10 {
-        bed.file(b, &format!("{number}"));
+    for has_helpers in [false, true] {
+        let world = World::new();
+        let mut bed = world.serve(None, Config { search_max: 3, ..CONFIG });
+        if has_helpers {
+            bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+        }
+        let root = bed.root();
+        let (a, b) = (bed.dir(root, "a"), bed.dir(root, "b"));
+        let (kept, gone) = (bed.file(a, "kept"), bed.file(a, "gone"));
+        for number in 0..10 {
+            bed.file(b, &format!("{number}"));
+        }
+        behind(&world, "a/kept", "b/moved");
+        std::fs::remove_file(world.path("served/a/gone")).unwrap();
+        bed.backend.tree.close_all();
+        // What the file system says is there is taken to be there, if we may ask it.
+        let privileged = bed.backend.tree.opens_by_name();
+        let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
+        assert_eq!(bed.read(kept, 0, 1), expected);
+        assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
     }
-    behind(&world, "a/kept", "b/moved");
-    std::fs::remove_file(world.path("served/a/gone")).unwrap();
-    bed.backend.tree.close_all();
-    // What the file system says is there is taken to be there, if we may ask it.
-    let privileged = bed.backend.tree.opens_by_name();
-    let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
-    assert_eq!(bed.read(kept, 0, 1), expected);
-    assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+}
+
+#[test]
+fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() {
+    for is_held in [false, true] {
+        let world = World::new();
+        let mut bed = world.serve(None, CONFIG);
+        bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+        let root = bed.root();
+        let (moved, gone) = (bed.file(root, "moved"), bed.file(root, "gone"));
+        behind(&world, "moved", "renamed");
+        std::fs::remove_file(world.path("served/gone")).unwrap();
+        bed.backend.close_all();
+        if is_held {
+            bed.backend.tree.hold_handles();
+        }
+        let is_asked = bed.backend.tree.opens_by_name() && !is_held;
+        for (file, is_searched) in [(moved, true), (gone, !is_asked)] {
+            assert_eq!(bed.backend.locate(file), Located::Later);
+            let (mut names, mut is_located) = (0, false);
+            while !is_located {
+                bed.backend.turn();
+                while let Some(finished) = bed.backend.poll() {
+                    is_located |= matches!(finished, Finished::Located(found) if found == file);
+                }
+                names += bed.backend.tree.looked_at();
+                std::thread::yield_now();
+            }
+            assert_eq!(names > 0, is_searched, "{is_held}");
+            assert_eq!(bed.backend.locate(file), Located::Now);
+        }
+        assert_eq!(bed.read(moved, 0, 1), Ok(Vec::new()));
+        assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+    }
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! # Normal operation
 //! A recently used file is still open. Another is found where it was last seen: from an open directory, or the top,
-//! down name by name. Each step checks that the name still leads to the same file as when it was seen.
+//! down name by name. Each step checks that the name still leads to the same file as when it was seen. What the system
+//! has to wait for, a [helper](super::helpers) does.
 //!
 //! # Recovery
 //! A file that is not where it was seen was renamed outside the server, or removed. With the privilege to open files by
@@ -10,7 +11,11 @@
 //! Other files are found by a bounded [search](search), in later turns. If that ends before the end of the tree, a file
 //! that is known to exist is assumed to be in the tree. A file that was not found is remembered as gone until the
 //! directory in which it was last seen changes; then that directory is searched again.
+//!
+//! # Limits
+//! At most [`LOOK_UPS_MAX`] helpers look up names of one directory, for Calls and on the way to files together.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -32,10 +37,12 @@ use crate::backend::Located;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
+mod batch;
 mod descent;
 mod search;
 
-use descent::{Descent, Reached};
+pub(super) use batch::Batch;
+use descent::{Descents, Otherwise, Reached};
 use search::{Scope, Searches};
 
 /// The files below a directory, on the same mount.
@@ -45,7 +52,7 @@ pub(super) struct Tree {
     root: Rc<Node>,
     within: Within,
     /// A descriptor on the mount, if files can be opened by their file system's handles.
-    mount: Option<OwnedFd>,
+    mount: Option<Arc<OwnedFd>>,
     open: Open,
     pub(super) helpers: Helpers,
     /// A place of the directory at the top.
@@ -53,24 +60,16 @@ pub(super) struct Tree {
     known: Known,
     /// What was looked up for the Call that is executed.
     pub(super) found: Vec<Found>,
+    /// Number of names that helpers look up in each directory.
+    looking: BTreeMap<FileId, usize>,
     /// Files that were searched for and not found.
     gone: Gone,
+    descents: Descents,
     searches: Searches,
     /// Maximum number of names examined in one search.
     search_max: usize,
     /// Maximum number of names examined in one turn.
     search_turn_max: usize,
-}
-
-/// The result of looking for a file where it was last seen.
-enum Seek {
-    Found(Rc<Node>),
-    /// The file is not in the tree.
-    Gone,
-    /// The file is deeper than one turn descends.
-    Further(Descent),
-    /// The file is not where it was seen.
-    Unknown,
 }
 
 impl Tree {
@@ -90,12 +89,14 @@ impl Tree {
             top: Arc::new(root.another_place()?),
             root: Rc::new(root),
             within: Within::default(),
-            mount: opens.then_some(listing),
+            mount: opens.then(|| Arc::new(listing)),
             open: Open::new(config.open_max),
             helpers,
             known,
             found: Vec::new(),
+            looking: BTreeMap::new(),
             gone: Gone::new(GONE_MAX),
+            descents: Descents::default(),
             searches: Searches::default(),
             search_max: config.search_max,
             search_turn_max: config.search_turn_max.max(1),
@@ -230,10 +231,14 @@ impl Tree {
         self.open.peek(id).is_some_and(|node| node.is_stand_in())
     }
 
-    /// Looks for a file where it was last seen. If it is not there, begins a search, which runs in later turns.
+    /// Looks for a file where it was last seen, as far as the system knows without waiting. The rest of the way, and the
+    /// search for a file that is not there, go on in later turns.
     pub(super) fn locate(&mut self, id: FileId) -> Located {
         if self.is_at_hand(id) {
             return Located::Now;
+        }
+        if self.is_on_the_way(id) {
+            return Located::Later;
         }
         let mut scope = Scope::Tree;
         if let Some(searched) = self.gone.get(id) {
@@ -246,12 +251,8 @@ impl Tree {
                 None => return Located::Now,
             }
         }
-        let begun = match self.find_where_seen(id) {
-            Seek::Found(_) | Seek::Gone => return Located::Now,
-            Seek::Further(descent) => self.descend_later(descent),
-            Seek::Unknown => self.search_for(id, scope),
-        };
-        if begun { Located::Later } else { Located::Busy }
+        let descent = self.set_out(id, Otherwise::Search(scope));
+        self.go_on(descent)
     }
 
     /// Returns whether a directory has changed since a file was searched for in it. A directory that is no longer open
@@ -266,71 +267,45 @@ impl Tree {
         }
     }
 
-    /// Finds a file that is not open.
+    /// Finds a file that is not open, without a wait.
     ///
     /// # Errors
-    /// [`Status::Stale`] if the file is gone; [`Status::Jukebox`] if it has to be searched for, which
+    /// [`Status::Stale`] if the file is gone; [`Status::Jukebox`] if it has to be waited for, which
     /// [`locate`](Self::locate) begins.
     fn find_closed(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if self.gone.get(id).is_some() {
             return Err(Status::Stale);
         }
-        match self.find_where_seen(id) {
-            Seek::Found(node) => {
+        let descent = self.set_out(id, Otherwise::Search(Scope::Tree));
+        match self.go_at_once(descent) {
+            Reached::File(node) => {
                 let look = node.look()?;
                 Ok((node, look))
             }
-            Seek::Gone => Err(Status::Stale),
-            Seek::Further(_) | Seek::Unknown => Err(Status::Jukebox),
+            Reached::Gone => Err(Status::Stale),
+            Reached::Partway(_) | Reached::Step(..) | Reached::Nothing(_) => Err(Status::Jukebox),
         }
     }
 
-    /// Finds a file by its file system's handle, or where it was last seen.
-    fn find_where_seen(&mut self, id: FileId) -> Seek {
-        match self.by_name(id) {
-            ByName::Gone => {
-                self.known.forget(id);
-                self.gone.insert(id, None);
-                return Seek::Gone;
-            }
-            ByName::Found(node, look) if look.is_directory() => {
-                return Seek::Found(self.open.keep(node));
-            }
-            ByName::Found(..) | ByName::Unknown => {}
-        }
-        let Some(way) = self.way_to(id) else { return Seek::Unknown };
-        match self.go_down(way) {
-            Reached::File(node) => Seek::Found(node),
-            Reached::Partway(rest) => Seek::Further(rest),
-            Reached::Nothing => Seek::Unknown,
-        }
+    /// Returns whether one more name may be looked up in a directory.
+    pub(super) fn may_look_in(&self, dir: FileId) -> bool {
+        self.looking.get(&dir).is_none_or(|count| *count < LOOK_UPS_MAX)
     }
 
-    /// Opens a file by its file system's handle. A directory that was moved out of the tree counts as gone. For another
-    /// file, the handle does not tell whether it is in the tree.
-    fn by_name(&mut self, id: FileId) -> ByName {
-        let called = self.known.find(id).and_then(|seen| FileName::from_bytes(seen.called));
-        let (Some(mount), Some(name)) = (&self.mount, called) else { return ByName::Unknown };
-        let place = match name.open(mount.as_fd()) {
-            Ok(place) => place,
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::STALE) => {
-                return ByName::Gone;
-            }
-            Err(_) => return ByName::Unknown,
-        };
-        let Ok((node, look)) = Node::new(place, &self.helpers) else { return ByName::Unknown };
-        let is_it = node.id == id && look.attributes.links > 0;
-        if !is_it {
-            return ByName::Gone;
-        }
-        if look.is_directory() {
-            match self.check_within(&node) {
-                Ok(()) => {}
-                Err(Status::Stale) => return ByName::Gone,
-                Err(_) => return ByName::Unknown,
+    /// Takes in that a helper looks up a name in a directory.
+    pub(super) fn looks_in(&mut self, dir: FileId) {
+        *self.looking.entry(dir).or_default() += 1;
+    }
+
+    /// Takes in that a helper has looked up a name in a directory.
+    pub(super) fn looked_in(&mut self, dir: FileId) {
+        if let Some(count) = self.looking.get_mut(&dir) {
+            *count -= 1;
+            if *count == 0 {
+                self.looking.remove(&dir);
             }
         }
-        ByName::Found(node, look)
+        self.go_on_in(dir);
     }
 
     /// Returns the number of paths that were read from the system since the last call.
@@ -370,16 +345,6 @@ impl Tree {
     }
 }
 
-/// The result of opening a file by its file system's handle.
-#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-enum ByName {
-    Found(Node, Look),
-    /// The file is no longer in the tree.
-    Gone,
-    /// The file has no handle, or may not be opened by it.
-    Unknown,
-}
-
 /// The state of a directory, compared with when a file was searched for in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Since {
@@ -391,3 +356,5 @@ enum Since {
 
 /// Maximum number of files remembered as gone.
 const GONE_MAX: usize = 4096;
+/// Maximum number of names of one directory that are looked up at a time.
+const LOOK_UPS_MAX: usize = 2;

@@ -1,3 +1,9 @@
+use std::collections::BTreeMap;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::Ordering;
+
+use haulage::provider::Waker;
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rpc::AuthSys;
 use haulage_proto::time::Instant;
@@ -5,19 +11,31 @@ use haulage_proto::time::Instant;
 use super::*;
 use crate::access::{Caller, Policy};
 use crate::backend::{Context, New, NewKind, Progress, Ticket};
+use crate::directory::{self, Directory};
 use crate::handle::{FileId, Sealer};
 use crate::memory::{Limits, Memory};
 use crate::nfs3::binding::Limits as CallLimits;
 use crate::nfs3::{Name, SetTime, Time};
 use crate::service::Config;
+use crate::testing::Place;
 
-struct Bed {
+struct Bed<B = Memory> {
     mounts: Mounts,
-    service: Service<Memory>,
+    service: Service<B>,
     pool: Pool,
     /// Of `/d`, which all find, `/d/shut`, which only the superuser looks into, and `/d/shut/in`.
     dirs: [FileId; 3],
 }
+
+const DIRECTORY: directory::Config = directory::Config {
+    run: 0,
+    open_max: 8,
+    search_max: 10_000,
+    search_turn_max: 100,
+    known_octets_max: 1 << 20,
+    stable: true,
+    direct: false,
+};
 
 const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
 
@@ -45,15 +63,25 @@ fn bed(hosts: &[&str], mounts_max: usize) -> Bed {
     let inside = make(shut, b"in", NewKind::Directory, 0o755);
     make(root, b"f", NewKind::Regular, 0o644);
     make(root, b"link", NewKind::Symlink(b"/d"), 0o777);
-    let limits = CallLimits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
-    let config = Config { policy: Policy::default(), read_only: false, limits };
-    let service = Service::new(memory, sealer(), config);
+    let service = Service::new(memory, sealer(), service_config());
     let hosts = hosts.iter().map(|host| host.as_bytes().into()).collect();
     Bed { mounts: Mounts::new(hosts, mounts_max), service, pool, dirs: [dir, shut, inside] }
 }
 
-impl Bed {
+fn service_config() -> Config {
+    let limits = CallLimits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
+    Config { policy: Policy::default(), read_only: false, limits }
+}
+
+impl<B: Backend> Bed<B> {
     fn call(&mut self, host: &str, arguments: Arguments<'_>) -> Results<'_> {
+        match self.begin(host, arguments) {
+            Answer::Now(results) => results,
+            Answer::Later(..) => panic!("it was to be answered at once"),
+        }
+    }
+
+    fn begin(&mut self, host: &str, arguments: Arguments<'_>) -> Answer<'_> {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 5, 5));
         let is_allowed = host != "stranger";
         let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed };
@@ -109,6 +137,55 @@ fn directories_are_mounted_by_their_paths() {
         assert_eq!(bed.mount("host", path), expected, "{path:?}");
     }
     assert_eq!(bed.mount("stranger", "/"), Err(Status::Acces));
+}
+
+#[test]
+fn a_path_whose_names_are_not_cached_keeps_nobody_waiting() {
+    let place = Place::new();
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(place.path().join("known")).unwrap();
+    let waker = Waker::new().unwrap();
+    let open = Directory::open(place.path(), None, None, DIRECTORY).unwrap().woken_by(&waker);
+    let gate = open.gate();
+    let pool = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let (mounts, service) =
+        (Mounts::new(Vec::new(), 9), Service::new(open, sealer(), service_config()));
+    let dirs = [sealer().open(service.root().as_file_handle()).unwrap(); 3];
+    let mut bed = Bed { mounts, service, pool: Pool::new(&pool).unwrap(), dirs };
+    gate.store(true, Ordering::Release);
+    let mut waiting = BTreeMap::new();
+    for path in ["/absent", "/made/in/../in"] {
+        match bed.begin("host", Arguments::Mnt(Path(path.as_bytes()))) {
+            Answer::Later(ticket, mounting) => waiting.insert(ticket, (path, mounting)),
+            Answer::Now(results) => panic!("{results:?}"),
+        };
+    }
+    assert!(bed.mount("other", "/known").is_ok(), "others are served");
+    fs::create_dir_all(place.path().join("made/in")).unwrap();
+    gate.store(false, Ordering::Release);
+    let mut ended = BTreeMap::new();
+    while !waiting.is_empty() {
+        bed.service.turn();
+        let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO };
+        let Some((ticket, reply)) = bed.service.poll(around) else {
+            std::thread::yield_now();
+            continue;
+        };
+        let (path, mounting) = waiting.remove(&ticket).unwrap();
+        match bed.mounts.go_on(&mut bed.service, around, mounting, &reply) {
+            Answer::Later(ticket, mounting) => _ = waiting.insert(ticket, (path, mounting)),
+            Answer::Now(Results::Mnt(mounted)) => {
+                let root = mounted.map(|mounted| sealer().open(mounted.root).unwrap());
+                ended.insert(path, root);
+            }
+            Answer::Now(other) => panic!("{other:?}"),
+        }
+    }
+    let made = bed.mount("other", "/made/in");
+    assert!(made.is_ok());
+    assert_eq!(ended, BTreeMap::from([("/absent", Err(Status::NoEnt)), ("/made/in/../in", made)]));
+    let known = [("other", "/known"), ("host", "/made/in/../in"), ("other", "/made/in")];
+    assert_eq!(bed.dump(), known.map(|(host, path)| (host.to_owned(), path.to_owned())));
 }
 
 #[test]

@@ -10,8 +10,8 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use super::tcp::{TcpCall, Waiting};
 use super::{Caller, FLAVORS, Server, client};
-use crate::backend::Backend;
-use crate::mounts::Visitor;
+use crate::backend::{Backend, Ticket};
+use crate::mounts::{self, Visitor};
 use crate::program::{Ended, Origin};
 use crate::service::LateReply;
 use crate::trust::{GIDS_MAX, Peer};
@@ -87,8 +87,28 @@ impl<B: Backend> Server<B> {
             credential: header.credential,
             is_allowed,
         };
-        let results = self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments);
-        waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
+        match self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments) {
+            mounts::Answer::Now(results) => {
+                waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
+            }
+            mounts::Answer::Later(ticket, mounting) => {
+                self.mounting.insert(ticket, (mounting, waiting));
+            }
+        }
+    }
+
+    /// Goes on with a Call of MOUNT that waited for a Reply, if one did.
+    pub(super) fn go_on_mounting(&mut self, cx: &Cx<'_>, ticket: Ticket, reply: &LateReply) {
+        let Some((mounting, waiting)) = self.mounting.remove(&ticket) else { return };
+        let around = self.surroundings(cx);
+        match self.mounts.go_on(self.nfs.service_mut(), around, mounting, reply) {
+            mounts::Answer::Now(results) => {
+                waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
+            }
+            mounts::Answer::Later(ticket, mounting) => {
+                self.mounting.insert(ticket, (mounting, waiting));
+            }
+        }
     }
 
     fn on_nfs(

@@ -142,7 +142,9 @@ impl<B: Backend> Service<B> {
             | Finished::Made(ticket, _)
             | Finished::Changed(ticket, _) => ticket,
             Finished::LookedUp(ticket, dir) => {
-                if !self.parking.wake_looking(ticket) {
+                if let Some(ticket) = ticket
+                    && !self.parking.wake_looking(ticket)
+                {
                     // The Call was refused. What was found is dropped.
                     self.backend.look_up(ticket, [None; 2]);
                 }

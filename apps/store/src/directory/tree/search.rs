@@ -6,19 +6,25 @@
 //! one of the files come before others. Each file is reported as soon as it is found. Files not found at the end are
 //! gone, or are being renamed. If the system failed to show a part of the tree, no file counts as gone.
 //!
+//! A helper lists the directories, a [`Batch`] of names at a time, since that takes the lock of the directory.
+//!
 //! # Limits
-//! A turn, and a pass, each examine a bounded number of names. A pass keeps a bounded number of directories open.
+//! A batch, and a pass, each examine a bounded number of names; without helpers, a turn does. A pass keeps a bounded number
+//! of directories open. One helper serves all searches, which wait as long as somebody keeps a directory locked.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
 use super::super::gone::Searched;
+use super::super::helpers::Cost;
 use super::super::listing::Names;
 use super::super::node::{Look, Node};
-use super::descent::{Descent, Reached};
-use super::{ByName, Tree};
+use super::Tree;
+use super::batch::{Batch, Child};
+use super::descent::{Descent, Otherwise};
 use crate::handle::FileId;
 
 /// The state of all searches.
@@ -27,10 +33,8 @@ pub(super) struct Searches {
     /// Files for the next pass.
     queued: BTreeMap<FileId, Scope>,
     pass: Option<Pass>,
-    /// Descents that are too long for one turn.
-    descents: VecDeque<Descent>,
     /// Files whose search has ended, found or not, until that is reported.
-    ended: VecDeque<FileId>,
+    pub(super) ended: VecDeque<FileId>,
     /// Number of names examined in this turn.
     #[cfg(test)]
     looked_at: usize,
@@ -54,8 +58,10 @@ struct Pass {
     pending: VecDeque<Rc<Node>>,
     /// The directories where wanted files were last seen, and the top: they are examined first, and only once.
     last: BTreeSet<FileId>,
-    /// The directory that is being examined.
+    /// The directory that is being examined, with the rest of its names.
     listing: Option<(Rc<Node>, Names)>,
+    /// The directory of the batch that a helper, or the core, is listing.
+    batch_of: Option<Rc<Node>>,
     depth: Depth,
     /// Number of names that the pass may still examine.
     names_left: usize,
@@ -67,7 +73,7 @@ struct Pass {
 
 /// The meaning of an error for the file that was to be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Absence {
+pub(super) enum Absence {
     /// The file does not exist, or is not in this tree.
     Absent,
     /// The file may exist, but this server may not open it.
@@ -108,40 +114,18 @@ impl Tree {
         false
     }
 
-    /// Queues a descent to continue in later turns. Returns whether there was room.
-    pub(super) fn descend_later(&mut self, descent: Descent) -> bool {
-        let descents = &mut self.searches.descents;
-        if descents.iter().any(|other| other.file == descent.file) {
-            return true;
-        }
-        let room = descents.len() < DESCENTS_MAX;
-        if room {
-            descents.push_back(descent);
-        }
-        room
-    }
-
     /// Runs all searches for one turn. Returns whether there is more to do.
     pub(super) fn search(&mut self) -> bool {
         #[cfg(test)]
         {
             self.searches.looked_at = 0;
         }
-        if let Some(descent) = self.searches.descents.pop_front() {
-            let file = descent.file;
-            match self.go_down(descent) {
-                Reached::Partway(rest) => self.searches.descents.push_back(rest),
-                Reached::File(_) => self.searches.ended.push_back(file),
-                // If the queue is full, the Calls that wait for the file are answered with JUKEBOX.
-                Reached::Nothing if self.search_for(file, Scope::Tree) => {}
-                Reached::Nothing => self.searches.ended.push_back(file),
-            }
-        }
+        self.proceed_with_next();
         if self.searches.pass.is_none() && !self.searches.queued.is_empty() {
             self.searches.pass = Some(self.begin_pass());
         }
         if let Some(mut pass) = self.searches.pass.take() {
-            if self.go_on(&mut pass) {
+            if self.go_through(&mut pass) {
                 self.searches.pass = Some(pass);
             } else {
                 self.end_pass(pass);
@@ -150,10 +134,13 @@ impl Tree {
         self.is_searching()
     }
 
-    /// Returns whether searches are left.
+    /// Returns whether searches go on in the next turn. One that waits for a helper goes on once that has ended.
     pub(in super::super) fn is_searching(&self) -> bool {
-        let Searches { queued, pass, descents, .. } = &self.searches;
-        !queued.is_empty() || pass.is_some() || !descents.is_empty()
+        self.is_descending()
+            || match &self.searches.pass {
+                Some(pass) => pass.batch_of.is_none() && !self.helpers.is_full(Cost::Little),
+                None => !self.searches.queued.is_empty(),
+            }
     }
 
     /// Returns the next file whose search has ended, found or not.
@@ -170,6 +157,7 @@ impl Tree {
             pending: VecDeque::new(),
             last: BTreeSet::new(),
             listing: None,
+            batch_of: None,
             names_left: self.search_max,
             depth: if in_tree { Depth::All } else { Depth::Names },
             is_whole: true,
@@ -214,49 +202,86 @@ impl Tree {
         }
     }
 
-    /// Examines as many names as one turn allows. Returns whether the pass continues.
-    fn go_on(&mut self, pass: &mut Pass) -> bool {
+    /// Examines as many names as one turn allows, or has a helper do so. Returns whether the pass continues.
+    fn go_through(&mut self, pass: &mut Pass) -> bool {
         let mut turn_left = self.search_turn_max;
         while turn_left > 0 {
+            if pass.batch_of.is_some() || self.helpers.is_full(Cost::Little) {
+                return true;
+            }
             if pass.wanted.is_empty() {
                 return false;
             }
-            let Some((dir, mut names)) = pass.listing.take() else {
-                let Some(dir) = pass.pending.pop_front() else { return false };
-                turn_left = turn_left.saturating_sub(OPENING);
-                // A directory that is gone, or may not be read, has no names.
-                pass.listing =
-                    pass.seen(Names::open(&dir, 0, &self.descriptors)).map(|names| (dir, names));
-                continue;
+            let (dir, names) = match (pass.listing.take(), pass.pending.pop_front()) {
+                (Some((dir, names)), next) => {
+                    next.into_iter().for_each(|next| pass.pending.push_front(next));
+                    (dir, Some(names))
+                }
+                (None, Some(dir)) => (dir, None),
+                (None, None) => return false,
             };
             if pass.names_left == 0 {
                 pass.is_whole = false;
                 return false;
             }
-            let name = match names.next() {
-                Some(Ok(name)) => name,
-                Some(Err(errno)) => {
-                    pass.miss(errno);
-                    continue;
-                }
-                None => continue,
+            // Where another file system is mounted, there are no names.
+            if dir.is_stand_in() {
+                continue;
+            }
+            let Some(place) = pass.seen(dir.another_place()) else { continue };
+            let batch = Batch {
+                descriptors: Arc::clone(&self.descriptors),
+                dir: place,
+                names,
+                wanted: pass.wanted.keys().map(|file| file.inode).collect(),
+                is_deep: pass.depth == Depth::All,
+                names_left: pass.names_left,
+                cost_left: turn_left,
+                looked_at: 0,
+                found: Vec::new(),
+                failed: None,
             };
-            pass.names_left -= 1;
-            turn_left -= 1;
-            #[cfg(test)]
-            {
-                self.searches.looked_at += 1;
-            }
-            let inode = name.inode;
-            let is_wanted = pass.wanted.range(all_of(inode)).next().is_some();
-            if is_wanted || name.may_be_directory && pass.depth == Depth::All {
-                turn_left = turn_left.saturating_sub(LOOKING);
-                let found = pass.seen(dir.child(name.name));
-                self.on_name(pass, &dir, (inode, name.name), found);
-            }
-            pass.listing = Some((dir, names));
+            pass.batch_of = Some(dir);
+            let Some(mut batch) = self.helpers.list(Box::new(batch)) else { return true };
+            batch.run();
+            turn_left = batch.cost_left;
+            self.take_in(pass, *batch);
         }
         true
+    }
+
+    /// Takes in what a helper has listed.
+    pub(in super::super) fn listed(&mut self, batch: Batch) {
+        if let Some(mut pass) = self.searches.pass.take() {
+            self.take_in(&mut pass, batch);
+            self.searches.pass = Some(pass);
+        }
+    }
+
+    fn take_in(&mut self, pass: &mut Pass, batch: Batch) {
+        let Some(dir) = pass.batch_of.take() else { return };
+        pass.names_left = batch.names_left;
+        #[cfg(test)]
+        {
+            self.searches.looked_at += batch.looked_at;
+        }
+        batch.failed.into_iter().for_each(|errno| pass.miss(errno));
+        for Child { inode, name, file } in batch.found {
+            let found = match file {
+                Ok(fresh) => {
+                    let look = fresh.look;
+                    Some((Node::from_fresh(fresh, &self.helpers), look))
+                }
+                // The system keeps the names where other file systems are mounted.
+                Err(Errno::XDEV) => pass.seen(dir.child(&name)),
+                Err(errno) => {
+                    pass.miss(errno);
+                    None
+                }
+            };
+            self.on_name(pass, &dir, (inode, &name), found);
+        }
+        pass.listing = batch.names.map(|names| (dir, names));
     }
 
     /// Examines a name in the directory of the pass.
@@ -300,23 +325,21 @@ impl Tree {
     /// Ends a pass, and decides about the files that were not found.
     fn end_pass(&mut self, pass: Pass) {
         for (file, wanted) in pass.wanted {
+            if !wanted.is_moving && !pass.is_whole {
+                // If the file exists, it is assumed to be in the part that the pass did not reach.
+                let otherwise = match pass.is_hampered {
+                    true => Otherwise::LeaveOpen,
+                    false => Otherwise::Settle(wanted.searched),
+                };
+                self.proceed(Descent::by_handle(file, otherwise));
+                continue;
+            }
             self.searches.ended.push_back(file);
-            if wanted.is_moving {
-                continue;
-            }
-            if !pass.is_whole
-                && let ByName::Found(node, _) = self.by_name(file)
-            {
-                // The file exists, and is assumed to be in the part that the pass did not reach.
-                self.open.keep(node);
-                continue;
-            }
             // The file may exist: the next Call for it begins another search.
-            if pass.is_hampered {
-                continue;
+            if !wanted.is_moving && !pass.is_hampered {
+                self.known.forget(file);
+                self.gone.insert(file, wanted.searched);
             }
-            self.known.forget(file);
-            self.gone.insert(file, wanted.searched);
         }
     }
 
@@ -348,7 +371,7 @@ impl Pass {
 }
 
 impl Absence {
-    const fn of(errno: Errno) -> Self {
+    pub(super) const fn of(errno: Errno) -> Self {
         match errno {
             // What is below a link in place of a directory is not in this tree.
             Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP => Self::Absent,
@@ -373,11 +396,5 @@ fn all_of(inode: u64) -> std::ops::RangeInclusive<FileId> {
 const PENDING_MAX: usize = 256;
 /// Maximum number of files that wait for the next pass.
 const QUEUED_MAX: usize = 256;
-/// Maximum number of descents that take several turns.
-const DESCENTS_MAX: usize = 64;
 /// Maximum number of directories that once led to a file and are examined before others.
 const WAY_MAX: usize = 16;
-/// The cost of opening a directory, in names.
-const OPENING: usize = 8;
-/// The cost of opening a name's file, in names, besides the name itself.
-const LOOKING: usize = 3;

@@ -209,9 +209,119 @@ fn what_is_written_to_a_file_waits_for_a_change_of_its_attributes() {
     assert_eq!(world.bed.read(&file, 0, 9), Ok((b"new".to_vec(), true)));
 }
 
+/// Makes a Call for each file while the helpers may not act, and then waits for the Replies. Returns the statuses in the
+/// order of the files. Meanwhile `other`, which is open, is served.
+fn held(world: &mut World, other: &Handle, files: &[&Handle]) -> Vec<Status> {
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    let tickets: Vec<_> =
+        files.iter().map(|file| world.begin(Arguments::GetAttr(file.get()))).collect();
+    for _ in 0..9 {
+        assert!(world.poll(Procedure::GetAttr).is_none());
+        assert_eq!(world.bed.look(other).size, 6, "others are served");
+    }
+    assert!(!world.bed.service.has_work(), "the core waits to be woken");
+    gate.store(false, Ordering::Release);
+    let mut statuses = vec![None; files.len()];
+    while statuses.contains(&None) {
+        let (ticket, sent) = world.end(Procedure::GetAttr);
+        let at = tickets.iter().position(|other| *other == ticket).unwrap();
+        assert_eq!(statuses[at].replace(sent.results().status()), None);
+    }
+    assert!(world.bed.service.parking.is_empty());
+    statuses.into_iter().flatten().collect()
+}
+
+#[test]
+fn nobody_waits_for_a_file_that_is_found_again() {
+    for by_names_alone in [false, true] {
+        let mut world = World::new();
+        let (root, dir) = (world.bed.root(), world.dir.clone());
+        let [file, moved, away, gone] = ["file", "moved", "away", "gone"].map(|n| world.file(n));
+        let other = world.file("other");
+        let path = |name: &str| world.place.path().join(name);
+        fs::create_dir(path("second")).unwrap();
+        fs::rename(path("dir/moved"), path("dir/renamed")).unwrap();
+        fs::rename(path("dir/away"), path("second/away")).unwrap();
+        fs::remove_file(path("dir/gone")).unwrap();
+        if by_names_alone {
+            world.bed.service.backend.open_by_names_alone();
+        }
+        world.bed.service.backend.close_all();
+        let found = (world.bed.find(&root, "dir"), world.bed.find(&dir, "other"));
+        assert_eq!(found, (Ok(dir), Ok(other.clone())));
+        let statuses = held(&mut world, &other, &[&file, &moved, &away, &gone]);
+        assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Ok, Status::Stale]);
+        assert_eq!(world.bed.status(Arguments::GetAttr(gone.get())), Status::Stale);
+        // A directory, and the way down from it.
+        world.bed.service.backend.close_all();
+        world.bed.is_patient = true;
+        assert_eq!([&file, &moved, &away].map(|file| world.bed.look(file).size), [6; 3]);
+    }
+}
+
+#[test]
+fn nobody_waits_for_a_directory_that_is_searched() {
+    let mut world = World::new();
+    let (root, dir) = (world.bed.root(), world.dir.clone());
+    let [moved, gone, other] = ["moved", "gone", "other"].map(|name| world.file(name));
+    let path = |name: &str| world.place.path().join("dir").join(name);
+    fs::rename(path("moved"), path("renamed")).unwrap();
+    fs::remove_file(path("gone")).unwrap();
+    world.bed.service.backend.open_by_names_alone();
+    // Most file systems cache that there are no such names any more, so that no helper is needed to know it.
+    assert!(["moved", "gone"].iter().all(|name| !path(name).exists()));
+    let found = (world.bed.find(&root, "dir"), world.bed.find(&dir, "other"));
+    assert_eq!(found, (Ok(dir), Ok(other.clone())));
+    assert_eq!(held(&mut world, &other, &[&moved, &gone]), [Status::Ok, Status::Stale]);
+}
+
+#[test]
+fn who_looks_for_files_in_one_directory_leaves_room_for_others() {
+    for is_recalled in [false, true] {
+        let mut world = World::new();
+        let (root, dir) = (world.bed.root(), world.dir.clone());
+        let files: Vec<_> = (0..100).map(|number| world.file(&format!("{number}"))).collect();
+        let other = world.file("other");
+        fs::write(world.place.path().join("elsewhere"), b"octets").unwrap();
+        let elsewhere = world.bed.find(&root, "elsewhere").unwrap();
+        world.bed.service.backend.close_all();
+        world.bed.find(&root, "dir").unwrap();
+        world.bed.find(&dir, "other").unwrap();
+        let gate = world.bed.service.backend.gate();
+        gate.store(true, Ordering::Release);
+        // Two helpers look for two of them, and 62 files wait for that.
+        let mut expected: BTreeMap<_, _> = files[..64]
+            .iter()
+            .map(|file| (world.begin(Arguments::GetAttr(file.get())), Status::Ok))
+            .collect();
+        for file in &files[64..] {
+            assert_eq!(world.bed.status(Arguments::GetAttr(file.get())), Status::Jukebox);
+        }
+        // So does who looks up a name there.
+        expected.insert(world.begin(Arguments::Lookup(dir.at("absent"))), Status::NoEnt);
+        expected.insert(world.begin(Arguments::GetAttr(elsewhere.get())), Status::Ok);
+        assert_eq!(world.bed.look(&other).size, 6);
+        if is_recalled {
+            // Those that waited need no helper any more.
+            world.bed.service.backend.recall_names();
+        }
+        gate.store(false, Ordering::Release);
+        while !expected.is_empty() {
+            let (ticket, sent) = world.end(Procedure::GetAttr);
+            let status =
+                Status::from_number(u32::from_be_bytes(sent.bytes[..4].try_into().unwrap()));
+            assert_eq!(expected.remove(&ticket), status);
+        }
+        assert!(world.bed.service.parking.is_empty());
+        world.bed.is_patient = true;
+        assert!(files.iter().all(|file| world.bed.look(file).size == 6));
+    }
+}
+
 const CONFIG: directory::Config = directory::Config {
     run: 0,
-    open_max: 8,
+    open_max: 256,
     search_max: 10_000,
     search_turn_max: 100,
     known_octets_max: 1 << 20,
