@@ -52,7 +52,16 @@ struct Listed {
 impl Names {
     /// Starts a listing after a cookie; zero is the start.
     pub(super) fn open(dir: &Node, after: u64, open: &Descriptors) -> Result<Self, Errno> {
-        let dir = if dir.is_stand_in() { None } else { Some(dir.listing(open)?) };
+        let dir = if dir.is_stand_in() { None } else { Some(open.listing(&dir.place)?) };
+        Self::behind(dir, after)
+    }
+
+    /// Starts a listing of an open directory after a cookie.
+    pub(super) fn of(dir: OwnedFd, after: u64) -> Result<Self, Errno> {
+        Self::behind(Some(dir), after)
+    }
+
+    fn behind(dir: Option<OwnedFd>, after: u64) -> Result<Self, Errno> {
         if let (Some(dir), Some(place)) = (&dir, offset(after)) {
             // For an offset without a name the system continues at the next name, or ends.
             seek(dir, SeekFrom::Start(place))?;
