@@ -85,6 +85,13 @@ pub trait Backend {
         Names::Known
     }
 
+    /// Reads the names that a Call lists before it is executed, so that [`list`](Self::list), and [`lookup`](Self::lookup)
+    /// of these names, do not wait. What was read for an earlier Call is forgotten.
+    fn look_into(&mut self, ticket: Ticket, listing: &Listing) -> Names {
+        let _ = (ticket, listing);
+        Names::Known
+    }
+
     /// Creates a file under a name that must be free. A failure leaves no file behind.
     fn make(
         &mut self,
@@ -131,8 +138,9 @@ pub trait Backend {
         to: (FileId, Name<'_>),
     ) -> Progress<()>;
 
-    /// Passes the names of a directory that follow a cookie to `show`, until `show` returns false or no name is left.
-    /// Returns whether no name is left. The order of the names does not change when the directory does.
+    /// Passes the names of a directory that follow a cookie to `show`, until `show` returns false or no name is left;
+    /// a backend that has to [read](Self::look_into) them first, no more than it has read. Returns whether no name is
+    /// left. The order of the names does not change when the directory does.
     ///
     /// Cookie zero is the start. The cookies of names are at least [`COOKIE_MIN`]; the server uses those below. `.`
     /// and `..` are not passed.
@@ -261,14 +269,42 @@ pub enum Located {
     Busy,
 }
 
-/// The state of the names of a Call, as [`Backend::look_up`] returns it.
+/// The names of a directory that a Call lists, and what it takes of them at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The directory.
+    pub dir: FileId,
+    /// The cookie that the names follow.
+    pub after: u64,
+    /// Maximum number of names.
+    pub names_max: usize,
+    /// Octets for all names but the first.
+    pub octets_max: usize,
+    /// Octets that a name takes of these, besides its own.
+    pub octets_each: usize,
+    /// Whether the Call looks up each name that is shown.
+    pub kind: ListingKind,
+}
+
+/// What a Call wants to know of the names that it lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListingKind {
+    /// Which files have them.
+    Names,
+    /// The files, which it looks up.
+    Files,
+}
+
+/// The state of the names of a Call, as [`Backend::look_up`] and [`Backend::look_into`] return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// They are looked up.
+    /// They are looked up, or read.
     Known,
-    /// One is being looked up; [`Finished::LookedUp`] reports the end, and the server asks again.
+    /// One is being looked up, or they are being read; [`Finished::LookedUp`] or [`Finished::Listed`] reports the end,
+    /// and the server asks again.
     Begun,
-    /// Others of this directory are being looked up; the server asks again once one has ended.
+    /// Others of this directory are being looked up, or read for another Call; the server asks again once one was looked
+    /// up, or the other Call was executed.
     Behind(FileId),
     /// Too many names are being looked up.
     Full,
@@ -290,6 +326,8 @@ pub enum Finished {
     /// A name of the Call with this ticket has been looked up, in this directory; without a ticket, one for no Call: those
     /// behind it ask again.
     LookedUp(Option<Ticket>, FileId),
+    /// The names that the Call with this ticket lists have been read, in this directory.
+    Listed(Ticket, FileId),
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),

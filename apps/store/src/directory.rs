@@ -6,8 +6,8 @@
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
 //! Attributes of open files are read by blocking system calls: the core waits for the disk if they are not cached. They
-//! are changed by helper threads, which also look up names that are not cached, find files that are not open, and wait
-//! for changes that must be stable. With a [`Ring`], the core never waits for data.
+//! are changed by helper threads, which also look up names that are not cached, find files that are not open, list
+//! directories, and wait for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
@@ -27,12 +27,11 @@ use haulage::sys::files::FileRing;
 use haulage::sys::uring::Unavailable;
 use haulage_mr_pool::{Piece, Pool};
 use rustix::fs::{self, AtFlags};
-use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, umask};
 
 use crate::backend::{
-    Backend, Capabilities, Context, Finished, Incoming, Located, New, Progress, ReadDone, Room,
-    Shown, Ticket, WriteDone,
+    Backend, Capabilities, Context, Finished, Incoming, Listing, Located, New, Progress, ReadDone,
+    Room, Shown, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
@@ -48,6 +47,7 @@ mod helpers;
 mod journal;
 mod known;
 mod listing;
+mod lists;
 mod making;
 mod mounted;
 mod names;
@@ -71,7 +71,7 @@ use data::{FILE_MAX, progress};
 use found::Found;
 use helpers::Ended;
 use known::Known;
-use listing::Names;
+use lists::{Read, Reading, SHARE};
 use rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
@@ -110,6 +110,12 @@ pub struct Directory {
     changes: BTreeMap<Ticket, Change>,
     /// What helpers have looked up for Calls that wait.
     looked: BTreeMap<Ticket, Vec<Found>>,
+    /// Directories that are read for Calls that wait.
+    lists: BTreeMap<Ticket, Reading>,
+    /// What was read for the Call that is executed.
+    listed: Option<Read>,
+    /// Maximum number of files that are open for one list.
+    listed_max: usize,
     direct: bool,
     stable: bool,
     run: u64,
@@ -155,7 +161,7 @@ impl Directory {
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find());
         let transfers = Transfers::new(ring.map(|ring| ring.0));
-        let Config { run, stable, direct, .. } = config;
+        let Config { run, stable, direct, open_max, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
             tree,
@@ -164,6 +170,9 @@ impl Directory {
             transfers,
             changes: BTreeMap::new(),
             looked: BTreeMap::new(),
+            lists: BTreeMap::new(),
+            listed: None,
+            listed_max: (open_max / SHARE).max(1),
             direct,
             stable,
             run,
@@ -210,7 +219,12 @@ impl Directory {
 
     /// Returns whether nothing is kept of what helpers looked up.
     pub(crate) fn has_found_nothing(&self) -> bool {
-        self.looked.is_empty()
+        self.looked.is_empty() && self.lists.is_empty()
+    }
+
+    /// Returns whether the helpers have nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tree.helpers.is_idle()
     }
 
     /// Has another process act whenever a file was created by its name and is not yet opened by it.
@@ -310,6 +324,9 @@ impl Backend for Directory {
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
+        if let Some(listed) = self.keep_read(dir, name.0) {
+            return listed;
+        }
         let dir = self.tree.directory(dir)?;
         match name.0 {
             b"." => Ok(dir.id),
@@ -376,22 +393,7 @@ impl Backend for Directory {
         show: &mut dyn FnMut(Shown<'_>) -> bool,
     ) -> Result<bool, Status> {
         let dir = self.tree.directory(dir)?;
-        let mut names = Names::open(&dir, after, &self.tree.descriptors)?;
-        while let Some(named) = names.next() {
-            let named = named?;
-            let file = match dir.peek(named.name) {
-                Ok(id) => id,
-                // In a directory that may be read and not searched, a name has a number and no more.
-                Err(Errno::ACCESS) => FileId { inode: named.inode, generation: 0 },
-                // Names that are gone by now are left out.
-                Err(_) => continue,
-            };
-            let (name, cookie) = (Name(named.name), named.cookie);
-            if !show(Shown { name, file, cookie }) {
-                return Ok(false);
-            }
-        }
-        Ok(true)
+        self.show_read(dir.id, after, show)
     }
 
     fn read_link(&mut self, cx: &Context<'_>, link: FileId) -> Result<Piece, Status> {
@@ -445,6 +447,10 @@ impl Backend for Directory {
         self.look_up(ticket, names)
     }
 
+    fn look_into(&mut self, ticket: Ticket, listing: &Listing) -> crate::backend::Names {
+        self.look_into(ticket, listing)
+    }
+
     fn is_changing(&self, file: FileId) -> bool {
         self.is_changing(file)
     }
@@ -454,6 +460,7 @@ impl Backend for Directory {
     }
 
     fn turn(&mut self) -> bool {
+        self.listed = None;
         self.tree.turn()
     }
 
@@ -492,9 +499,9 @@ impl Backend for Directory {
     }
 }
 
-/// Maximum number of descriptors of an open file: its place, and for reading and writing with and without the page
-/// cache.
-pub const DESCRIPTORS_PER_FILE: usize = 5;
+/// Maximum number of descriptors for each file that may stay open: its place, those for reading and writing with and
+/// without the page cache, and two for files of directories that are being listed.
+pub const DESCRIPTORS_PER_FILE: usize = 7;
 
 /// Maximum number of transfers between files and memory in flight.
 const TRANSFERS_MAX: u16 = 256;

@@ -31,7 +31,7 @@ use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Results, Status, Time};
 use crate::program::{Ended, Origin, Program};
 use crate::replays::{Connection, Replays};
-use crate::service::{LateReply, Service, Surroundings};
+use crate::service::{LateReply, Service, Surroundings, is_costly};
 use crate::trust::{GIDS_MAX, Peer};
 
 use gate::{Figures, Gate};
@@ -302,11 +302,6 @@ impl<B: Backend> runtime::Service for Server<B> {
 
 /// The accepted authentication flavors, over RDMA and over TCP.
 const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
-
-/// Returns whether a Call may take long.
-const fn is_costly(procedure: Procedure) -> bool {
-    matches!(procedure, Procedure::ReadDir | Procedure::ReadDirPlus)
-}
 
 /// Refuses a Call that is to be made again later.
 fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {

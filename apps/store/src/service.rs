@@ -36,6 +36,8 @@ mod walk;
 
 pub use walk::{Walk, Walked};
 
+pub(crate) use listing::is_costly;
+
 use data::Pending;
 use parked::{Parking, Wait};
 
@@ -142,7 +144,7 @@ impl<B: Backend> Service<B> {
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, room, .. } = call;
-        if let Some((file, wait)) = self.hindrance(&arguments, None) {
+        if let Some((file, wait)) = self.hindrance(&arguments, room, None) {
             let procedure = arguments.procedure();
             // A Call whose data found no memory does not wait for its file.
             let parked = if parked::lacks_data(&arguments, placed.as_ref()) {

@@ -4,8 +4,8 @@ use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
 
 use crate::access::Caller;
 use crate::backend::{
-    Backend, Context, Finished, Incoming, Located, New, NewKind, Octets, Progress, ReadDone,
-    Ticket, WriteDone,
+    Backend, Context, Finished, Incoming, Listing, ListingKind, Located, Names, New, NewKind,
+    Octets, Progress, ReadDone, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -125,7 +125,11 @@ impl<B: Backend> Bed<B> {
     ) -> (Vec<(String, u64)>, bool) {
         self.locate(dir);
         let mut shown = Vec::new();
+        let kind = ListingKind::Names;
+        let listing =
+            Listing { dir, after, names_max: count, octets_max: usize::MAX, octets_each: 0, kind };
         let last = self.with(|backend, cx| {
+            assert_eq!(backend.look_into(TICKET, &listing), Names::Known);
             backend.list(cx, dir, after, &mut |name| {
                 if shown.len() == count {
                     return false;

@@ -7,6 +7,7 @@ use haulage::sys::by_handle::FileName;
 use rustix::fs::{self, AtFlags};
 use rustix::io::Errno;
 
+use super::lists::{Batch, List};
 use super::making::Make;
 use super::node::{self, Descriptors, Fresh};
 use super::rights::Rights;
@@ -20,6 +21,7 @@ pub(super) enum Act {
     Make(Make),
     LookUp(LookUp),
     Open(Open),
+    List(List),
     Unlink(Unlink),
     Link(Link),
     Rename(Rename),
@@ -117,22 +119,34 @@ pub(super) enum Undone {
     Unsettled(Errno),
 }
 
-/// What became of a change: the file, if it made or found one.
-pub(super) type Done = Result<Option<Fresh>, Undone>;
+/// What a change made, or what was found.
+#[derive(Debug)]
+pub(super) enum Made {
+    /// Nothing that is new.
+    Nothing,
+    /// A file.
+    File(Fresh),
+    /// Names of a directory.
+    Names(Batch),
+}
+
+/// What became of a change.
+pub(super) type Done = Result<Made, Undone>;
 
 impl Act {
     /// Makes the change, and brings it to stable storage if it is to be.
     pub(super) fn run(&self) -> Done {
         let made = match self {
-            Self::Make(act) => return act.run().map(Some),
-            Self::LookUp(act) => return act.run().map(Some),
-            Self::Open(act) => return act.run().map(Some),
+            Self::Make(act) => return act.run().map(Made::File),
+            Self::LookUp(act) => return act.run().map(Made::File),
+            Self::Open(act) => return act.run().map(Made::File),
+            Self::List(act) => return act.run().map(Made::Names).map_err(Undone::Absent),
             Self::Set(act) => act.run(),
             Self::Unlink(act) => act.run(),
             Self::Link(act) => act.run(),
             Self::Rename(act) => act.run(),
         };
-        made.map(|()| None)
+        made.map(|()| Made::Nothing)
     }
 }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, Done, Undone};
+use super::acts::{Act, Done, Made, Undone};
 use super::found::{Found, What};
 use super::helpers::Cost;
 use super::node::Node;
@@ -60,10 +60,16 @@ impl Directory {
 
     /// Takes in a change that a helper has made. Returns what the server is told.
     pub(super) fn changed(&mut self, ticket: Ticket, done: Done) -> Option<Finished> {
+        let done = match self.finish_list(ticket, done) {
+            Ok(dir) => return Some(Finished::Listed(ticket, dir)),
+            Err(done) => done,
+        };
         let change = self.changes.remove(&ticket)?;
         if let Then::Show { dir, name } = change.then {
             let what = match done {
-                Ok(Some(fresh)) => What::Place(Node::from_fresh(fresh, &self.tree.helpers).place),
+                Ok(Made::File(fresh)) => {
+                    What::Place(Node::from_fresh(fresh, &self.tree.helpers).place)
+                }
                 Err(Undone::Absent(errno)) => What::Failed(errno),
                 _ => What::Failed(Errno::IO),
             };
@@ -117,7 +123,7 @@ impl Directory {
             _ => {}
         }
         match (done, &change.then) {
-            (Ok(Some(fresh)), Then::Keep { dir, name }) => {
+            (Ok(Made::File(fresh)), Then::Keep { dir, name }) => {
                 let node = Node::from_fresh(fresh, &self.tree.helpers);
                 Ok(Some(self.tree.keep(node, *dir, name).id))
             }

@@ -49,6 +49,8 @@ impl Directory {
         names: [Option<(FileId, Name<'_>)>; 2],
     ) -> Names {
         let mut found = self.looked.remove(&ticket).unwrap_or_default();
+        self.listed = None;
+        drop(self.take_read(ticket));
         if self.tree.helpers.has_waker() {
             for (dir, name) in names.into_iter().flatten() {
                 let is_it = |found: &Found| found.dir == dir && *found.name == *name.0;

@@ -9,9 +9,11 @@
 //! not open is found: looking up a name, opening a file by its file system's handle, and listing a directory.
 //!
 //! # Limits
-//! At most [`THREADS_MAX`] threads, started when they are needed. At most [`DEAR_THREADS_MAX`] of them cut and close
-//! large files, of which at most [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do. What is beyond is to be
-//! asked for again. Each keeps three descriptors at most. Nobody waits for a helper when the backend ends.
+//! At most [`THREADS_MAX`] threads, started when they are needed, and [`LISTS_MAX`] more, so that directories are listed
+//! while all others wait. At most [`DEAR_THREADS_MAX`] of the former cut and close large files, of which at most
+//! [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do, and as many lists. What is beyond is to be asked for
+//! again. Each keeps three descriptors at most, but for what was [read](super::lists). Nobody waits for a helper when the
+//! backend ends.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,6 +27,7 @@ use std::thread;
 use haulage::provider::Waker;
 
 use super::acts::{Act, Done};
+use super::lists::LISTS_MAX;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
@@ -43,6 +46,11 @@ struct Crew {
     changes: VecDeque<Job>,
     dear: VecDeque<Job>,
     dear_under_way: usize,
+    lists: VecDeque<Job>,
+    /// Lists that were given to threads and are not executed yet.
+    lists_held: usize,
+    /// Threads that do anything but list.
+    others_under_way: usize,
     ended: VecDeque<Ended>,
     reports: Receiver<Report>,
     reporter: Sender<Report>,
@@ -75,6 +83,8 @@ pub(super) enum Cost {
     Little,
     /// As long as the system needs to give back the room of a large file.
     Dear,
+    /// As long as the system needs to list some hundred names.
+    List,
 }
 
 /// A job that has ended.
@@ -135,6 +145,13 @@ impl Helpers {
         }
     }
 
+    /// Takes in that a list was executed, so that another one may be read.
+    pub(super) fn end_list(&self) {
+        let mut crew = self.0.borrow_mut();
+        crew.lists_held -= 1;
+        crew.hear();
+    }
+
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
         // Outside the borrow: closing it is the core's, if the helpers do not take it.
@@ -193,6 +210,9 @@ impl Default for Crew {
             changes: VecDeque::new(),
             dear: VecDeque::new(),
             dear_under_way: 0,
+            lists: VecDeque::new(),
+            lists_held: 0,
+            others_under_way: 0,
             ended: VecDeque::new(),
             reports,
             reporter,
@@ -209,7 +229,7 @@ impl Crew {
         if self.is_full(cost) {
             return Some(job);
         }
-        if self.idle.is_empty() && self.threads.len() < THREADS_MAX {
+        if self.idle.is_empty() && self.threads.len() < THREADS_MAX + LISTS_MAX {
             self.start();
         }
         if self.threads.is_empty() {
@@ -218,6 +238,7 @@ impl Crew {
         match cost {
             Cost::Little => self.changes.push_back(job),
             Cost::Dear => self.dear.push_back(job),
+            Cost::List => self.lists.push_back(job),
         }
         self.assign();
         None
@@ -228,6 +249,7 @@ impl Crew {
         while let Ok(Report { thread, cost, ended }) = self.reports.try_recv() {
             self.idle.push(thread);
             self.dear_under_way -= usize::from(cost == Cost::Dear);
+            self.others_under_way -= usize::from(cost != Cost::List);
             self.ended.extend(ended);
         }
         self.assign();
@@ -236,18 +258,27 @@ impl Crew {
     /// Gives jobs to threads that have none.
     fn assign(&mut self) {
         while let Some(thread) = self.idle.last().copied() {
-            let may_be_dear = self.dear_under_way < DEAR_THREADS_MAX;
-            let dear = if may_be_dear { self.dear.pop_front() } else { None };
-            let next = match dear {
-                Some(job) => Some((job, Cost::Dear)),
-                None => self.changes.pop_front().map(|job| (job, Cost::Little)),
-            };
-            let Some((job, cost)) = next else { return };
+            let Some((job, cost)) = self.next_job() else { return };
             self.dear_under_way += usize::from(cost == Cost::Dear);
+            self.lists_held += usize::from(cost == Cost::List);
+            self.others_under_way += usize::from(cost != Cost::List);
             self.idle.pop();
             // A thread ends only with the crew.
             let _ = self.threads.get(thread).map(|thread| thread.send((job, cost)));
         }
+    }
+
+    /// Returns the next job for which a thread may be used.
+    fn next_job(&mut self) -> Option<(Job, Cost)> {
+        let next = |jobs: &mut VecDeque<Job>, cost, may_begin: bool| {
+            let job = if may_begin { jobs.pop_front() } else { None };
+            job.map(|job| (job, cost))
+        };
+        let is_free = self.others_under_way < THREADS_MAX;
+        let may_be_dear = is_free && self.dear_under_way < DEAR_THREADS_MAX;
+        next(&mut self.dear, Cost::Dear, may_be_dear)
+            .or_else(|| next(&mut self.changes, Cost::Little, is_free))
+            .or_else(|| next(&mut self.lists, Cost::List, self.lists_held < LISTS_MAX))
     }
 
     fn start(&mut self) {
@@ -278,6 +309,7 @@ impl Crew {
         match cost {
             Cost::Little => self.changes.len() >= CHANGES_MAX,
             Cost::Dear => self.dear.len() + self.dear_under_way >= DEAR_MAX,
+            Cost::List => self.lists.len() >= CHANGES_MAX,
         }
     }
 }
@@ -314,11 +346,12 @@ impl Job {
     }
 }
 
-/// Maximum number of threads: as many inodes as a local process must have locked before a change of another file waits.
+/// Maximum number of threads that do not list: as many inodes as a local process must have locked before a change of
+/// another file waits.
 const THREADS_MAX: usize = 16;
 /// Maximum number of threads that cut and close large files, so that others are free for what takes little.
 const DEAR_THREADS_MAX: usize = 4;
 /// Maximum number of large files that wait to be cut or closed, those under way included.
 const DEAR_MAX: usize = 64;
-/// Maximum number of other changes that wait for a thread.
+/// Maximum number of other changes that wait for a thread, and of lists.
 const CHANGES_MAX: usize = 256;

@@ -14,13 +14,11 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, RawDir, SeekFrom, seek};
 use rustix::io::Errno;
 
-use super::node::{Descriptors, Node};
 use crate::backend::COOKIE_MIN;
 
 /// An iterator over the names of a directory, from a cookie on. `.` and `..` are left out.
 pub(super) struct Names {
-    /// The directory; none where another file system is mounted, which is shown empty.
-    dir: Option<OwnedFd>,
+    dir: OwnedFd,
     /// Entries that the system returned and that were not taken yet.
     listed: Vec<Listed>,
     at: usize,
@@ -50,20 +48,14 @@ struct Listed {
 }
 
 impl Names {
-    /// Starts a listing after a cookie; zero is the start.
-    pub(super) fn open(dir: &Node, after: u64, open: &Descriptors) -> Result<Self, Errno> {
-        let dir = if dir.is_stand_in() { None } else { Some(dir.listing(open)?) };
-        if let (Some(dir), Some(place)) = (&dir, offset(after)) {
+    /// Starts a listing of an open directory after a cookie; zero is the start.
+    pub(super) fn of(dir: OwnedFd, after: u64) -> Result<Self, Errno> {
+        if let Some(place) = offset(after) {
             // For an offset without a name the system continues at the next name, or ends.
-            seek(dir, SeekFrom::Start(place))?;
+            seek(&dir, SeekFrom::Start(place))?;
         }
-        Ok(Self::of(dir))
-    }
-
-    /// Lists a directory that is open for it.
-    pub(super) fn of(dir: Option<OwnedFd>) -> Self {
         let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
-        Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer }
+        Ok(Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer })
     }
 
     /// Returns the next name.
@@ -87,8 +79,7 @@ impl Names {
         self.listed.clear();
         self.octets.clear();
         self.at = 0;
-        let Some(dir) = &self.dir else { return Ok(false) };
-        let mut raw = RawDir::new(dir, &mut self.buffer);
+        let mut raw = RawDir::new(&self.dir, &mut self.buffer);
         let mut any = false;
         while let Some(entry) = raw.next() {
             let entry = entry?;

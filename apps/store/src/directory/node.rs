@@ -129,20 +129,6 @@ impl Node {
         }
     }
 
-    /// Returns the identity of the file with a name in this directory, as [`child`](Self::child) does, mostly by one
-    /// system call. A file system that is mounted there is asked for nothing that it has to fetch.
-    pub(super) fn peek(&self, name: &[u8]) -> Result<FileId, Errno> {
-        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        match fs::statx(&self.place, name, flags, WANTED) {
-            Ok(found) if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
-                Ok(Look::of(&found).id)
-            }
-            Err(Errno::NOENT) => Err(Errno::NOENT),
-            // Another file system is mounted there; some refuse even this to all but their owner.
-            Ok(_) | Err(_) => self.child(name).map(|(node, _)| node.id),
-        }
-    }
-
     /// Returns whether the node stands for a place where another file system is mounted: an empty directory, which
     /// nobody may change.
     pub(super) const fn is_stand_in(&self) -> bool {
@@ -156,11 +142,6 @@ impl Node {
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.helpers)
-    }
-
-    /// Opens this directory for listing, which needs no permission to search it.
-    pub(super) fn listing(&self, open: &Descriptors) -> Result<OwnedFd, Errno> {
-        open.listing(&self.place)
     }
 
     /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
@@ -352,11 +333,6 @@ impl Descriptors {
         Ok(opened)
     }
 
-    /// Opens the directory of a place for listing.
-    pub(super) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
-        self.open_as_is(place, OFlags::RDONLY | OFlags::DIRECTORY)
-    }
-
     /// Creates a regular file under a name that must be free in a directory. It is open for reading and writing.
     pub(super) fn create(&self, dir: &OwnedFd, name: &[u8], mode: Mode) -> Result<Fresh, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
@@ -367,6 +343,11 @@ impl Descriptors {
         found.inspect_err(|_| {
             let _ = fs::unlinkat(dir, name, AtFlags::empty());
         })
+    }
+
+    /// Opens the directory of a place for listing, which needs no permission to search it.
+    pub(super) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+        self.open_as_is(place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Opens the directory of a place, by which a change of its names is brought to stable storage.
@@ -454,6 +435,23 @@ pub(super) fn open_top(path: &std::path::Path, helpers: &Helpers) -> Result<(Nod
 pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat2(dir, name, flags, Mode::empty(), WITHIN)
+}
+
+/// Returns the identity of the file with a name in the directory `id`, as [`Node::child`] does, mostly by one system
+/// call. A file system that is mounted there is asked for nothing that it has to fetch.
+pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<FileId, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    match fs::statx(dir, name, flags, WANTED) {
+        Ok(found) if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
+            Ok(Look::of(&found).id)
+        }
+        Err(Errno::NOENT) => Err(Errno::NOENT),
+        // Another file system is mounted there; some refuse even this to all but their owner.
+        Ok(_) | Err(_) => match place_of(dir, name) {
+            Err(Errno::XDEV) => Ok(mounted::id(id, name)),
+            place => Ok(look(place?)?.id),
+        },
+    }
 }
 
 /// Changes the user and the group of a place's file, where they differ.

@@ -81,7 +81,7 @@ impl Tree {
         let helpers = Helpers::default();
         let (root, _) = open_top(path, &helpers)?;
         // Fail now if the system lacks a feature that every look-up needs.
-        let listing = root.listing(&descriptors)?;
+        let listing = descriptors.listing(&root.place)?;
         let called = FileName::of(root.place.as_fd());
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {

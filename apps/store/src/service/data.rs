@@ -151,6 +151,13 @@ impl<B: Backend> Service<B> {
                 self.parking.wake_first(dir);
                 return None;
             }
+            Finished::Listed(ticket, dir) => {
+                if !self.parking.wake_looking(ticket) {
+                    self.backend.look_up(ticket, [None; 2]);
+                    self.parking.wake_lister(dir);
+                }
+                return None;
+            }
             Finished::Located(file) => {
                 self.parking.wake(file);
                 return None;
@@ -186,6 +193,7 @@ impl<B: Backend> Service<B> {
             Finished::Made(..)
             | Finished::Changed(..)
             | Finished::LookedUp(..)
+            | Finished::Listed(..)
             | Finished::Located(_) => return None,
         };
         Some((ticket, LateReply::from(reply)))

@@ -7,13 +7,13 @@
 
 use super::{Service, allow, allow_in};
 use crate::access::{EXECUTE, READ};
-use crate::backend::{Backend, COOKIE_MIN, Context};
+use crate::backend::{Backend, COOKIE_MIN, Context, Listing as Wanted, ListingKind};
 use crate::codec::{List, ListWriter};
-use crate::handle::FileId;
+use crate::handle::{FileId, SealedHandle};
 use crate::nfs3::arguments::{ReadDir, ReadDirPlus};
 use crate::nfs3::listing::{Entry, EntryPlus, NamesPlusWriter};
 use crate::nfs3::results::{Listing, ListingPlus};
-use crate::nfs3::{Attributes, Name, Results, Status, Verifier};
+use crate::nfs3::{Arguments, Attributes, Name, Procedure, Results, Status, Verifier};
 
 /// An encoded list of names.
 struct Listed {
@@ -86,6 +86,26 @@ impl<B: Backend> Service<B> {
         }))
     }
 
+    /// Returns what a Call lists, if its results have room for `room` octets; `None` if it is refused, or lists nothing.
+    pub(super) fn listing(&self, arguments: &Arguments<'_>, room: usize) -> Option<Wanted> {
+        let (dir, cookie, count) = match arguments {
+            Arguments::ReadDir(asked) => (asked.dir, asked.cookie, asked.count),
+            Arguments::ReadDirPlus(asked) => (asked.dir, asked.cookie, asked.count_max),
+            _ => return None,
+        };
+        let octets_max = self.lengths(count, room).into_iter().min()?;
+        let dir = self.sealer.open(dir).ok()?;
+        let after = if cookie < COOKIE_MIN { 0 } else { cookie };
+        let (names_max, octets_each, kind) = match arguments {
+            Arguments::ReadDirPlus(asked) => {
+                let names_max = (asked.count as usize / ENTRY).min(NAMES_PLUS_MAX as usize);
+                (names_max, BEFORE + ENTRY + PLUS, ListingKind::Files)
+            }
+            _ => (NAMES_MAX as usize, BEFORE + ENTRY, ListingKind::Names),
+        };
+        Some(Wanted { dir, after, names_max, octets_max, octets_each, kind })
+    }
+
     /// Encodes the names after a cookie, as many as fit, at most `most`.
     fn list(
         &mut self,
@@ -122,7 +142,8 @@ impl<B: Backend> Service<B> {
         file: Option<FileId>,
     ) -> bool {
         let attributes = file.and_then(|file| self.look(cx, file).ok());
-        let sealed = file.map(|file| self.sealer.seal(file));
+        // A file that is gone by now has no handle.
+        let sealed = file.filter(|_| attributes.is_some()).map(|file| self.sealer.seal(file));
         let file = sealed.as_ref().map(|sealed| sealed.as_file_handle());
         w.push(&EntryPlus { entry, attributes, file })
     }
@@ -150,10 +171,23 @@ impl<B: Backend> Service<B> {
     }
 }
 
+/// Returns whether a Call may take long: it lists names.
+pub(crate) const fn is_costly(procedure: Procedure) -> bool {
+    matches!(procedure, Procedure::ReadDir | Procedure::ReadDirPlus)
+}
+
 /// The most names that one READDIR lists, however many the caller takes: other callers wait meanwhile.
 const NAMES_MAX: u32 = 1024;
 /// The most names that one READDIRPLUS lists. Each is looked up.
 const NAMES_PLUS_MAX: u32 = 256;
+
+/// Length of the boolean before an entry, in octets.
+const BEFORE: usize = 4;
+/// Length of an entry of a READDIR without its name, in octets: its number, the length of the name, and its cookie.
+const ENTRY: usize = 8 + 4 + 8;
+/// Length of what a READDIRPLUS adds to an entry, in octets: attributes, the length of the handle, and the handle; with a
+/// boolean before either.
+const PLUS: usize = 4 + Attributes::WIRE_LEN + 4 + 4 + SealedHandle::WIRE_LEN;
 
 /// Length of the status of results, in octets.
 const STATUS: usize = 4;

@@ -16,7 +16,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::Writer;
 
-use super::{Answer, LateReply, Service, Surroundings};
+use super::{Answer, LateReply, Service, Surroundings, is_costly};
 use crate::access::Caller;
 use crate::backend::{Backend, Context, Located, Names, Ticket};
 use crate::handle::FileId;
@@ -26,7 +26,9 @@ use crate::nfs3::{Arguments, Procedure, Results, Status};
 #[derive(Debug, Default)]
 pub(super) struct Parking {
     waiting: BTreeMap<FileId, VecDeque<Parked>>,
-    /// Calls of which a name is looked up.
+    /// Calls that wait until a directory has been read for another Call, by directory.
+    listing: BTreeMap<FileId, VecDeque<Parked>>,
+    /// Calls of which a name is looked up, or for which a directory is read.
     looking: BTreeMap<Ticket, Parked>,
     /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
@@ -95,16 +97,37 @@ impl Parking {
     fn add(&mut self, wait: Wait, parked: Parked) {
         self.calls += 1;
         self.octets += parked.octets();
-        if let Wait::Name(ticket) = wait {
-            self.looking.insert(ticket, parked);
-        } else {
-            self.waiting.entry(parked.file).or_default().push_back(parked);
+        match wait {
+            Wait::Name(ticket) => _ = self.looking.insert(ticket, parked),
+            Wait::List => self.listing.entry(parked.file).or_default().push_back(parked),
+            Wait::Search | Wait::Change | Wait::TooMany => {
+                self.waiting.entry(parked.file).or_default().push_back(parked);
+            }
         }
+    }
+
+    /// Makes the first Call ready that waits to list a directory.
+    pub(super) fn wake_lister(&mut self, dir: FileId) {
+        let Some(waiting) = self.listing.get_mut(&dir) else { return };
+        self.ready.extend(waiting.pop_front());
+        if waiting.is_empty() {
+            self.listing.remove(&dir);
+        }
+    }
+
+    /// Returns whether a directory is read for this Call, or will be after it was read for another one.
+    fn is_to_list(&self, dir: FileId, ticket: Ticket) -> bool {
+        let last = self.listing.get(&dir).and_then(VecDeque::back);
+        self.looking.contains_key(&ticket) || last.is_some_and(|last| last.ticket == ticket)
     }
 
     fn next(&mut self) -> Option<Parked> {
         self.resumes_left = self.resumes_left.checked_sub(1)?;
         let parked = self.ready.pop_front()?;
+        // What takes long ends the turn.
+        if is_costly(parked.procedure) {
+            self.resumes_left = 0;
+        }
         self.calls -= 1;
         self.octets -= parked.octets();
         Some(parked)
@@ -119,6 +142,7 @@ impl Parking {
     pub(super) fn is_empty(&self) -> bool {
         (self.calls, self.octets) == (0, 0)
             && self.waiting.is_empty()
+            && self.listing.is_empty()
             && self.looking.is_empty()
             && self.ready.is_empty()
     }
@@ -135,11 +159,12 @@ impl Parked {
 }
 
 impl<B: Backend> Service<B> {
-    /// Returns the first file of a Call that the Call has to wait for, and why.
-    /// A Call that has waited has a ticket.
+    /// Returns the first file of a Call that the Call has to wait for, and why. `room` is the octets of results that its
+    /// Reply has room for. A Call that has waited has a ticket.
     pub(super) fn hindrance(
         &mut self,
         arguments: &Arguments<'_>,
+        room: usize,
         ticket: Option<Ticket>,
     ) -> Option<(FileId, Wait)> {
         for handle in arguments.files().into_iter().flatten() {
@@ -156,6 +181,16 @@ impl<B: Backend> Service<B> {
                 Located::Later => return Some((file, Wait::Search)),
                 Located::Busy => return Some((file, Wait::TooMany)),
             }
+        }
+        if is_costly(arguments.procedure()) {
+            let listing = self.listing(arguments, room)?;
+            let ticket = ticket.unwrap_or_else(|| self.ticket());
+            return match self.backend.look_into(ticket, &listing) {
+                Names::Known => None,
+                Names::Begun => Some((listing.dir, Wait::Name(ticket))),
+                Names::Behind(dir) => Some((dir, Wait::List)),
+                Names::Full => Some((listing.dir, Wait::TooMany)),
+            };
         }
         let names = arguments.names();
         let dir = names.first().copied().flatten()?.dir;
@@ -185,6 +220,10 @@ impl<B: Backend> Service<B> {
     ) -> Option<Ticket> {
         let procedure = arguments.procedure();
         let length = arguments_max(arguments);
+        let listers = self.parking.listing.get(&file).map_or(0, VecDeque::len);
+        if wait == Wait::List && listers >= LISTERS_MAX {
+            return None;
+        }
         if !self.parking.has_room(length + placed.as_ref().map_or(0, Local::len)) {
             return None;
         }
@@ -207,10 +246,15 @@ impl<B: Backend> Service<B> {
         around: Surroundings<'_>,
     ) -> Option<Option<(Ticket, LateReply)>> {
         let parked = self.parking.next()?;
-        let (file, ticket) = (parked.file, parked.ticket);
+        let (file, ticket, procedure) = (parked.file, parked.ticket, parked.procedure);
         let resumed = self.carry_on(around, parked);
         // If the Call changes the file, the next one waits for the end of that.
-        if !self.backend.is_changing(file) && !self.parking.ends_in(file, ticket) {
+        if is_costly(procedure) {
+            // The directory is read for another one now.
+            if !self.parking.is_to_list(file, ticket) {
+                self.parking.wake_lister(file);
+            }
+        } else if !self.backend.is_changing(file) && !self.parking.ends_in(file, ticket) {
             self.parking.wake_first(file);
         }
         Some(resumed)
@@ -230,7 +274,7 @@ impl<B: Backend> Service<B> {
         let Ok(arguments) = Arguments::decode(procedure, &mut reader) else {
             return Some((ticket, refusal(Status::ServerFault)));
         };
-        match self.hindrance(&arguments, Some(ticket)) {
+        match self.hindrance(&arguments, parked.room, Some(ticket)) {
             Some((file, wait))
                 if wait.is_bounded() || parked.may_search() && wait == Wait::Search =>
             {
@@ -283,8 +327,10 @@ pub(super) enum Wait {
     Search,
     /// The file is changed, or names in it are looked up for other Calls.
     Change,
-    /// A name of the Call with this ticket is looked up.
+    /// A name of the Call with this ticket is looked up, or its directory is read for it.
     Name(Ticket),
+    /// The directory is read for another Call.
+    List,
     /// Too many other files are searched for.
     TooMany,
 }
@@ -292,7 +338,7 @@ pub(super) enum Wait {
 impl Wait {
     /// Returns whether the wait is for what was begun, and ends without another one like it.
     const fn is_bounded(self) -> bool {
-        matches!(self, Self::Change | Self::Name(_))
+        matches!(self, Self::Change | Self::Name(_) | Self::List)
     }
 }
 
@@ -354,6 +400,8 @@ const fn data<'a>(arguments: &Arguments<'a>) -> Option<Item<'a>> {
 
 /// Maximum number of waiting Calls: more than there are Receives.
 const CALLS_MAX: usize = 4096;
+/// Maximum number of Calls that wait to list one directory.
+const LISTERS_MAX: usize = 256;
 /// Maximum octets of waiting arguments and placed data.
 const OCTETS_MAX: usize = 4 << 20;
 /// Maximum number of searches that a Call waits for. A Call names one or two files, and each may be renamed meanwhile.

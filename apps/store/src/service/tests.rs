@@ -14,6 +14,7 @@ mod data;
 mod every;
 pub(crate) mod later;
 mod listing;
+mod lists;
 mod names;
 mod outside;
 mod parked;

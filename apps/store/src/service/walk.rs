@@ -96,7 +96,7 @@ impl<B: Backend> Service<B> {
                 return Walked::Ended(Err(mount3::Status::ServerFault));
             };
             let arguments = Arguments::Lookup(DirName { dir, name: Name(name) });
-            if let Some((file, wait)) = self.hindrance(&arguments, None) {
+            if let Some((file, wait)) = self.hindrance(&arguments, 0, None) {
                 let begun = (wait != Wait::TooMany).then_some((file, wait));
                 let parked = begun
                     .and_then(|for_it| self.park(for_it, &caller, &arguments, (None, usize::MAX)));

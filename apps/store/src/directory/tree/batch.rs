@@ -45,8 +45,9 @@ impl Batch {
             Some(names) => names,
             None => {
                 self.cost_left = self.cost_left.saturating_sub(OPENING);
-                match self.descriptors.listing(&self.dir) {
-                    Ok(listing) => Names::of(Some(listing)),
+                let listing = self.descriptors.listing(&self.dir);
+                match listing.and_then(|listing| Names::of(listing, 0)) {
+                    Ok(names) => names,
                     // A directory that is gone, or may not be read, has no names.
                     Err(errno) => return self.failed = Some(errno),
                 }

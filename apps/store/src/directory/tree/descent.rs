@@ -21,7 +21,7 @@ use std::sync::Arc;
 use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
-use super::super::acts::{Act, Done, LookUp, Open, Undone};
+use super::super::acts::{Act, Done, LookUp, Made, Open, Undone};
 use super::super::closing::Place;
 use super::super::gone::Searched;
 use super::super::helpers::Cost;
@@ -372,10 +372,10 @@ impl Tree {
     /// Takes in what a name in a directory leads to.
     fn named(&self, dir: &Node, name: &[u8], done: Done) -> Option<Node> {
         match done {
-            Ok(fresh) => fresh.map(|fresh| Node::from_fresh(fresh, &self.helpers)),
+            Ok(Made::File(fresh)) => Some(Node::from_fresh(fresh, &self.helpers)),
             // The system keeps the names where other file systems are mounted.
             Err(Undone::Absent(Errno::XDEV)) => dir.child(name).ok().map(|(node, _)| node),
-            Err(_) => None,
+            Ok(Made::Nothing | Made::Names(_)) | Err(_) => None,
         }
     }
 
@@ -389,7 +389,7 @@ impl Tree {
     /// Takes in what a file's handle leads to. A directory that was moved out of the tree counts as gone.
     fn opened(&mut self, id: FileId, done: Done) -> Opened {
         let fresh = match done {
-            Ok(Some(fresh)) => fresh,
+            Ok(Made::File(fresh)) => fresh,
             Err(Undone::Absent(Errno::STALE)) => return Opened::Gone,
             Err(Undone::Absent(errno)) if Absence::of(errno) == Absence::Unknown => {
                 return Opened::Failed;

@@ -10,34 +10,45 @@ use crate::directory::{self, Directory};
 use crate::testing::Place;
 
 /// A served directory with a directory `dir`, of which the test keeps the helpers from acting.
-struct World {
-    bed: Bed<Directory>,
-    place: Place,
-    dir: Handle,
+pub(super) struct World {
+    pub(super) bed: Bed<Directory>,
+    pub(super) place: Place,
+    pub(super) dir: Handle,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let place = Place::new();
+        let served = place.path().to_owned();
+        fs::create_dir(served.join("dir")).unwrap();
+        let mut world = Self::of(place, &served);
+        world.dir = world.bed.find(&world.dir, "dir").unwrap();
+        world
+    }
+
+    /// Serves another directory, which is `dir` itself.
+    pub(super) fn at(path: &std::path::Path) -> Self {
+        Self::of(Place::new(), path)
+    }
+
+    fn of(place: Place, served: &std::path::Path) -> Self {
         let waker = Waker::new().unwrap();
-        let open = || Directory::open(place.path(), None, None, CONFIG).unwrap();
+        let open = || Directory::open(served, None, None, CONFIG).unwrap();
         let mut bed = bed_of(|_, _| open().woken_by(&waker));
         let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
         bed.by(uid, gid);
-        fs::create_dir(place.path().join("dir")).unwrap();
-        let root = bed.root();
-        let dir = bed.find(&root, "dir").unwrap();
+        let dir = bed.root();
         Self { bed, place, dir }
     }
 
     /// Makes a file of this name in the directory, beside the server.
-    fn file(&mut self, name: &str) -> Handle {
+    pub(super) fn file(&mut self, name: &str) -> Handle {
         fs::write(self.place.path().join("dir").join(name), b"octets").unwrap();
         self.bed.find(&self.dir, name).unwrap()
     }
 
     /// Makes a Call that is answered later.
-    fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
+    pub(super) fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
         let (bed, procedure) = (&mut self.bed, arguments.procedure());
         let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
         let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
@@ -49,7 +60,7 @@ impl World {
     }
 
     /// Returns the next Reply, if there is one.
-    fn poll(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
+    pub(super) fn poll(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
         let bed = &mut self.bed;
         bed.service.turn();
         let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
@@ -58,7 +69,7 @@ impl World {
     }
 
     /// Waits for the next Reply.
-    fn end(&mut self, procedure: Procedure) -> (Ticket, Sent) {
+    pub(super) fn end(&mut self, procedure: Procedure) -> (Ticket, Sent) {
         loop {
             if let Some(ended) = self.poll(procedure) {
                 return ended;
