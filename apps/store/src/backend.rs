@@ -197,6 +197,12 @@ pub trait Backend {
         false
     }
 
+    /// Returns a file that the names of a Call lead to, as they were [looked up](Self::look_up), and that is changing. A
+    /// Call that changes these names waits for it, too.
+    fn named_changing(&self) -> Option<FileId> {
+        None
+    }
+
     /// Returns whether a file can be acted on at once. Another file must be [located](Self::locate) first; until then,
     /// every operation on it fails with [`Status::Jukebox`].
     fn is_at_hand(&self, file: FileId) -> bool {
@@ -320,9 +326,11 @@ pub enum Finished {
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
     /// The result of [`Backend::make`].
-    Made(Ticket, Result<FileId, Status>),
+    /// The files are those that it kept from other changes.
+    Made(Ticket, Result<FileId, Status>, Vec<FileId>),
     /// The result of [`Backend::change`], or of another change of names.
-    Changed(Ticket, Result<(), Status>),
+    /// The files are those that it kept from other changes.
+    Changed(Ticket, Result<(), Status>, Vec<FileId>),
     /// A name of the Call with this ticket has been looked up, in this directory; without a ticket, one for no Call: those
     /// behind it ask again.
     LookedUp(Option<Ticket>, FileId),

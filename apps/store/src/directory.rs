@@ -217,6 +217,11 @@ impl Directory {
         self.tree.helpers.gate()
     }
 
+    /// Returns the number of changes and look-ups that helpers are to make.
+    pub(crate) fn under_way(&self) -> usize {
+        self.changes.len()
+    }
+
     /// Returns whether nothing is kept of what helpers looked up.
     pub(crate) fn has_found_nothing(&self) -> bool {
         self.looked.is_empty() && self.lists.is_empty()
@@ -453,6 +458,10 @@ impl Backend for Directory {
 
     fn is_changing(&self, file: FileId) -> bool {
         self.is_changing(file)
+    }
+
+    fn named_changing(&self) -> Option<FileId> {
+        self.named_changing()
     }
 
     fn is_read_only(&self, file: FileId) -> bool {

@@ -70,7 +70,7 @@ impl<B: Backend> Bed<B> {
         match self.with(|backend, cx| backend.make(cx, TICKET, at, new)) {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {
-                Finished::Made(TICKET, end) => end,
+                Finished::Made(TICKET, end, _) => end,
                 other => panic!("{other:?}"),
             },
         }
@@ -212,7 +212,7 @@ impl<B: Backend> Bed<B> {
         match self.with(act) {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {
-                Finished::Changed(TICKET, end) => end,
+                Finished::Changed(TICKET, end, _) => end,
                 other => panic!("{other:?}"),
             },
         }

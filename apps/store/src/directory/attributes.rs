@@ -57,6 +57,6 @@ impl Directory {
             changed,
         });
         let then = Then::Set { node: Rc::clone(&node), mode: to.mode };
-        Ok((act, Change { files: [Some(node.id), None], cost, then }))
+        Ok((act, Change { files: vec![node.id], cost, then }))
     }
 }

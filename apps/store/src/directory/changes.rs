@@ -16,9 +16,10 @@ use crate::nfs3::Status;
 /// A change under way.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// The files that are changed. No other change of them begins meanwhile: so changes of a file keep their order, and
-    /// what was checked for one still holds for it.
-    pub(super) files: [Option<FileId>; 2],
+    /// What the system locks for the change: the files that are changed, and the directories of the names. No other change
+    /// of them begins meanwhile: so changes of a file keep their order, what was checked for one still holds for it, and
+    /// one lock takes one helper.
+    pub(super) files: Vec<FileId>,
     pub(super) cost: Cost,
     pub(super) then: Then,
 }
@@ -28,6 +29,8 @@ pub(super) struct Change {
 pub(super) enum Then {
     /// Keeps what a name leads to for the Call that asked.
     Show { dir: FileId, name: Box<[u8]> },
+    /// Has the Call ask once more: the names of the directory have changed since.
+    Again { dir: FileId },
     /// Keeps a new file open.
     Keep { dir: FileId, name: Box<[u8]> },
     /// Notes the permission bits that were set.
@@ -65,6 +68,10 @@ impl Directory {
             Err(done) => done,
         };
         let change = self.changes.remove(&ticket)?;
+        if let Then::Again { dir } = change.then {
+            self.tree.looked_in(dir);
+            return Some(Finished::LookedUp(Some(ticket), dir));
+        }
         if let Then::Show { dir, name } = change.then {
             let what = match done {
                 Ok(Made::File(fresh)) => {
@@ -81,21 +88,22 @@ impl Directory {
         let ended = self.finish_change(&change, done);
         Some(if is_new {
             // A new file is what it makes.
-            Finished::Made(ticket, ended.and_then(|made| made.ok_or(Status::ServerFault)))
+            let made = ended.and_then(|made| made.ok_or(Status::ServerFault));
+            Finished::Made(ticket, made, change.files)
         } else {
-            Finished::Changed(ticket, ended.map(drop))
+            Finished::Changed(ticket, ended.map(drop), change.files)
         })
     }
 
     /// Returns whether a change of a file is under way.
     pub(super) fn is_changing(&self, file: FileId) -> bool {
-        self.changes.values().any(|change| change.files.contains(&Some(file)))
+        self.changes.values().any(|change| change.files.contains(&file))
     }
 
     /// Checks that no helper cuts a file. The system has everybody who changes the file, or a name of it, wait until it is
     /// cut.
     pub(super) fn check_uncut(&self, file: FileId) -> Result<(), Status> {
-        let is_it = |change: &Change| change.files.contains(&Some(file));
+        let is_it = |change: &Change| change.files.contains(&file);
         let is_cut = self.changes.values().any(|change| change.cost == Cost::Dear && is_it(change));
         if is_cut { Err(Status::Jukebox) } else { Ok(()) }
     }
@@ -106,7 +114,7 @@ impl Directory {
         change: &Change,
         done: Done,
     ) -> Result<Option<FileId>, Status> {
-        self.tree.found.clear();
+        self.forget_what_was_found(&change.files);
         let is_made = !matches!(done, Err(Undone::Refused(_) | Undone::Absent(_)));
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
@@ -131,6 +139,19 @@ impl Directory {
             (Err(Undone::Refused(status)), _) => Err(status),
             (Err(Undone::Absent(errno)), _) => Err(errno.into()),
             (Err(Undone::Unsettled(errno)), _) => Err(self.lost(errno)),
+        }
+    }
+
+    /// Forgets what names in these directories led to before they were changed.
+    fn forget_what_was_found(&mut self, dirs: &[FileId]) {
+        self.tree.found.clear();
+        self.looked.values_mut().for_each(|found| found.retain(|found| !dirs.contains(&found.dir)));
+        for change in self.changes.values_mut() {
+            if let Then::Show { dir, .. } = change.then
+                && dirs.contains(&dir)
+            {
+                change.then = Then::Again { dir };
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 //! # Normal operation
 //! A name that the system has cached is opened without a wait. Another is looked up by a helper, since that takes the lock
 //! of the directory, and the Call is executed once that has ended. What was found is the Call's alone, and is dropped
-//! after the turn in which it was executed.
+//! after the turn in which it was executed, or when the names of the directory have changed before.
 //!
 //! # Limits
 //! A bounded number of helpers looks up names of one directory (`Tree::may_look_in`); other Calls wait behind them.
@@ -17,7 +17,7 @@ use super::acts::{Act, LookUp};
 use super::changes::{Change, Then};
 use super::closing::Place;
 use super::helpers::Cost;
-use super::node::Node;
+use super::node::{self, Node};
 use crate::backend::{Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Name;
@@ -48,6 +48,12 @@ impl Directory {
         ticket: Ticket,
         names: [Option<(FileId, Name<'_>)>; 2],
     ) -> Names {
+        if let [Some((from, _)), Some((to, _))] = names
+            && from != to
+            && self.is_changing(ACROSS)
+        {
+            return Names::Behind(ACROSS);
+        }
         let mut found = self.looked.remove(&ticket).unwrap_or_default();
         self.listed = None;
         drop(self.take_read(ticket));
@@ -78,6 +84,15 @@ impl Directory {
         Names::Known
     }
 
+    /// Returns a file that a name of the Call leads to, as it was looked up, and that is changing.
+    pub(super) fn named_changing(&self) -> Option<FileId> {
+        if self.changes.is_empty() {
+            return None;
+        }
+        let files = self.tree.found.iter().filter_map(|found| found.what.file());
+        files.into_iter().find(|file| self.is_changing(*file))
+    }
+
     fn begin_look_up(&mut self, ticket: Ticket, dir: &Node, name: Name<'_>) -> Names {
         if !self.tree.may_look_in(dir.id) {
             return Names::Behind(dir.id);
@@ -85,7 +100,7 @@ impl Directory {
         let Ok(place) = dir.another_place() else { return Names::Full };
         let act = Act::LookUp(LookUp { dir: place, name: name.0.into() });
         let then = Then::Show { dir: dir.id, name: name.0.into() };
-        let change = Change { files: [None; 2], cost: Cost::Little, then };
+        let change = Change { files: Vec::new(), cost: Cost::Little, then };
         if self.tree.helpers.is_full(Cost::Little)
             || self.tree.helpers.make(act, ticket, Cost::Little).is_some()
         {
@@ -96,3 +111,18 @@ impl Directory {
         Names::Begun
     }
 }
+
+impl What {
+    /// Returns the identity of the file, if there is one.
+    fn file(&self) -> Option<FileId> {
+        match self {
+            Self::Place(place) => node::look(place).ok().map(|look| look.id),
+            Self::Kept(node) => Some(node.id),
+            Self::Failed(_) => None,
+        }
+    }
+}
+
+/// Stands for the lock of the file system that the system takes for a name that goes to another directory: such changes
+/// are made one by one.
+pub(super) const ACROSS: FileId = FileId { inode: 0, generation: 0 };

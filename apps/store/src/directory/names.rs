@@ -9,6 +9,7 @@ use super::Directory;
 use super::acts::{Act, At, By, Link, Rename, Sync, Unlink};
 use super::changes::{Change, Then};
 use super::closing::has_room_for;
+use super::found::ACROSS;
 use super::helpers::Cost;
 use super::making::Make;
 use super::node::Node;
@@ -39,7 +40,7 @@ impl Directory {
             #[cfg(test)]
             between: self.between.clone(),
         });
-        let files = [Some(dir.id), None];
+        let files = vec![dir.id];
         let then = Then::Keep { dir: dir.id, name: name.0.into() };
         self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })
             .map(|done| done.flatten())
@@ -66,7 +67,7 @@ impl Directory {
             at: self.at(&dir, name)?,
             changed: self.before_change(&node, look.attributes.kind)?,
         });
-        let files = [Some(node.id), Some(dir.id)];
+        let files = vec![node.id, dir.id];
         let then = Then::See { node, dir: dir.id, name: name.0.into() };
         Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
     }
@@ -95,7 +96,7 @@ impl Directory {
         }
         let at = self.at(&dir, name)?;
         let act = Act::Unlink(Unlink { by: self.by(caller), at, flags });
-        let (files, then) = ([Some(dir.id), None], Then::Reap(node));
+        let (files, then) = (vec![dir.id, node.id], Then::Reap(node));
         Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
     }
 
@@ -118,8 +119,10 @@ impl Directory {
         }
         let (at_from, at_to) = (self.at(&from_dir, from)?, self.at(&to_dir, to)?);
         let act = Act::Rename(Rename { by: self.by(caller), from: at_from, to: at_to });
-        let files = [Some(from_dir.id), Some(to_dir.id)];
         let target = target.map(|(target, _)| target);
+        let mut files = vec![from_dir.id, to_dir.id, node.id];
+        files.extend(target.as_ref().map(|target| target.id));
+        files.extend((from_dir.id != to_dir.id).then_some(ACROSS));
         let then = Then::Move { node, target, dir: to_dir.id, name: to.0.into() };
         Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
     }

@@ -482,7 +482,7 @@ const fn is_shut(mode: Mode) -> bool {
 }
 
 /// Reads a file's identity and attributes by `statx`.
-fn look(place: impl AsFd) -> Result<Look, Errno> {
+pub(super) fn look(place: impl AsFd) -> Result<Look, Errno> {
     Ok(Look::of(&fs::statx(place, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 

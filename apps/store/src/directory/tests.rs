@@ -786,7 +786,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
         }
         std::thread::yield_now();
     };
-    assert!(matches!(ended, Finished::Changed(Ticket(1), Ok(()))));
+    assert!(matches!(ended, Finished::Changed(Ticket(1), Ok(()), _)));
     for (name, act) in acts {
         assert_eq!(act(&mut bed), Ok(()), "{name}");
     }
@@ -911,7 +911,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     assert!(changes(&|directory| {
         let settled = acts::settle(Some(&acts::Sync::File(Arc::clone(&pipe))));
         let then = changes::Then::Reap(std::rc::Rc::clone(directory.tree.root()));
-        let change = Change { files: [None; 2], cost: helpers::Cost::Little, then };
+        let change = Change { files: Vec::new(), cost: helpers::Cost::Little, then };
         let done = settled.map(|()| acts::Made::Nothing).map_err(acts::Undone::Unsettled);
         directory.finish_change(&change, done).map(drop)
     }));

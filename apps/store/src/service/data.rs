@@ -139,8 +139,8 @@ impl<B: Backend> Service<B> {
             Finished::Read(ticket, _)
             | Finished::Write(ticket, _)
             | Finished::Commit(ticket, _)
-            | Finished::Made(ticket, _)
-            | Finished::Changed(ticket, _) => ticket,
+            | Finished::Made(ticket, ..)
+            | Finished::Changed(ticket, ..) => ticket,
             Finished::LookedUp(ticket, dir) => {
                 if let Some(ticket) = ticket
                     && !self.parking.wake_looking(ticket)
@@ -170,15 +170,13 @@ impl<B: Backend> Service<B> {
         // for its own (RFC 1813 section 2.6).
         let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
-        if matches!(finished, Finished::Made(..) | Finished::Changed(..)) {
-            for file in [Some(pending.file), pending.other.map(|(file, _)| file)] {
-                file.into_iter().for_each(|file| self.parking.wake_first(file));
-            }
+        if let Finished::Made(.., files) | Finished::Changed(.., files) = &finished {
+            files.iter().for_each(|file| self.parking.wake_first(*file));
         }
-        if let Finished::Made(_, made) = finished {
+        if let Finished::Made(_, made, _) = finished {
             return Some((ticket, self.made_later(cx, pending.procedure, wcc, made)));
         }
-        if let Finished::Changed(_, ended) = finished {
+        if let Finished::Changed(_, ended, _) = finished {
             return Some((ticket, self.changed(cx, &pending, wcc, ended)));
         }
         let reply = match finished {

@@ -202,7 +202,8 @@ impl<B: Backend> Service<B> {
             Some((self.sealer.open(at.dir).ok()?, at.name))
         });
         match self.backend.look_up(ticket, names) {
-            Names::Known => None,
+            Names::Known if !changes(arguments.procedure()) => None,
+            Names::Known => self.backend.named_changing().map(|file| (file, Wait::Change)),
             Names::Begun => Some((dir, Wait::Name(ticket))),
             Names::Behind(dir) => Some((dir, Wait::Change)),
             Names::Full => Some((dir, Wait::TooMany)),

@@ -330,6 +330,94 @@ fn who_looks_for_files_in_one_directory_leaves_room_for_others() {
     }
 }
 
+#[test]
+fn a_name_that_was_looked_up_before_the_directory_changed_is_looked_up_again() {
+    let mut world = World::new();
+    let dir = world.dir.clone();
+    let gate = world.bed.service.backend.gate();
+    for (name, how, second) in [
+        ("one", How::Unchecked(mode(0o640)), Status::Ok),
+        ("two", How::Guarded(mode(0o640)), Status::Exist),
+    ] {
+        gate.store(true, Ordering::Release);
+        let create = Arguments::Create(Create { at: dir.at(name), how });
+        let tickets = [world.begin(create), world.begin(create)];
+        gate.store(false, Ordering::Release);
+        let mut ended = tickets.map(|_| {
+            let (ticket, sent) = world.end(Procedure::Create);
+            (ticket, sent.results().status())
+        });
+        ended.sort_by_key(|(_, status)| *status != Status::Ok);
+        assert_eq!(ended.map(|(_, status)| status), [Status::Ok, second], "{name}");
+    }
+    assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
+    assert!(world.bed.service.backend.has_found_nothing());
+}
+
+#[test]
+fn a_lock_takes_one_helper_however_many_changes_wait_for_it() {
+    let mut world = World::new();
+    let (root, dir) = (world.bed.root(), world.dir.clone());
+    let file = world.file("file");
+    world.file("other");
+    for name in ["hard", "moved", "second"] {
+        fs::hard_link(world.place.path().join("dir/file"), world.place.path().join(name)).unwrap();
+        world.bed.find(&root, name).unwrap();
+    }
+    let to = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    let mut tickets = vec![
+        world.begin(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None })),
+        // All of these change the file, too, or its last name.
+        world.begin(Arguments::Create(Create { at: dir.at("file"), how: How::Unchecked(to) })),
+        world.begin(Arguments::Remove(root.at("hard"))),
+        world.begin(Arguments::Rename(Rename { from: root.at("moved"), to: root.at("new") })),
+        world.begin(Arguments::Rename(Rename { from: dir.at("other"), to: root.at("second") })),
+    ];
+    let look_ups = 1; // of the name that is not there yet
+    assert!(world.bed.service.backend.under_way() <= 1 + look_ups);
+    gate.store(false, Ordering::Release);
+    for _ in 0..tickets.len() {
+        let (ticket, sent) = world.end(Procedure::SetAttr);
+        assert_eq!(sent.bytes[..4], [0; 4]);
+        tickets.retain(|other| *other != ticket);
+    }
+    assert!(tickets.is_empty());
+    assert_eq!(world.bed.find(&root, "hard"), Err(Status::NoEnt));
+    assert_eq!(world.bed.find(&root, "new"), Ok(file));
+    assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
+}
+
+#[test]
+fn names_go_to_other_directories_one_by_one() {
+    let mut world = World::new();
+    let root = world.bed.root();
+    let mut served = |number: usize| {
+        let name = format!("dir-{number}");
+        let path = world.place.path().join(&name);
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), b"").unwrap();
+        let dir = world.bed.find(&root, &name).unwrap();
+        world.bed.find(&dir, "file").unwrap();
+        dir
+    };
+    let pairs: Vec<_> = (0..4).map(|number| [served(2 * number), served(2 * number + 1)]).collect();
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    let renames = pairs.iter().map(|[from, to]| {
+        let (from, to) = (from.at("file"), to.at("file"));
+        world.begin(Arguments::Rename(Rename { from, to }))
+    });
+    let mut tickets: Vec<_> = renames.collect();
+    assert_eq!(world.bed.service.backend.under_way(), 1);
+    gate.store(false, Ordering::Release);
+    while !tickets.is_empty() {
+        let (ticket, sent) = world.end(Procedure::Rename);
+        assert_eq!((ticket, sent.results().status()), (tickets.remove(0), Status::Ok));
+    }
+}
+
 const CONFIG: directory::Config = directory::Config {
     run: 0,
     open_max: 256,
