@@ -548,6 +548,33 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
 }
 
 #[test]
+fn who_asks_for_a_file_that_is_searched_for_waits_for_that_search() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    let root = bed.root();
+    let file = bed.file(root, "file");
+    behind(&world, "file", "renamed");
+    bed.backend.open_by_names_alone();
+    let gate = bed.backend.gate();
+    let mut is_searched = false;
+    while !is_searched {
+        bed.backend.poll();
+        assert_eq!(bed.backend.locate(file), Located::Later);
+        is_searched = bed.backend.tree.is_sought(file);
+    }
+    gate.store(true, Ordering::Release);
+    bed.backend.turn();
+    for _ in 0..2 {
+        assert_eq!(bed.backend.locate(file), Located::Later);
+        assert!(bed.backend.tree.is_sought(file) && !bed.backend.tree.is_on_the_way(file));
+        bed.backend.close_all();
+    }
+    gate.store(false, Ordering::Release);
+    assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
+}
+
+#[test]
 fn what_is_removed_behind_our_back_is_stale_though_it_is_open() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);

@@ -237,7 +237,7 @@ impl Tree {
         if self.is_at_hand(id) {
             return Located::Now;
         }
-        if self.is_on_the_way(id) {
+        if self.is_on_the_way(id) || self.is_sought(id) {
             return Located::Later;
         }
         let mut scope = Scope::Tree;

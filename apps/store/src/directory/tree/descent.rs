@@ -213,7 +213,7 @@ impl Tree {
     }
 
     /// Returns whether a descent to a file is under way.
-    pub(super) fn is_on_the_way(&self, file: FileId) -> bool {
+    pub(in super::super) fn is_on_the_way(&self, file: FileId) -> bool {
         let Descents { ready, under_way, behind, unsettled, .. } = &self.descents;
         let mut others = ready.iter().chain(unsettled).chain(behind.values().flatten());
         under_way.contains_key(&file) || others.any(|other| other.file == file)

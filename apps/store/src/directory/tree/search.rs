@@ -102,16 +102,19 @@ enum Depth {
 impl Tree {
     /// Queues a file for a search. Returns whether there was room.
     pub(super) fn search_for(&mut self, file: FileId, scope: Scope) -> bool {
-        let is_sought = self.searches.pass.as_ref().is_some_and(|p| p.wanted.contains_key(&file));
-        if is_sought {
-            return true;
-        }
+        let is_sought = self.is_sought(file);
         let room = self.searches.queued.len() < QUEUED_MAX;
-        if room || self.searches.queued.contains_key(&file) {
+        if room && !is_sought {
             self.searches.queued.insert(file, scope);
-            return true;
         }
-        false
+        room || is_sought
+    }
+
+    /// Returns whether a file is searched for, or queued for that.
+    pub(in super::super) fn is_sought(&self, file: FileId) -> bool {
+        let Searches { queued, pass, .. } = &self.searches;
+        let is_in_pass = pass.as_ref().is_some_and(|pass| pass.wanted.contains_key(&file));
+        is_in_pass || queued.contains_key(&file)
     }
 
     /// Runs all searches for one turn. Returns whether there is more to do.
