@@ -152,7 +152,7 @@ impl Directory {
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find());
-        let transfers = Transfers::new(ring.map(|ring| ring.0));
+        let transfers = Transfers::new(ring.map(|ring| ring.0), Arc::clone(&rights))?;
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
