@@ -179,7 +179,7 @@ fn verifiers_of_writes_and_commits_tell_one_run_from_the_next() {
 /// A file system of which half is kept for the superuser, in place of the exported directory.
 const RESERVING: Namespaces = Namespaces {
     flags: "-m",
-    mounts: "truncate -s 64M ../image && mkfs.ext4 -qF -m 50 ../image && \
+    mounts: "rm -f ../image && truncate -s 64M ../image && mkfs.ext4 -qF -m 50 ../image && \
         mount -o loop ../image \"$SERVED\" && chmod 1777 \"$SERVED\"",
 };
 
@@ -192,10 +192,16 @@ fn room(client: &mut Client, root: &nfs_fh3) -> (u64, u64) {
 /// Writes at the end of a file until that fails.
 fn fill(client: &mut Client, file: &nfs_fh3, stable: stable_how) -> Ended<()> {
     let octets = vec![0xa5; 1 << 20];
-    let mut offset = client.attributes(file)?.size;
+    let (file, count, mut offset) = (file.clone(), 1 << 20, client.attributes(file)?.size);
     // No more than there is room for.
     for _ in 0..256 {
-        offset += u64::from(client.write(file, offset, &octets, stable)?.count);
+        let (file, data) = (file.clone(), Opaque::borrowed(&octets));
+        let asked = WRITE3args { file, offset, count, stable, data };
+        // Its room, which the attributes tell, changes at any moment: when the system writes it to the disk.
+        match now(client.nfs.write(&asked)).unwrap() {
+            Nfs3Result::Ok(written) => offset += u64::from(written.count),
+            Nfs3Result::Err((status, _)) => return Err(status),
+        }
     }
     Ok(())
 }
