@@ -6,6 +6,7 @@ use haulage::cores;
 use haulage::limits::ITEM_MAX;
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
+use haulage_store::crowd::Listener;
 
 use crate::cli::ServeKv;
 use crate::cli::bytes;
@@ -67,8 +68,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    serving::ready(*bound, metrics, output)?;
-    termination.wait(core, output)
+    serving::ready(*bound, metrics.as_ref().map(Listener::address), output)?;
+    termination.wait(core, metrics, output)
 }
 
 impl Counted for KvService {

@@ -45,7 +45,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         _ => output.note("the port after this one is in use: raw TCP is not measured with it"),
     }
     serving::ready(*address, None, output)?;
-    termination.wait(core, output)
+    termination.wait(core, None, output)
 }
 
 /// A server that has started.

@@ -9,6 +9,7 @@ use haulage::pool::Allowance;
 use haulage::provider::AcceptFailures;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
+use haulage_store::crowd::Listener;
 use haulage_store::directory::{self, Ids, Owner};
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
@@ -128,9 +129,16 @@ fn serve<P: Carrier>(
         .as_deref()
         .map(|addresses| serving::listen_by(addresses, "--tcp-listen", |at| front.listen(at)));
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, metrics, owner };
+    let tcp = tcp.transpose()?;
+    let bound = Bound {
+        rdma: *rdma,
+        mount: mount.address(),
+        tcp: tcp.as_ref().map(Listener::address),
+        metrics: metrics.as_ref().map(Listener::address),
+        owner,
+    };
     ready(&bound, output)?;
-    termination.wait(core, output)
+    termination.wait(core, [Some(mount), tcp, metrics].into_iter().flatten(), output)
 }
 
 /// The resolved addresses to listen at.

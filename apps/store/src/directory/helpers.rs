@@ -10,7 +10,8 @@
 //! # Limits
 //! At most [`THREADS_MAX`] threads, started when they are needed. At most [`DEAR_THREADS_MAX`] of them cut and close
 //! large files, of which at most [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do. What is beyond is to be
-//! asked for again. Each keeps three descriptors at most. Nobody waits for a helper when the backend ends.
+//! asked for again. Each keeps three descriptors at most. When the backend ends, nobody waits for a helper, and what no
+//! helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the next server.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -52,6 +53,8 @@ struct Crew {
 enum Job {
     Close(OwnedFd),
     Change(Box<Act>, Ticket),
+    /// Closes what a change that is not made holds.
+    Forget(Box<Act>),
 }
 
 /// What a thread says of a job.
@@ -94,7 +97,7 @@ impl Helpers {
         }
         match crew.give(Job::Change(Box::new(act), ticket), cost)? {
             Job::Change(act, _) => Some(*act),
-            Job::Close(_) => None,
+            Job::Close(_) | Job::Forget(_) => None,
         }
     }
 
@@ -247,14 +250,23 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // The core is not to wait for it now.
-        for (job, thread) in self.dear.drain(..).zip(self.threads.iter().cycle()) {
+        // The core is not to wait for any of it now.
+        let left = self.dear.drain(..).chain(self.changes.drain(..)).map(Job::without_change);
+        for (job, thread) in left.zip(self.threads.iter().cycle()) {
             let _ = thread.send((job, Cost::Dear));
         }
     }
 }
 
 impl Job {
+    /// Returns what is left of the job if it changes nothing.
+    fn without_change(self) -> Self {
+        match self {
+            Self::Change(act, _) => Self::Forget(act),
+            job => job,
+        }
+    }
+
     /// Does the job. Returns what became of the change that it was.
     fn run(self) -> Option<Ended> {
         match self {
@@ -268,6 +280,10 @@ impl Job {
                 drop(act);
                 Some((ticket, done))
             }
+            Self::Forget(act) => {
+                drop(act);
+                None
+            }
         }
     }
 }
@@ -275,7 +291,7 @@ impl Job {
 /// Maximum number of threads: as many inodes as a local process must have locked before a change of another file waits.
 const THREADS_MAX: usize = 16;
 /// Maximum number of threads that cut and close large files, so that others are free for what takes little.
-const DEAR_THREADS_MAX: usize = 4;
+pub(super) const DEAR_THREADS_MAX: usize = 4;
 /// Maximum number of large files that wait to be cut or closed, those under way included.
 const DEAR_MAX: usize = 64;
 /// Maximum number of other changes that wait for a thread.
