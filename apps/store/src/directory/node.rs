@@ -451,7 +451,8 @@ pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     fs::openat2(dir, name, flags, Mode::empty(), WITHIN)
 }
 
-/// Changes the user and the group of a place's file, where they differ.
+/// Changes the user and the group of a place's file. To what it has already, too: the system takes SUID, SGID and
+/// capabilities from it then.
 pub(super) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
     // `chown` takes all ones as "do not change".
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
