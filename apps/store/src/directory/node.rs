@@ -149,13 +149,16 @@ impl Node {
         self.mounted.is_some()
     }
 
-    /// Returns the parent directory, in the tree or not.
+    /// Returns the parent directory, in the tree or not; [`Errno::STALE`] if it is on another mount, which is not asked.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
         if self.is_stand_in() {
             return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?, &self.helpers);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.helpers)
+        match fs::openat2(&self.place, "..", flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            Err(Errno::XDEV) => Err(Errno::STALE),
+            above => Self::new(above?, &self.helpers),
+        }
     }
 
     /// Opens this directory for listing, which needs no permission to search it.

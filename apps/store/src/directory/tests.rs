@@ -169,6 +169,15 @@ fn what_is_mounted_below_is_an_empty_directory() {
 }
 
 #[test]
+fn what_is_above_a_mount_is_not_asked() {
+    let (top, _) = node::open_top(Path::new("/proc"), &helpers::Helpers::default()).unwrap();
+    // It is on another mount, which may be that of a server that is gone.
+    assert_eq!(top.above().map(drop).unwrap_err(), Errno::STALE);
+    let (below, _) = top.child(b"sys").unwrap();
+    assert_eq!(below.above().unwrap().0.id, top.id);
+}
+
+#[test]
 fn a_directory_that_turns_into_a_link_leads_nowhere() {
     let world = World::new();
     std::fs::create_dir(world.path("outside")).unwrap();
