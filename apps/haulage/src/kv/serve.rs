@@ -11,7 +11,6 @@ use haulage_store::crowd::Listener;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
-use crate::memory;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
@@ -53,10 +52,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
         let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let node = NodeConfig { room, limits, crc };
+        let node = NodeConfig { room, asked: Some(memory as u64), limits, crc };
         // The pool is allocated by now; the rest of the memory is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
-            memory::check(KvService::index_octets_max(keys_max))?;
+            node.wanted().check_rest(KvService::index_octets_max(keys_max))?;
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
             Ok(Metered::new(service, questions))
         })?;
