@@ -174,7 +174,7 @@ fn serve(
 ) -> Result<CoreThread<(std::net::SocketAddr, File)>, Failure> {
     let room = usize::try_from(options.file).unwrap_or(usize::MAX).saturating_mul(2) + ROOM;
     cores::start(thread("server", cpu), move || {
-        let node = NodeConfig { room, limits: LIMITS_DEFAULT, crc: Some(Switch::Off) };
+        let node = NodeConfig { room, asked: None, limits: LIMITS_DEFAULT, crc: Some(Switch::Off) };
         let mut root = None;
         let (mut core, _) = node.build::<Iwarp, _>(|pool, _| {
             let files = memory::Limits { files_max: 16, names_max: 16 };
@@ -204,7 +204,12 @@ fn connect(
         .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
     cores::start(thread("client", cpu), move || {
         let room = memory_max(&LIMITS) + ROOM;
-        let node = NodeConfig { room, limits: client_limits(TIMEOUT), crc: Some(Switch::Off) };
+        let node = NodeConfig {
+            room,
+            asked: None,
+            limits: client_limits(TIMEOUT),
+            crc: Some(Switch::Off),
+        };
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(NoService))?;
         let connection = core
             .connect_as(clock::now(), to, binding(&LIMITS), identity)

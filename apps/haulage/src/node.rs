@@ -17,7 +17,7 @@ use crate::cli::perf::Count;
 use crate::cli::values::{Polling, Switch};
 use crate::cli::{PeerOptions, bytes};
 use crate::failure::Failure;
-use crate::memory;
+use crate::memory::Wanted;
 use crate::output::Output;
 use crate::output::progress::Step;
 
@@ -110,6 +110,8 @@ impl Notes {
 pub struct NodeConfig {
     /// Octets for data items, besides those of the transport.
     pub room: usize,
+    /// Octets that the user asked for, if so: `room`, and what the service takes itself.
+    pub asked: Option<u64>,
     /// The limits of the core.
     pub limits: Limits,
     /// Whether to ask for CRCs; `None` leaves it to the provider.
@@ -117,6 +119,15 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
+    /// Returns the memory that the core takes, for errors.
+    pub(crate) fn wanted(&self) -> Wanted {
+        let transport = self.limits.transport_bytes();
+        match self.asked {
+            Some(asked) => Wanted::Asked { asked, besides: transport as u64 },
+            None => Wanted::All(self.room.saturating_add(transport) as u64),
+        }
+    }
+
     /// Builds a core around the service that `service` creates from the core's pool and waker.
     ///
     /// # Errors
@@ -129,15 +140,10 @@ impl NodeConfig {
         let size = self.room.saturating_add(self.limits.transport_bytes());
         let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };
-        let pool = Pool::new(&config).map_err(|error| {
-            let size = bytes::rounded(size as u64);
-            Failure::failed(match error {
-                PoolError::NoMemory { reason, .. } => memory::refusal(&size, &reason),
-                PoolError::TooLarge { .. } => {
-                    format!("cannot have {size} of memory: one core manages at most 16 TiB; ask for less")
-                }
-                error => error.to_string(),
-            })
+        let pool = Pool::new(&config).map_err(|error| match error {
+            PoolError::NoMemory { reason, .. } => self.wanted().refused(&reason),
+            PoolError::TooLarge { .. } => self.wanted().beyond(),
+            error => Failure::failed(error.to_string()),
         })?;
         let mut notes = Notes::default();
         notes.warnings.extend(page_note(pool.pages()));

@@ -11,6 +11,7 @@ use haulage::cores::{CoreThread, Placement as Thread};
 use haulage::provider::{Provider, Waker};
 use haulage::service::Service;
 use haulage::sys::{clock, signal, wake};
+use haulage_store::crowd::Listener;
 
 use crate::cli::CoreOptions;
 use crate::cli::address::Address;
@@ -41,8 +42,14 @@ impl Termination {
         Ok(Self { waker })
     }
 
-    /// Tells the supervisor that the server is ready. Waits for a signal, then lets the core drain.
-    pub fn wait<T>(self, core: CoreThread<T>, output: &Output) -> Result<(), Failure> {
+    /// Tells the supervisor that the server is ready. Waits for a signal, then closes the ports, which the next server may
+    /// take, and lets the core drain.
+    pub fn wait<T>(
+        self,
+        core: CoreThread<T>,
+        ports: impl IntoIterator<Item = Listener>,
+        output: &Output,
+    ) -> Result<(), Failure> {
         let supervisor = Supervisor::here(output);
         supervisor.ready();
         let mut due = supervisor.interval().map(|interval| (clock::now(), interval));
@@ -62,6 +69,7 @@ impl Termination {
             wake::wait(&self.waker, left.map_or(CHECK_INTERVAL, |left| left.min(CHECK_INTERVAL)));
         }
         supervisor.stopping();
+        ports.into_iter().for_each(|port| port.close());
         let _step = Step::begin(format_args!("waiting for calls under way to end"));
         Ok(core.stop()?)
     }
@@ -103,11 +111,11 @@ pub fn listen<P: Provider, S: Service>(
 }
 
 /// Listens by `try_at` at the first of `addresses` that works. `option` is the option that named them, for errors.
-pub fn listen_by(
+pub fn listen_by<T>(
     addresses: &[SocketAddr],
     option: &str,
-    mut try_at: impl FnMut(SocketAddr) -> std::io::Result<SocketAddr>,
-) -> Result<SocketAddr, Failure> {
+    mut try_at: impl FnMut(SocketAddr) -> std::io::Result<T>,
+) -> Result<T, Failure> {
     let mut failed = None;
     for address in addresses {
         match try_at(*address) {
@@ -132,12 +140,12 @@ pub fn listen_by(
     }))
 }
 
-/// Serves metrics, if an address is given. Returns the bound address.
+/// Serves metrics, if an address is given. Returns the port.
 pub fn metrics(
     asked_for: Option<&Address>,
     asking: &Asking,
     waker: &Waker,
-) -> Result<Option<SocketAddr>, Failure> {
+) -> Result<Option<Listener>, Failure> {
     let Some(address) = asked_for else { return Ok(None) };
     let addresses = address.resolve(None)?;
     listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)

@@ -275,7 +275,13 @@ fn memory_that_the_machine_does_not_have_is_refused_before_any_is_filled() {
     let refused = run(Command::new("sh").args(["-c", serve, env!("CARGO_BIN_EXE_haulage")]));
     let said = complaint(&refused);
     assert_eq!((refused.status.code(), refused.stdout.len()), (Some(1), 0), "{said}");
-    assert!(said.contains("cannot have 5") && said.contains(" GiB of memory: "), "{said}");
+    let asked = "cannot have 64 GiB of memory, and ";
+    assert!(said.contains(asked) && said.contains(" MiB for connections: "), "{said}");
+    let serve = ["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "100000GiB"];
+    let refused = run(Command::new(env!("CARGO_BIN_EXE_haulage")).args(serve));
+    let said = complaint(&refused);
+    let asked = "cannot have 100000 GiB of memory, and ";
+    assert!(said.contains(asked) && said.contains(": one core manages at most 16 TiB"), "{said}");
 }
 
 #[test]

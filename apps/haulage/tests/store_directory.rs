@@ -152,7 +152,15 @@ fn state_that_others_may_have_put_there_is_refused_in_words() {
         fs::remove_file(&path).unwrap();
     }
     fs::write(place.at("target"), b"octets").unwrap();
-    fs::remove_file(state.join("key")).unwrap();
+    for name in ["key", "key.new", "names", "names.new", "lock"] {
+        let path = state.join(name);
+        // Without a key, one is made.
+        let _ = fs::remove_file(state.join("key"));
+        let _ = fs::remove_file(&path);
+        fs::create_dir(&path).unwrap();
+        refused(&format!("{} is no regular file; remove it, or", path.display()));
+        fs::remove_dir(&path).unwrap();
+    }
     for name in ["key.new", "names.new"] {
         symlink(place.at("target"), state.join(name)).unwrap();
     }

@@ -2,7 +2,8 @@
 //!
 //! # Normal operation
 //! The thread that accepts connections owns the [`Crowd`]. Each connection is served by a thread that holds its
-//! [`Seat`] and records its phase there. Dropping the seat ends the connection.
+//! [`Seat`] and records its phase there. Dropping the seat ends the connection. When the [`Listener`] is closed, the
+//! thread ends, with the port and all idle connections, however long the process goes on.
 //!
 //! # Limits
 //! [`CrowdLimits`] bounds all connections, and those of one address. If a new connection exceeds a bound, another is
@@ -22,6 +23,10 @@ use std::time::Duration;
 use haulage::sys::clock;
 use haulage::sys::socket::{has_left, is_over};
 use haulage_proto::time::Instant;
+
+mod listener;
+
+pub use listener::Listener;
 
 /// The connections of one port.
 #[derive(Debug)]
@@ -138,6 +143,14 @@ impl Crowd {
         seat.enter(Phase::Transferring);
         self.members.push(member);
         Some(seat)
+    }
+
+    /// Has every connection end once what is being served on it is answered.
+    pub fn close(self) {
+        for member in self.members {
+            // It fails only if the connection is gone. Its thread reads the end.
+            let _ = member.stream.shutdown(Shutdown::Read);
+        }
     }
 
     /// Returns the other connections of the network of `peer` whose peers have closed their ends.

@@ -101,11 +101,12 @@ pub struct Config {
 /// The files of a directory tree.
 #[derive(Debug)]
 pub struct Directory {
-    tree: Tree,
-    /// Holds the lock on the state directory while the backend exists.
-    _state: Option<State>,
-    rights: Arc<Rights>,
+    /// Transfers, which have ended before the next server may begin.
     transfers: Transfers,
+    /// Holds the lock on the state directory, until all is closed that may take long to close.
+    _state: Option<State>,
+    tree: Tree,
+    rights: Arc<Rights>,
     /// Changes that helpers make.
     changes: BTreeMap<Ticket, Change>,
     /// What helpers have looked up for Calls that wait.
@@ -160,14 +161,14 @@ impl Directory {
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find());
-        let transfers = Transfers::new(ring.map(|ring| ring.0));
+        let transfers = Transfers::new(ring.map(|ring| ring.0), Arc::clone(&rights))?;
         let Config { run, stable, direct, open_max, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
-            tree,
-            _state,
-            rights,
             transfers,
+            _state,
+            tree,
+            rights,
             changes: BTreeMap::new(),
             looked: BTreeMap::new(),
             lists: BTreeMap::new(),

@@ -131,14 +131,16 @@ fn set_fs_group(gid: u32) -> u32 {
 
 /// No user and no group, so that setting it changes nothing.
 const NOBODY: u32 = u32::MAX;
-/// The privileges by which the permission bits, owners and groups of files do not count.
+/// The privileges by which the permission bits, owners and groups of files do not count, nor quotas and the room that a
+/// file system keeps for the superuser. Linux's own server gives up as many for its callers.
 const JUDGING: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::FSETID)
     .union(CapabilitySet::LINUX_IMMUTABLE)
-    .union(CapabilitySet::MKNOD);
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE);
 /// The privileges that acting as others takes, and those that a server has to give up for them.
 const NEEDED: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
@@ -175,8 +177,10 @@ mod tests {
             let acting = own.act_as(&user).unwrap();
             assert_eq!(owner(), (1, 2));
             assert_eq!(getgroups().unwrap(), groups);
-            let has = capabilities(None).unwrap().effective.contains(CapabilitySet::DAC_OVERRIDE);
-            assert_eq!(has, judge == Judge::Caller);
+            let has = capabilities(None).unwrap().effective.intersection(JUDGING);
+            let had = own.capabilities.effective.intersection(JUDGING);
+            assert!(had.contains(NEEDED.intersection(JUDGING)));
+            assert_eq!(has, if judge == Judge::Caller { had } else { CapabilitySet::empty() });
             let other = std::thread::Builder::new().spawn(owner).unwrap().join().unwrap();
             assert_eq!(other, (1, 2), "a thread inherits from the one that starts it");
             drop(acting);

@@ -54,6 +54,19 @@ pub struct Done<T> {
     pub result: io::Result<usize>,
 }
 
+/// The user, the groups and the privileges that a thread had, with which the kernel carries out requests of one ring.
+#[derive(Clone, Copy, Debug)]
+pub struct Credentials(u16);
+
+/// How octets are written.
+#[derive(Clone, Copy, Debug)]
+pub struct Writing {
+    /// How stable they are then.
+    pub stability: Stability,
+    /// The user whose limits of room hold, and whose writing takes SUID and SGID from the file; `None`: this thread's.
+    pub by: Option<Credentials>,
+}
+
 /// How stable written data is when its request has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stability {
@@ -84,6 +97,14 @@ impl<T> FileRing<T> {
         ring.quiet();
         ring.register(pool);
         Ok(ring)
+    }
+
+    /// Keeps the user, the groups and the privileges that this thread has now, for requests of this ring.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn register_credentials(&mut self) -> io::Result<Credentials> {
+        self.ring.submitter().register_personality().map(Credentials)
     }
 
     /// Fills octets `into` of `lease` from a file at `offset`.
@@ -125,13 +146,13 @@ impl<T> FileRing<T> {
         file: &Arc<OwnedFd>,
         offset: u64,
         (lease, from): (Local, Range<usize>),
-        stability: Stability,
+        how: Writing,
         what: T,
     ) -> Result<(), (T, Local)> {
         let fd = Fd(file.as_raw_fd());
         let octets = &lease.bytes()[from];
         let (start, length) = (octets.as_ptr(), length(octets));
-        let flags = stability.write_flags();
+        let flags = how.stability.write_flags();
         let entry = match self.buffer(octets) {
             Some(buffer) => {
                 let write = opcode::WriteFixed::new(fd, start, length, buffer);
@@ -139,6 +160,7 @@ impl<T> FileRing<T> {
             }
             None => opcode::Write::new(fd, start, length).offset(offset).rw_flags(flags).build(),
         };
+        let entry = entry.personality(how.by.map_or(OWN, |Credentials(number)| number));
         self.push(&entry, file, what, Some(lease)).map_err(handed_back)
     }
 
@@ -319,6 +341,9 @@ fn handed_back<T>((what, lease): (T, Option<Local>)) -> (T, Local) {
 fn length(octets: &[u8]) -> u32 {
     u32::try_from(octets.len()).unwrap_or(u32::MAX)
 }
+
+/// The number of no registered credentials: those of the thread that submits.
+const OWN: u16 = 0;
 
 /// Octets of the largest buffer that the kernel registers.
 const BUFFER_MAX: usize = 1 << 30;

@@ -37,6 +37,15 @@ impl Ids {
         self.0.iter().any(|[first, count]| id.checked_sub(*first).is_some_and(|at| at < *count))
     }
 
+    /// Returns an ID that has no rights: the one that stands for nobody, or the last one, if that is not mapped.
+    pub fn powerless(&self) -> u32 {
+        let last = |[first, count]: &Range| first.saturating_add(count.saturating_sub(1));
+        match self.0.iter().map(last).max() {
+            Some(last) if !self.has(NOBODY) => last,
+            _ => NOBODY,
+        }
+    }
+
     /// Returns whether at most one ID is mapped.
     fn is_single(&self) -> bool {
         self.0.iter().fold(0_u32, |sum, [_, count]| sum.saturating_add(*count)) <= 1
@@ -47,6 +56,9 @@ impl Ids {
 pub fn is_alone() -> bool {
     Ids::users().is_single() || Ids::groups().is_single()
 }
+
+/// The user, and the group, to whom no file belongs.
+const NOBODY: u32 = 65_534;
 
 #[cfg(test)]
 mod tests {
@@ -61,5 +73,7 @@ mod tests {
         let two = Ids::parse("0 1000 1\n1 100000 65536\n");
         assert!(two.has(0) && two.has(65_536) && !two.has(65_537) && !two.is_single());
         assert!(Ids::parse("").is_single());
+        let few = Ids::parse("0 1000 1\n1 100000 9\n");
+        assert_eq!([all, two, few].map(|ids| ids.powerless()), [65_534, 65_534, 9]);
     }
 }

@@ -111,10 +111,11 @@ impl Directory {
     /// Creates an empty file for writing, in place of any of that name.
     ///
     /// # Errors
-    /// The system's error.
+    /// A [`Fault`] if a directory has that name; or the system's error.
     pub fn create(&self, name: &str) -> io::Result<File> {
         match unlinkat(&self.file, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
+            Err(Errno::ISDIR) => return Err(Fault::NotAFile(self.path(name)).into()),
             Err(error) => return Err(error.into()),
         }
         self.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)

@@ -137,7 +137,7 @@ fn start<P: Carrier>(
     let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
     let limits = config.rpc_version.within(client_limits(config.timeout));
     // A few pages more than the values: keys, arguments, and the slabs they come from.
-    let node = NodeConfig { room: room + OVERHEAD, limits, crc };
+    let node = NodeConfig { room: room + OVERHEAD, asked: None, limits, crc };
     config.callee().connect::<P>(placement, binding(ITEM_MAX), node)
 }
 

@@ -6,11 +6,11 @@ use haulage::cores;
 use haulage::limits::ITEM_MAX;
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
+use haulage_store::crowd::Listener;
 
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
-use crate::memory;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
@@ -52,10 +52,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
         let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
         let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let node = NodeConfig { room, limits, crc };
+        let node = NodeConfig { room, asked: Some(memory as u64), limits, crc };
         // The pool is allocated by now; the rest of the memory is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
-            memory::check(KvService::index_octets_max(keys_max))?;
+            node.wanted().check_rest(KvService::index_octets_max(keys_max))?;
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
             Ok(Metered::new(service, questions))
         })?;
@@ -67,8 +67,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    serving::ready(*bound, metrics, output)?;
-    termination.wait(core, output)
+    serving::ready(*bound, metrics.as_ref().map(Listener::address), output)?;
+    termination.wait(core, metrics, output)
 }
 
 impl Counted for KvService {

@@ -6,15 +6,13 @@
 //! longest is closed.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
 use haulage::provider::{AcceptFailures, Waker};
-use haulage::sys::clock;
-use haulage::sys::socket::is_of_the_peer;
-use haulage_store::crowd::{Crowd, CrowdLimits, Phase, Seat};
+use haulage_store::crowd::{Crowd, CrowdLimits, Listener, Phase, Seat};
 
 mod request;
 
@@ -44,47 +42,30 @@ pub fn way() -> (Asking, Questions) {
 }
 
 impl Asking {
-    /// Serves the page at `at` until the process ends. `waker` wakes the core that writes the page. Returns the bound
-    /// address, with the real port.
+    /// Serves the page at `at` until the port, which is returned, is closed. `waker` wakes the core that writes the page.
     ///
     /// # Errors
     /// The system's error, such as an address in use.
-    pub fn listen(&self, at: SocketAddr, waker: &Waker) -> io::Result<SocketAddr> {
+    pub fn listen(&self, at: SocketAddr, waker: &Waker) -> io::Result<Listener> {
         self.listen_within(at, waker, Limits::DEFAULT)
     }
 
     /// Like [`Self::listen`], within these limits.
-    fn listen_within(
-        &self,
-        at: SocketAddr,
-        waker: &Waker,
-        limits: Limits,
-    ) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(at)?;
-        let bound = listener.local_addr()?;
-        let (asking, waker) = (self.clone(), waker.clone());
+    fn listen_within(&self, at: SocketAddr, waker: &Waker, limits: Limits) -> io::Result<Listener> {
+        let listener = Listener::bind(at)?;
+        let (asking, waker, accepting) = (self.clone(), waker.clone(), listener.clone());
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || asking.accept(&listener, &waker, limits))?;
-        Ok(bound)
+            .spawn(move || asking.accept(&accepting, &waker, limits))?;
+        Ok(listener)
     }
 
-    fn accept(&self, listener: &TcpListener, waker: &Waker, limits: Limits) {
+    fn accept(&self, listener: &Listener, waker: &Waker, limits: Limits) {
         let mut failures = self.failures.clone();
         let connections_max = limits.requests_max;
         let mut crowd =
             Crowd::new(CrowdLimits { connections_max, each_max: connections_max.div_ceil(2) });
-        loop {
-            let (stream, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    failures.count("metrics", &error, clock::now());
-                    if !is_of_the_peer(&error) {
-                        thread::park_timeout(ACCEPT_AGAIN);
-                    }
-                    continue;
-                }
-            };
+        while let Some((stream, peer)) = listener.accept("metrics", &mut failures) {
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
             let (asking, waker) = (self.clone(), waker.clone());
             let answer = move || {
@@ -94,6 +75,7 @@ impl Asking {
             // If no thread starts, the seat is dropped, which closes the connection.
             let _ = thread::Builder::new().name("metrics-answer".to_owned()).spawn(answer);
         }
+        crowd.close();
     }
 
     fn answer(&self, seat: &Seat, waker: &Waker, limits: Limits) -> io::Result<()> {
@@ -156,9 +138,6 @@ impl Limits {
 /// Timeout of the core to write the page.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long to wait before accepting again after it failed.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpStream};
@@ -173,7 +152,7 @@ mod tests {
         let write =
             move || questions.asked.iter().for_each(|asker| _ = asker.send("page".to_owned()));
         thread::Builder::new().spawn(write).unwrap();
-        asking.listen_within(LOCAL.into(), &Waker::new().unwrap(), limits).unwrap()
+        asking.listen_within(LOCAL.into(), &Waker::new().unwrap(), limits).unwrap().address()
     }
 
     fn scrape(at: SocketAddr) -> String {

@@ -151,7 +151,7 @@ impl Bench<'_> {
     fn client_node(&self) -> NodeConfig {
         let (plan, core) = (&self.plan, &self.options.core);
         let limits = core.rpc_version.within(plan.client_limits(self.timeout));
-        NodeConfig { room: plan.memory(), limits, crc: core.crc }
+        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc }
     }
 
     /// Starts the server, unless it runs already. Returns its address.
@@ -188,7 +188,8 @@ impl Bench<'_> {
                 let name = "perf-server".to_owned();
                 let thread = Thread { name, cpu, polling: polling(mode) };
                 let any = vec![SocketAddr::new(P::own_address()?, 0)];
-                let node = NodeConfig { room: room.memory, limits: room.limits(), crc };
+                let node =
+                    NodeConfig { room: room.memory, asked: None, limits: room.limits(), crc };
                 let server = serve::start::<P>(thread, node, any)?;
                 (server.started.address, FarEnd::Thread(server))
             }

@@ -31,6 +31,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
     let node = NodeConfig {
         room: memory,
+        asked: Some(options.memory.0),
         limits: options.core.rpc_version.within(options.peers.within(room.limits())),
         crc: options.core.crc,
     };
@@ -45,7 +46,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         _ => output.note("the port after this one is in use: raw TCP is not measured with it"),
     }
     serving::ready(*address, None, output)?;
-    termination.wait(core, output)
+    termination.wait(core, None, output)
 }
 
 /// A server that has started.

@@ -28,6 +28,8 @@ type Make<B> = Box<dyn FnOnce(&Pool, &Waker) -> Result<B, Failure> + Send>;
 pub(super) struct Export<B> {
     /// Octets for the backend in the core's memory.
     pub(super) room: usize,
+    /// Octets that the user asked for, if so.
+    pub(super) asked: Option<u64>,
     /// The owner of all created files, if the server cannot give files away.
     pub(super) owner: Option<Owner>,
     /// The key of file handles, and other random numbers.
@@ -50,7 +52,7 @@ pub(super) fn memory(octets: u64) -> Result<Export<Memory>, Failure> {
         let backend = Memory::new(pool, limits, secrets.run, Time::default());
         backend.ok_or_else(|| Failure::failed("no memory for the first block"))
     };
-    Ok(Export { room, owner: None, secrets, make: Box::new(make) })
+    Ok(Export { room, asked: Some(octets), owner: None, secrets, make: Box::new(make) })
 }
 
 /// Options of a directory export.
@@ -104,7 +106,8 @@ pub(super) fn directory(
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
     };
     let owner = directory::sole_owner();
-    Ok(Export { room: DIRECTORY_ROOM, owner, secrets, make: Box::new(make) })
+    let (room, make) = (DIRECTORY_ROOM, Box::new(make));
+    Ok(Export { room, asked: None, owner, secrets, make })
 }
 
 /// Says what clients will miss because of the file systems at the place of an export.

@@ -9,6 +9,7 @@ use haulage::pool::Allowance;
 use haulage::provider::AcceptFailures;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
+use haulage_store::crowd::Listener;
 use haulage_store::directory::{self, Ids, Owner};
 use haulage_store::handle::Sealer;
 use haulage_store::nfs3::binding::Limits;
@@ -26,7 +27,6 @@ use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
 use crate::locks;
-use crate::memory;
 use crate::metrics::{Counted, Counter, Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
@@ -75,7 +75,7 @@ fn serve<P: Carrier>(
     connections: Count,
     output: &Output,
 ) -> Result<(), Failure> {
-    let Export { room, owner, secrets, make } = export;
+    let Export { room, asked, owner, secrets, make } = export;
     let thread = serving::one_core("store-core", &options.core, output)?;
     let addresses = Addresses::resolve(options)?;
     let privilege = Privilege::here();
@@ -103,13 +103,13 @@ fn serve<P: Carrier>(
     let failures = AcceptFailures::default();
     let beside = failures.clone();
     let core = cores::start(thread, move || {
-        let node = NodeConfig { room, limits, crc };
+        let node = NodeConfig { room, asked, limits, crc };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
             // The pool is filled by now.
-            memory::check(replays.octets_max)?;
+            node.wanted().check_rest(replays.octets_max)?;
             let replays = Replays::new(&replays, secrets.seed);
             let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
             Ok(Metered::new(server, questions).beside(beside))
@@ -128,9 +128,16 @@ fn serve<P: Carrier>(
         .as_deref()
         .map(|addresses| serving::listen_by(addresses, "--tcp-listen", |at| front.listen(at)));
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    let bound = Bound { rdma: *rdma, mount, tcp: tcp.transpose()?, metrics, owner };
+    let tcp = tcp.transpose()?;
+    let bound = Bound {
+        rdma: *rdma,
+        mount: mount.address(),
+        tcp: tcp.as_ref().map(Listener::address),
+        metrics: metrics.as_ref().map(Listener::address),
+        owner,
+    };
     ready(&bound, output)?;
-    termination.wait(core, output)
+    termination.wait(core, [Some(mount), tcp, metrics].into_iter().flatten(), output)
 }
 
 /// The resolved addresses to listen at.

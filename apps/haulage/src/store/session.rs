@@ -119,7 +119,7 @@ fn start<P: Carrier>(
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
         let limits = rpc_version.within(client_limits(callee.timeout));
-        let node = NodeConfig { room, limits, crc };
+        let node = NodeConfig { room, asked: None, limits, crc };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let now = haulage::sys::clock::now();
         let connection = core

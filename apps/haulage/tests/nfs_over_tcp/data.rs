@@ -4,8 +4,8 @@ use nfs3_client::nfs3_types::nfs3::nfsstat3::*;
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
 
-use crate::bed::{Bed, Export, Kind, ROOT, each};
-use crate::client::Client;
+use crate::bed::{Bed, Export, Kind, Namespaces, ROOT, STRANGER, TRUSTING, User, each};
+use crate::client::{Client, Ended, now};
 
 const STABILITIES: [stable_how; 3] =
     [stable_how::UNSTABLE, stable_how::DATA_SYNC, stable_how::FILE_SYNC];
@@ -173,5 +173,61 @@ fn verifiers_of_writes_and_commits_tell_one_run_from_the_next() {
         assert_ne!(verifier, first.verf);
         let written = client.write(&file, 0, b"x", stable_how::UNSTABLE).unwrap();
         assert_eq!(written.verf, verifier);
+    }
+}
+
+/// A file system of which half is kept for the superuser, in place of the exported directory.
+const RESERVING: Namespaces = Namespaces {
+    flags: "-m",
+    mounts: "rm -f ../image && truncate -s 64M ../image && mkfs.ext4 -qF -m 50 ../image && \
+        mount -o loop ../image \"$SERVED\" && chmod 1777 \"$SERVED\"",
+};
+
+/// Returns the octets that are free, and those of them that anybody gets.
+fn room(client: &mut Client, root: &nfs_fh3) -> (u64, u64) {
+    let told = now(client.nfs.fsstat(&root.clone().into())).unwrap().unwrap();
+    (told.fbytes, told.abytes)
+}
+
+/// Writes at the end of a file until that fails.
+fn fill(client: &mut Client, file: &nfs_fh3, stable: stable_how) -> Ended<()> {
+    let octets = vec![0xa5; 1 << 20];
+    let (file, count, mut offset) = (file.clone(), 1 << 20, client.attributes(file)?.size);
+    // No more than there is room for.
+    for _ in 0..256 {
+        let (file, data) = (file.clone(), Opaque::borrowed(&octets));
+        let asked = WRITE3args { file, offset, count, stable, data };
+        // Its room, which the attributes tell, changes at any moment: when the system writes it to the disk.
+        match now(client.nfs.write(&asked)).unwrap() {
+            Nfs3Result::Ok(written) => offset += u64::from(written.count),
+            Nfs3Result::Err((status, _)) => return Err(status),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_file_system_keeps_for_the_superuser_only_the_superuser_gets() {
+    let mut bed = Bed::new(Kind { export: Export::Directory, user: User::Tester }, &[]);
+    if bed.server.owner.is_some() || !RESERVING.can_be_made(&bed.server.path("")) {
+        return eprintln!("skipped: nobody here mounts a file system of ext4 and acts as others");
+    }
+    bed.server.namespaces = Some(RESERVING);
+    let ways = [&[][..], &["--direct"]].into_iter();
+    for (options, stable) in ways.flat_map(|options| STABILITIES.map(|stable| (options, stable))) {
+        // With a new file system.
+        bed.server.restart(&[TRUSTING, options].concat());
+        let [mut client, mut stranger] =
+            [ROOT, STRANGER].map(|user| Client::new(&bed.server, user));
+        let root = client.mount("/").unwrap();
+        let (free, available) = room(&mut client, &root);
+        let kept = free - available;
+        let file = stranger.file(&root, "file", 0o666);
+        assert_eq!(fill(&mut stranger, &file, stable), Err(NFS3ERR_NOSPC), "{stable:?}");
+        let (left, _) = room(&mut client, &root);
+        assert!(left >= kept - kept / 10, "{left} of {kept} {stable:?} {options:?}");
+        assert_eq!(fill(&mut client, &file, stable), Err(NFS3ERR_NOSPC), "{stable:?}");
+        let (left, _) = room(&mut client, &root);
+        assert!(left < kept / 10, "{left} of {kept} {stable:?} {options:?}");
     }
 }

@@ -49,6 +49,23 @@ fn progress_renews_a_deadline_only_where_it_is_enough() {
 }
 
 #[test]
+fn a_crowd_that_closes_lets_answers_out_and_ends_what_is_idle() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (stream, peer) = listener.accept().unwrap();
+    let mut crowd = Crowd::new(LIMITS);
+    let seat = crowd.admit(stream, peer.ip()).unwrap();
+    crowd.close();
+    let time = Duration::from_secs(9);
+    seat.respond(b"answer", time).unwrap();
+    assert_eq!(seat.within(time).read(&mut [0]).unwrap(), 0);
+    drop(seat);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    assert_eq!(answer, b"answer");
+}
+
+#[test]
 fn whoever_takes_most_gives_way() {
     let some = ["a idle 9", "a transfer 1", "a serving 1", "b idle 5"];
     assert_eq!(chosen(&some, 'a'), "welcome");

@@ -48,8 +48,8 @@ impl Directory {
         let act = Act::Set(Set {
             descriptors: Arc::clone(&self.tree.descriptors),
             place: node.another_place()?,
-            uid: to.uid.filter(|uid| *uid != look.attributes.uid),
-            gid: to.gid.filter(|gid| *gid != look.attributes.gid),
+            uid: to.uid,
+            gid: to.gid,
             size,
             mode: to.mode,
             atime: to.atime,

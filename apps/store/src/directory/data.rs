@@ -6,7 +6,7 @@ use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::transfers::{self, BLOCK, Ended, Read, Write};
+use super::transfers::{BLOCK, Ended, Read, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -61,8 +61,8 @@ impl Directory {
         let length = data.bytes().len();
         check_end(offset, length)?;
         let file = node.writer(&self.tree.descriptors)?;
-        let mut write =
-            Write { ticket, file, offset, stable, done: 0, _held: Some(Rc::clone(&node)) };
+        let (writer, _held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
+        let mut write = Write { ticket, file, offset, stable, writer, done: 0, _held };
         let ended = match kept(cx, data) {
             Ok(lease) if length > 0 => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
@@ -75,8 +75,8 @@ impl Directory {
                 }
                 self.transfers.write(write, lease)
             }
-            Ok(_) => Some(transfers::write_here(&write, &[])),
-            Err(octets) => Some(transfers::write_here(&write, octets)),
+            Ok(_) => Some(self.transfers.write_here(&write, &[])),
+            Err(octets) => Some(self.transfers.write_here(&write, octets)),
         };
         ended.map(|ended| self.written(stable, ended)).transpose()
     }

@@ -12,8 +12,9 @@
 //! At most [`THREADS_MAX`] threads, started when they are needed, and [`LISTS_MAX`] more, so that directories are listed
 //! while all others wait. At most [`DEAR_THREADS_MAX`] of the former cut and close large files, of which at most
 //! [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do, and as many lists. What is beyond is to be asked for
-//! again. Each keeps three descriptors at most, but for what was [read](super::lists). Nobody waits for a helper when the
-//! backend ends.
+//! again. Each keeps three descriptors at most, but for what was [read](super::lists). When the backend ends, nobody waits
+//! for a helper, and what no helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the
+//! next server.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -65,6 +66,8 @@ enum Job {
     Change(Box<Act>, Ticket),
     Step(Box<Act>, FileId),
     List(Box<Batch>),
+    /// Closes what a change that is not made holds.
+    Forget(Box<Act>),
 }
 
 /// What a thread says of a job.
@@ -316,14 +319,23 @@ impl Crew {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // The core is not to wait for it now.
-        for (job, thread) in self.dear.drain(..).zip(self.threads.iter().cycle()) {
+        // The core is not to wait for any of it now.
+        let left = self.dear.drain(..).chain(self.changes.drain(..)).map(Job::without_change);
+        for (job, thread) in left.zip(self.threads.iter().cycle()) {
             let _ = thread.send((job, Cost::Dear));
         }
     }
 }
 
 impl Job {
+    /// Returns what is left of the job if it changes nothing.
+    fn without_change(self) -> Self {
+        match self {
+            Self::Change(act, _) | Self::Step(act, _) => Self::Forget(act),
+            job => job,
+        }
+    }
+
     /// Does the job. Returns what became of it, if somebody asks.
     fn run(self) -> Option<Ended> {
         match self {
@@ -342,6 +354,10 @@ impl Job {
                 batch.run();
                 Some(Ended::List(batch))
             }
+            Self::Forget(act) => {
+                drop(act);
+                None
+            }
         }
     }
 }
@@ -350,7 +366,7 @@ impl Job {
 /// another file waits.
 const THREADS_MAX: usize = 16;
 /// Maximum number of threads that cut and close large files, so that others are free for what takes little.
-const DEAR_THREADS_MAX: usize = 4;
+pub(super) const DEAR_THREADS_MAX: usize = 4;
 /// Maximum number of large files that wait to be cut or closed, those under way included.
 const DEAR_MAX: usize = 64;
 /// Maximum number of other changes that wait for a thread, and of lists.

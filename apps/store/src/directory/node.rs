@@ -135,13 +135,16 @@ impl Node {
         self.mounted.is_some()
     }
 
-    /// Returns the parent directory, in the tree or not.
+    /// Returns the parent directory, in the tree or not; [`Errno::STALE`] if it is on another mount, which is not asked.
     pub(super) fn above(&self) -> Result<(Self, Look), Errno> {
         if self.is_stand_in() {
             return Self::new(fcntl_dupfd_cloexec(&self.place, 0)?, &self.helpers);
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Self::new(fs::openat(&self.place, "..", flags, Mode::empty())?, &self.helpers)
+        match fs::openat2(&self.place, "..", flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            Err(Errno::XDEV) => Err(Errno::STALE),
+            above => Self::new(above?, &self.helpers),
+        }
     }
 
     /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
@@ -454,7 +457,8 @@ pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<FileId, Err
     }
 }
 
-/// Changes the user and the group of a place's file, where they differ.
+/// Changes the user and the group of a place's file. To what it has already, too: the system takes SUID, SGID and
+/// capabilities from it then.
 pub(super) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
     // `chown` takes all ones as "do not change".
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {

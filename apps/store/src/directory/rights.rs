@@ -3,7 +3,8 @@
 //! What is done by name may hit another file than the one that was looked at: another process may rename in between. A
 //! privileged server therefore changes names as the caller, so that the system judges what is hit, and a new file has
 //! its owner from the beginning. What is done to an open file hits that file, and is done as the server itself, which has
-//! judged by the file's own attributes.
+//! judged by the file's own attributes; but data of others than the superuser is written without privileges, so that quotas
+//! and the room that a file system keeps for the superuser hold.
 
 use haulage::sys::file_user::{Acting, FileUser, Gid, Judge, Own};
 use rustix::io::Errno;
@@ -11,21 +12,33 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::access::Caller;
 use crate::backend::New;
-use haulage::sys::namespace::is_alone;
+use haulage::sys::namespace::{Ids, is_alone};
 
 /// The server's power to act as others, if it has it.
 #[derive(Debug)]
-pub(super) struct Rights(Option<Own>);
+pub(super) struct Rights {
+    own: Option<Own>,
+    /// A user and a group without rights.
+    anonymous: (u32, u32),
+}
 
 impl Rights {
     /// Reads what this process may do. In a user namespace of one user, or of one group, there is nobody to act as.
     pub(super) fn find() -> Self {
-        Self(Own::privileged().filter(|_| !is_alone()))
+        let anonymous = (Ids::users().powerless(), Ids::groups().powerless());
+        Self { own: Own::privileged().filter(|_| !is_alone()), anonymous }
     }
 
     /// Returns whether all is done as this process's own user.
     pub(super) const fn is_sole_owner(&self) -> bool {
-        self.0.is_none()
+        self.own.is_none()
+    }
+
+    /// Makes this thread a user without rights and without the server's privileges, while the result exists: for what the
+    /// server has judged, and where the system is to see no superuser.
+    pub(super) fn as_anonymous(&self) -> Result<Option<Acting<'_>>, Errno> {
+        let (uid, gid) = self.anonymous;
+        self.act(self.anonymous, &Caller::new(uid, gid, []), Judge::System)
     }
 
     /// Makes this thread the caller, while the result exists. The superuser is the server itself.
@@ -61,7 +74,7 @@ impl Rights {
         caller: &Caller,
         judge: Judge,
     ) -> Result<Option<Acting<'_>>, Errno> {
-        let Some(own) = &self.0 else { return Ok(None) };
+        let Some(own) = &self.own else { return Ok(None) };
         // All ones are no user and no group.
         if uid == u32::MAX || gid == u32::MAX {
             return Err(Errno::INVAL);

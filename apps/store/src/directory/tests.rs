@@ -175,6 +175,15 @@ fn what_is_mounted_below_is_an_empty_directory() {
 }
 
 #[test]
+fn what_is_above_a_mount_is_not_asked() {
+    let (top, _) = node::open_top(Path::new("/proc"), &helpers::Helpers::default()).unwrap();
+    // It is on another mount, which may be that of a server that is gone.
+    assert_eq!(top.above().map(drop).unwrap_err(), Errno::STALE);
+    let (below, _) = top.child(b"sys").unwrap();
+    assert_eq!(below.above().unwrap().0.id, top.id);
+}
+
+#[test]
 fn a_directory_that_turns_into_a_link_leads_nowhere() {
     let world = World::new();
     std::fs::create_dir(world.path("outside")).unwrap();
@@ -817,6 +826,37 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
     for (name, act) in acts {
         assert_eq!(act(&mut bed), Ok(()), "{name}");
     }
+}
+
+#[test]
+fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done() {
+    let mut world = World::new();
+    let mut bed = world.start();
+    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    let (root, gate) = (bed.root(), bed.backend.gate());
+    let names: Vec<_> = (0..8).map(|number| format!("{number}")).collect();
+    let files: Vec<_> = names.iter().map(|name| bed.file(root, name)).collect();
+    for file in &files {
+        bed.write(*file, 0, &[b'x'; 100_000]).unwrap();
+        bed.commit(*file).unwrap();
+    }
+    gate.store(true, Ordering::Release);
+    for (file, number) in files.iter().zip(1..) {
+        let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
+        let begun = bed.with(|directory, cx| directory.change(cx, Ticket(number), *file, &to));
+        assert!(matches!(begun, Progress::Later), "{begun:?}");
+    }
+    drop(bed);
+    State::open(&world.path("state")).unwrap();
+    gate.store(false, Ordering::Release);
+    // Until all helpers have ended.
+    while Arc::strong_count(&gate) > 1 {
+        std::thread::yield_now();
+    }
+    let length = |name: &String| std::fs::metadata(world.path("served").join(name)).unwrap().len();
+    let cut = names.iter().filter(|name| length(name) == 1).count();
+    let kept = names.iter().filter(|name| length(name) == 100_000).count();
+    assert_eq!((cut, kept), (helpers::DEAR_THREADS_MAX, 8 - helpers::DEAR_THREADS_MAX));
 }
 
 #[test]

@@ -3,19 +3,22 @@
 //! # Normal operation
 //! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
 //! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is
-//! full, a blocking system call transfers the data at once.
+//! full, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
+//! without the server's privileges.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use haulage::sys::files::{Done, FileRing, Stability};
+use haulage::sys::files::{Credentials, Done, FileRing, Stability, Writing};
 use haulage_mr_pool::{Local, Piece, Pieces};
 use rustix::io::Errno;
 use rustix::{fs, io};
 
 use super::node::Node;
+use super::rights::Rights;
+use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
 use crate::nfs3::arguments::Stable;
 
@@ -23,6 +26,9 @@ use crate::nfs3::arguments::Stable;
 #[derive(Debug)]
 pub(super) struct Transfers {
     ring: Option<FileRing<UnderWay>>,
+    rights: Arc<Rights>,
+    /// By whom the ring writes what the superuser did not write; none if the server has no privileges.
+    anonymous: Option<Credentials>,
 }
 
 /// A transfer, with its progress.
@@ -59,8 +65,18 @@ pub(super) struct Write {
     pub(super) file: Arc<OwnedFd>,
     pub(super) offset: u64,
     pub(super) stable: Stable,
+    pub(super) writer: Writer,
     pub(super) done: usize,
     pub(super) _held: Held,
+}
+
+/// The writer of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// The superuser, for whom quotas and reserves of room do not hold.
+    Superuser,
+    /// Anybody else.
+    Other,
 }
 
 /// A transfer that has ended.
@@ -73,8 +89,19 @@ pub(super) enum Ended {
 }
 
 impl Transfers {
-    pub(super) const fn new(ring: Option<FileRing<UnderWay>>) -> Self {
-        Self { ring }
+    /// Creates the queue of a server with these rights.
+    ///
+    /// # Errors
+    /// The system's, where it does not take a user without privileges for the ring.
+    pub(super) fn new(
+        mut ring: Option<FileRing<UnderWay>>,
+        rights: Arc<Rights>,
+    ) -> std::io::Result<Self> {
+        let acting = rights.as_anonymous()?;
+        let ring_of_others = ring.as_mut().filter(|_| acting.is_some());
+        let anonymous = ring_of_others.map(FileRing::register_credentials).transpose()?;
+        drop(acting);
+        Ok(Self { ring, rights, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
@@ -89,8 +116,33 @@ impl Transfers {
     pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
         match self.queue_write(write, lease) {
             Ok(()) => None,
-            Err((write, lease)) => Some(write_here(&write, lease.bytes())),
+            Err((write, lease)) => Some(self.write_here(&write, lease.bytes())),
         }
+    }
+
+    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns the
+    /// total number written, which is at least one unless `octets` is empty.
+    pub(super) fn write_here(&self, write: &Write, octets: &[u8]) -> Result<usize, Errno> {
+        let _acting = match write.writer {
+            Writer::Superuser => None,
+            Writer::Other => self.rights.as_anonymous()?,
+        };
+        let mut done = write.done;
+        while done < octets.len() {
+            match io::pwrite(&write.file, &octets[done..], write.offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(errno) if is_passing(errno) => {}
+                Err(errno) if done == 0 => return Err(errno),
+                Err(_) => break,
+            }
+        }
+        match write.stable {
+            Stable::Unstable => {}
+            Stable::DataSync => fs::fdatasync(&write.file)?,
+            Stable::FileSync => fs::fsync(&write.file)?,
+        }
+        Ok(done)
     }
 
     /// Starts bringing a file to stable storage. Returns the result if the COMMIT ended at once.
@@ -180,6 +232,7 @@ impl Transfers {
 
     fn queue_write(&mut self, write: Write, lease: Local) -> Result<(), (Write, Local)> {
         let Some(ring) = &mut self.ring else { return Err((write, lease)) };
+        let by = self.anonymous.filter(|_| write.writer == Writer::Other);
         let (file, at) = (Arc::clone(&write.file), write.at());
         let from: Range<usize> = write.done..lease.len();
         let stability = match write.stable {
@@ -187,7 +240,8 @@ impl Transfers {
             Stable::DataSync => Stability::Data,
             Stable::FileSync => Stability::All,
         };
-        let queued = ring.write(&file, at, (lease, from), stability, UnderWay::Write(write));
+        let how = Writing { stability, by };
+        let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
         queued.map_err(|(what, lease)| match what {
             UnderWay::Write(write) => (write, lease),
             _ => unreachable!("what is queued comes back"),
@@ -254,25 +308,11 @@ fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
     Ok(read.end(lease))
 }
 
-/// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns the
-/// total number written, which is at least one unless `octets` is empty.
-pub(super) fn write_here(write: &Write, octets: &[u8]) -> Result<usize, Errno> {
-    let mut done = write.done;
-    while done < octets.len() {
-        match io::pwrite(&write.file, &octets[done..], write.offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(errno) if is_passing(errno) => {}
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
+impl Writer {
+    /// Returns who writes for a caller.
+    pub(super) const fn of(caller: &Caller) -> Self {
+        if caller.is_root() { Self::Superuser } else { Self::Other }
     }
-    match write.stable {
-        Stable::Unstable => {}
-        Stable::DataSync => fs::fdatasync(&write.file)?,
-        Stable::FileSync => fs::fsync(&write.file)?,
-    }
-    Ok(done)
 }
 
 /// Returns whether an error is transient, so that an immediate retry may work.
@@ -302,7 +342,8 @@ mod tests {
             let place = Place::new();
             let path = place.path().join("file");
             let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-            act(&mut Transfers::new(ring), &pool, &Arc::new(file.into()));
+            let mut transfers = Transfers::new(ring, Arc::new(Rights::find())).unwrap();
+            act(&mut transfers, &pool, &Arc::new(file.into()));
             assert_eq!(pool.gauges().leased_bytes, 0);
         }
     }
@@ -311,6 +352,11 @@ mod tests {
         let mut lease = pool.lease(octets.len()).unwrap();
         lease.bytes_mut().copy_from_slice(octets);
         lease
+    }
+
+    fn write(file: &Arc<OwnedFd>, writer: Writer) -> Write {
+        let (ticket, stable, file) = (Ticket(1), Stable::Unstable, Arc::clone(file));
+        Write { ticket, file, offset: 0, stable, writer, done: 0, _held: None }
     }
 
     fn ended(transfers: &mut Transfers, at_once: Option<Ended>) -> Ended {
@@ -327,9 +373,7 @@ mod tests {
     #[test]
     fn what_was_written_in_part_goes_on_behind_it() {
         each(|transfers, pool, file| {
-            let (ticket, stable) = (Ticket(1), Stable::Unstable);
-            let write =
-                Write { ticket, file: Arc::clone(file), offset: 10, stable, done: 0, _held: None };
+            let write = Write { offset: 10, ..write(file, Writer::Other) };
             let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
             let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
             let mut read = [0xee; 30];
@@ -337,6 +381,26 @@ mod tests {
             // What was before it is a hole.
             assert_eq!((count, &read[14..length]), (Ok(10), &b"456789"[..]));
             assert_eq!(read[..14], [0; 14]);
+        });
+    }
+
+    #[test]
+    fn the_system_takes_set_id_from_what_others_than_the_superuser_write() {
+        if Rights::find().is_sole_owner() {
+            return eprintln!("skipped: only the superuser acts as others");
+        }
+        each(|transfers, pool, file| {
+            let set_id = fs::Mode::SUID | fs::Mode::RWXU | fs::Mode::XGRP;
+            for (writer, left) in
+                [(Writer::Superuser, set_id), (Writer::Other, set_id.difference(fs::Mode::SUID))]
+            {
+                fs::fchmod(file, set_id).unwrap();
+                let at_once = transfers.write(write(file, writer), lease(pool, b"octets"));
+                let at_once = at_once.map(|ended| Ended::Write(Ticket(1), Stable::Unstable, ended));
+                let Ended::Write(_, _, count) = ended(transfers, at_once) else { panic!() };
+                let mode = fs::Mode::from_raw_mode(fs::fstat(file).unwrap().st_mode);
+                assert_eq!((count, mode), (Ok(6), left), "{writer:?} {transfers:?}");
+            }
         });
     }
 
@@ -392,9 +456,7 @@ mod tests {
     fn that_some_was_written_counts_more_than_that_the_rest_was_not() {
         each(|transfers, pool, file| {
             for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
-                let (ticket, stable) = (Ticket(1), Stable::Unstable);
-                let write =
-                    Write { ticket, file: Arc::clone(file), offset: 0, stable, done, _held: None };
+                let write = Write { done, ..write(file, Writer::Other) };
                 let begun =
                     transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
                 let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };

@@ -12,15 +12,13 @@
 //! retry for ever.
 
 use std::io::{self, Read};
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 use std::time::Duration;
 
 use haulage::provider::{AcceptFailures, Waker};
-use haulage::sys::clock;
-use haulage::sys::socket::is_of_the_peer;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::xdr::Writer;
@@ -28,7 +26,7 @@ use haulage_proto::xdr::Writer;
 use super::Admission;
 use super::over_tcp::reply_octets;
 use super::records::{Records, Room};
-use crate::crowd::{Crowd, CrowdLimits, Phase, Seat};
+use crate::crowd::{Crowd, CrowdLimits, Listener, Phase, Seat};
 use crate::replays::Connection;
 use crate::trust::Host;
 
@@ -124,21 +122,20 @@ impl Front {
         Self { failures, ..self }
     }
 
-    /// Accepts connections at `at` until the process ends. Returns the bound address, with the real port.
+    /// Accepts connections at `at` until the port, which is returned, is closed.
     ///
     /// # Errors
     /// The system's error, such as an address in use.
-    pub fn listen(&self, at: SocketAddr) -> io::Result<SocketAddr> {
-        let listener = TcpListener::bind(at)?;
-        let bound = listener.local_addr()?;
-        let front = self.clone();
+    pub fn listen(&self, at: SocketAddr) -> io::Result<Listener> {
+        let listener = Listener::bind(at)?;
+        let (front, accepting) = (self.clone(), listener.clone());
         thread::Builder::new()
             .name("tcp-accept".to_owned())
-            .spawn(move || front.accept(&listener))?;
-        Ok(bound)
+            .spawn(move || front.accept(&accepting))?;
+        Ok(listener)
     }
 
-    fn accept(&self, listener: &TcpListener) {
+    fn accept(&self, listener: &Listener) {
         let mut failures = self.failures.clone();
         let connections_max = self.limits.connections_max;
         let each_max = connections_max.div_ceil(2);
@@ -146,18 +143,7 @@ impl Front {
         let connections_max = STRANGERS_MAX.min(self.limits.connections_max);
         let each_max = connections_max.div_ceil(2);
         let mut strangers = Crowd::new(CrowdLimits { connections_max, each_max });
-        loop {
-            let (stream, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    failures.count("tcp", &error, clock::now());
-                    // Perhaps the process is out of descriptors: wait until others are closed.
-                    if !is_of_the_peer(&error) {
-                        thread::park_timeout(ACCEPT_AGAIN);
-                    }
-                    continue;
-                }
-            };
+        while let Some((stream, peer)) = listener.accept("tcp", &mut failures) {
             let is_stranger = !self.admission.admits(peer.ip());
             let crowd = if is_stranger { &mut strangers } else { &mut clients };
             let endings = crowd.endings(peer.ip());
@@ -174,6 +160,8 @@ impl Front {
             // If no thread starts, the seat is dropped, which closes the connection.
             let _ = thread::Builder::new().name("tcp-call".to_owned()).spawn(serve);
         }
+        clients.close();
+        strangers.close();
     }
 
     fn serve(&self, seat: &Seat, peer: SocketAddr, calls_max: u64) -> io::Result<()> {
@@ -305,9 +293,6 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Maximum number of Calls queued for the core.
 const CALLS_MAX: usize = 64;
-
-/// How long to wait before accepting again after it failed.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 
 /// Maximum length of a Reply without results, in octets.
 const REPLY_HEADER_MAX: usize = 64;

@@ -201,7 +201,7 @@ impl<B: Backend> World<B> {
         &mut self,
         client: impl FnOnce(SocketAddr) -> T + Send + 'static,
     ) -> T {
-        let at = self.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let at = self.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().address();
         let thread = std::thread::Builder::new().spawn(move || client(at)).unwrap();
         while !thread.is_finished() {
             self.server.turn(self.now);
@@ -642,7 +642,7 @@ fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
 fn half_sent_records_keep_nobody_out() {
     let limits = tcp::Limits { connections_max: 4, ..TCP_LIMITS };
     let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
-    let apart = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let apart = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().address();
     world.serve(move |at| {
         let mut elsewhere: [_; 2] = std::array::from_fn(|_| begun(apart));
         let mut silent: Vec<_> = (0..20).map(|_| begun(at)).collect();

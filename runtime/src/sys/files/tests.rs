@@ -28,6 +28,12 @@ fn bed(requests_max: u16, name: &str) -> Option<Bed> {
     Some(Bed { ring, waker, file: Arc::new(file.into()), pool })
 }
 
+const fn by_us(stability: Stability) -> Writing {
+    Writing { stability, by: None }
+}
+
+const UNSTABLE: Writing = by_us(Stability::None);
+
 impl Bed {
     fn lease(&self, octets: &[u8]) -> Local {
         let mut lease = self.pool.lease(octets.len()).unwrap();
@@ -56,7 +62,7 @@ fn what_is_written_from_a_lease_is_read_into_one() {
         let octets: Vec<u8> =
             (0..100_000).map(|at| u8::try_from(at % 251 + round).unwrap()).collect();
         let lease = bed.lease(&octets);
-        bed.ring.write(&file, 5, (lease, 10..100_000), stability, 1).unwrap();
+        bed.ring.write(&file, 5, (lease, 10..100_000), by_us(stability), 1).unwrap();
         let done = bed.next();
         assert_eq!((done.what, done.result.unwrap()), (1, 99_990));
         bed.ring.sync(&file, stability, 2).unwrap();
@@ -81,11 +87,11 @@ fn a_full_ring_hands_back() {
     let file = Arc::clone(&bed.file);
     for what in 0..2 {
         let lease = bed.lease(b"1234");
-        bed.ring.write(&file, 0, (lease, 0..4), Stability::None, what).unwrap();
+        bed.ring.write(&file, 0, (lease, 0..4), UNSTABLE, what).unwrap();
     }
     assert_eq!(bed.ring.under_way(), 2);
     let lease = bed.lease(b"5678");
-    let (what, lease) = bed.ring.write(&file, 0, (lease, 0..4), Stability::None, 8).unwrap_err();
+    let (what, lease) = bed.ring.write(&file, 0, (lease, 0..4), UNSTABLE, 8).unwrap_err();
     assert_eq!((what, lease.bytes()), (8, &b"5678"[..]));
     let (what, lease) = bed.ring.read(&file, 0, lease, 0..4, 9).unwrap_err();
     assert_eq!((what, lease.bytes()), (9, &b"5678"[..]));
@@ -101,7 +107,7 @@ fn failures_are_told_with_the_lease() {
     let Some(mut bed) = bed(2, "failures") else { return };
     let file = Arc::new(File::open("/dev/null").unwrap().into());
     let lease = bed.lease(b"1234");
-    bed.ring.write(&file, 0, (lease, 0..4), Stability::None, 1).unwrap();
+    bed.ring.write(&file, 0, (lease, 0..4), UNSTABLE, 1).unwrap();
     let done = bed.next();
     assert_eq!(done.result.unwrap_err().raw_os_error(), Some(libc::EBADF));
     assert_eq!(done.lease.unwrap().bytes(), b"1234");

@@ -229,7 +229,7 @@ fn lost_root() -> (World<Slow>, Vec<u8>) {
 #[test]
 fn a_call_that_comes_again_while_it_waits_is_carried_out_once_and_answered_each_time() {
     let (mut world, root) = lost_root();
-    let at = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let at = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().address();
     let procedure = Procedure::Remove.number();
     let call =
         record(7, (nfs3::PROGRAM, nfs3::VERSION, procedure), |w| remove(&root, b"file").encode(w));

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use haulage::sys::file_user::{FileUser, Judge, Own};
-use rustix::fs::{CWD, FileType as Kind, Mode, RenameFlags, mknodat, renameat_with};
+use rustix::fs::{
+    CWD, FileType as Kind, Mode, RenameFlags, XattrFlags, getxattr, mknodat, renameat_with,
+    setxattr,
+};
+use rustix::io::Errno;
 
 use super::names::makers_own_what_they_make;
 use super::*;
@@ -176,6 +180,37 @@ fn nobody_links_to_a_file_that_he_could_not_link_to_locally() {
         bed.by(USER, GROUP);
     }
 }
+
+/// As chown(2) does, and as the permission bits SUID and SGID go.
+#[test]
+fn a_file_loses_its_capabilities_to_whom_it_is_given_though_it_is_theirs() {
+    let Some(mut world) = World::new() else { return };
+    let (owner, group) = (
+        SetAttributes { uid: Some(USER), ..SetAttributes::default() },
+        SetAttributes { gid: Some(GROUP), ..SetAttributes::default() },
+    );
+    for (uid, to, left) in [
+        (USER, owner, Err(Errno::NODATA)),
+        (USER, group, Err(Errno::NODATA)),
+        (0, owner, Err(Errno::NODATA)),
+        (USER, mode(0o700), Ok(CAPABILITIES.len())),
+    ] {
+        let root = world.bed.by(USER, GROUP).root();
+        let file = world.bed.file(&root, "program");
+        let path = world.path("program");
+        if setxattr(&path, NAME, &CAPABILITIES, XattrFlags::CREATE).is_err() {
+            return eprintln!("skipped: files have no capabilities here");
+        }
+        assert_eq!(world.bed.by(uid, GROUP).set(&file, to), Status::Ok);
+        let found = getxattr(&path, NAME, &mut [0; CAPABILITIES.len()]);
+        assert_eq!(found, left, "{uid} {to:?}");
+        fs::remove_file(path).unwrap();
+    }
+}
+
+/// The attribute of a file with the privileges of who runs it, and CAP_NET_RAW among these, as capabilities(7) has it.
+const NAME: &str = "security.capability";
+const CAPABILITIES: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The file that is called `x` is made, changed and removed in all ways, while another process of the same user exchanges
 /// it for what is the superuser's.
