@@ -27,6 +27,7 @@ use haulage::provider::Waker;
 
 use super::acts::{Act, Done};
 use super::lists::LISTS_MAX;
+use super::node::OpenShut;
 use crate::backend::Ticket;
 
 /// The helper threads of one backend.
@@ -60,6 +61,7 @@ struct Crew {
 enum Job {
     Close(OwnedFd),
     Change(Box<Act>, Ticket),
+    Open(Box<OpenShut>),
 }
 
 /// What a thread says of a job.
@@ -104,8 +106,19 @@ impl Helpers {
         }
         match crew.give(Job::Change(Box::new(act), ticket), cost)? {
             Job::Change(act, _) => Some(*act),
-            Job::Close(_) => None,
+            Job::Close(_) | Job::Open(_) => None,
         }
+    }
+
+    /// Has a helper open a file. Returns it if there are no helpers: the core has to. If too much waits for them already
+    /// nobody opens it.
+    pub(super) fn open(&self, shut: OpenShut) -> Option<OpenShut> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() {
+            return Some(shut);
+        }
+        crew.give(Job::Open(Box::new(shut)), Cost::Little);
+        None
     }
 
     /// Takes in that a list was executed, so that another one may be read.
@@ -292,6 +305,10 @@ impl Job {
         match self {
             Self::Close(file) => {
                 drop(file);
+                None
+            }
+            Self::Open(shut) => {
+                shut.run();
                 None
             }
             Self::Change(act, ticket) => {
