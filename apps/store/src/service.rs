@@ -174,7 +174,7 @@ impl<B: Backend> Service<B> {
     ) -> Answer<'_> {
         Answer::Now(match arguments {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
-            Arguments::Write(arguments) => return self.write(cx, &arguments, placed),
+            Arguments::Write(arguments) => return self.write(cx, &arguments, (placed, room)),
             Arguments::Commit(arguments) => return self.commit(cx, &arguments),
             Arguments::Create(arguments) => return self.create(cx, &arguments),
             Arguments::MkDir(arguments) => return self.mk_dir(cx, &arguments),

@@ -193,7 +193,7 @@ const _: () = {
 const OPEN_MAX: usize = 1024;
 
 /// Number of files that may be open whatever the limit of open files is.
-const OPEN_MIN: usize = 8;
+const OPEN_MIN: usize = 5;
 
 /// Minimum descriptors for the files of a directory.
 pub(super) const DESCRIPTORS_MIN: u64 = (OPEN_MIN * DESCRIPTORS_PER_FILE) as u64;

@@ -100,12 +100,24 @@ pub(super) struct Rename {
 }
 
 /// What is brought to stable storage after a change.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Sync {
     /// This file.
     File(Arc<OwnedFd>),
     /// The file system with this file.
     FileSystem(Arc<OwnedFd>),
+    /// A file that its permission bits keep the core from opening.
+    Shut(Shut),
+}
+
+/// A file, or a directory, that is opened before its change.
+#[derive(Clone, Debug)]
+pub(super) struct Shut {
+    pub(super) descriptors: Arc<Descriptors>,
+    pub(super) place: Arc<OwnedFd>,
+    pub(super) is_directory: bool,
+    /// The top of the tree, by which the file system is opened if the file is not our own user's.
+    pub(super) top: Arc<OwnedFd>,
 }
 
 /// The reason why a change did not become what the caller asked for.
@@ -152,6 +164,7 @@ impl Act {
 
 impl Set {
     fn run(&self) -> Result<(), Undone> {
+        let changed = ready(self.changed.as_ref())?;
         // A file that cannot be given away keeps its data.
         node::give(&self.place, self.uid, self.gid)?;
         if let Some((writer, size)) = &self.size {
@@ -162,7 +175,7 @@ impl Set {
             self.descriptors.chmod(&self.place, mode)?;
         }
         node::set_times(&self.place, self.atime, self.mtime)?;
-        settle(self.changed.as_ref()).map_err(Undone::Unsettled)
+        settle(changed.as_ref()).map_err(Undone::Unsettled)
     }
 }
 
@@ -184,6 +197,7 @@ impl Open {
 impl Unlink {
     fn run(&self) -> Result<(), Undone> {
         let Self { by: By { rights, caller }, at, flags } = self;
+        let changed = ready(at.changed.as_ref())?;
         let acting = rights.as_caller(caller)?;
         fs::unlinkat(&at.dir, &*at.name, *flags).map_err(|errno| match errno {
             // Some file systems return EEXIST for a directory that is not empty.
@@ -191,17 +205,18 @@ impl Unlink {
             errno => errno.into(),
         })?;
         drop(acting);
-        settle(at.changed.as_ref()).map_err(Undone::Unsettled)
+        settle(changed.as_ref()).map_err(Undone::Unsettled)
     }
 }
 
 impl Link {
     fn run(&self) -> Result<(), Undone> {
         let Self { by: By { rights, caller }, descriptors, place, at, changed } = self;
+        let (dir_changed, changed) = (ready(at.changed.as_ref())?, ready(changed.as_ref())?);
         let acting = rights.as_caller(caller)?;
         descriptors.link(place, &at.dir, &at.name)?;
         drop(acting);
-        settle(at.changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(dir_changed.as_ref()).map_err(Undone::Unsettled)?;
         settle(changed.as_ref()).map_err(Undone::Unsettled)
     }
 }
@@ -209,6 +224,8 @@ impl Link {
 impl Rename {
     fn run(&self) -> Result<(), Undone> {
         let Self { by: By { rights, caller }, from, to } = self;
+        let (from_changed, to_changed) =
+            (ready(from.changed.as_ref())?, ready(to.changed.as_ref())?);
         let acting = rights.as_caller(caller)?;
         fs::renameat(&from.dir, &*from.name, &to.dir, &*to.name).map_err(|errno| match errno {
             // These errors are about the target.
@@ -216,8 +233,8 @@ impl Rename {
             errno => errno.into(),
         })?;
         drop(acting);
-        settle(from.changed.as_ref()).map_err(Undone::Unsettled)?;
-        settle(to.changed.as_ref()).map_err(Undone::Unsettled)
+        settle(from_changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(to_changed.as_ref()).map_err(Undone::Unsettled)
     }
 }
 
@@ -233,11 +250,30 @@ impl From<Status> for Undone {
     }
 }
 
+/// Opens what is brought to stable storage after a change: a client that is told to try again for want of descriptors must
+/// not find its change done.
+pub(super) fn ready(changed: Option<&Sync>) -> Result<Option<Sync>, Errno> {
+    let Some(Sync::Shut(Shut { descriptors, place, is_directory, top })) = changed else {
+        return Ok(changed.cloned());
+    };
+    let opened = if *is_directory {
+        descriptors.open_directory(place)
+    } else {
+        descriptors.open_file(place)
+    };
+    Ok(Some(match opened {
+        Err(Errno::ACCESS) => Sync::FileSystem(Arc::new(descriptors.open_directory(top)?)),
+        opened => Sync::File(Arc::new(opened?)),
+    }))
+}
+
 /// Brings a change to stable storage, with all data of the file.
 pub(super) fn settle(changed: Option<&Sync>) -> Result<(), Errno> {
     match changed {
         None => Ok(()),
         Some(Sync::File(file)) => fs::fsync(file),
         Some(Sync::FileSystem(file)) => fs::syncfs(file),
+        // It was not made ready.
+        Some(Sync::Shut(_)) => Err(Errno::ACCESS),
     }
 }

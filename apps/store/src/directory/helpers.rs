@@ -29,6 +29,7 @@ use haulage::provider::Waker;
 
 use super::acts::{Act, Done};
 use super::lists::LISTS_MAX;
+use super::node::OpenShut;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
@@ -66,6 +67,7 @@ enum Job {
     Change(Box<Act>, Ticket),
     Step(Box<Act>, FileId),
     List(Box<Batch>),
+    Open(Box<OpenShut>),
     /// Closes what a change that is not made holds.
     Forget(Box<Act>),
 }
@@ -146,6 +148,17 @@ impl Helpers {
             Job::List(batch) => Some(batch),
             _ => None,
         }
+    }
+
+    /// Has a helper open a file. Returns it if there are no helpers: the core has to. If too much waits for them already
+    /// nobody opens it.
+    pub(super) fn open(&self, shut: OpenShut) -> Option<OpenShut> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() {
+            return Some(shut);
+        }
+        crew.give(Job::Open(Box::new(shut)), Cost::Little);
+        None
     }
 
     /// Takes in that a list was executed, so that another one may be read.
@@ -341,6 +354,10 @@ impl Job {
         match self {
             Self::Close(file) => {
                 drop(file);
+                None
+            }
+            Self::Open(shut) => {
+                shut.run();
                 None
             }
             Self::Change(act, ticket) => {

@@ -7,7 +7,7 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::acts::{At, By, Sync, Undone, settle};
+use super::acts::{At, By, Sync, Undone, ready, settle};
 use super::node::{self, Descriptors, Fresh, MODE_MASK};
 use super::rights::group_of;
 use crate::access::{Caller, STICKY};
@@ -47,11 +47,12 @@ impl Make {
 
     /// Creates the file, and brings it to stable storage if it is to be.
     pub(super) fn run(&self) -> Result<Fresh, Undone> {
+        let dir_changed = ready(self.at.changed.as_ref())?;
         let mut fresh = self.create()?;
         // Only this Call knows a file that it cannot complete.
         let changed = self.complete(&mut fresh).and_then(|()| self.syncing(&fresh));
         let changed = changed.inspect_err(|_| self.undo())?;
-        settle(self.at.changed.as_ref()).map_err(Undone::Unsettled)?;
+        settle(dir_changed.as_ref()).map_err(Undone::Unsettled)?;
         settle(changed.as_ref()).map_err(Undone::Unsettled)?;
         Ok(fresh)
     }

@@ -6,7 +6,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, At, By, Link, Rename, Sync, Unlink};
+use super::acts::{Act, At, By, Link, Rename, Shut, Sync, Unlink};
 use super::changes::{Change, Then};
 use super::closing::has_room_for;
 use super::found::ACROSS;
@@ -148,12 +148,14 @@ impl Directory {
         if !self.stable {
             return Ok(None);
         }
-        let open = &self.tree.descriptors;
-        match node.syncing(kind, open) {
-            Err(Errno::ACCESS) => {
-                let top = self.tree.root().syncing(FileType::Directory, open)?;
-                Ok(top.map(Sync::FileSystem))
-            }
+        let descriptors = &self.tree.descriptors;
+        match node.syncing(kind, descriptors) {
+            Err(Errno::ACCESS) => Ok(Some(Sync::Shut(Shut {
+                descriptors: Arc::clone(descriptors),
+                place: Arc::new(node.another_place()?),
+                is_directory: kind == FileType::Directory,
+                top: Arc::clone(&self.tree.top),
+            }))),
             file => Ok(file?.map(Sync::File)),
         }
     }

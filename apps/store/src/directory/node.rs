@@ -4,9 +4,10 @@
 //! symbolic link, and stays with the file when it is renamed. Descriptors for data are opened from it through
 //! `/proc/self/fd`, so that they refer to the same file.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 use rustix::fs::{
     self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
@@ -37,6 +38,8 @@ pub(super) struct Node {
     is_write_only: Cell<bool>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
+    /// What a helper opens.
+    opening: RefCell<Option<Opening>>,
     helpers: Helpers,
     /// It is closed after all other descriptors.
     pub(super) place: Place,
@@ -57,6 +60,22 @@ pub(super) struct Fresh {
     /// A descriptor that reads and writes, of a regular file.
     pub(super) writing: Option<Arc<OwnedFd>>,
     pub(super) look: Look,
+}
+
+/// A descriptor that a helper opens for a node.
+#[derive(Debug)]
+struct Opening {
+    flags: OFlags,
+    opened: Receiver<Result<OwnedFd, Errno>>,
+}
+
+/// Opens a file of our own user that its permission bits keep us from opening.
+#[derive(Debug)]
+pub(super) struct OpenShut {
+    descriptors: Arc<Descriptors>,
+    place: OwnedFd,
+    flags: OFlags,
+    opened: Sender<Result<OwnedFd, Errno>>,
 }
 
 /// The directory `/proc/self/fd`.
@@ -90,6 +109,7 @@ impl Node {
             writing_direct: OnceCell::new(),
             is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
+            opening: RefCell::new(None),
             helpers: helpers.clone(),
             place,
         }
@@ -181,21 +201,21 @@ impl Node {
     }
 
     /// Returns a descriptor for reading.
-    pub(super) fn reader(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn reader(&self, open: &Arc<Descriptors>) -> Result<Arc<OwnedFd>, Errno> {
         let writing = self.writing.get().filter(|_| !self.is_write_only.get());
         if let Some(open) = writing.or_else(|| self.reading.get()) {
             return Ok(Arc::clone(open));
         }
-        let opened = Arc::new(open.open(&self.place, OFlags::RDONLY)?);
+        let opened = Arc::new(self.open(open, OFlags::RDONLY)?);
         Ok(Arc::clone(self.reading.get_or_init(|| opened)))
     }
 
     /// Returns a descriptor for writing. It reads, too, unless the file may only be written.
-    pub(super) fn writer(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn writer(&self, open: &Arc<Descriptors>) -> Result<Arc<OwnedFd>, Errno> {
         if let Some(open) = self.writing.get() {
             return Ok(Arc::clone(open));
         }
-        let opened = match open.open(&self.place, OFlags::RDWR) {
+        let opened = match self.open(open, OFlags::RDWR) {
             Err(Errno::ACCESS) => {
                 let opened = open.open_as_is(&self.place, OFlags::WRONLY)?;
                 self.is_write_only.set(true);
@@ -208,7 +228,10 @@ impl Node {
     }
 
     /// Returns a descriptor for reading that bypasses the page cache, if the file system has direct I/O.
-    pub(super) fn direct_reader(&self, open: &Descriptors) -> Result<Option<Arc<OwnedFd>>, Errno> {
+    pub(super) fn direct_reader(
+        &self,
+        open: &Arc<Descriptors>,
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         if let Some(Some(open)) = self.writing_direct.get() {
             return Ok(Some(Arc::clone(open)));
         }
@@ -216,20 +239,23 @@ impl Node {
     }
 
     /// Returns a descriptor for writing that bypasses the page cache, if the file system has direct I/O.
-    pub(super) fn direct_writer(&self, open: &Descriptors) -> Result<Option<Arc<OwnedFd>>, Errno> {
+    pub(super) fn direct_writer(
+        &self,
+        open: &Arc<Descriptors>,
+    ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         self.direct(&self.writing_direct, open, OFlags::RDWR)
     }
 
     fn direct(
         &self,
         cell: &OnceCell<Option<Arc<OwnedFd>>>,
-        open: &Descriptors,
+        open: &Arc<Descriptors>,
         flags: OFlags,
     ) -> Result<Option<Arc<OwnedFd>>, Errno> {
         if let Some(opened) = cell.get() {
             return Ok(opened.clone());
         }
-        let opened = match open.open(&self.place, flags | OFlags::DIRECT) {
+        let opened = match self.open(open, flags | OFlags::DIRECT) {
             Ok(opened) => Some(Arc::new(opened)),
             Err(Errno::INVAL | Errno::OPNOTSUPP) => None,
             // A descriptor that only writes goes through the page cache.
@@ -240,25 +266,30 @@ impl Node {
     }
 
     /// Returns a descriptor by which the file's data and attributes, or a directory's names, can be brought to stable
-    /// storage. A symbolic link, a device or a pipe cannot be opened without side effects and has none; syncing its
-    /// directory has to do.
+    /// storage, if its permission bits allow one. A symbolic link, a device or a pipe cannot be opened without side effects
+    /// and has none; syncing its directory has to do.
     pub(super) fn syncing(
         &self,
         kind: FileType,
         open: &Descriptors,
     ) -> Result<Option<Arc<OwnedFd>>, Errno> {
-        match kind {
-            FileType::Directory => {
-                let opened = open.open(&self.place, OFlags::RDONLY | OFlags::DIRECTORY)?;
-                Ok(Some(Arc::new(opened)))
-            }
-            FileType::Regular => self.syncing_data(open).map(Some),
-            _ => Ok(None),
-        }
+        let opened = match (kind, self.writing.get().or_else(|| self.reading.get())) {
+            (FileType::Regular, Some(open)) => return Ok(Some(Arc::clone(open))),
+            (FileType::Regular, None) => match open.open_as_is(&self.place, OFlags::RDONLY) {
+                Err(Errno::ACCESS) => open.open_as_is(&self.place, OFlags::WRONLY)?,
+                opened => {
+                    let opened = Arc::new(opened?);
+                    return Ok(Some(Arc::clone(self.reading.get_or_init(|| opened))));
+                }
+            },
+            (FileType::Directory, _) => open.listing(&self.place)?,
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(opened)))
     }
 
     /// Returns a descriptor by which a regular file can be brought to stable storage: any will do.
-    pub(super) fn syncing_data(&self, open: &Descriptors) -> Result<Arc<OwnedFd>, Errno> {
+    pub(super) fn syncing_data(&self, open: &Arc<Descriptors>) -> Result<Arc<OwnedFd>, Errno> {
         match self.reader(open) {
             Err(Errno::ACCESS) => self.writer(open),
             opened => opened,
@@ -270,9 +301,52 @@ impl Node {
         self.is_shut.set(is_shut(Mode::from_raw_mode(mode & MODE_MASK)));
     }
 
+    /// Opens the file for itself. One of our own user that its permission bits keep us from opening is opened by a helper,
+    /// since that changes the bits, which waits for the lock of the file.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] until the helper has opened it.
+    fn open(&self, open: &Arc<Descriptors>, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let opened = open.open_as_is(&self.place, flags);
+        let Err(Errno::ACCESS) = opened else { return opened };
+        if let Some(opening) = self.opening.take() {
+            match opening.opened.try_recv() {
+                Ok(opened) if opening.flags == flags => {
+                    self.is_shut.set(true);
+                    return opened;
+                }
+                Err(TryRecvError::Empty) => {
+                    self.opening.replace(Some(opening));
+                    return Err(Errno::AGAIN);
+                }
+                // It was opened for something else, or not at all.
+                Ok(_) | Err(TryRecvError::Disconnected) => {}
+            }
+        }
+        widened(&self.place, flags)?;
+        let (give, opened) = channel();
+        let descriptors = Arc::clone(open);
+        let act = OpenShut { descriptors, place: self.another_place()?, flags, opened: give };
+        if let Some(act) = self.helpers.open(act) {
+            act.run();
+        }
+        opened.try_recv().unwrap_or_else(|_| {
+            self.opening.replace(Some(Opening { flags, opened }));
+            Err(Errno::AGAIN)
+        })
+    }
+
     /// Returns another descriptor of the same place.
     pub(super) fn another_place(&self) -> Result<OwnedFd, Errno> {
         fcntl_dupfd_cloexec(&self.place, 0)
+    }
+}
+
+impl OpenShut {
+    /// Opens the file.
+    pub(super) fn run(self) {
+        // The node may be gone.
+        let _ = self.opened.send(self.descriptors.open(&self.place, self.flags));
     }
 }
 
@@ -309,16 +383,7 @@ impl Descriptors {
     fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opened = self.open_as_is(place, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
-        let seen = look(place)?;
-        if seen.attributes.uid != rustix::process::geteuid().as_raw() {
-            return Err(Errno::ACCESS);
-        }
-        let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
-        let (mode, widened) = (seen.attributes.mode, seen.attributes.mode | needed);
-        if mode == widened {
-            // The permission bits are not the reason.
-            return Err(Errno::ACCESS);
-        }
+        let (mode, widened) = widened(place, flags)?;
         self.chmod(place, widened)?;
         let opened = self.open_as_is(place, flags);
         // Keep a mode that another process has set meanwhile.
@@ -351,6 +416,11 @@ impl Descriptors {
     /// Opens the directory of a place for listing, which needs no permission to search it.
     pub(super) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
         self.open_as_is(place, OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
+    /// Opens the regular file of a place, by which a change of its attributes is brought to stable storage.
+    pub(super) fn open_file(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+        self.open(place, OFlags::RDONLY)
     }
 
     /// Opens the directory of a place, by which a change of its names is brought to stable storage.
@@ -483,6 +553,17 @@ pub(super) fn set_times(place: &OwnedFd, atime: SetTime, mtime: SetTime) -> Resu
 /// Returns whether permission bits keep the owner from opening a file.
 const fn is_shut(mode: Mode) -> bool {
     !mode.contains(Mode::RUSR.union(Mode::WUSR))
+}
+
+/// Returns the permission bits of a file, and those with which its owner opens it.
+///
+/// # Errors
+/// [`Errno::ACCESS`] if the file is not our own user's, or the permission bits are not the reason why it does not open.
+fn widened(place: &OwnedFd, flags: OFlags) -> Result<(u32, u32), Errno> {
+    let Attributes { uid, mode, .. } = look(place)?.attributes;
+    let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
+    let is_shut = uid == rustix::process::geteuid().as_raw() && mode | needed != mode;
+    if is_shut { Ok((mode, mode | needed)) } else { Err(Errno::ACCESS) }
 }
 
 /// Reads a file's identity and attributes by `statx`.

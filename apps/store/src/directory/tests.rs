@@ -887,6 +887,75 @@ fn an_owner_goes_on_writing_what_was_made_read_only() {
     assert_eq!(bed.look(file).mode, 0o040);
 }
 
+/// Takes the privilege from this thread, and from those that it starts, to open files whatever their bits are.
+fn lose_overriding() {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    let mut sets = capabilities(None).unwrap();
+    let overriding = CapabilitySet::DAC_OVERRIDE | CapabilitySet::DAC_READ_SEARCH;
+    sets.effective = sets.effective.difference(overriding);
+    set_capabilities(None, sets).unwrap();
+}
+
+#[test]
+fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
+    lose_overriding();
+    for is_helped in [true, false] {
+        let world = World::new();
+        let mut bed = world.serve(None, Config { stable: true, ..CONFIG });
+        if is_helped {
+            bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+        }
+        let root = bed.root();
+        let (file, dir) = ("served/file", "served/dir");
+        std::fs::write(world.path(file), b"octets").unwrap();
+        std::fs::create_dir(world.path(dir)).unwrap();
+        for (path, mode) in [(file, 0o040), (dir, 0o300)] {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(world.path(path), mode).unwrap();
+        }
+        let (file, dir) = (bed.find(root, "file").unwrap(), bed.find(root, "dir").unwrap());
+        let gate = bed.backend.gate();
+        let acts: [(&str, &Act<'_>); 3] = [
+            ("READ", &|bed| bed.read(file, 0, 9).map(|octets| assert_eq!(octets, b"octets"))),
+            ("WRITE", &|bed| bed.write(file, 0, b"o").map(drop)),
+            ("COMMIT", &|bed| bed.commit(file).map(drop)),
+        ];
+        for (name, act) in acts {
+            // Once it is open it stays so.
+            if is_helped && name != "COMMIT" {
+                gate.store(true, Ordering::Release);
+                for _ in 0..3 {
+                    assert_eq!(act(&mut bed), Err(Status::Jukebox), "{name}");
+                    assert_eq!(bed.look(file).mode, 0o040);
+                }
+                gate.store(false, Ordering::Release);
+                while !bed.backend.is_idle() {
+                    std::thread::yield_now();
+                }
+            }
+            assert_eq!(act(&mut bed), Ok(()), "{name}");
+        }
+        // What is changed in a directory is opened by who changes it.
+        if is_helped {
+            gate.store(true, Ordering::Release);
+            std::fs::write(world.path("served/dir/old"), b"").unwrap();
+            let (at, before) = (Name(b"old"), bed.look(dir));
+            let begun = bed.with(|directory, cx| directory.remove(cx, Ticket(1), dir, at));
+            assert!(matches!(begun, Progress::Later));
+            assert_eq!(bed.look(dir), before, "its bits were not touched");
+            gate.store(false, Ordering::Release);
+            while bed.backend.poll().is_none() {
+                std::thread::yield_now();
+            }
+            assert!(!world.path("served/dir/old").exists());
+        }
+        bed.file(dir, "made");
+        bed.remove(dir, "made").unwrap();
+        assert_eq!((bed.look(file).mode, bed.look(dir).mode), (0o040, 0o300));
+    }
+}
+
 #[test]
 fn what_its_owner_could_not_open_again_stays_open() {
     let world = World::new();

@@ -4,6 +4,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::Item;
 
 use super::attributes::{Change, without_set_id};
+use super::parked::Wait;
 use super::{Answer, LateReply, Reply, Service, Surroundings, allow, row};
 use crate::access::Caller;
 use crate::backend::{
@@ -13,7 +14,7 @@ use crate::handle::FileId;
 use crate::nfs3::arguments::{Commit, Read, Write};
 use crate::nfs3::results::{Committed, Contents, Linked, Renamed, Target, Written};
 use crate::nfs3::{
-    Attributes, Data, Failure, FileHandle, FileType, Outcome, Path, Procedure, Results,
+    Arguments, Attributes, Data, Failure, FileHandle, FileType, Outcome, Path, Procedure, Results,
     SetAttributes, Status, Verifier, Wcc, WccAttributes,
 };
 
@@ -83,26 +84,42 @@ impl<B: Backend> Service<B> {
         &mut self,
         cx: &Context<'_>,
         asked: &Write<'_>,
-        placed: Option<Local>,
+        (placed, room): (Option<Local>, usize),
     ) -> Answer<'static> {
         let ticket = self.ticket();
+        let mut cleared = None;
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_write(before), Status::Acces)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
-            let write_max = service.config.limits.write_max as usize;
-            let data = service.octets(asked.data.0, placed, write_max)?;
+            let pending = Pending::new(Procedure::Write, file, cx);
             if let mode @ Some(_) = without_set_id(cx.caller, before, Change::Octets) {
                 let to = SetAttributes { mode, ..SetAttributes::default() };
-                service.backend.set_attributes(cx, file, &to)?;
+                match service.backend.change(cx, ticket, file, &to) {
+                    Progress::Ended(end) => end?,
+                    Progress::Later => {
+                        // The WRITE is executed anew when that has ended.
+                        cleared = Some((file, placed));
+                        return Ok(service.wait(ticket, pending));
+                    }
+                }
             }
+            let write_max = service.config.limits.write_max as usize;
+            let data = service.octets(asked.data.0, placed, write_max)?;
             let write = Incoming { offset: asked.offset, data, stable: asked.stable };
-            let pending = Pending::new(Procedure::Write, file, cx);
             Ok(match service.backend.write(cx, ticket, file, write) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
             })
         });
+        if let Some((file, placed)) = cleared {
+            let at = (file, Wait::Name(ticket));
+            let parked = self.park(at, cx.caller, &Arguments::Write(*asked), (placed, room));
+            return match parked {
+                Some(ticket) => Answer::Later(ticket),
+                None => Answer::Now(Results::refusal(Procedure::Write, Status::Jukebox).into()),
+            };
+        }
         match begun {
             Ok((None, _)) => Answer::Later(ticket),
             Ok((Some(done), wcc)) => Answer::Now(write_results(done, wcc).into()),
@@ -170,6 +187,16 @@ impl<B: Backend> Service<B> {
         // for its own (RFC 1813 section 2.6).
         let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
+        // A WRITE goes on once a file has lost its SUID and SGID bits.
+        if pending.procedure == Procedure::Write
+            && let Finished::Changed(_, ended, _) = &finished
+        {
+            let refused = ended.err().filter(|_| self.parking.forget(ticket));
+            self.parking.wake_looking(ticket);
+            self.parking.wake_first(pending.file);
+            let reply = |status| (ticket, Results::Write(Err(failed(status))).into());
+            return refused.map(reply);
+        }
         if let Finished::Made(.., files) | Finished::Changed(.., files) = &finished {
             files.iter().for_each(|file| self.parking.wake_first(*file));
         }
