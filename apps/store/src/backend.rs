@@ -245,9 +245,14 @@ pub struct Context<'a> {
     pub caller: &'a Caller,
 }
 
-/// Identifies an operation that ends later. The server chooses it.
+/// Identifies an operation that ends later, and says whose it is. The server chooses it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ticket(pub u64);
+pub struct Ticket {
+    /// The number, which no other operation has.
+    pub number: u64,
+    /// The network of the client. What is bounded is shared by network.
+    pub network: u64,
+}
 
 /// The state of an operation: ended with a result, or still running.
 #[derive(Debug)]

@@ -78,7 +78,7 @@ struct Renewal {
 #[derive(Debug)]
 struct Member {
     stream: TcpStream,
-    network: u128,
+    network: u64,
     /// The phase in the upper two bits, and its start in the others; [`GONE`] once the seat is dropped.
     state: AtomicU64,
     /// Locked while a response is written.
@@ -94,7 +94,7 @@ pub struct Ending(Arc<Member>);
 /// The facts about a connection by which one is chosen to be closed.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
-    network: u128,
+    network: u64,
     phase: Phase,
     since: u64,
 }
@@ -302,7 +302,7 @@ impl Phase {
 }
 
 /// Decides about a new connection from the network `newcomer`.
-fn choose(candidates: &[Candidate], newcomer: u128, limits: CrowdLimits) -> Choice {
+fn choose(candidates: &[Candidate], newcomer: u64, limits: CrowdLimits) -> Choice {
     let mut counts = BTreeMap::new();
     for candidate in candidates {
         *counts.entry(candidate.network).or_insert(0_usize) += 1;
@@ -324,10 +324,13 @@ fn choose(candidates: &[Candidate], newcomer: u128, limits: CrowdLimits) -> Choi
 
 /// Returns the network of an address: an IPv4 address, or the first 64 bits of an IPv6 one, from which one host can
 /// choose many addresses.
-pub(crate) fn network(address: IpAddr) -> u128 {
+pub(crate) fn network(address: IpAddr) -> u64 {
     match address.to_canonical() {
-        IpAddr::V4(v4) => v4.to_ipv6_mapped().to_bits(),
-        IpAddr::V6(v6) => v6.to_bits() & !u128::from(u64::MAX),
+        IpAddr::V4(v4) => u64::from(v4.to_bits()),
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, e, f, g, h, ..] = v6.octets();
+            u64::from_be_bytes([a, b, c, d, e, f, g, h])
+        }
     }
 }
 

@@ -44,7 +44,7 @@
 //! let root = service.root();
 //! let at = DirName { dir: root.as_file_handle(), name: Name(b"nothing") };
 //! let (credential, arguments) = (Credential::None, Arguments::Lookup(at));
-//! let answer = service.call(around, Call { credential, arguments, placed: None, room: usize::MAX });
+//! let answer = service.call(around, Call { credential, arguments, placed: None, room: usize::MAX, network: 0 });
 //! let Answer::Now(reply) = answer else { unreachable!("memory answers at once") };
 //! assert_eq!(reply.results.status(), Status::NoEnt);
 //! # Ok::<(), haulage_mr_pool::PoolError>(())
@@ -66,6 +66,7 @@ pub mod program;
 pub mod replays;
 pub mod server;
 pub mod service;
+mod shares;
 pub mod trust;
 
 #[cfg(test)]

@@ -62,6 +62,8 @@ pub struct Visitor<'a> {
     pub credential: Credential<'a>,
     /// Whether the host may mount.
     pub is_allowed: bool,
+    /// The network of the host, by which what is bounded is shared.
+    pub network: u64,
 }
 
 impl Mounts {
@@ -85,7 +87,8 @@ impl Mounts {
             Arguments::Mnt(path) => {
                 let host = visitor.host.0.get(..NAME_MAX).unwrap_or(visitor.host.0);
                 let known = Known { host: host.into(), path: path.0.into() };
-                let walked = service.directory(around, &visitor.credential, path.0);
+                let walked =
+                    service.directory(around, (visitor.network, &visitor.credential), path.0);
                 return self.mount(walked, known);
             }
             Arguments::Dump => Results::Dump(self.dump()),

@@ -12,6 +12,7 @@
 //! would be executed twice.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Item, PayloadReader};
@@ -20,6 +21,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::backend::{Backend, Ticket};
+use crate::crowd::network;
 use crate::nfs3::binding::is_idempotent;
 use crate::nfs3::{Arguments, Procedure, Status};
 use crate::replays::{CallKey, Connection, End, Given, Replays, Said, Seen};
@@ -98,7 +100,9 @@ impl<B: Backend> Program<B> {
             Some(Seen::Answered(results)) => return ended(w.put(results), Pieces::default()),
             Some(Seen::Pending(ticket)) => return Ended::Later(ticket),
         }
-        match self.service.call(around, Call { credential, arguments, placed, room: w.room() }) {
+        let network = network(IpAddr::from(client.to_be_bytes()));
+        let call = Call { credential, arguments, placed, room: w.room(), network };
+        match self.service.call(around, call) {
             Answer::Later(ticket) => {
                 if let Some(key) = key {
                     self.replays.wait(key, ticket);

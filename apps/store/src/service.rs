@@ -62,6 +62,8 @@ pub struct Service<B> {
     pending: BTreeMap<Ticket, Pending>,
     /// Calls that wait until one of their files is found.
     parking: Parking,
+    /// The network of the client whose Call is executed.
+    network: u64,
     next_ticket: u64,
     /// The ticket of the resumed Call that is being executed.
     resumed: Option<Ticket>,
@@ -83,6 +85,8 @@ pub struct Call<'a> {
     pub placed: Option<Local>,
     /// Octets of results that the Reply has room for: a list of names ends there.
     pub room: usize,
+    /// The network of the client, by which what is bounded is shared.
+    pub network: u64,
 }
 
 /// The surroundings of a Call: memory and clocks.
@@ -132,6 +136,7 @@ impl<B: Backend> Service<B> {
             config,
             pending: BTreeMap::new(),
             parking: Parking::default(),
+            network: 0,
             next_ticket: 0,
             resumed: None,
             sealed,
@@ -141,6 +146,7 @@ impl<B: Backend> Service<B> {
 
     /// Executes a Call.
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
+        self.network = call.network;
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, room, .. } = call;

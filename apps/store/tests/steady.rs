@@ -30,7 +30,7 @@ fn call(
         Surroundings { pool, now: Time { seconds: 1, nanoseconds: 0 }, clock: Instant::ZERO };
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
     let Answer::Now(reply) =
-        service.call(around, Call { credential, arguments, placed, room: usize::MAX })
+        service.call(around, Call { credential, arguments, placed, room: usize::MAX, network: 0 })
     else {
         panic!("memory answers at once")
     };

@@ -61,7 +61,8 @@ impl Served {
             let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
             let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
             let at = (made[parent], Name(name));
-            let Progress::Ended(file) = backend.make(cx, Ticket(0), at, new) else {
+            let Progress::Ended(file) = backend.make(cx, Ticket { number: 0, network: 0 }, at, new)
+            else {
                 unreachable!("memory answers at once")
             };
             made.push(file.expect("room"));
@@ -83,7 +84,8 @@ impl Served {
         arguments.encode(&mut w).expect("as long as they were");
         assert_eq!(w.written().len(), octets.len(), "arguments are all that is there");
 
-        let visitor = Visitor { host: Host(host), credential: Credential::None, is_allowed };
+        let visitor =
+            Visitor { host: Host(host), credential: Credential::None, is_allowed, network: 0 };
         let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         let (mounts, service) = (&mut self.mounts, &mut self.service);
         let most = PER_OCTET * octets.len() as u64 + 1024;

@@ -202,7 +202,10 @@ fn file_server() -> (CoreThread<SocketAddr>, File) {
             let arguments = Arguments::Create(Create { at, how });
             let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
             let around = Surroundings { pool, now, clock: Instant::ZERO };
-            service.call(around, Call { credential, arguments, placed: None, room: usize::MAX });
+            service.call(
+                around,
+                Call { credential, arguments, placed: None, room: usize::MAX, network: 0 },
+            );
         }
         tell.send(root).unwrap();
         let kept = replays::Limits::of_memory(256 << 10, RESULTS_KEPT);

@@ -256,4 +256,4 @@ impl<B: Backend> Bed<B> {
 }
 
 /// The ticket of every operation of the bed.
-const TICKET: Ticket = Ticket(7);
+const TICKET: Ticket = Ticket { number: 7, network: 0 };

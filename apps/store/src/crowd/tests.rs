@@ -15,14 +15,14 @@ fn crowd(lines: &[&str]) -> Vec<Candidate> {
             "serving" => Phase::Serving,
             other => panic!("{other}"),
         };
-        let network = u128::from(words[0].as_bytes()[0]);
+        let network = u64::from(words[0].as_bytes()[0]);
         Candidate { network, phase, since: 100 - words[2].parse::<u64>().unwrap() }
     };
     lines.iter().map(candidate).collect()
 }
 
 fn chosen(lines: &[&'static str], newcomer: char) -> &'static str {
-    match choose(&crowd(lines), u128::from(u32::from(newcomer)), LIMITS) {
+    match choose(&crowd(lines), u64::from(u32::from(newcomer)), LIMITS) {
         Choice::Welcome => "welcome",
         Choice::Replace(at) => lines[at],
         Choice::Refuse => "refuse",

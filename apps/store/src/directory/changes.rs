@@ -51,7 +51,7 @@ impl Directory {
         act: Act,
         change: Change,
     ) -> Result<Option<Option<FileId>>, Status> {
-        if self.tree.helpers.is_full(change.cost) {
+        if self.tree.helpers.is_full(change.cost, ticket) {
             return Err(Status::Jukebox);
         }
         let Some(act) = self.tree.helpers.make(act, ticket, change.cost) else {

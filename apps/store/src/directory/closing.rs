@@ -66,7 +66,7 @@ pub(super) fn has_room_for(helpers: &Helpers, file: &Attributes) -> bool {
     // A directory has one name, whatever the number of its links is.
     let is_last = file.kind == FileType::Directory || file.links == 1;
     let is_dear = may_be_large(file.kind) && is_last && file.used >= DEAR;
-    !is_dear || !helpers.is_full(Cost::Dear)
+    !is_dear || !helpers.is_full_for_us(Cost::Dear)
 }
 
 /// Returns whether files of a kind have room that takes long to give back. A directory keeps what its names took.

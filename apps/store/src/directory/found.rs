@@ -101,7 +101,7 @@ impl Directory {
         let act = Act::LookUp(LookUp { dir: place, name: name.0.into() });
         let then = Then::Show { dir: dir.id, name: name.0.into() };
         let change = Change { files: Vec::new(), cost: Cost::Little, then };
-        if self.tree.helpers.is_full(Cost::Little)
+        if self.tree.helpers.is_full(Cost::Little, ticket)
             || self.tree.helpers.make(act, ticket, Cost::Little).is_some()
         {
             return Names::Full;

@@ -12,7 +12,7 @@
 //! At most [`THREADS_MAX`] threads, started when they are needed, and [`LISTS_MAX`] more, so that directories are listed
 //! while all others wait. At most [`DEAR_THREADS_MAX`] of the former cut and close large files, of which at most
 //! [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do, and as many lists. What is beyond is to be asked for
-//! again. Each keeps three descriptors at most, but for what was [read](super::lists). When the backend ends, nobody waits
+//! again. All of these are shared by network. Each keeps three descriptors at most, but for what was [read](super::lists). When the backend ends, nobody waits
 //! for a helper, and what no helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the
 //! next server.
 
@@ -33,6 +33,7 @@ use super::node::OpenShut;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
+use crate::shares::Shares;
 
 /// The helper threads of one backend.
 #[derive(Clone, Debug, Default)]
@@ -43,16 +44,13 @@ pub(super) struct Helpers(Rc<RefCell<Crew>>);
 struct Crew {
     /// How the core hears of reports. Without it, no changes are made by helpers.
     waker: Option<Waker>,
-    threads: Vec<Sender<(Job, Cost)>>,
+    threads: Vec<Sender<Task>>,
     idle: Vec<usize>,
-    changes: VecDeque<Job>,
-    dear: VecDeque<Job>,
-    dear_under_way: usize,
-    lists: VecDeque<Job>,
-    /// Lists that were given to threads and are not executed yet.
-    lists_held: usize,
+    changes: Queue,
+    dear: Queue,
+    lists: Queue,
     /// Threads that do anything but list.
-    others_under_way: usize,
+    busy: Shares,
     ended: VecDeque<Ended>,
     reports: Receiver<Report>,
     reporter: Sender<Report>,
@@ -72,11 +70,28 @@ enum Job {
     Forget(Box<Act>),
 }
 
+/// A job, and whose it is.
+#[derive(Debug)]
+struct Task {
+    job: Job,
+    cost: Cost,
+    network: u64,
+}
+
+/// Jobs of one cost that wait for a thread.
+#[derive(Debug)]
+struct Queue {
+    tasks: VecDeque<Task>,
+    waiting: Shares,
+    under_way: Shares,
+}
+
 /// What a thread says of a job.
 #[derive(Debug)]
 struct Report {
     thread: usize,
     cost: Cost,
+    network: u64,
     /// What became of the job, if somebody asks.
     ended: Option<Ended>,
 }
@@ -120,7 +135,7 @@ impl Helpers {
         if crew.waker.is_none() {
             return Some(act);
         }
-        match crew.give(Job::Change(Box::new(act), ticket), cost)? {
+        match crew.give(Job::Change(Box::new(act), ticket), (cost, ticket.network))? {
             Job::Change(act, _) => Some(*act),
             _ => None,
         }
@@ -132,7 +147,7 @@ impl Helpers {
         if crew.waker.is_none() {
             return Some(act);
         }
-        match crew.give(Job::Step(act, file), Cost::Little)? {
+        match crew.give(Job::Step(act, file), (Cost::Little, OURS))? {
             Job::Step(act, _) => Some(act),
             _ => None,
         }
@@ -144,7 +159,7 @@ impl Helpers {
         if crew.waker.is_none() {
             return Some(batch);
         }
-        match crew.give(Job::List(batch), Cost::Little)? {
+        match crew.give(Job::List(batch), (Cost::Little, OURS))? {
             Job::List(batch) => Some(batch),
             _ => None,
         }
@@ -157,21 +172,21 @@ impl Helpers {
         if crew.waker.is_none() {
             return Some(shut);
         }
-        crew.give(Job::Open(Box::new(shut)), Cost::Little);
+        crew.give(Job::Open(Box::new(shut)), (Cost::Little, OURS));
         None
     }
 
     /// Takes in that a list was executed, so that another one may be read.
-    pub(super) fn end_list(&self) {
+    pub(super) fn end_list(&self, ticket: Ticket) {
         let mut crew = self.0.borrow_mut();
-        crew.lists_held -= 1;
+        crew.lists.under_way.give_back(ticket.network, 1);
         crew.hear();
     }
 
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
         // Outside the borrow: closing it is the core's, if the helpers do not take it.
-        let refused = self.0.borrow_mut().give(Job::Close(file), Cost::Dear);
+        let refused = self.0.borrow_mut().give(Job::Close(file), (Cost::Dear, OURS));
         drop(refused);
     }
 
@@ -182,11 +197,20 @@ impl Helpers {
         crew.ended.pop_front()
     }
 
-    /// Returns whether as much waits for the helpers as may.
-    pub(super) fn is_full(&self, cost: Cost) -> bool {
+    /// Returns whether as much waits for the helpers as may, for the Call with this ticket.
+    pub(super) fn is_full(&self, cost: Cost, ticket: Ticket) -> bool {
+        self.is_full_for(cost, ticket.network)
+    }
+
+    /// Returns whether as much waits for the helpers as may, for no Call.
+    pub(super) fn is_full_for_us(&self, cost: Cost) -> bool {
+        self.is_full_for(cost, OURS)
+    }
+
+    fn is_full_for(&self, cost: Cost, network: u64) -> bool {
         let mut crew = self.0.borrow_mut();
         crew.hear();
-        crew.is_full(cost)
+        !crew.queue(cost).waiting.has_room(network, 1)
     }
 
     /// Returns whether a helper was ever needed.
@@ -203,6 +227,12 @@ impl Helpers {
         crew.idle.len() == crew.threads.len()
     }
 
+    /// Returns the number of helpers that have something to do other than to list.
+    #[cfg(test)]
+    pub(super) fn busy(&self) -> usize {
+        self.0.borrow().busy.held()
+    }
+
     /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
     #[cfg(test)]
     pub(super) fn gate(&self) -> Arc<AtomicBool> {
@@ -212,7 +242,7 @@ impl Helpers {
     /// Has as many dear jobs under way as may.
     #[cfg(test)]
     pub(super) fn fill(&self) {
-        self.0.borrow_mut().dear_under_way = DEAR_MAX;
+        self.0.borrow_mut().dear.waiting.take(OURS, DEAR_MAX);
     }
 }
 
@@ -223,12 +253,10 @@ impl Default for Crew {
             waker: None,
             threads: Vec::new(),
             idle: Vec::new(),
-            changes: VecDeque::new(),
-            dear: VecDeque::new(),
-            dear_under_way: 0,
-            lists: VecDeque::new(),
-            lists_held: 0,
-            others_under_way: 0,
+            changes: Queue::new(CHANGES_MAX, THREADS_MAX),
+            dear: Queue::new(DEAR_MAX, DEAR_THREADS_MAX),
+            lists: Queue::new(CHANGES_MAX, LISTS_MAX),
+            busy: Shares::new(THREADS_MAX),
             ended: VecDeque::new(),
             reports,
             reporter,
@@ -240,9 +268,9 @@ impl Default for Crew {
 
 impl Crew {
     /// Takes a job. Returns it if there is no room for it, or no thread.
-    fn give(&mut self, job: Job, cost: Cost) -> Option<Job> {
+    fn give(&mut self, job: Job, (cost, network): (Cost, u64)) -> Option<Job> {
         self.hear();
-        if self.is_full(cost) {
+        if !self.queue(cost).waiting.has_room(network, 1) {
             return Some(job);
         }
         if self.idle.is_empty() && self.threads.len() < THREADS_MAX + LISTS_MAX {
@@ -251,21 +279,33 @@ impl Crew {
         if self.threads.is_empty() {
             return Some(job);
         }
-        match cost {
-            Cost::Little => self.changes.push_back(job),
-            Cost::Dear => self.dear.push_back(job),
-            Cost::List => self.lists.push_back(job),
-        }
+        let queue = self.queue(cost);
+        queue.waiting.take(network, 1);
+        queue.tasks.push_back(Task { job, cost, network });
         self.assign();
         None
     }
 
+    const fn queue(&mut self, cost: Cost) -> &mut Queue {
+        match cost {
+            Cost::Little => &mut self.changes,
+            Cost::Dear => &mut self.dear,
+            Cost::List => &mut self.lists,
+        }
+    }
+
     /// Takes in what the threads report, and gives them the next jobs.
     fn hear(&mut self) {
-        while let Ok(Report { thread, cost, ended }) = self.reports.try_recv() {
+        while let Ok(Report { thread, cost, network, ended }) = self.reports.try_recv() {
             self.idle.push(thread);
-            self.dear_under_way -= usize::from(cost == Cost::Dear);
-            self.others_under_way -= usize::from(cost != Cost::List);
+            if cost == Cost::Dear {
+                self.dear.waiting.give_back(network, 1);
+            }
+            // A list is under way until it is executed.
+            if cost != Cost::List {
+                self.queue(cost).under_way.give_back(network, 1);
+                self.busy.give_back(network, 1);
+            }
             self.ended.extend(ended);
         }
         self.assign();
@@ -274,44 +314,45 @@ impl Crew {
     /// Gives jobs to threads that have none.
     fn assign(&mut self) {
         while let Some(thread) = self.idle.last().copied() {
-            let Some((job, cost)) = self.next_job() else { return };
-            self.dear_under_way += usize::from(cost == Cost::Dear);
-            self.lists_held += usize::from(cost == Cost::List);
-            self.others_under_way += usize::from(cost != Cost::List);
+            let Some(task) = self.next_task() else { return };
+            let Task { cost, network, .. } = task;
+            if cost != Cost::List {
+                self.busy.take(network, 1);
+            }
+            let queue = self.queue(cost);
+            queue.under_way.take(network, 1);
+            // Large files are counted until they are cut, or closed.
+            if cost != Cost::Dear {
+                queue.waiting.give_back(network, 1);
+            }
             self.idle.pop();
             // A thread ends only with the crew.
-            let _ = self.threads.get(thread).map(|thread| thread.send((job, cost)));
+            let _ = self.threads.get(thread).map(|thread| thread.send(task));
         }
     }
 
-    /// Returns the next job for which a thread may be used.
-    fn next_job(&mut self) -> Option<(Job, Cost)> {
-        let next = |jobs: &mut VecDeque<Job>, cost, may_begin: bool| {
-            let job = if may_begin { jobs.pop_front() } else { None };
-            job.map(|job| (job, cost))
-        };
-        let is_free = self.others_under_way < THREADS_MAX;
-        let may_be_dear = is_free && self.dear_under_way < DEAR_THREADS_MAX;
-        next(&mut self.dear, Cost::Dear, may_be_dear)
-            .or_else(|| next(&mut self.changes, Cost::Little, is_free))
-            .or_else(|| next(&mut self.lists, Cost::List, self.lists_held < LISTS_MAX))
+    /// Returns the next job for which a thread may be used: the first one of a network that has a share left.
+    fn next_task(&mut self) -> Option<Task> {
+        let Self { dear, changes, lists, busy, .. } = self;
+        let has_thread = |network| busy.has_room(network, 1);
+        dear.next(has_thread).or_else(|| changes.next(has_thread)).or_else(|| lists.next(|_| true))
     }
 
     fn start(&mut self) {
-        let (give, given) = channel::<(Job, Cost)>();
+        let (give, given) = channel::<Task>();
         let (thread, reporter, waker) =
             (self.threads.len(), self.reporter.clone(), self.waker.clone());
         #[cfg(test)]
         let gate = Arc::clone(&self.gate);
         let help = move || {
-            for (job, cost) in given {
+            for Task { job, cost, network } in given {
                 #[cfg(test)]
                 while gate.load(std::sync::atomic::Ordering::Acquire) {
                     thread::yield_now();
                 }
                 let ended = job.run();
                 // The backend may be gone.
-                let _ = reporter.send(Report { thread, cost, ended });
+                let _ = reporter.send(Report { thread, cost, network, ended });
                 waker.iter().for_each(Waker::wake);
             }
         };
@@ -320,22 +361,30 @@ impl Crew {
             self.threads.push(give);
         }
     }
+}
 
-    fn is_full(&self, cost: Cost) -> bool {
-        match cost {
-            Cost::Little => self.changes.len() >= CHANGES_MAX,
-            Cost::Dear => self.dear.len() + self.dear_under_way >= DEAR_MAX,
-            Cost::List => self.lists.len() >= CHANGES_MAX,
-        }
+impl Queue {
+    fn new(waiting_max: usize, threads_max: usize) -> Self {
+        let (waiting, under_way) = (Shares::new(waiting_max), Shares::new(threads_max));
+        Self { tasks: VecDeque::new(), waiting, under_way }
+    }
+
+    /// Takes the first job of a network that has a share left.
+    fn next(&mut self, has_thread: impl Fn(u64) -> bool) -> Option<Task> {
+        let may_begin =
+            |task: &Task| self.under_way.has_room(task.network, 1) && has_thread(task.network);
+        let first = self.tasks.iter().position(may_begin)?;
+        self.tasks.remove(first)
     }
 }
 
 impl Drop for Crew {
     fn drop(&mut self) {
         // The core is not to wait for any of it now.
-        let left = self.dear.drain(..).chain(self.changes.drain(..)).map(Job::without_change);
-        for (job, thread) in left.zip(self.threads.iter().cycle()) {
-            let _ = thread.send((job, Cost::Dear));
+        let left = self.dear.tasks.drain(..).chain(self.changes.tasks.drain(..));
+        for (task, thread) in left.zip(self.threads.iter().cycle()) {
+            let job = task.job.without_change();
+            let _ = thread.send(Task { job, ..task });
         }
     }
 }
@@ -388,3 +437,6 @@ pub(super) const DEAR_THREADS_MAX: usize = 4;
 const DEAR_MAX: usize = 64;
 /// Maximum number of other changes that wait for a thread, and of lists.
 const CHANGES_MAX: usize = 256;
+/// Stands for the network of what is done for no Call, or for Calls of several networks. No client has it: it is of
+/// multicast.
+const OURS: u64 = u64::MAX;

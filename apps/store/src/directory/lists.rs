@@ -151,7 +151,7 @@ impl Directory {
             return backend::Names::Behind(dir.id);
         }
         let Ok(place) = dir.another_place() else { return backend::Names::Full };
-        if self.tree.helpers.is_full(Cost::List) {
+        if self.tree.helpers.is_full(Cost::List, ticket) {
             return backend::Names::Full;
         }
         let names_max = match listing.kind {
@@ -186,7 +186,7 @@ impl Directory {
     pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<Read> {
         let read = self.lists.get_mut(&ticket)?.read.take()?;
         self.lists.remove(&ticket);
-        self.tree.helpers.end_list();
+        self.tree.helpers.end_list(ticket);
         Some(read)
     }
 

@@ -256,7 +256,7 @@ fn where_a_directory_is_costs_a_few_questions_a_turn_however_deep_it_lies() {
         bed.with(|directory, cx| {
             for _ in 0..times {
                 let found = directory.lookup(cx, dir, Name(b".."));
-                directory.look_into(Ticket(1), &all_of(dir));
+                directory.look_into(Ticket { number: 1, network: 0 }, &all_of(dir));
                 directory.list(cx, dir, 0, &mut |_| true).unwrap();
                 assert!(found.is_ok());
             }
@@ -748,7 +748,9 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
             bed.find(root, "again").unwrap(),
             SetAttributes { size: Some(0), ..SetAttributes::default() },
         );
-        let cut = bed.with(|directory, cx| directory.change(cx, Ticket(1), again, &cut));
+        let cut = bed.with(|directory, cx| {
+            directory.change(cx, Ticket { number: 1, network: 0 }, again, &cut)
+        });
         assert!(matches!(cut, Progress::Ended(Err(Status::Jukebox))), "{act}");
         assert_eq!(bed.look(again).size, 100_000, "{act}");
         std::fs::remove_file(world.path("served/again")).unwrap();
@@ -798,7 +800,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
     bed.file(root, "other");
     let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
     let resize = |bed: &mut Bed<Directory>| {
-        bed.with(|directory, cx| directory.change(cx, Ticket(1), file, &to))
+        bed.with(|directory, cx| directory.change(cx, Ticket { number: 1, network: 0 }, file, &to))
     };
     assert!(matches!(resize(&mut bed), Progress::Later));
     let acts: [(&str, &Act<'_>); 6] = [
@@ -822,7 +824,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
         }
         std::thread::yield_now();
     };
-    assert!(matches!(ended, Finished::Changed(Ticket(1), Ok(()), _)));
+    assert!(matches!(ended, Finished::Changed(Ticket { number: 1, network: 0 }, Ok(()), _)));
     for (name, act) in acts {
         assert_eq!(act(&mut bed), Ok(()), "{name}");
     }
@@ -843,7 +845,8 @@ fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done
     gate.store(true, Ordering::Release);
     for (file, number) in files.iter().zip(1..) {
         let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
-        let begun = bed.with(|directory, cx| directory.change(cx, Ticket(number), *file, &to));
+        let begun = bed
+            .with(|directory, cx| directory.change(cx, Ticket { number, network: 0 }, *file, &to));
         assert!(matches!(begun, Progress::Later), "{begun:?}");
     }
     drop(bed);
@@ -856,7 +859,36 @@ fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done
     let length = |name: &String| std::fs::metadata(world.path("served").join(name)).unwrap().len();
     let cut = names.iter().filter(|name| length(name) == 1).count();
     let kept = names.iter().filter(|name| length(name) == 100_000).count();
-    assert_eq!((cut, kept), (helpers::DEAR_THREADS_MAX, 8 - helpers::DEAR_THREADS_MAX));
+    // One network has half of the helpers that cut files.
+    let begun = helpers::DEAR_THREADS_MAX / 2;
+    assert_eq!((cut, kept), (begun, 8 - begun));
+}
+
+#[test]
+fn a_network_leaves_helpers_to_others() {
+    let world = World::new();
+    let mut bed = world.serve(None, CONFIG);
+    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    let (root, gate) = (bed.root(), bed.backend.gate());
+    let files: Vec<_> = (0..300).map(|number| bed.file(root, &format!("{number}"))).collect();
+    let to = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    gate.store(true, Ordering::Release);
+    let mut begin = |number: usize, network| {
+        let ticket = Ticket { number: number as u64, network };
+        let begun = bed.with(|directory, cx| directory.change(cx, ticket, files[number], &to));
+        (matches!(begun, Progress::Later), bed.backend.tree.helpers.busy())
+    };
+    let greedy: Vec<_> = (0..200).map(|number| begin(number, 1)).collect();
+    let taken = greedy.iter().filter(|(is_taken, _)| *is_taken).count();
+    assert_eq!((taken, greedy[199].1), (8 + 128, 8), "of 16 helpers, and 256 that wait for one");
+    assert_eq!(begin(200, 2), (true, 9));
+    assert_eq!(begin(201, 3), (true, 10));
+    let last = (202..300).map(|number| begin(number, 2)).filter(|(is_taken, _)| *is_taken).count();
+    assert!((40..98).contains(&last), "{last}");
+    gate.store(false, Ordering::Release);
+    while !bed.backend.tree.helpers.is_idle() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -941,7 +973,9 @@ fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
             gate.store(true, Ordering::Release);
             std::fs::write(world.path("served/dir/old"), b"").unwrap();
             let (at, before) = (Name(b"old"), bed.look(dir));
-            let begun = bed.with(|directory, cx| directory.remove(cx, Ticket(1), dir, at));
+            let begun = bed.with(|directory, cx| {
+                directory.remove(cx, Ticket { number: 1, network: 0 }, dir, at)
+            });
             assert!(matches!(begun, Progress::Later));
             assert_eq!(bed.look(dir), before, "its bits were not touched");
             gate.store(false, Ordering::Release);

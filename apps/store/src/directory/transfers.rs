@@ -355,7 +355,8 @@ mod tests {
     }
 
     fn write(file: &Arc<OwnedFd>, writer: Writer) -> Write {
-        let (ticket, stable, file) = (Ticket(1), Stable::Unstable, Arc::clone(file));
+        let (ticket, stable, file) =
+            (Ticket { number: 1, network: 0 }, Stable::Unstable, Arc::clone(file));
         Write { ticket, file, offset: 0, stable, writer, done: 0, _held: None }
     }
 
@@ -396,7 +397,9 @@ mod tests {
             {
                 fs::fchmod(file, set_id).unwrap();
                 let at_once = transfers.write(write(file, writer), lease(pool, b"octets"));
-                let at_once = at_once.map(|ended| Ended::Write(Ticket(1), Stable::Unstable, ended));
+                let at_once = at_once.map(|ended| {
+                    Ended::Write(Ticket { number: 1, network: 0 }, Stable::Unstable, ended)
+                });
                 let Ended::Write(_, _, count) = ended(transfers, at_once) else { panic!() };
                 let mode = fs::Mode::from_raw_mode(fs::fstat(file).unwrap().st_mode);
                 assert_eq!((count, mode), (Ok(6), left), "{writer:?} {transfers:?}");
@@ -410,7 +413,7 @@ mod tests {
             io::pwrite(file, b"0123456789", 0).unwrap();
             let (wanted, file) = (6, Arc::clone(file));
             let read = Read {
-                ticket: Ticket(1),
+                ticket: Ticket { number: 1, network: 0 },
                 file,
                 offset: 2,
                 wanted,
@@ -435,7 +438,7 @@ mod tests {
                 let (file, wanted) = (Arc::clone(file), 2 * BLOCK + 1);
                 let size = wanted as u64;
                 let read = Read {
-                    ticket: Ticket(1),
+                    ticket: Ticket { number: 1, network: 0 },
                     file,
                     offset: 0,
                     wanted,

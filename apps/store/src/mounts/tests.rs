@@ -52,7 +52,7 @@ fn bed(hosts: &[&str], mounts_max: usize) -> Bed {
     let mut make = |dir, name: &[u8], kind, mode| {
         let (atime, mtime) = (SetTime::Keep, SetTime::Keep);
         let new = New { kind, mode, uid: 0, gid: 0, size: None, atime, mtime };
-        match memory.make(cx, Ticket(0), (dir, Name(name)), new) {
+        match memory.make(cx, Ticket { number: 0, network: 0 }, (dir, Name(name)), new) {
             Progress::Ended(made) => made.unwrap(),
             Progress::Later => unreachable!("memory answers at once"),
         }
@@ -84,7 +84,7 @@ impl<B: Backend> Bed<B> {
     fn begin(&mut self, host: &str, arguments: Arguments<'_>) -> Answer<'_> {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 5, 5));
         let is_allowed = host != "stranger";
-        let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed };
+        let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed, network: 0 };
         let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
         self.mounts.call(&mut self.service, around, &visitor, &arguments)
     }

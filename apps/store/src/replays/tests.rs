@@ -56,11 +56,11 @@ fn a_call_is_carried_out_once() {
     let mut replays = replays(12);
     let call = key(1, 1);
     assert_eq!(replays.begin(&call, at(0)), Seen::New);
-    replays.wait(call, Ticket(5));
-    assert_eq!(replays.begin(&call, at(200)), Seen::Pending(Ticket(5)));
+    replays.wait(call, Ticket { number: 5, network: 0 });
+    assert_eq!(replays.begin(&call, at(200)), Seen::Pending(Ticket { number: 5, network: 0 }));
     replays.put(&call, at(200), End::Success, b"done");
     assert_eq!(replays.begin(&call, at(200)), Seen::Answered(b"done"));
-    replays.wait(key(1, 2), Ticket(6));
+    replays.wait(key(1, 2), Ticket { number: 6, network: 0 });
     replays.forget(&key(1, 2));
     assert_eq!(replays.begin(&key(1, 2), at(200)), Seen::New);
 }

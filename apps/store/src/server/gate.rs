@@ -58,9 +58,9 @@ pub enum Notice {
 /// The subject of a notice, by which it is sent only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Topic {
-    Claims(u128),
+    Claims(u64),
     User(u32),
-    Mount(u128),
+    Mount(u64),
     Silence,
 }
 

@@ -11,6 +11,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 use super::tcp::{TcpCall, Waiting};
 use super::{Caller, FLAVORS, Server, client};
 use crate::backend::{Backend, Ticket};
+use crate::crowd::network;
 use crate::mounts::{self, Visitor};
 use crate::program::{Ended, Origin};
 use crate::service::LateReply;
@@ -86,6 +87,7 @@ impl<B: Backend> Server<B> {
             host: mount3::Host(host.as_bytes()),
             credential: header.credential,
             is_allowed,
+            network: network(client),
         };
         match self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments) {
             mounts::Answer::Now(results) => {

@@ -2,11 +2,9 @@
 //!
 //! # Normal operation
 //! A Call of at most [`SMALL`] octets needs no room, nor does such a Reply. The thread that reads a longer Call takes room
-//! for it first, and more if the Reply may be longer still. It gives it back when the Reply has left. The connections of one network share what they hold: a network that holds
-//! none may take all that is free, and one that holds some takes more only if it then holds no more than is then free.
-//! So one network leaves as much as it has, on however many connections.
+//! for it first, and more if the Reply may be longer still. It gives it back when
+//! the Reply has left. The room is [shared](crate::shares) by network.
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Condvar, PoisonError};
 #[expect(
@@ -17,6 +15,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::crowd::network;
+use crate::shares::Shares;
 
 /// Octets for the records of all connections.
 #[derive(Clone, Debug)]
@@ -24,35 +23,28 @@ pub(super) struct Records(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    octets_max: usize,
     #[expect(
         clippy::disallowed_types,
         reason = "threads of TCP connections share it; no core does"
     )]
-    held: Mutex<Held>,
+    held: Mutex<Shares>,
     freed: Condvar,
-}
-
-/// Octets held.
-#[derive(Debug, Default)]
-struct Held {
-    all: usize,
-    by_network: BTreeMap<u128, usize>,
 }
 
 /// Octets held for the record of one connection. Dropping it gives them back.
 #[derive(Debug)]
 pub(super) struct Room {
     records: Records,
-    network: u128,
+    network: u64,
     octets: usize,
 }
 
 impl Records {
     /// Makes room for `octets_max` octets of long records.
     pub(super) fn new(octets_max: usize) -> Self {
-        let (held, freed) = Default::default();
-        Self(Arc::new(Shared { octets_max, held, freed }))
+        #[expect(clippy::disallowed_types, reason = "see above")]
+        let held = Mutex::new(Shares::new(octets_max));
+        Self(Arc::new(Shared { held, freed: Condvar::new() }))
     }
 
     /// Begins a record from `peer`, without room.
@@ -60,7 +52,7 @@ impl Records {
         Room { records: self.clone(), network: network(peer), octets: 0 }
     }
 
-    fn held(&self) -> MutexGuard<'_, Held> {
+    fn held(&self) -> MutexGuard<'_, Shares> {
         // Every change of the sums is whole.
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,18 +67,13 @@ impl Room {
             return true;
         }
         let shared = &*self.records.0;
-        let exceeds = |held: &mut Held| {
-            let own = held.by_network.get(&self.network).copied().unwrap_or(0);
-            let free = shared.octets_max.saturating_sub(held.all);
-            more > free || own > 0 && own.saturating_add(more) > free - more
-        };
+        let exceeds = |held: &mut Shares| !held.has_room(self.network, more);
         let waited = shared.freed.wait_timeout_while(self.records.held(), time, exceeds);
         let (mut held, waited) = waited.unwrap_or_else(PoisonError::into_inner);
         if waited.timed_out() {
             return false;
         }
-        held.all += more;
-        *held.by_network.entry(self.network).or_default() += more;
+        held.take(self.network, more);
         self.octets += more;
         true
     }
@@ -98,13 +85,7 @@ impl Drop for Room {
             return;
         }
         let mut held = self.records.held();
-        held.all -= self.octets;
-        if let Some(own) = held.by_network.get_mut(&self.network) {
-            *own -= self.octets;
-            if *own == 0 {
-                held.by_network.remove(&self.network);
-            }
-        }
+        held.give_back(self.network, self.octets);
         drop(held);
         self.records.0.freed.notify_all();
     }

@@ -332,7 +332,7 @@ impl<B: Backend> Service<B> {
             return ticket;
         }
         self.next_ticket += 1;
-        Ticket(self.next_ticket)
+        Ticket { number: self.next_ticket, network: self.network }
     }
 
     /// Keeps a Call until the backend's operation ends.

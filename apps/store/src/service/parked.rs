@@ -7,7 +7,7 @@
 //! one, in the order in which they came.
 //!
 //! # Limits
-//! The waiting Calls and their octets are bounded; a Call beyond the bounds, or one that has waited for several
+//! The waiting Calls and their octets are bounded, and shared by network; a Call beyond the bounds, or one that has waited for several
 //! searches, is answered with JUKEBOX. A turn resumes a bounded number of Calls.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -21,9 +21,10 @@ use crate::access::Caller;
 use crate::backend::{Backend, Context, Located, Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
+use crate::shares::Shares;
 
 /// The waiting Calls.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Parking {
     waiting: BTreeMap<FileId, VecDeque<Parked>>,
     /// Calls that wait until a directory has been read for another Call, by directory.
@@ -32,8 +33,8 @@ pub(super) struct Parking {
     looking: BTreeMap<Ticket, Parked>,
     /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
-    calls: usize,
-    octets: usize,
+    calls: Shares,
+    octets: Shares,
     /// Number of Calls that may still be resumed in this turn.
     resumes_left: usize,
 }
@@ -52,6 +53,20 @@ struct Parked {
     caller: Caller,
     /// Number of searches that the Call has waited for.
     waits: usize,
+}
+
+impl Default for Parking {
+    fn default() -> Self {
+        Self {
+            waiting: BTreeMap::new(),
+            listing: BTreeMap::new(),
+            looking: BTreeMap::new(),
+            ready: VecDeque::new(),
+            calls: Shares::new(CALLS_MAX),
+            octets: Shares::new(OCTETS_MAX),
+            resumes_left: 0,
+        }
+    }
 }
 
 impl Parking {
@@ -97,14 +112,14 @@ impl Parking {
     /// Drops a Call for which something was begun. Returns whether it waited.
     pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
         let parked = self.looking.remove(&ticket);
-        self.calls -= usize::from(parked.is_some());
-        self.octets -= parked.as_ref().map_or(0, Parked::octets);
+        parked.iter().for_each(|parked| self.leave(parked));
         parked.is_some()
     }
 
     fn add(&mut self, wait: Wait, parked: Parked) {
-        self.calls += 1;
-        self.octets += parked.octets();
+        let network = parked.ticket.network;
+        self.calls.take(network, 1);
+        self.octets.take(network, parked.octets());
         match wait {
             Wait::Name(ticket) => _ = self.looking.insert(ticket, parked),
             Wait::List => self.listing.entry(parked.file).or_default().push_back(parked),
@@ -136,19 +151,24 @@ impl Parking {
         if is_costly(parked.procedure) {
             self.resumes_left = 0;
         }
-        self.calls -= 1;
-        self.octets -= parked.octets();
+        self.leave(&parked);
         Some(parked)
     }
 
-    const fn has_room(&self, octets: usize) -> bool {
-        self.calls < CALLS_MAX && self.octets + octets <= OCTETS_MAX
+    fn leave(&mut self, parked: &Parked) {
+        let network = parked.ticket.network;
+        self.calls.give_back(network, 1);
+        self.octets.give_back(network, parked.octets());
+    }
+
+    fn has_room(&self, network: u64, octets: usize) -> bool {
+        self.calls.has_room(network, 1) && self.octets.has_room(network, octets)
     }
 
     /// Returns whether no Call waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
-        (self.calls, self.octets) == (0, 0)
+        (self.calls.held(), self.octets.held()) == (0, 0)
             && self.waiting.is_empty()
             && self.listing.is_empty()
             && self.looking.is_empty()
@@ -233,7 +253,9 @@ impl<B: Backend> Service<B> {
         if wait == Wait::List && listers >= LISTERS_MAX {
             return None;
         }
-        if !self.parking.has_room(length + placed.as_ref().map_or(0, Local::len)) {
+        let ticket = if let Wait::Name(ticket) = wait { ticket } else { self.ticket() };
+        let all = length + placed.as_ref().map_or(0, Local::len);
+        if !self.parking.has_room(ticket.network, all) {
             return None;
         }
         let mut octets = vec![0; length];
@@ -241,7 +263,6 @@ impl<B: Backend> Service<B> {
         arguments.encode(&mut w).ok()?;
         let length = w.position();
         octets.truncate(length);
-        let ticket = if let Wait::Name(ticket) = wait { ticket } else { self.ticket() };
         let arguments = octets.into();
         let caller = *caller;
         let parked = Parked { ticket, file, procedure, arguments, placed, room, caller, waits: 1 };
@@ -412,7 +433,7 @@ const CALLS_MAX: usize = 4096;
 /// Maximum number of Calls that wait to list one directory.
 const LISTERS_MAX: usize = 256;
 /// Maximum octets of waiting arguments and placed data.
-const OCTETS_MAX: usize = 4 << 20;
+const OCTETS_MAX: usize = 8 << 20;
 /// Maximum number of searches that a Call waits for. A Call names one or two files, and each may be renamed meanwhile.
 const WAITS_MAX: usize = 4;
 /// Maximum number of Calls resumed in one turn.

@@ -70,7 +70,7 @@ impl<B: Backend> Bed<B> {
         let procedure = arguments.procedure();
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
-        let call = Call { credential, arguments, placed, room: usize::MAX };
+        let call = Call { credential, arguments, placed, room: usize::MAX, network: 0 };
         match self.service.call(around, call) {
             Answer::Now(reply) => return Sent::new(procedure, &reply),
             Answer::Later(_) if self.is_patient => {}

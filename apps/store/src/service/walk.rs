@@ -18,6 +18,7 @@ use crate::nfs3::{Arguments, DirName, FileHandle, FileType, Name, Procedure, Res
 #[derive(Debug)]
 pub struct Walk {
     caller: Caller,
+    network: u64,
     /// The handle of the file that was reached.
     reached: [u8; SealedHandle::WIRE_LEN],
     is_directory: bool,
@@ -42,7 +43,7 @@ impl<B: Backend> Service<B> {
     pub fn directory(
         &mut self,
         around: Surroundings<'_>,
-        credential: &Credential<'_>,
+        (network, credential): (u64, &Credential<'_>),
         path: &[u8],
     ) -> Walked {
         let relative = match path {
@@ -56,6 +57,7 @@ impl<B: Backend> Service<B> {
         };
         let walk = Walk {
             caller: self.config.policy.caller(credential),
+            network,
             reached,
             is_directory: true,
             path: relative.into(),
@@ -88,6 +90,7 @@ impl<B: Backend> Service<B> {
     }
 
     fn walk(&mut self, around: Surroundings<'_>, mut walk: Walk) -> Walked {
+        self.network = walk.network;
         let caller = walk.caller;
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         while let Some(name) = walk.next() {

@@ -443,7 +443,7 @@ impl Tree {
                 return Ok(Located::Later);
             }
         }
-        if !has_room || self.helpers.is_full(Cost::Little) {
+        if !has_room || self.helpers.is_full_for_us(Cost::Little) {
             return Ok(Located::Busy);
         }
         if let Some(act) = self.helpers.step(act, rest.file) {

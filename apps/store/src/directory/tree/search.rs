@@ -141,7 +141,7 @@ impl Tree {
     pub(in super::super) fn is_searching(&self) -> bool {
         self.is_descending()
             || match &self.searches.pass {
-                Some(pass) => pass.batch_of.is_none() && !self.helpers.is_full(Cost::Little),
+                Some(pass) => pass.batch_of.is_none() && !self.helpers.is_full_for_us(Cost::Little),
                 None => !self.searches.queued.is_empty(),
             }
     }
@@ -209,7 +209,7 @@ impl Tree {
     fn go_through(&mut self, pass: &mut Pass) -> bool {
         let mut turn_left = self.search_turn_max;
         while turn_left > 0 {
-            if pass.batch_of.is_some() || self.helpers.is_full(Cost::Little) {
+            if pass.batch_of.is_some() || self.helpers.is_full_for_us(Cost::Little) {
                 return true;
             }
             if pass.wanted.is_empty() {

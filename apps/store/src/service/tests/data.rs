@@ -50,7 +50,7 @@ fn placed_data_is_read_from_where_it_was_placed() {
     let (credential, arguments) =
         (Credential::Sys(AuthSys::new(0, b"tests", 1, 2)), Arguments::Read(read));
     let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
-    let call = Call { credential, arguments, placed: None, room: usize::MAX };
+    let call = Call { credential, arguments, placed: None, room: usize::MAX, network: 0 };
     let Answer::Now(reply) = bed.service.call(around, call) else { panic!("memory is at hand") };
     // The results end in the length; the octets stayed where they are.
     let results = written(|w| reply.results.encode(w));

@@ -226,10 +226,10 @@ impl Bed<Slow> {
     fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
         let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
-        match self
-            .service
-            .call(around, Call { credential, arguments, placed: None, room: usize::MAX })
-        {
+        match self.service.call(
+            around,
+            Call { credential, arguments, placed: None, room: usize::MAX, network: 0 },
+        ) {
             Answer::Later(ticket) => ticket,
             Answer::Now(reply) => panic!("{:?}", reply.results),
         }
@@ -339,7 +339,10 @@ fn an_end_of_nothing_is_passed_over() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
-    bed.service.backend.held.push_back(Finished::Commit(Ticket(99), Ok(Verifier(0))));
+    bed.service
+        .backend
+        .held
+        .push_back(Finished::Commit(Ticket { number: 99, network: 0 }, Ok(Verifier(0))));
     let ticket = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
     bed.service.backend.open();
     assert_eq!(bed.end(Procedure::Commit).map(|(ended, _)| ended), Some(ticket));

@@ -7,7 +7,10 @@ use super::*;
 fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
     let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
     let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
-    match bed.service.call(around, Call { credential, arguments, placed, room: usize::MAX }) {
+    match bed
+        .service
+        .call(around, Call { credential, arguments, placed, room: usize::MAX, network: 0 })
+    {
         Answer::Later(ticket) => ticket,
         Answer::Now(reply) => panic!("{:?}", reply.results),
     }
@@ -158,6 +161,12 @@ fn who_is_not_found_time_and_again_and_who_finds_no_room_is_told_to_come_later()
         begin(&mut bed, Arguments::Write(large), None);
     }
     assert_eq!(bed.status(Arguments::Write(large)), Status::Jukebox);
+    // Clients of another network have a share of their own.
+    let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+    let (credential, network) = (Credential::None, 1);
+    let call =
+        Call { credential, arguments: Arguments::Write(large), placed: None, room: 0, network };
+    assert!(matches!(bed.service.call(around, call), Answer::Later(_)));
     bed.service.backend.is_busy = true;
     bed.lose(&file);
     assert_eq!(bed.status(arguments), Status::Jukebox);

@@ -57,7 +57,7 @@ impl World {
         let (bed, procedure) = (&mut self.bed, arguments.procedure());
         let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
         let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
-        let call = Call { credential, arguments, placed, room: usize::MAX };
+        let call = Call { credential, arguments, placed, room: usize::MAX, network: 0 };
         match bed.service.call(around, call) {
             Answer::Later(ticket) => ticket,
             Answer::Now(_) => panic!("the core made the change of {procedure:?}"),
