@@ -2,11 +2,15 @@
 //!
 //! # Normal operation
 //! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
-//! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is
-//! full, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
+//! the Reply is sent, and writes from the lease into which a WRITE was placed. What finds the ring full waits until a
+//! transfer has ended, in the order in which Calls came: no blocking system call is made where there is a ring. Without
+//! one, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
 //! without the server's privileges.
+//!
+//! # Limits
+//! At most [`WAITING_MAX`] transfers wait for the ring. What is beyond is to be asked again later ([`Transfers::admit`]).
 
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,6 +30,9 @@ use crate::nfs3::arguments::Stable;
 #[derive(Debug)]
 pub(super) struct Transfers {
     ring: Option<FileRing<UnderWay>>,
+    /// Transfers that the ring has no room for, each with the lease it reads into or writes from. If there are any, the
+    /// ring is full.
+    waiting: VecDeque<(UnderWay, Option<Local>)>,
     rights: Arc<Rights>,
     /// By whom the ring writes what the superuser did not write; none if the server has no privileges.
     anonymous: Option<Credentials>,
@@ -36,7 +43,7 @@ pub(super) struct Transfers {
 pub(super) enum UnderWay {
     Read(Read),
     Write(Write),
-    Commit { ticket: Ticket, _held: Held },
+    Sync(Sync),
 }
 
 /// A file that is not closed for the last time when its transfer ends; none in tests.
@@ -70,6 +77,23 @@ pub(super) struct Write {
     pub(super) _held: Held,
 }
 
+/// Written data on its way to stable storage: a COMMIT, or a WRITE of no octets that is to be stable.
+#[derive(Debug)]
+pub(super) struct Sync {
+    pub(super) ticket: Ticket,
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) of: Syncing,
+    pub(super) _held: Held,
+}
+
+/// The procedure that brings data to stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syncing {
+    Commit,
+    /// A WRITE of no octets.
+    Write(Stable),
+}
+
 /// The writer of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
@@ -101,27 +125,77 @@ impl Transfers {
         let ring_of_others = ring.as_mut().filter(|_| acting.is_some());
         let anonymous = ring_of_others.map(FileRing::register_credentials).transpose()?;
         drop(acting);
-        Ok(Self { ring, rights, anonymous })
+        Ok(Self { ring, waiting: VecDeque::new(), rights, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
     pub(super) fn read(&mut self, read: Read, lease: Local) -> Option<Result<ReadDone, Errno>> {
-        match self.queue_read(read, lease) {
-            Ok(()) => None,
-            Err((read, lease)) => Some(read_here(read, lease)),
+        if !self.has_ring() {
+            return Some(read_here(read, lease));
         }
+        self.queue(UnderWay::Read(read), Some(lease));
+        None
     }
 
     /// Starts writing from a lease. Returns the result if the WRITE ended at once.
     pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
-        match self.queue_write(write, lease) {
-            Ok(()) => None,
-            Err((write, lease)) => Some(self.write_here(&write, lease.bytes())),
+        if !self.has_ring() {
+            return Some(self.write_here(&write, lease.bytes()));
+        }
+        self.queue(UnderWay::Write(write), Some(lease));
+        None
+    }
+
+    /// Starts bringing a file to stable storage. Returns the result if that ended at once.
+    pub(super) fn sync(&mut self, sync: Sync) -> Option<Result<(), Errno>> {
+        let stability = sync.of.stability();
+        if self.has_ring() && stability != Stability::None {
+            self.queue(UnderWay::Sync(sync), None);
+            return None;
+        }
+        Some(sync_here(&sync.file, stability))
+    }
+
+    /// Returns the next transfer that has ended.
+    pub(super) fn poll(&mut self) -> Option<Ended> {
+        loop {
+            let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
+            // Every error of the ring has an errno.
+            let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            let ended = match (what, lease) {
+                (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
+                (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
+                (UnderWay::Sync(Sync { ticket, of, .. }), _) => Some(match of {
+                    Syncing::Commit => Ended::Commit(ticket, result.map(drop)),
+                    Syncing::Write(stable) => Ended::Write(ticket, stable, result.map(|_| 0)),
+                }),
+                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
+                    unreachable!("both are queued with a lease")
+                }
+            };
+            // The ring has room again.
+            self.feed();
+            if ended.is_some() {
+                return ended;
+            }
         }
     }
 
-    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns the
-    /// total number written, which is at least one unless `octets` is empty.
+    /// Returns whether transfers go by a ring.
+    pub(super) const fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Checks that a Call may start a transfer.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if as many wait for the ring as may.
+    pub(super) fn admit(&self) -> Result<(), Errno> {
+        if self.waiting.len() < WAITING_MAX { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns
+    /// the total number written, which is at least one unless `octets` is empty.
     pub(super) fn write_here(&self, write: &Write, octets: &[u8]) -> Result<usize, Errno> {
         let _acting = match write.writer {
             Writer::Superuser => None,
@@ -137,46 +211,8 @@ impl Transfers {
                 Err(_) => break,
             }
         }
-        match write.stable {
-            Stable::Unstable => {}
-            Stable::DataSync => fs::fdatasync(&write.file)?,
-            Stable::FileSync => fs::fsync(&write.file)?,
-        }
+        sync_here(&write.file, stability(write.stable))?;
         Ok(done)
-    }
-
-    /// Starts bringing a file to stable storage. Returns the result if the COMMIT ended at once.
-    pub(super) fn commit(
-        &mut self,
-        (ticket, _held): (Ticket, Held),
-        file: &Arc<OwnedFd>,
-    ) -> Option<Result<(), Errno>> {
-        let queued = self.ring.as_mut().map(|ring| {
-            ring.sync(file, Stability::Data, UnderWay::Commit { ticket, _held }).is_ok()
-        });
-        (queued != Some(true)).then(|| fs::fdatasync(file))
-    }
-
-    /// Returns the next transfer that has ended.
-    pub(super) fn poll(&mut self) -> Option<Ended> {
-        loop {
-            let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
-            // Every error of the ring has an errno.
-            let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
-            let ended = match (what, lease) {
-                (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
-                (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
-                (UnderWay::Commit { ticket, .. }, _) => {
-                    Some(Ended::Commit(ticket, result.map(drop)))
-                }
-                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
-                    unreachable!("both are queued with a lease")
-                }
-            };
-            if ended.is_some() {
-                return ended;
-            }
-        }
     }
 
     fn on_read(
@@ -220,32 +256,66 @@ impl Transfers {
         Some(Ended::Write(ticket, stable, ended))
     }
 
-    fn queue_read(&mut self, read: Read, lease: Local) -> Result<(), (Read, Local)> {
-        let Some(ring) = &mut self.ring else { return Err((read, lease)) };
-        let (file, into) = (Arc::clone(&read.file), read.done..read.asked());
-        let queued = ring.read(&file, read.at(), lease, into, UnderWay::Read(read));
-        queued.map_err(|(what, lease)| match what {
-            UnderWay::Read(read) => (read, lease),
-            _ => unreachable!("what is queued comes back"),
-        })
+    /// Queues a transfer behind those that wait. One of which a part is done goes before those that have not begun.
+    fn queue(&mut self, what: UnderWay, lease: Option<Local>) {
+        if what.has_begun() {
+            self.waiting.push_front((what, lease));
+        } else {
+            self.waiting.push_back((what, lease));
+        }
+        self.feed();
     }
 
-    fn queue_write(&mut self, write: Write, lease: Local) -> Result<(), (Write, Local)> {
-        let Some(ring) = &mut self.ring else { return Err((write, lease)) };
-        let by = self.anonymous.filter(|_| write.writer == Writer::Other);
-        let (file, at) = (Arc::clone(&write.file), write.at());
-        let from: Range<usize> = write.done..lease.len();
-        let stability = match write.stable {
-            Stable::Unstable => Stability::None,
-            Stable::DataSync => Stability::Data,
-            Stable::FileSync => Stability::All,
-        };
-        let how = Writing { stability, by };
-        let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
-        queued.map_err(|(what, lease)| match what {
-            UnderWay::Write(write) => (write, lease),
-            _ => unreachable!("what is queued comes back"),
-        })
+    /// Hands what waits to the ring, in order, until the ring is full.
+    fn feed(&mut self) {
+        let Some(ring) = &mut self.ring else { return };
+        while let Some((what, lease)) = self.waiting.pop_front() {
+            let handed = match (what, lease) {
+                (UnderWay::Read(read), Some(lease)) => {
+                    let (file, at) = (Arc::clone(&read.file), read.at());
+                    let into = read.done..read.asked();
+                    ring.read(&file, at, lease, into, UnderWay::Read(read)).map_err(with_lease)
+                }
+                (UnderWay::Write(write), Some(lease)) => {
+                    let by = self.anonymous.filter(|_| write.writer == Writer::Other);
+                    let how = Writing { stability: stability(write.stable), by };
+                    let (file, at) = (Arc::clone(&write.file), write.at());
+                    let from = write.done..lease.len();
+                    let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
+                    queued.map_err(with_lease)
+                }
+                (UnderWay::Sync(sync), _) => {
+                    let (file, stability) = (Arc::clone(&sync.file), sync.of.stability());
+                    ring.sync(&file, stability, UnderWay::Sync(sync)).map_err(|sync| (sync, None))
+                }
+                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
+                    unreachable!("both are queued with a lease")
+                }
+            };
+            if let Err(refused) = handed {
+                return self.waiting.push_front(refused);
+            }
+        }
+    }
+}
+
+impl UnderWay {
+    /// Returns whether a part of the transfer is done.
+    const fn has_begun(&self) -> bool {
+        match self {
+            Self::Read(read) => read.done > 0,
+            Self::Write(write) => write.done > 0,
+            Self::Sync(_) => false,
+        }
+    }
+}
+
+impl Syncing {
+    const fn stability(self) -> Stability {
+        match self {
+            Self::Commit => Stability::Data,
+            Self::Write(stable) => stability(stable),
+        }
     }
 }
 
@@ -308,6 +378,29 @@ fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
     Ok(read.end(lease))
 }
 
+/// Brings written data to stable storage by a blocking call.
+fn sync_here(file: &OwnedFd, stability: Stability) -> Result<(), Errno> {
+    match stability {
+        Stability::None => Ok(()),
+        Stability::Data => fs::fdatasync(file),
+        Stability::All => fs::fsync(file),
+    }
+}
+
+/// Returns how stable data of a WRITE is when that has ended.
+const fn stability(stable: Stable) -> Stability {
+    match stable {
+        Stable::Unstable => Stability::None,
+        Stable::DataSync => Stability::Data,
+        Stable::FileSync => Stability::All,
+    }
+}
+
+/// Returns a transfer that the ring refused, as it is queued.
+fn with_lease((what, lease): (UnderWay, Local)) -> (UnderWay, Option<Local>) {
+    (what, Some(lease))
+}
+
 impl Writer {
     /// Returns who writes for a caller.
     pub(super) const fn of(caller: &Caller) -> Self {
@@ -322,6 +415,9 @@ const fn is_passing(errno: Errno) -> bool {
 
 /// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;
+
+/// Maximum number of transfers that wait for the ring.
+pub(super) const WAITING_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests;

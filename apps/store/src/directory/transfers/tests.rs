@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::io::{PipeWriter, Write as _};
 
 use haulage::provider::Waker;
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
@@ -133,5 +134,110 @@ fn that_some_was_written_counts_more_than_that_the_rest_was_not() {
             let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
             assert_eq!(count, expected);
         }
+    });
+}
+
+/// A ring for one transfer, a READ of an empty pipe, and how to fill that; none where the system has no rings.
+fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
+    let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let (pool, waker) = (Pool::new(&config).unwrap(), Waker::new().unwrap());
+    let Ok(ring) = FileRing::new(1, &pool, &waker) else { return };
+    let place = Place::new();
+    let path = place.path().join("file");
+    let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
+    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find())).unwrap();
+    let (from, into) = std::io::pipe().unwrap();
+    let at_once = transfers.read(read(1, &Arc::new(from.into())), lease(&pool, b"----"));
+    assert!(at_once.is_none() && transfers.poll().is_none());
+    act(&mut transfers, &pool, &Arc::new(file.into()), into);
+    assert_eq!(pool.gauges().leased_bytes, 0);
+}
+
+/// A READ of the first four octets of a file.
+fn read(ticket: u64, file: &Arc<OwnedFd>) -> Read {
+    let (ticket, file) = (Ticket(ticket), Arc::clone(file));
+    Read { ticket, file, offset: 0, wanted: 4, in_blocks: false, size: 4, done: 0, _held: None }
+}
+
+fn sync(ticket: u64, file: &Arc<OwnedFd>, of: Syncing) -> Sync {
+    Sync { ticket: Ticket(ticket), file: Arc::clone(file), of, _held: None }
+}
+
+fn size(file: &OwnedFd) -> i64 {
+    fs::fstat(file).unwrap().st_size
+}
+
+#[test]
+fn what_finds_the_ring_full_waits_for_it_in_order() {
+    full(|transfers, pool, file, mut into| {
+        for (ticket, octets) in [(2, b"abcd"), (3, b"efgh")] {
+            let write = Write { ticket: Ticket(ticket), ..write(file, Writer::Other) };
+            assert_eq!(transfers.write(write, lease(pool, octets)), None);
+        }
+        let empty = sync(4, file, Syncing::Write(Stable::FileSync));
+        assert_eq!(transfers.sync(empty), None);
+        assert_eq!(transfers.sync(sync(5, file, Syncing::Commit)), None);
+        assert!(transfers.read(read(6, file), lease(pool, b"----")).is_none());
+        assert!(transfers.poll().is_none());
+        assert_eq!(size(file), 0);
+        into.write_all(b"1234").unwrap();
+        let ended: Vec<_> = (0..6).map(|_| ended(transfers, None)).collect();
+        let [
+            Ended::Read(Ticket(1), Ok(_)),
+            Ended::Write(Ticket(2), Stable::Unstable, Ok(4)),
+            Ended::Write(Ticket(3), Stable::Unstable, Ok(4)),
+            Ended::Write(Ticket(4), Stable::FileSync, Ok(0)),
+            Ended::Commit(Ticket(5), Ok(())),
+            Ended::Read(Ticket(6), Ok(done)),
+        ] = &ended[..]
+        else {
+            panic!("{ended:?}")
+        };
+        assert_eq!(done.data.iter().next().unwrap().bytes(), b"efgh");
+    });
+}
+
+#[test]
+fn what_is_done_in_part_goes_on_before_what_waits() {
+    full(|transfers, pool, file, mut into| {
+        assert_eq!(transfers.write(write(file, Writer::Other), lease(pool, b"abcd")), None);
+        into.write_all(b"12").unwrap();
+        while io::ioctl_fionread(&into).unwrap() > 0 {
+            assert!(transfers.poll().is_none());
+        }
+        into.write_all(b"34").unwrap();
+        let first = ended(transfers, None);
+        let Ended::Read(_, Ok(done)) = &first else { panic!("{first:?}") };
+        assert_eq!(done.data.iter().next().unwrap().bytes(), b"1234");
+        drop(first);
+        let Ended::Write(_, _, Ok(4)) = ended(transfers, None) else { panic!() };
+    });
+}
+
+#[test]
+fn no_more_wait_for_the_ring_than_may() {
+    full(|transfers, _, file, mut into| {
+        for ticket in 0..WAITING_MAX as u64 {
+            assert_eq!(transfers.admit(), Ok(()));
+            assert_eq!(transfers.sync(sync(ticket, file, Syncing::Commit)), None);
+        }
+        assert_eq!(transfers.admit(), Err(Errno::AGAIN));
+        into.write_all(b"1234").unwrap();
+        let Ended::Read(Ticket(1), Ok(_)) = ended(transfers, None) else { panic!() };
+        assert_eq!(transfers.admit(), Ok(()));
+        for expected in 0..WAITING_MAX as u64 {
+            let Ended::Commit(Ticket(ticket), Ok(())) = ended(transfers, None) else { panic!() };
+            assert_eq!(ticket, expected);
+        }
+    });
+}
+
+#[test]
+fn an_unstable_write_of_nothing_ends_at_once() {
+    full(|transfers, _, file, into| {
+        let nothing = sync(2, file, Syncing::Write(Stable::Unstable));
+        assert_eq!(transfers.sync(nothing), Some(Ok(())));
+        drop(into);
+        let Ended::Read(Ticket(1), Ok(_)) = ended(transfers, None) else { panic!() };
     });
 }
