@@ -10,7 +10,8 @@
 //! it in that time, and the memory stays where it is. A ring that is dropped waits for the requests under way.
 //!
 //! # Limits
-//! The ring has a maximum of requests under way; those beyond come straight back.
+//! The ring has a maximum of requests under way; those beyond come straight back. The kernel has a thread for each that
+//! it keeps waiting, so that none waits for another's.
 
 use std::fmt;
 use std::io;
@@ -96,6 +97,7 @@ impl<T> FileRing<T> {
             Self { ring, requests, free: (0..count).collect(), registered: Vec::new(), entered: 0 };
         ring.quiet();
         ring.register(pool);
+        ring.raise_workers(u32::from(requests_max));
         Ok(ring)
     }
 
@@ -270,6 +272,14 @@ impl<T> FileRing<T> {
         }
         self.requests[index] = Some(Request { what, _file: Arc::clone(file), lease });
         Ok(())
+    }
+
+    /// Lets the kernel start a thread for each request that has to wait, up to `workers_max`. Otherwise it starts four for
+    /// each CPU, and as many requests that wait long, such as for one locked file, keep all others waiting. Systems
+    /// before 5.15 know no such request.
+    fn raise_workers(&self, workers_max: u32) {
+        // A count of 0 stays as it is.
+        let _ = self.ring.submitter().register_iowq_max_workers(&mut [workers_max, 0]);
     }
 
     /// Registers the pool's memory. Otherwise, requests take a little longer.
