@@ -10,7 +10,8 @@
 //! it in that time, and the memory stays where it is. A ring that is dropped waits for the requests under way.
 //!
 //! # Limits
-//! The ring has a maximum of requests under way; those beyond come straight back.
+//! The ring has a maximum of requests under way; those beyond come straight back. The kernel has a thread for each that
+//! it keeps waiting, so that none waits for another's.
 
 use std::fmt;
 use std::io;
@@ -96,6 +97,7 @@ impl<T> FileRing<T> {
             Self { ring, requests, free: (0..count).collect(), registered: Vec::new(), entered: 0 };
         ring.quiet();
         ring.register(pool);
+        ring.raise_workers(u32::from(requests_max));
         Ok(ring)
     }
 
@@ -161,6 +163,9 @@ impl<T> FileRing<T> {
             None => opcode::Write::new(fd, start, length).offset(offset).rw_flags(flags).build(),
         };
         let entry = entry.personality(how.by.map_or(OWN, |Credentials(number)| number));
+        // Some file systems (XFS, btrfs) take a write at once and then bring it to stable storage at once, too.
+        let is_stable = how.stability != Stability::None;
+        let entry = if is_stable { entry.flags(squeue::Flags::ASYNC) } else { entry };
         self.push(&entry, file, what, Some(lease)).map_err(handed_back)
     }
 
@@ -200,6 +205,11 @@ impl<T> FileRing<T> {
         self.entered += 1;
         self.quiet();
         self.ring.submit().map(drop)
+    }
+
+    /// Returns how many requests there may be at once.
+    pub const fn requests_max(&self) -> usize {
+        self.requests.len()
     }
 
     /// Returns how many requests are under way or queued.
@@ -270,6 +280,14 @@ impl<T> FileRing<T> {
         }
         self.requests[index] = Some(Request { what, _file: Arc::clone(file), lease });
         Ok(())
+    }
+
+    /// Lets the kernel start a thread for each request that has to wait, up to `workers_max`. Otherwise it starts four for
+    /// each CPU, and as many requests that wait long, such as for one locked file, keep all others waiting. Systems
+    /// before 5.15 know no such request.
+    fn raise_workers(&self, workers_max: u32) {
+        // A count of 0 stays as it is.
+        let _ = self.ring.submitter().register_iowq_max_workers(&mut [workers_max, 0]);
     }
 
     /// Registers the pool's memory. Otherwise, requests take a little longer.

@@ -6,7 +6,7 @@ use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::transfers::{BLOCK, Ended, Read, Write, Writer};
+use super::transfers::{BLOCK, Ended, Read, Sync, Syncing, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -28,6 +28,7 @@ impl Directory {
         if wanted == 0 {
             return Ok(Some(ReadDone { data: Pieces::default(), eof: offset >= size }));
         }
+        self.transfers.admit(ticket)?;
         let blocks = wanted.next_multiple_of(BLOCK);
         let lease = |length| cx.pool.lease(length).ok_or(Status::Jukebox);
         let direct = self.direct && is_aligned(offset);
@@ -60,11 +61,17 @@ impl Directory {
         let Incoming { offset, data, stable } = write;
         let length = data.bytes().len();
         check_end(offset, length)?;
+        self.transfers.admit(ticket)?;
         let file = node.writer(&self.tree.descriptors)?;
         let (writer, _held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
+        if length == 0 {
+            let ended =
+                self.transfers.sync(Sync { ticket, file, of: Syncing::Write(stable), _held });
+            return ended.map(|ended| self.written(stable, ended.map(|()| 0))).transpose();
+        }
         let mut write = Write { ticket, file, offset, stable, writer, done: 0, _held };
         let ended = match kept(cx, data) {
-            Ok(lease) if length > 0 => {
+            Ok(lease) => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
                 if self.direct
                     && is_aligned
@@ -75,7 +82,7 @@ impl Directory {
                 }
                 self.transfers.write(write, lease)
             }
-            Ok(_) => Some(self.transfers.write_here(&write, &[])),
+            Err(_) if self.transfers.has_ring() => return Err(Status::Jukebox),
             Err(octets) => Some(self.transfers.write_here(&write, octets)),
         };
         ended.map(|ended| self.written(stable, ended)).transpose()
@@ -88,8 +95,10 @@ impl Directory {
     ) -> Result<Option<Verifier>, Status> {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
+        self.transfers.admit(ticket)?;
         let file = node.syncing_data(&self.tree.descriptors)?;
-        let ended = self.transfers.commit((ticket, Some(node)), &file);
+        let (of, _held) = (Syncing::Commit, Some(node));
+        let ended = self.transfers.sync(Sync { ticket, file, of, _held });
         ended.map(|ended| self.committed(ended)).transpose()
     }
 
@@ -179,3 +188,6 @@ fn is_aligned_in_memory(lease: &Local) -> bool {
 
 /// Maximum size of a file, in octets.
 pub(super) const FILE_MAX: u64 = i64::MAX as u64;
+
+#[cfg(test)]
+mod tests;

@@ -2,11 +2,16 @@
 //!
 //! # Normal operation
 //! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
-//! the Reply is sent, and writes from the lease into which a WRITE was placed. Without a ring, or when the ring is
-//! full, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
+//! the Reply is sent, and writes from the lease into which a WRITE was placed. What finds the ring full waits until a
+//! transfer has ended, in the order in which Calls came: no blocking system call is made where there is a ring. Without
+//! one, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
 //! without the server's privileges.
+//!
+//! # Limits
+//! At most [`WAITING_MAX`] transfers wait for the ring. These places, and those of the ring, are
+//! [shared](crate::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
 
-use std::ops::Range;
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -21,11 +26,18 @@ use super::rights::Rights;
 use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
 use crate::nfs3::arguments::Stable;
+use crate::shares::Shares;
 
 /// The queue of transfers, with or without a ring.
 #[derive(Debug)]
 pub(super) struct Transfers {
     ring: Option<FileRing<UnderWay>>,
+    /// Transfers that the ring has no room for, each with the lease it reads into or writes from. If there are any, the
+    /// ring is full, or has as many of their networks as it may.
+    waiting: VecDeque<(UnderWay, Option<Local>)>,
+    /// What networks have of the places where transfers wait, and of the ring.
+    places: Shares,
+    flights: Shares,
     rights: Arc<Rights>,
     /// By whom the ring writes what the superuser did not write; none if the server has no privileges.
     anonymous: Option<Credentials>,
@@ -36,7 +48,7 @@ pub(super) struct Transfers {
 pub(super) enum UnderWay {
     Read(Read),
     Write(Write),
-    Commit { ticket: Ticket, _held: Held },
+    Sync(Sync),
 }
 
 /// A file that is not closed for the last time when its transfer ends; none in tests.
@@ -70,6 +82,23 @@ pub(super) struct Write {
     pub(super) _held: Held,
 }
 
+/// Written data on its way to stable storage: a COMMIT, or a WRITE of no octets that is to be stable.
+#[derive(Debug)]
+pub(super) struct Sync {
+    pub(super) ticket: Ticket,
+    pub(super) file: Arc<OwnedFd>,
+    pub(super) of: Syncing,
+    pub(super) _held: Held,
+}
+
+/// The procedure that brings data to stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Syncing {
+    Commit,
+    /// A WRITE of no octets.
+    Write(Stable),
+}
+
 /// The writer of data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
@@ -101,27 +130,80 @@ impl Transfers {
         let ring_of_others = ring.as_mut().filter(|_| acting.is_some());
         let anonymous = ring_of_others.map(FileRing::register_credentials).transpose()?;
         drop(acting);
-        Ok(Self { ring, rights, anonymous })
+        let places = Shares::new(WAITING_MAX);
+        let flights = Shares::new(ring.as_ref().map_or(0, FileRing::requests_max));
+        Ok(Self { ring, waiting: VecDeque::new(), places, flights, rights, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
     pub(super) fn read(&mut self, read: Read, lease: Local) -> Option<Result<ReadDone, Errno>> {
-        match self.queue_read(read, lease) {
-            Ok(()) => None,
-            Err((read, lease)) => Some(read_here(read, lease)),
+        if !self.has_ring() {
+            return Some(read_here(read, lease));
         }
+        self.queue(UnderWay::Read(read), Some(lease));
+        None
     }
 
     /// Starts writing from a lease. Returns the result if the WRITE ended at once.
     pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
-        match self.queue_write(write, lease) {
-            Ok(()) => None,
-            Err((write, lease)) => Some(self.write_here(&write, lease.bytes())),
+        if !self.has_ring() {
+            return Some(self.write_here(&write, lease.bytes()));
+        }
+        self.queue(UnderWay::Write(write), Some(lease));
+        None
+    }
+
+    /// Starts bringing a file to stable storage. Returns the result if that ended at once.
+    pub(super) fn sync(&mut self, sync: Sync) -> Option<Result<(), Errno>> {
+        let stability = sync.of.stability();
+        if self.has_ring() && stability != Stability::None {
+            self.queue(UnderWay::Sync(sync), None);
+            return None;
+        }
+        Some(sync_here(&sync.file, stability))
+    }
+
+    /// Returns the next transfer that has ended.
+    pub(super) fn poll(&mut self) -> Option<Ended> {
+        loop {
+            let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
+            self.flights.give_back(what.network(), 1);
+            // Every error of the ring has an errno.
+            let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
+            let ended = match (what, lease) {
+                (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
+                (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
+                (UnderWay::Sync(Sync { ticket, of, .. }), _) => Some(match of {
+                    Syncing::Commit => Ended::Commit(ticket, result.map(drop)),
+                    Syncing::Write(stable) => Ended::Write(ticket, stable, result.map(|_| 0)),
+                }),
+                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
+                    unreachable!("both are queued with a lease")
+                }
+            };
+            // The ring has room again.
+            self.feed();
+            if ended.is_some() {
+                return ended;
+            }
         }
     }
 
-    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns the
-    /// total number written, which is at least one unless `octets` is empty.
+    /// Returns whether transfers go by a ring.
+    pub(super) const fn has_ring(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// Checks that a Call may start a transfer.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if as many of its network wait for the ring as may.
+    pub(super) fn admit(&self, ticket: Ticket) -> Result<(), Errno> {
+        if self.places.has_room(ticket.network, 1) { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns
+    /// the total number written, which is at least one unless `octets` is empty.
     pub(super) fn write_here(&self, write: &Write, octets: &[u8]) -> Result<usize, Errno> {
         let _acting = match write.writer {
             Writer::Superuser => None,
@@ -137,46 +219,8 @@ impl Transfers {
                 Err(_) => break,
             }
         }
-        match write.stable {
-            Stable::Unstable => {}
-            Stable::DataSync => fs::fdatasync(&write.file)?,
-            Stable::FileSync => fs::fsync(&write.file)?,
-        }
+        sync_here(&write.file, stability(write.stable))?;
         Ok(done)
-    }
-
-    /// Starts bringing a file to stable storage. Returns the result if the COMMIT ended at once.
-    pub(super) fn commit(
-        &mut self,
-        (ticket, _held): (Ticket, Held),
-        file: &Arc<OwnedFd>,
-    ) -> Option<Result<(), Errno>> {
-        let queued = self.ring.as_mut().map(|ring| {
-            ring.sync(file, Stability::Data, UnderWay::Commit { ticket, _held }).is_ok()
-        });
-        (queued != Some(true)).then(|| fs::fdatasync(file))
-    }
-
-    /// Returns the next transfer that has ended.
-    pub(super) fn poll(&mut self) -> Option<Ended> {
-        loop {
-            let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
-            // Every error of the ring has an errno.
-            let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
-            let ended = match (what, lease) {
-                (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
-                (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
-                (UnderWay::Commit { ticket, .. }, _) => {
-                    Some(Ended::Commit(ticket, result.map(drop)))
-                }
-                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
-                    unreachable!("both are queued with a lease")
-                }
-            };
-            if ended.is_some() {
-                return ended;
-            }
-        }
     }
 
     fn on_read(
@@ -220,32 +264,84 @@ impl Transfers {
         Some(Ended::Write(ticket, stable, ended))
     }
 
-    fn queue_read(&mut self, read: Read, lease: Local) -> Result<(), (Read, Local)> {
-        let Some(ring) = &mut self.ring else { return Err((read, lease)) };
-        let (file, into) = (Arc::clone(&read.file), read.done..read.asked());
-        let queued = ring.read(&file, read.at(), lease, into, UnderWay::Read(read));
-        queued.map_err(|(what, lease)| match what {
-            UnderWay::Read(read) => (read, lease),
-            _ => unreachable!("what is queued comes back"),
-        })
+    /// Queues a transfer behind those that wait. One of which a part is done goes before those that have not begun.
+    fn queue(&mut self, what: UnderWay, lease: Option<Local>) {
+        self.places.take(what.network(), 1);
+        if what.has_begun() {
+            self.waiting.push_front((what, lease));
+        } else {
+            self.waiting.push_back((what, lease));
+        }
+        self.feed();
     }
 
-    fn queue_write(&mut self, write: Write, lease: Local) -> Result<(), (Write, Local)> {
-        let Some(ring) = &mut self.ring else { return Err((write, lease)) };
-        let by = self.anonymous.filter(|_| write.writer == Writer::Other);
-        let (file, at) = (Arc::clone(&write.file), write.at());
-        let from: Range<usize> = write.done..lease.len();
-        let stability = match write.stable {
-            Stable::Unstable => Stability::None,
-            Stable::DataSync => Stability::Data,
-            Stable::FileSync => Stability::All,
+    /// Hands what waits to the ring until the ring is full: of each network in order, as long as that has a share left.
+    fn feed(&mut self) {
+        let Self { ring: Some(ring), waiting, places, flights, anonymous, .. } = self else {
+            return;
         };
-        let how = Writing { stability, by };
-        let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
-        queued.map_err(|(what, lease)| match what {
-            UnderWay::Write(write) => (write, lease),
-            _ => unreachable!("what is queued comes back"),
-        })
+        loop {
+            let may_begin = |(what, _): &(UnderWay, _)| flights.has_room(what.network(), 1);
+            let Some(first) = waiting.iter().position(may_begin) else { return };
+            let Some((what, lease)) = waiting.remove(first) else { return };
+            let network = what.network();
+            let handed = match (what, lease) {
+                (UnderWay::Read(read), Some(lease)) => {
+                    let (file, at) = (Arc::clone(&read.file), read.at());
+                    let into = read.done..read.asked();
+                    ring.read(&file, at, lease, into, UnderWay::Read(read)).map_err(with_lease)
+                }
+                (UnderWay::Write(write), Some(lease)) => {
+                    let by = anonymous.filter(|_| write.writer == Writer::Other);
+                    let how = Writing { stability: stability(write.stable), by };
+                    let (file, at) = (Arc::clone(&write.file), write.at());
+                    let from = write.done..lease.len();
+                    let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
+                    queued.map_err(with_lease)
+                }
+                (UnderWay::Sync(sync), _) => {
+                    let (file, stability) = (Arc::clone(&sync.file), sync.of.stability());
+                    ring.sync(&file, stability, UnderWay::Sync(sync)).map_err(|sync| (sync, None))
+                }
+                (UnderWay::Read(_) | UnderWay::Write(_), None) => {
+                    unreachable!("both are queued with a lease")
+                }
+            };
+            if let Err(refused) = handed {
+                return waiting.insert(first, refused);
+            }
+            places.give_back(network, 1);
+            flights.take(network, 1);
+        }
+    }
+}
+
+impl UnderWay {
+    /// Returns the network of the client whose Call it is.
+    const fn network(&self) -> u64 {
+        match self {
+            Self::Read(Read { ticket, .. })
+            | Self::Write(Write { ticket, .. })
+            | Self::Sync(Sync { ticket, .. }) => ticket.network,
+        }
+    }
+
+    /// Returns whether a part of the transfer is done.
+    const fn has_begun(&self) -> bool {
+        match self {
+            Self::Read(read) => read.done > 0,
+            Self::Write(write) => write.done > 0,
+            Self::Sync(_) => false,
+        }
+    }
+}
+
+impl Syncing {
+    const fn stability(self) -> Stability {
+        match self {
+            Self::Commit => Stability::Data,
+            Self::Write(stable) => stability(stable),
+        }
     }
 }
 
@@ -308,6 +404,29 @@ fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
     Ok(read.end(lease))
 }
 
+/// Brings written data to stable storage by a blocking call.
+fn sync_here(file: &OwnedFd, stability: Stability) -> Result<(), Errno> {
+    match stability {
+        Stability::None => Ok(()),
+        Stability::Data => fs::fdatasync(file),
+        Stability::All => fs::fsync(file),
+    }
+}
+
+/// Returns how stable data of a WRITE is when that has ended.
+const fn stability(stable: Stable) -> Stability {
+    match stable {
+        Stable::Unstable => Stability::None,
+        Stable::DataSync => Stability::Data,
+        Stable::FileSync => Stability::All,
+    }
+}
+
+/// Returns a transfer that the ring refused, as it is queued.
+fn with_lease((what, lease): (UnderWay, Local)) -> (UnderWay, Option<Local>) {
+    (what, Some(lease))
+}
+
 impl Writer {
     /// Returns who writes for a caller.
     pub(super) const fn of(caller: &Caller) -> Self {
@@ -323,148 +442,8 @@ const fn is_passing(errno: Errno) -> bool {
 /// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;
 
+/// Maximum number of transfers that wait for the ring.
+pub(super) const WAITING_MAX: usize = 1024;
+
 #[cfg(test)]
-mod tests {
-    use std::fs::File;
-
-    use haulage::provider::Waker;
-    use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
-
-    use super::*;
-    use crate::testing::Place;
-
-    /// With a ring, if there are such, and without.
-    fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
-        let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
-        let pool = Pool::new(&config).unwrap();
-        let waker = Waker::new().unwrap();
-        for ring in [None, FileRing::new(4, &pool, &waker).ok()] {
-            let place = Place::new();
-            let path = place.path().join("file");
-            let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-            let mut transfers = Transfers::new(ring, Arc::new(Rights::find())).unwrap();
-            act(&mut transfers, &pool, &Arc::new(file.into()));
-            assert_eq!(pool.gauges().leased_bytes, 0);
-        }
-    }
-
-    fn lease(pool: &Pool, octets: &[u8]) -> Local {
-        let mut lease = pool.lease(octets.len()).unwrap();
-        lease.bytes_mut().copy_from_slice(octets);
-        lease
-    }
-
-    fn write(file: &Arc<OwnedFd>, writer: Writer) -> Write {
-        let (ticket, stable, file) =
-            (Ticket { number: 1, network: 0 }, Stable::Unstable, Arc::clone(file));
-        Write { ticket, file, offset: 0, stable, writer, done: 0, _held: None }
-    }
-
-    fn ended(transfers: &mut Transfers, at_once: Option<Ended>) -> Ended {
-        at_once.unwrap_or_else(|| {
-            loop {
-                if let Some(ended) = transfers.poll() {
-                    return ended;
-                }
-                std::thread::yield_now();
-            }
-        })
-    }
-
-    #[test]
-    fn what_was_written_in_part_goes_on_behind_it() {
-        each(|transfers, pool, file| {
-            let write = Write { offset: 10, ..write(file, Writer::Other) };
-            let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
-            let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
-            let mut read = [0xee; 30];
-            let length = io::pread(file, &mut read, 0).unwrap();
-            // What was before it is a hole.
-            assert_eq!((count, &read[14..length]), (Ok(10), &b"456789"[..]));
-            assert_eq!(read[..14], [0; 14]);
-        });
-    }
-
-    #[test]
-    fn the_system_takes_set_id_from_what_others_than_the_superuser_write() {
-        if Rights::find().is_sole_owner() {
-            return eprintln!("skipped: only the superuser acts as others");
-        }
-        each(|transfers, pool, file| {
-            let set_id = fs::Mode::SUID | fs::Mode::RWXU | fs::Mode::XGRP;
-            for (writer, left) in
-                [(Writer::Superuser, set_id), (Writer::Other, set_id.difference(fs::Mode::SUID))]
-            {
-                fs::fchmod(file, set_id).unwrap();
-                let at_once = transfers.write(write(file, writer), lease(pool, b"octets"));
-                let at_once = at_once.map(|ended| {
-                    Ended::Write(Ticket { number: 1, network: 0 }, Stable::Unstable, ended)
-                });
-                let Ended::Write(_, _, count) = ended(transfers, at_once) else { panic!() };
-                let mode = fs::Mode::from_raw_mode(fs::fstat(file).unwrap().st_mode);
-                assert_eq!((count, mode), (Ok(6), left), "{writer:?} {transfers:?}");
-            }
-        });
-    }
-
-    #[test]
-    fn what_was_read_in_part_goes_on_behind_it() {
-        each(|transfers, pool, file| {
-            io::pwrite(file, b"0123456789", 0).unwrap();
-            let (wanted, file) = (6, Arc::clone(file));
-            let read = Read {
-                ticket: Ticket { number: 1, network: 0 },
-                file,
-                offset: 2,
-                wanted,
-                in_blocks: false,
-                size: 10,
-                done: 0,
-                _held: None,
-            };
-            let begun = transfers.on_read(read, lease(pool, b"------"), Ok(2));
-            let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
-            let octets: Vec<u8> =
-                done.data.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
-            assert_eq!((&octets[..], done.eof), (&b"--4567"[..], false));
-        });
-    }
-
-    #[test]
-    fn what_is_read_in_blocks_goes_on_behind_whole_ones_and_ends_within_one() {
-        each(|transfers, pool, file| {
-            io::pwrite(file, &[b'x'; 2 * BLOCK], 0).unwrap();
-            for (first, expected) in [(BLOCK, 2 * BLOCK), (5000, 5000), (0, 0)] {
-                let (file, wanted) = (Arc::clone(file), 2 * BLOCK + 1);
-                let size = wanted as u64;
-                let read = Read {
-                    ticket: Ticket { number: 1, network: 0 },
-                    file,
-                    offset: 0,
-                    wanted,
-                    in_blocks: true,
-                    size,
-                    done: 0,
-                    _held: None,
-                };
-                assert_eq!(read.asked(), 3 * BLOCK);
-                let begun = transfers.on_read(read, lease(pool, &[b'-'; 3 * BLOCK]), Ok(first));
-                let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
-                assert_eq!((done.data.len(), done.eof), (expected, true));
-            }
-        });
-    }
-
-    #[test]
-    fn that_some_was_written_counts_more_than_that_the_rest_was_not() {
-        each(|transfers, pool, file| {
-            for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
-                let write = Write { done, ..write(file, Writer::Other) };
-                let begun =
-                    transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
-                let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
-                assert_eq!(count, expected);
-            }
-        });
-    }
-}
+mod tests;

@@ -156,3 +156,13 @@ fn only_an_end_that_was_waited_for_wakes() {
     assert!(!readable(Duration::ZERO));
     assert_eq!(bed.next().lease.unwrap().bytes(), b"5678");
 }
+
+#[test]
+fn the_kernel_may_start_a_thread_for_each_request() {
+    let Some(bed) = bed(512, "workers") else { return };
+    let mut workers_max = [0; 2];
+    if bed.ring.ring.submitter().register_iowq_max_workers(&mut workers_max).is_err() {
+        return eprintln!("skipped: the system does not tell");
+    }
+    assert_eq!(workers_max[0], 512);
+}
