@@ -8,8 +8,9 @@
 //! # Limits
 //! [`CrowdLimits`] bounds all connections, and those of one address. If a new connection exceeds a bound, another is
 //! closed for it: of the address with most connections, an idle one, else the one whose transfer has lasted longest. So
-//! an address that fills the table loses its own connections first. A connection whose request is being served stays;
-//! if there are no others, the new connection is closed.
+//! an address that fills the table loses its own connections first. A connection whose request is being served stays,
+//! unless that takes longer than a second and its address has more connections than that of the new one. If there are no
+//! others, the new connection is closed.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -97,6 +98,8 @@ struct Candidate {
     network: u64,
     phase: Phase,
     since: u64,
+    /// Whether the phase has lasted longer than a request is served without waiting for anybody.
+    is_slow: bool,
 }
 
 /// The decision about a new connection.
@@ -121,7 +124,8 @@ impl Crowd {
     pub fn admit(&mut self, stream: TcpStream, peer: IpAddr) -> Option<Seat> {
         self.members.retain(|member| member.state.load(Ordering::Acquire) != GONE);
         let network = network(peer);
-        let candidates: Vec<_> = self.members.iter().map(|member| member.candidate()).collect();
+        let now = now();
+        let candidates: Vec<_> = self.members.iter().map(|member| member.candidate(now)).collect();
         match choose(&candidates, network, self.limits) {
             Choice::Welcome => {}
             Choice::Replace(at) => {
@@ -165,9 +169,7 @@ impl Crowd {
 impl Seat {
     /// Records that the connection enters a phase.
     pub fn enter(&self, phase: Phase) {
-        let now = clock::now().saturating_since(Instant::ZERO).as_nanos();
-        let since = u64::try_from(now).unwrap_or(u64::MAX) & SINCE;
-        self.0.state.store(phase.bits() | since, Ordering::Release);
+        self.0.state.store(phase.bits() | now(), Ordering::Release);
     }
 
     /// Returns the connection with a deadline of `time` from now for all reads and writes.
@@ -276,9 +278,11 @@ impl Ending {
 }
 
 impl Member {
-    fn candidate(&self) -> Candidate {
+    fn candidate(&self, now: u64) -> Candidate {
         let state = self.state.load(Ordering::Acquire);
-        Candidate { network: self.network, phase: Phase::of(state), since: state & SINCE }
+        let (phase, since) = (Phase::of(state), state & SINCE);
+        let is_slow = now.saturating_sub(since) > SLOW;
+        Candidate { network: self.network, phase, since, is_slow }
     }
 }
 
@@ -313,13 +317,21 @@ fn choose(candidates: &[Candidate], newcomer: u64, limits: CrowdLimits) -> Choic
         return Choice::Welcome;
     }
     let may_go = |candidate: &Candidate| {
-        candidate.phase != Phase::Serving && (!is_capped || candidate.network == newcomer)
+        let has_more = || counts.get(&candidate.network).is_some_and(|count| *count > own);
+        let may_end = candidate.phase != Phase::Serving || candidate.is_slow && has_more();
+        may_end && (!is_capped || candidate.network == newcomer)
     };
     let evictable = candidates.iter().enumerate().filter(|(_, candidate)| may_go(candidate));
-    let first = evictable.max_by_key(|(_, Candidate { network, phase, since })| {
+    let first = evictable.max_by_key(|(_, Candidate { network, phase, since, .. })| {
         (counts.get(network).copied(), *phase == Phase::Idle, u64::MAX - since)
     });
     first.map_or(Choice::Refuse, |(at, _)| Choice::Replace(at))
+}
+
+/// Returns the time as a state holds it.
+fn now() -> u64 {
+    let now = clock::now().saturating_since(Instant::ZERO).as_nanos();
+    u64::try_from(now).unwrap_or(u64::MAX) & SINCE
 }
 
 /// Returns the network of an address: an IPv4 address, or the first 64 bits of an IPv6 one, from which one host can
@@ -336,6 +348,9 @@ pub(crate) fn network(address: IpAddr) -> u64 {
 
 /// Octets whose transfer renews a deadline: a peer that needs the whole time for each, of 10 seconds, has 6.4 KiB/s.
 const STEP: usize = 64 << 10;
+
+/// Nanoseconds that a request is served at most unless it waits for somebody, such as a local process that locks a file.
+const SLOW: u64 = 1_000_000_000;
 
 /// The number of the next connection.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);

@@ -12,11 +12,12 @@ fn crowd(lines: &[&str]) -> Vec<Candidate> {
         let phase = match words[1] {
             "idle" => Phase::Idle,
             "transfer" => Phase::Transferring,
-            "serving" => Phase::Serving,
+            "serving" | "slow" => Phase::Serving,
             other => panic!("{other}"),
         };
         let network = u64::from(words[0].as_bytes()[0]);
-        Candidate { network, phase, since: 100 - words[2].parse::<u64>().unwrap() }
+        let since = 100 - words[2].parse::<u64>().unwrap();
+        Candidate { network, phase, since, is_slow: words[1] == "slow" }
     };
     lines.iter().map(candidate).collect()
 }
@@ -78,6 +79,12 @@ fn whoever_takes_most_gives_way() {
     let served = ["a serving 1", "a serving 2", "a serving 3", "b idle 4", "b idle 5", "c idle 9"];
     assert_eq!(chosen(&served, 'd'), "b idle 5", "requests are not cut off");
     assert_eq!(chosen(&["a serving 1"; 6], 'd'), "refuse");
+    let slow = ["a slow 8", "a slow 9", "a serving 1", "b slow 9", "b slow 9", "c slow 9"];
+    assert_eq!(chosen(&slow, 'd'), "a slow 9", "of the address with most");
+    assert_eq!(chosen(&slow, 'c'), "a slow 9");
+    assert_eq!(chosen(&slow[..5], 'a'), "welcome");
+    let even = ["a slow 9", "a slow 9", "a slow 9", "b slow 9", "b slow 9", "b slow 9"];
+    assert_eq!(chosen(&even, 'a'), "refuse", "not for one that has as many");
 }
 
 #[test]
