@@ -12,14 +12,12 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::iwarp::Iwarp;
-use haulage::service::{
-    Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage::sys::{affinity, clock, process};
 use haulage_apps::cli::values::{LogFormat, Switch};
 use haulage_apps::failure::Failure;

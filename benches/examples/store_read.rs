@@ -13,12 +13,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use haulage::core::NoService;
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::polling::Polling;
 use haulage::provider::iwarp::Iwarp;
 use haulage::remote::RemoteClient;
-use haulage::service::NoService;
 use haulage::sys::{affinity, clock, process};
 use haulage_apps::cli::bytes;
 use haulage_apps::cli::values::{LogFormat, Switch};
@@ -214,7 +214,7 @@ fn connect(
         let connection = core
             .connect_as(clock::now(), to, binding(&LIMITS), identity)
             .map_err(|error| Failure::failed(error.to_string()))?;
-        let client = core.remote_client(connection);
+        let client = RemoteClient::of(&core, connection);
         Ok::<_, Failure>((core, client))
     })
 }

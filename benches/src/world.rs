@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
@@ -12,8 +12,7 @@ use haulage::provider::Provider;
 use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::service::{
-    Binding, Call, ConnectionId, Data, Eligible, Finished, NoService, Outcome, Procedure, Reply,
-    Request, Service,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Reply, Request,
 };
 use haulage::sys::clock;
 

@@ -11,7 +11,7 @@ use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::polling::Polling;
@@ -22,7 +22,7 @@ use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::remote::RemoteClient;
 use haulage::service::{
-    Argument, Binding, Call, Data, Eligible, NoService, Outcome, Procedure, Reply, Request, Service,
+    Argument, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Request,
 };
 use haulage::sys::clock;
 
@@ -79,7 +79,8 @@ fn connect<P: Provider + 'static>(
     cores::start(placement("echo-client"), move || {
         let mut core = core(pages, provider, NoService)?;
         let connection = core.connect(clock::now(), to, binding())?;
-        let client = core.remote_client(connection).ok_or("the core has no room for a client")?;
+        let client =
+            RemoteClient::of(&core, connection).ok_or("the core has no room for a client")?;
         Ok((core, client))
     })
 }

@@ -18,6 +18,7 @@ mod connections;
 mod counters;
 mod cx;
 mod events;
+pub(crate) mod inbox;
 pub(crate) mod inner;
 mod memory;
 mod program;
@@ -27,6 +28,7 @@ mod responder;
 mod runs;
 mod segments;
 mod serve;
+mod service;
 mod session;
 pub(crate) mod table;
 mod tell;
@@ -47,16 +49,15 @@ use haulage_proto::v2::connection::Role;
 use thiserror::Error;
 
 use crate::identity::Identity;
-use crate::inbox::Inbox;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
-use crate::remote::RemoteClient;
-use crate::service::{Binding, CallError, ConnectionId, Reply, Service};
+use crate::service::{Binding, CallError, ConnectionId, Reply, Unsupported};
 
 use self::admission::Origin;
 use self::common::Common;
 use self::connection::Link;
 use self::events::Events;
+use self::inbox::{Door, Inbox};
 use self::inner::Inner;
 use self::program::{Items, Program};
 use self::requester::{Direct, Exit, Requester};
@@ -66,9 +67,9 @@ use self::templates::Bound;
 #[cfg(test)]
 mod tests;
 
-pub use bindings::{Declared, Unsupported};
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
+pub use service::{NoService, Service};
 
 /// A core: a provider, a service, and the state of their connections.
 #[derive(Debug)]
@@ -277,9 +278,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         (Cx::new(now, &mut self.inner), &mut self.service)
     }
 
-    /// Makes a client of `connection` for another thread; `None` if the core has too many clients.
-    pub fn remote_client(&self, connection: ConnectionId) -> Option<RemoteClient> {
-        RemoteClient::new(self.inbox.door(), connection)
+    /// Returns a door, by which another thread becomes a client.
+    pub(crate) fn door(&self) -> Door {
+        self.inbox.door()
     }
 
     /// Returns the waker that ends this core's sleep.

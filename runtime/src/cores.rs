@@ -9,10 +9,9 @@ use std::thread::JoinHandle;
 
 use thiserror::Error;
 
-use crate::core::Core;
+use crate::core::{Core, Service};
 use crate::polling::{Polling, Wait};
 use crate::provider::{Provider, Waker};
-use crate::service::Service;
 use crate::sys::{affinity, clock};
 
 /// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
@@ -215,10 +214,10 @@ mod tests {
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
     use super::*;
-    use crate::core::Cx;
+    use crate::core::{Cx, NoService, Service};
     use crate::limits::{LIMITS_DEFAULT, Limits};
     use crate::provider::iwarp::{Config, Iwarp};
-    use crate::service::{Binding, Call, NoService, Outcome, Reply, Service};
+    use crate::service::{Binding, Call, Outcome, Reply};
 
     /// A service that does not return from its first turn until it is let go.
     struct Standing {

@@ -1,6 +1,6 @@
 //! A kernel-bypass RPC-over-RDMA runtime: one core is one thread, run to completion.
 //!
-//! A [`Service`](service::Service) declares which arguments and results may be moved by direct data
+//! A [`Service`](core::Service) declares which arguments and results may be moved by direct data
 //! placement; a [`Core`](core::Core) serves it over a [`Provider`](provider::Provider), a hardware
 //! RNIC or software that behaves like one. The same core makes Calls, for its own service or, through
 //! a [`RemoteClient`](remote::RemoteClient), for any other thread.
@@ -19,8 +19,7 @@ pub mod cores;
 #[cfg(feature = "host-auth")]
 pub mod host_auth;
 pub mod identity;
-#[doc(hidden)]
-pub mod inbox;
+mod key;
 pub mod limits;
 pub mod polling;
 pub mod provider;
@@ -30,6 +29,7 @@ pub mod service;
 #[doc(hidden)]
 #[allow(unsafe_code, reason = "system calls, and the one place that mints completions")]
 pub mod sys;
+mod work;
 
 pub use haulage_mr_pool as pool;
 pub use haulage_proto as proto;

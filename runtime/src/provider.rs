@@ -34,16 +34,16 @@ pub mod verbs;
 
 pub(crate) use base::Clock;
 pub use caps::{Caps, Counters, Promises};
-pub use events::{ConnectError, DisconnectReason, Done, Event, PeerUser, Quiesced, Stall};
+pub use events::{ConnectError, DisconnectReason, Event, Stall};
 pub use newcomers::{AcceptFailures, Accepts, Newcomers};
 pub(crate) use newcomers::{HINT, Seldom};
 pub(crate) use requests::expose;
 pub use requests::{
-    ConnectionAnswer, ConnectionParams, OpenResult, Operation, QueueFull, RUN_MAX, Receive,
-    Refused, Run, RunKind, WorkQueue, WorkRequest,
+    ConnectionAnswer, ConnectionParams, OpenResult, QueueFull, RUN_MAX, Refused, Run, RunKind,
 };
 
 pub use crate::sys::wake::Waker;
+pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, WorkRequest};
 
 /// An RDMA provider: an RNIC, or software that behaves like one.
 ///

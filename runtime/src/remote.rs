@@ -12,10 +12,12 @@ use haulage_proto::xdr::{Truncated, Writer};
 use rtrb::{Consumer, Producer, RingBuffer};
 use thiserror::Error;
 
-pub use crate::inbox::CALLS_MAX;
-use crate::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
+pub use crate::core::inbox::CALLS_MAX;
+use crate::core::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
+use crate::core::{Core, Service};
 use crate::limits::INLINE_SIZE;
 use crate::polling::{Polling, Wait};
+use crate::provider::Provider;
 use crate::service::{CallError, ConnectionId, Request};
 use crate::sys::{clock, wake};
 
@@ -107,7 +109,15 @@ impl RemoteReply {
 }
 
 impl RemoteClient {
-    pub(crate) fn new(door: Door, connection: ConnectionId) -> Option<Self> {
+    /// Makes a client of `connection` of `core` for another thread; `None` if the core has too many clients.
+    pub fn of<P: Provider, S: Service>(
+        core: &Core<P, S>,
+        connection: ConnectionId,
+    ) -> Option<Self> {
+        Self::new(core.door(), connection)
+    }
+
+    fn new(door: Door, connection: ConnectionId) -> Option<Self> {
         let Entered { number, entries, completions, wake } = door.enter()?;
         Some(Self {
             door,
@@ -353,8 +363,9 @@ mod tests {
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
     use super::*;
-    use crate::core::table::{OfConnection, Table};
-    use crate::inbox::Inbox;
+    use crate::core::inbox::Inbox;
+    use crate::core::table::Table;
+    use crate::key::OfConnection;
     use crate::limits::{LIMITS_DEFAULT, Limits};
     use crate::sys::wake::Waker;
 

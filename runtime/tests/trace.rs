@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::rpc::AcceptStat;
@@ -22,8 +22,7 @@ use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{
-    Binding, Call, ConnectionId, Data, Eligible, Finished, NoService, Outcome, Procedure, Reply,
-    Request, Service,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Reply, Request,
 };
 
 /// One event: its name, its level, and its other fields as text.

@@ -3,14 +3,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
     AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply,
-    Service,
 };
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::negotiate::Version;

@@ -25,13 +25,13 @@ mod watched;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
-    Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply, Service,
+    Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply,
 };
 use haulage_mr_pool::{PagePreference, Pieces, Pool, PoolConfig};
 use haulage_proto::rpc::AcceptStat;

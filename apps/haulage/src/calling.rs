@@ -5,13 +5,14 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use clap::ValueEnum;
+use haulage::core::NoService;
 use haulage::cores::{self, CoreThread};
 use haulage::limits::Limits;
 use haulage::polling::Polling;
 use haulage::proto::rpc::AcceptStat;
 use haulage::provider::ConnectError;
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, CallError, NoService, Request};
+use haulage::service::{Binding, CallError, Request};
 use haulage::sys::clock;
 
 use crate::cli::CoreOptions;
@@ -112,7 +113,7 @@ impl Callee {
             let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
             let connection = core.connect(clock::now(), self.to, binding);
             let connection = connection.map_err(|error| self.explain(&error))?;
-            let client = core.remote_client(connection);
+            let client = RemoteClient::of(&core, connection);
             let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
             Ok::<_, Failure>((core, client))
         })

@@ -10,11 +10,11 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, Service};
 use haulage::provider::AcceptFailures;
 use haulage::service::{
     ArgumentLeases, Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer,
-    Reply, ResultSource, Service,
+    Reply, ResultSource,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;

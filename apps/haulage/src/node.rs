@@ -3,14 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use haulage::core::Core;
+use haulage::core::{Core, Service};
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
 use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::provider::{Provider, Waker};
-use haulage::service::Service;
 use haulage::sys::process;
 
 use crate::cli::perf::Count;

@@ -6,10 +6,9 @@ pub mod supervisor;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::core::Core;
+use haulage::core::{Core, Service};
 use haulage::cores::{CoreThread, Placement as Thread};
 use haulage::provider::{Provider, Waker};
-use haulage::service::Service;
 use haulage::sys::{clock, signal, wake};
 use haulage_store::crowd::Listener;
 

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use haulage::core::Core;
+use haulage::core::{Core, NoService};
 use haulage::cores::{self, Placement};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::polling::Polling;
@@ -18,8 +18,9 @@ use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
 use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
+use haulage::remote::RemoteClient;
 use haulage::rpcbind::{Program, Rpcbind};
-use haulage::service::{NoService, Request};
+use haulage::service::Request;
 use haulage::sys::{clock, process};
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::record::Mark;
@@ -441,7 +442,7 @@ fn make_dir<P: Provider + 'static>(server: &Server, top: &[u8], provider: fn(&Po
         let mut core = Core::new(provider, NoService, pool, LIMITS_DEFAULT, seed)?;
         let limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 4096 };
         let connection = core.connect(clock::now(), to, nfs3::binding::binding(&limits))?;
-        let client = core.remote_client(connection).unwrap();
+        let client = RemoteClient::of(&core, connection).unwrap();
         Ok((core, client))
     })
     .unwrap();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
@@ -13,7 +13,7 @@ use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::negotiate::Version;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::{CALLS_MAX, RemoteClient};
-use haulage::service::{Binding, Call, CallError, NoService, Outcome, Reply, Request, Service};
+use haulage::service::{Binding, Call, CallError, Outcome, Reply, Request};
 use haulage::sys::clock;
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::Procedure;
@@ -54,7 +54,7 @@ fn client(at: SocketAddr) -> CoreThread<RemoteClient> {
         let (nic, pool) = parts();
         let mut core = Core::new(nic, NoService, pool, LIMITS, 2).unwrap();
         let connection = core.connect(clock::now(), at, binding(1 << 20)).unwrap();
-        let client = core.remote_client(connection).unwrap();
+        let client = RemoteClient::of(&core, connection).unwrap();
         Ok::<_, std::io::Error>((core, client))
     });
     started.unwrap()

@@ -10,13 +10,13 @@
 //! - [`stat`]: the statistics of a server; [`figures`]: the resource counters of one end.
 //!
 //! ```
-//! use haulage::core::Core;
+//! use haulage::core::{Core, NoService};
 //! use haulage::cores::{self, Placement};
 //! use haulage::limits::LIMITS_DEFAULT;
 //! use haulage::polling::Polling;
 //! use haulage::pool::{PagePreference, Pool, PoolConfig};
 //! use haulage::provider::iwarp::{Config, Iwarp};
-//! use haulage::service::NoService;
+//! use haulage::remote::RemoteClient;
 //! use haulage::sys::clock;
 //! use haulage_kv::client::Client;
 //! use haulage_kv::index::Seed;
@@ -47,7 +47,7 @@
 //!     let (provider, pool) = parts()?;
 //!     let mut core = Core::new(provider, NoService, pool, LIMITS_DEFAULT, 2)?;
 //!     let connection = core.connect(clock::now(), at, binding(VALUE_MAX))?;
-//!     let remote = core.remote_client(connection).ok_or("no room for a client")?;
+//!     let remote = RemoteClient::of(&core, connection).ok_or("no room for a client")?;
 //!     Ok::<_, Failure>((core, remote))
 //! })?;
 //!

@@ -8,12 +8,12 @@
 
 use std::ops::ControlFlow;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, Service};
 use haulage::pool::{Density, Leases, Local, Mover, Step};
 use haulage::provider::Counters;
 use haulage::service::{
     Argument, Arguments, Binding, Call, Eligible, Outcome, Procedure as Bound,
-    Refusal as NotFetched, Reply, Service,
+    Refusal as NotFetched, Reply,
 };
 use haulage::sys::process;
 use haulage_proto::rpc::AcceptStat;

@@ -2,7 +2,7 @@
 //!
 //! # Normal operation
 //! The server is a service of one core. The runtime passes it the Calls received over RDMA. Threads ([`tcp`]) receive
-//! Calls over TCP and wake the core, which answers them in its [`turn`](haulage::service::Service::turn). One
+//! Calls over TCP and wake the core, which answers them in its [`turn`](haulage::core::Service::turn). One
 //! [`Program`] executes both, one Call at a time.
 
 pub mod gate;
@@ -189,7 +189,7 @@ impl<B: Backend> Server<B> {
     }
 }
 
-impl<B: Backend> runtime::Service for Server<B> {
+impl<B: Backend> haulage::core::Service for Server<B> {
     fn binding(&self) -> Binding {
         self.binding.clone()
     }

@@ -7,8 +7,9 @@ use haulage_proto::verbs::QpNum;
 
 use super::admission::{Occupancy, Origin};
 use super::connection::{Change, Connection, SessionState};
-use super::table::{ConnectionKey, OfConnection, Table};
+use super::table::Table;
 use super::templates::Bound;
+use crate::key::{ConnectionKey, OfConnection};
 use crate::service::{Binding, CallError, Ended, Peer};
 
 /// The connections of a core.

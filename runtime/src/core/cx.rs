@@ -48,7 +48,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Makes a Call. `encode` writes the arguments other than the reduced one. The core calls
-    /// [`Service::replied`](crate::service::Service::replied) with `token` when the Call has ended.
+    /// [`Service::replied`](crate::core::Service::replied) with `token` when the Call has ended.
     ///
     /// # Errors
     /// The request comes back, with its leases, if it cannot be queued.
@@ -148,7 +148,7 @@ impl<'a> Cx<'a> {
     }
 
     /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when
-    /// the peer connects, and only if [`Service::identifies_peers`](crate::service::Service::identifies_peers) returns
+    /// the peer connects, and only if [`Service::identifies_peers`](crate::core::Service::identifies_peers) returns
     /// true.
     pub fn peer_user(&self, connection: ConnectionId) -> Option<PeerUser> {
         self.inner.common.connections.get(connection.0).map(|connection| connection.user)

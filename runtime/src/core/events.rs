@@ -17,11 +17,12 @@ use super::runs::Runs;
 use super::trace::Subject;
 use super::work::Name;
 use super::{tell, transmit, vacancy};
+use crate::core::service::Service;
 use crate::limits::our_private_data;
 use crate::provider::{
     ConnectionAnswer, ConnectionParams, Event, MessageSink as _, Provider, RUN_MAX, Run, RunKind,
 };
-use crate::service::{CallError, Reply, Service};
+use crate::service::{CallError, Reply};
 use crate::sys::complete;
 
 /// The parts of a core that take in the events of a turn.

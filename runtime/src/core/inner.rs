@@ -6,7 +6,7 @@ use super::connection::{Connection, SessionState};
 use super::counters::Census;
 use super::requester::Requester;
 use super::responder::Responder;
-use super::table::ConnectionKey;
+use crate::key::ConnectionKey;
 
 /// The two halves of a core, and the state that they share.
 #[derive(Debug)]

@@ -19,7 +19,7 @@
 //! # Recovery
 //! A Call without memory waits in its connection's queue. Connections with waiting Calls have their turns before new
 //! messages are taken, and before Calls of connections where none waits. A service that moves its leases together is
-//! asked to make room, once a turn, as long as that helps ([`Service::make_room`](crate::service::Service::make_room)).
+//! asked to make room, once a turn, as long as that helps ([`Service::make_room`](crate::core::Service::make_room)).
 //! A Call is refused only if the memory will not come: it exceeds the pool, no other Call holds memory that could come
 //! back, or the Call has waited for [`Limits::memory_timeout`](crate::limits::Limits).
 //!
@@ -35,7 +35,7 @@ use haulage_mr_pool::{Density, Pool};
 use haulage_proto::time::Instant;
 
 use super::admission::Origin;
-use super::table::{CallKey, ConnectionKey};
+use crate::key::{CallKey, ConnectionKey};
 
 /// The memory that Calls of all connections hold, and the connections with Calls that wait for some.
 #[derive(Debug, Default)]

@@ -26,7 +26,7 @@ use self::encoded::Encoded;
 use self::plan::Planned;
 use super::buffers::SendBuffers;
 use super::common::Common;
-use super::table::ConnectionKey;
+use crate::key::ConnectionKey;
 use crate::limits::Limits;
 use crate::provider::Port;
 use crate::service::{self, Binding, CallError, Request};

@@ -28,7 +28,8 @@ use super::memory::{Charge, Purpose, Wanted};
 use super::program::{Argument, Fetch, Offers, Program, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::segments::Segments;
-use super::table::{CallKey, ConnectionKey, OfCall, Owned, OwnedTable};
+use super::table::{Owned, OwnedTable};
+use crate::key::{CallKey, ConnectionKey, OfCall};
 use crate::limits::Limits;
 use crate::service::Reply;
 

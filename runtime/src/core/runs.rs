@@ -24,8 +24,8 @@ use super::cx::Cx;
 use super::inner::Inner;
 use super::tell::{tell_inline, tell_results};
 use super::templates::Meaning;
+use crate::core::service::Service;
 use crate::provider::{MessageSink, Port, Run, RunKind};
-use crate::service::Service;
 
 mod calls;
 mod replies;

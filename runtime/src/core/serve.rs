@@ -11,10 +11,9 @@ use super::cx::Cx;
 use super::inner::Inner;
 use super::program::{Argument, Unserved};
 use super::responder::{Deferred, Header, Running, Stage};
-use super::table::{CallKey, ConnectionKey};
-use crate::service::{
-    Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply, Service,
-};
+use crate::core::service::Service;
+use crate::key::{CallKey, ConnectionKey};
+use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply};
 
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]

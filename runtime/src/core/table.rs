@@ -7,40 +7,13 @@
 //! All memory is reserved when the table is made, and touched only as far as entries were ever needed: a table for the
 //! worst case costs no more memory, and no more time to search, than the common case.
 
-use std::cmp::Ordering;
-use std::fmt;
 use std::marker::PhantomData;
+
+use crate::key::Key;
 
 mod owned;
 
 pub(crate) use owned::{Owned, OwnedTable};
-
-/// Names a connection of a core.
-pub(crate) type ConnectionKey = Key<OfConnection>;
-/// Names a Call that a core serves.
-pub(crate) type CallKey = Key<OfCall>;
-
-/// Names a client on another thread. Calls may outlive their client, and its slot serves the next one.
-pub(crate) type ClientKey = Key<OfClient>;
-
-/// Marks the type [`ConnectionKey`].
-#[derive(Debug)]
-pub(crate) enum OfConnection {}
-
-/// Marks the type [`CallKey`].
-#[derive(Debug)]
-pub(crate) enum OfCall {}
-
-/// Marks the type [`ClientKey`].
-#[derive(Debug)]
-pub(crate) enum OfClient {}
-
-/// Names an entry of a [`Table`]; `N` says what it names. A stale name finds nothing.
-pub(crate) struct Key<N> {
-    /// The slot in the lower half and the generation in the upper half: one word, which is passed in a register.
-    name: u64,
-    of: PhantomData<fn() -> N>,
-}
 
 /// Entries that stay in place, each named by a `Key<N>`. Free slots are chained, and nothing is allocated after
 /// construction.
@@ -105,14 +78,14 @@ impl<T, N> Table<T, N> {
         }
         let entry = slot.entry.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next = std::mem::replace(&mut self.free, low(key.name));
+        slot.next = std::mem::replace(&mut self.free, key.slot_number());
         self.count -= 1;
         Some(entry)
     }
 
     /// Returns the name that was packed into `bits`, if it is the present name of its slot.
     fn unpack(&self, bits: u64) -> Option<Key<N>> {
-        self.name_at(low(bits)).filter(|key| key.matches(bits))
+        self.name_at(Key::<N>::slot_of(bits)).filter(|key| key.matches(bits))
     }
 
     /// Returns the name that the entry in a slot has, or that its next one will have.
@@ -163,79 +136,6 @@ impl<T, N> Table<T, N> {
     pub(crate) fn has_room(&self) -> bool {
         self.free < self.capacity
     }
-}
-
-impl<N> Key<N> {
-    pub(crate) const fn new(slot: u32, generation: u32) -> Self {
-        Self { name: (generation as u64) << 32 | slot as u64, of: PhantomData }
-    }
-
-    #[inline]
-    const fn generation(self) -> u32 {
-        (self.name >> 32) as u32
-    }
-
-    /// Returns the slot, dense from zero.
-    #[inline]
-    pub(crate) const fn slot(self) -> usize {
-        low(self.name) as usize
-    }
-
-    /// Returns the slot as it is numbered in the name.
-    const fn slot_number(self) -> u32 {
-        low(self.name)
-    }
-
-    /// Packs the name into an integer of which only the low 56 bits are used.
-    pub(crate) const fn to_bits(self) -> u64 {
-        self.name & 0xff_ffff_ffff_ffff
-    }
-
-    /// Compares with a packed name.
-    pub(crate) const fn matches(self, bits: u64) -> bool {
-        self.to_bits() == bits & 0xff_ffff_ffff_ffff
-    }
-}
-
-impl<N> Clone for Key<N> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<N> Copy for Key<N> {}
-
-impl<N> PartialEq for Key<N> {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
-impl<N> Eq for Key<N> {}
-
-impl<N> PartialOrd for Key<N> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<N> Ord for Key<N> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.name.cmp(&other.name)
-    }
-}
-
-impl<N> fmt::Debug for Key<N> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.slot(), self.generation())
-    }
-}
-
-/// Returns the lower half of a name: the slot.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the rest is the generation")]
-const fn low(name: u64) -> u32 {
-    name as u32
 }
 
 #[cfg(test)]

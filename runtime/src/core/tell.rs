@@ -7,10 +7,11 @@ use haulage_proto::rpc::{AcceptStat, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
 
 use super::cx::Cx;
+use super::inbox::Inbox;
 use super::inner::Inner;
 use super::requester::{Caller, EndedCall, Placed};
-use crate::inbox::Inbox;
-use crate::service::{CallError, Ended, Finished, Service};
+use crate::core::service::Service;
+use crate::service::{CallError, Ended, Finished};
 
 /// Tells at most `budget` callers how their Calls ended. Returns how many were told.
 pub(crate) fn tell<S: Service>(

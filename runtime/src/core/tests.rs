@@ -15,12 +15,13 @@ use super::responder::ServedCall;
 use super::templates::Bound;
 use super::work::{Held, Work};
 use super::{Core, Cx};
+use crate::core::{NoService, Service};
 use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
-    Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished,
-    NoService, Outcome, Procedure, Refusal, Reply, Request, Service, TransportError,
+    Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished, Outcome,
+    Procedure, Refusal, Reply, Request, TransportError,
 };
 
 const LIMITS: Limits = Limits {

@@ -8,7 +8,7 @@ use super::connection::SessionState;
 use super::inner::Inner;
 use super::requester::Direct;
 use super::responder::{self, Responder};
-use super::table::ConnectionKey;
+use crate::key::ConnectionKey;
 use crate::provider::{Port, Provider};
 
 /// Posts everything that is ready. Returns the number of connections that had something to post, or were closed.

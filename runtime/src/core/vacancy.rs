@@ -9,9 +9,10 @@ use haulage_proto::v2::connection::Role;
 use super::admission::{self, Calls, Candidate, Origin, Verdict};
 use super::common::Common;
 use super::inner::Inner;
-use super::table::ConnectionKey;
 use super::trace::Manner;
-use crate::service::{CallError, ConnectionId, Service};
+use crate::core::service::Service;
+use crate::key::ConnectionKey;
+use crate::service::{CallError, ConnectionId};
 
 /// Makes room for a newcomer, if need be by closing an idle connection. Returns whether there is room.
 pub(crate) fn make_room(

@@ -12,7 +12,8 @@ use haulage_mr_pool::{Local, Pieces, PostedSinks, PostedSource, Shared, Source};
 use haulage_proto::verbs::{Flags, WrId};
 
 use crate::core::memory::Charge;
-use crate::core::table::{CallKey, ConnectionKey, Owned, OwnedTable};
+use crate::core::table::{Owned, OwnedTable};
+use crate::key::{CallKey, ConnectionKey};
 use crate::provider::{Done, Operation, Quiesced, WorkRequest};
 use crate::service::Data;
 use crate::sys::complete;

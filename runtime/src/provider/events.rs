@@ -2,15 +2,15 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Deref;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage_proto::iwarp::terminate::Code;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::QpNum;
 use thiserror::Error;
 
-use crate::sys::{interfaces, process};
+use crate::sys::process;
+use crate::work::{Done, Quiesced};
 
 /// An event that a provider reports.
 #[derive(Debug)]
@@ -57,52 +57,6 @@ pub enum Event<L> {
     },
     /// The provider holds nothing of the connection any more.
     Quiesced(Quiesced),
-}
-
-/// A completion that a provider really reported.
-///
-/// Leases come back against one of these, so nothing outside this crate can make or copy one: safe
-/// code cannot claim that the RNIC is done with memory it still holds.
-#[derive(Debug)]
-pub struct Done(Completion);
-
-impl Done {
-    /// States that every view of the memory named by this work request has been dropped.
-    pub(crate) const fn new(completion: Completion) -> Self {
-        Self(completion)
-    }
-
-    /// States that every view of the registration that a message invalidated has been dropped. The message was taken
-    /// without a Receive.
-    pub(crate) const fn invalidating(qp: QpNum, handle: Handle) -> Self {
-        let (id, length, invalidated) = (WrId(0), 0, Some(handle));
-        let (opcode, status) = (Opcode::Receive, Status::Success);
-        Self(Completion { id, qp, opcode, status, length, invalidated })
-    }
-}
-
-impl Deref for Done {
-    type Target = Completion;
-
-    fn deref(&self) -> &Completion {
-        &self.0
-    }
-}
-
-/// Evidence that a provider holds nothing of a connection any more: no request, no registration.
-#[derive(Debug)]
-pub struct Quiesced(QpNum);
-
-impl Quiesced {
-    /// States that every view that belonged to `qp` has been dropped.
-    pub(crate) const fn new(qp: QpNum) -> Self {
-        Self(qp)
-    }
-
-    /// Returns the queue pair.
-    pub const fn qp(&self) -> QpNum {
-        self.0
-    }
 }
 
 /// The reason that a connection could not be made.
@@ -197,29 +151,6 @@ impl fmt::Display for DisconnectReason {
                 }
             }
         }
-    }
-}
-
-/// The user at the other end of a connection, as far as this machine's system can vouch for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PeerUser {
-    /// The peer is on another machine, about whose users this one knows nothing.
-    Remote,
-    /// The peer is on this machine, and its socket belongs to this user.
-    Local(u32),
-    /// The peer is on this machine, or may be, and the system does not name the user.
-    Unknown,
-}
-
-impl PeerUser {
-    /// Decides by the peer's address alone whether it may be on this machine.
-    pub(crate) fn by_address(peer: IpAddr) -> Self {
-        let peer = peer.to_canonical();
-        let is_ours = || match interfaces::addresses() {
-            Ok(addresses) => addresses.iter().any(|address| address.to_canonical() == peer),
-            Err(_) => true,
-        };
-        if peer.is_loopback() || is_ours() { Self::Unknown } else { Self::Remote }
     }
 }
 

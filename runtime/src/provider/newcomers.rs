@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-use super::ConnectError;
+use super::events::ConnectError;
 
 /// Counts of the newcomers that a provider did not report to its core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,16 +4,6 @@ use haulage_mr_pool::{Exposed, Local, Sink, Source};
 use haulage_proto::verbs as alphabet;
 use haulage_proto::verbs::{Access, Handle, HeaderPatch, NamedTemplate, Segment};
 
-/// A send queue entry over leased memory.
-pub type WorkRequest = alphabet::WorkRequest<Source, Sink>;
-/// The operation of a send queue entry over leased memory.
-pub type Operation = alphabet::Operation<Source, Sink>;
-/// A receive queue entry over leased memory.
-pub type Receive = alphabet::Receive<Sink>;
-
-/// Entries waiting to be posted on one send queue, oldest first.
-pub type WorkQueue = std::collections::VecDeque<WorkRequest>;
-
 /// The queue has no room; post again after completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueFull;

@@ -45,6 +45,7 @@ use super::{
     OpenResult, PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, sealed,
 };
 use crate::sys::ibverbs::CmId;
+use crate::sys::interfaces;
 
 mod bounces;
 mod choice;
@@ -152,7 +153,7 @@ impl Provider for Verbs {
     fn peer_user(&mut self, qp: QpNum) -> PeerUser {
         let id = self.slots.get(qp).and_then(|connection| connection.id());
         let peer = id.and_then(|id| id.peer());
-        peer.map_or(PeerUser::Unknown, |peer| PeerUser::by_address(peer.ip()))
+        peer.map_or(PeerUser::Unknown, |peer| interfaces::user_at(peer.ip()))
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {

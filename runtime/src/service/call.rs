@@ -9,8 +9,8 @@ use haulage_proto::rpc::{Binding, Credential};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::xdr::Truncated;
 
-use super::CallError;
-use crate::core::table::{CallKey, ConnectionKey};
+use super::error::CallError;
+use crate::key::{CallKey, ConnectionKey};
 use crate::provider::PeerUser;
 
 /// Where the DDP-eligible result of a procedure comes from.
@@ -46,7 +46,7 @@ pub struct Peer {
     /// The address of the peer.
     pub address: SocketAddr,
     /// The user at the other end of an accepted connection, if
-    /// [`Service::identifies_peers`](super::Service::identifies_peers) returns true.
+    /// [`Service::identifies_peers`](crate::core::Service::identifies_peers) returns true.
     pub user: PeerUser,
     /// The version of RPC-over-RDMA that both ends settled on.
     pub version: Version,
@@ -120,7 +120,7 @@ pub enum Argument<'a> {
     /// It came inline, and has to be copied to be kept.
     Inline(&'a [u8]),
     /// It came by direct data placement and stays where it is: in one lease, unless there was none of its length and
-    /// the service takes several ([`Service::argument_leases`](super::Service::argument_leases)).
+    /// the service takes several ([`Service::argument_leases`](crate::core::Service::argument_leases)).
     Placed(Leases),
     /// It was not fetched; the peer offered `length` octets.
     Refused {

@@ -6,7 +6,7 @@ use haulage_proto::negotiate::{CloseReason, Refusal as TransportError};
 use haulage_proto::rpc::AcceptStat;
 use thiserror::Error;
 
-use crate::core::Unsupported;
+use super::unsupported::Unsupported;
 
 /// Why a Call of ours failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

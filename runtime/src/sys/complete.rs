@@ -13,7 +13,7 @@ use haulage_mr_pool::{
 };
 use haulage_proto::verbs::Status;
 
-use crate::provider::{Done, Quiesced};
+use crate::work::{Done, Quiesced};
 
 /// Takes back the source of a Send or a Write. `None` only from a broken provider.
 pub fn source(posted: PostedSource<Local>, _: &Done) -> Option<Local> {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
+use crate::work::PeerUser;
+
 /// Returns the addresses of all interfaces that are up, in the system's order.
 pub fn addresses() -> std::io::Result<Vec<IpAddr>> {
     let mut list = ptr::null_mut();
@@ -21,6 +23,16 @@ pub fn addresses() -> std::io::Result<Vec<IpAddr>> {
     // SAFETY: it came from getifaddrs and is freed once.
     unsafe { libc::freeifaddrs(list) };
     Ok(found)
+}
+
+/// Decides by a peer's address alone whether it may be on this machine.
+pub fn user_at(peer: IpAddr) -> PeerUser {
+    let peer = peer.to_canonical();
+    let is_ours = || match addresses() {
+        Ok(addresses) => addresses.iter().any(|address| address.to_canonical() == peer),
+        Err(_) => true,
+    };
+    if peer.is_loopback() || is_ours() { PeerUser::Unknown } else { PeerUser::Remote }
 }
 
 /// Decodes an address that getifaddrs returned.

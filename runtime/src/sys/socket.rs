@@ -15,9 +15,10 @@ use haulage_mr_pool::Sink;
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
 
+use super::interfaces;
 use super::sock_diag::{self, ESTABLISHED, Found};
 use super::unix::is_readable;
-use crate::provider::PeerUser;
+use crate::work::PeerUser;
 
 /// Turns a call that would have blocked, or was interrupted, into `None`.
 fn unless_blocked<T>(result: io::Result<T>) -> io::Result<Option<T>> {
@@ -255,7 +256,7 @@ impl Socket {
             Ok(Found::Owned(uid)) => PeerUser::Local(uid),
             Ok(Found::Ownerless) => PeerUser::Unknown,
             // A local address without a socket: address translation, or a kernel that does not tell.
-            Ok(Found::Nothing) | Err(_) => PeerUser::by_address(peer.ip()),
+            Ok(Found::Nothing) | Err(_) => interfaces::user_at(peer.ip()),
         }
     }
 

@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, NoService, Service};
 use haulage::limits::LIMITS_DEFAULT;
-use haulage::service::{
-    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Service,
-};
+use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;

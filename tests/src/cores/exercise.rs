@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, Service};
 use haulage::pool::{Local, Piece, Pieces, Pool, Shared};
 use haulage::service::{
     Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Refusal,
-    Reply, Service,
+    Reply,
 };
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;

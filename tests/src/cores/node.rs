@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::{Census, Core, Cx};
+use haulage::core::{Census, Core, Cx, NoService, Service};
 use haulage::limits::Limits;
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
@@ -15,8 +15,8 @@ use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, ConnectionId, Finished,
-    NoService, Outcome, Reply, ResultSource, Service,
+    AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, ConnectionId, Finished, Outcome,
+    Reply, ResultSource,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;

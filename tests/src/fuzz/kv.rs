@@ -4,12 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{
-    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
 use haulage_kv::service::{KvService, binding};

@@ -1,7 +1,8 @@
 //! Import circles: files of one crate that name each other, so that no one of them can be read first.
 //!
 //! A file needs another if it names an item defined there, by a `use` or by a path in its code. Names are followed
-//! through re-exports to the file that defines them. Three things do not count: a `mod` line, a `pub use` that passes
+//! through re-exports to the file that defines them; a `use` needs the file that it names as well, since a reader goes
+//! there first. Three things do not count: a `mod` line, a `pub use` that passes
 //! on an item of a file below without using it, and code compiled for tests only.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,15 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::Core;
+use haulage::core::{Core, NoService, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::RemoteClient;
-use haulage::service::{
-    Binding, CallError, Eligible, NoService, Procedure, Request, Service, TransportError,
-};
+use haulage::service::{Binding, CallError, Eligible, Procedure, Request, TransportError};
 use haulage_apps::cli::values::{Provider, RpcVersion};
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
@@ -91,7 +89,7 @@ impl Pair {
             let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];
             let binding = Binding { program: PROGRAM, version: 1, procedures };
             let connection = core.connect(haulage::sys::clock::now(), at, binding);
-            let client = connection.ok().and_then(|connection| core.remote_client(connection));
+            let client = connection.ok().and_then(|connection| RemoteClient::of(&core, connection));
             Ok::<_, std::io::Error>((core, client.ok_or(std::io::ErrorKind::NotConnected)?))
         })
         .unwrap();

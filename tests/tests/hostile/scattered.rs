@@ -1,7 +1,7 @@
 //! A peer that breaks no rule, and whose chunks have several segments, of a server whose free pages are scattered.
 
-use haulage::core::Cx;
-use haulage::service::{Binding, Call, Outcome, Reply, Service};
+use haulage::core::{Cx, Service};
+use haulage::service::{Binding, Call, Outcome, Reply};
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::verbs::{Access, Segment};
 

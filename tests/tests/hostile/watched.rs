@@ -1,10 +1,8 @@
 //! Peers that break no rule, count every message against the credits that they gave, and look which handle is invalidated.
 
-use haulage::core::Cx;
+use haulage::core::{Cx, NoService, Service};
 use haulage::limits::Versions;
-use haulage::service::{
-    self, Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{self, Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::verbs::Access;
 use haulage_tests::link::{Failure, Link};

@@ -3,15 +3,13 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, NoService, Service};
 use haulage::pool::Local;
 use haulage::proto::chunk::Item;
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::Waker;
-use haulage::service::{
-    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage::sys::clock;
 use haulage_kv::protocol::{Answer, Carriage, Procedure};
 use haulage_kv::service::{copied_system, copied_user};

@@ -14,14 +14,12 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use haulage::core::Cx;
+use haulage::core::{Cx, NoService, Service};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::proto::xdr::Reader;
 use haulage::provider::Waker;
-use haulage::service::{
-    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage::sys::clock;
 use haulage_kv::figures::Figures;
 

@@ -4,10 +4,10 @@
 //! All Replies to READs of one length share one lease, which stays in the cache. The lease of a WRITE returns to the
 //! pool at once, which leases it again first.
 
-use haulage::core::Cx;
+use haulage::core::{Cx, Service};
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Shared;
-use haulage::service::{Argument, Arguments, Binding, Call, Data, Outcome, Reply, Service};
+use haulage::service::{Argument, Arguments, Binding, Call, Data, Outcome, Reply};
 use haulage_kv::figures::Figures;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;

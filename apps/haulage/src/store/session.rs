@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use haulage::core::NoService;
 use haulage::cores::{self, CoreThread};
 use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
-use haulage::service::NoService;
 use haulage::sys::process;
 use haulage_proto::rpc::Credential;
 use haulage_store::client::error::printable;
@@ -125,7 +125,7 @@ fn start<P: Carrier>(
         let connection = core
             .connect_as(now, callee.to, binding(&LIMITS), identity)
             .map_err(|error| callee.explain(&error))?;
-        let client = core.remote_client(connection);
+        let client = RemoteClient::of(&core, connection);
         let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
         Ok::<_, Failure>((core, Some(client)))
     })

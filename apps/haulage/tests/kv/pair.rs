@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::iwarp::{Backend, Config, Iwarp};
-use haulage::service::{
-    Binding, Call, CallError, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service,
-};
+use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage::sys::clock;
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::Procedure;

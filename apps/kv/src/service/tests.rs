@@ -3,14 +3,14 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::Core;
+use haulage::core::{Core, NoService};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::proto::xdr::Writer;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, NoService, Request, TransportError};
+use haulage::service::{CallError, ConnectionId, Finished, Request, TransportError};
 
 use super::*;
 use crate::protocol::{self, Carriage};

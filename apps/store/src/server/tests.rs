@@ -5,12 +5,10 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::SyncSender;
 
-use haulage::core::Core;
+use haulage::core::{Core, NoService};
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{
-    AUTH_SYS, CallError, ConnectionId, Finished, NoService, Request, TransportError,
-};
+use haulage::service::{AUTH_SYS, CallError, ConnectionId, Finished, Request, TransportError};
 use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::record::Mark;
@@ -61,7 +59,7 @@ struct Asker {
 /// The results of a Call, and the lease of a reduced one.
 type Ended = (Result<Vec<u8>, CallError>, Option<Local>);
 
-impl runtime::Service for Asker {
+impl haulage::core::Service for Asker {
     fn binding(&self) -> Binding {
         NoService.binding()
     }

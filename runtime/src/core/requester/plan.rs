@@ -8,7 +8,7 @@ use haulage_proto::xdr::pad;
 use super::encoded::Encoded;
 use super::exposed_leases::{ExposedLeases, LeaseRole};
 use crate::core::connection::{Connection, Terms};
-use crate::core::table::ConnectionKey;
+use crate::key::ConnectionKey;
 use crate::service::CallError;
 
 /// Returns whether a Call fits one message without chunks, and so does its longest Reply.

@@ -16,8 +16,8 @@ use super::{ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::memory::Charge;
 use crate::core::segments::Segments;
-use crate::core::table::ConnectionKey;
 use crate::core::work::{Held, Parts, PostedData, Written};
+use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Operation, Port, WorkRequest};
 

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::core::table::{CallKey, ConnectionKey};
+use crate::key::{CallKey, ConnectionKey};
 
 /// The Calls that can go on, by connection.
 #[derive(Debug)]

@@ -20,12 +20,13 @@ use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
 use crate::core::program::Argument;
 use crate::core::responder::{self, Header, ServedCall};
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
-use crate::core::table::{CallKey, ConnectionKey};
+use crate::core::service::Service;
 use crate::core::templates::RESULTS;
 use crate::core::work::{PostedData, Written};
+use crate::key::{CallKey, ConnectionKey};
 use crate::limits::HEADER_ROOM;
 use crate::provider::Port;
-use crate::service::{Data, Placement, Reply, Service};
+use crate::service::{Data, Placement, Reply};
 
 impl<S: Service> Runs<'_, S> {
     /// Takes Calls with one chunk of one segment, for an argument or for a result, from the front of a run.

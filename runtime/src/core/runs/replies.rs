@@ -9,10 +9,10 @@ use super::sender::{Runs, Sender};
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::requester::{Exit, Placed};
-use crate::core::table::ConnectionKey;
+use crate::core::service::Service;
 use crate::core::tell::tell_placed;
+use crate::key::ConnectionKey;
 use crate::provider::{Port, RUN_MAX};
-use crate::service::Service;
 use crate::sys::complete;
 
 impl<S: Service> Runs<'_, S> {

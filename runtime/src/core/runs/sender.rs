@@ -9,8 +9,8 @@ use haulage_proto::verbs::QpNum;
 use crate::core::common::Common;
 use crate::core::connection::Terms;
 use crate::core::inner::Inner;
-use crate::core::table::ConnectionKey;
 use crate::core::trace::Traffic;
+use crate::key::ConnectionKey;
 use crate::service::Reply;
 
 /// The parts of a core that handle a run of messages.

@@ -1,7 +1,7 @@
 //! A pool that many connections want: each has a share, and those that wait have turns.
 
 use super::*;
-use crate::core::table::ConnectionKey;
+use crate::key::ConnectionKey;
 use crate::provider::shm::{self, Shm};
 use crate::service::ResultSource;
 use crate::sys::clock;

@@ -1,7 +1,8 @@
 //! A service may declare or ask for anything: the core refuses it at the start, or answers it, and never stops.
 
 use super::*;
-use crate::core::{Declared, StartError, Unsupported};
+use crate::core::StartError;
+use crate::service::{Declared, Unsupported};
 
 /// A service that answers as it is told to, and calls back on the connection of a Call if it is told to.
 #[derive(Debug, Default)]

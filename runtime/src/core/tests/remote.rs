@@ -1,7 +1,7 @@
 //! Clients on other threads, whose rings a test fills and empties itself.
 
 use super::*;
-use crate::inbox::{Door, Entered, Entry};
+use crate::core::inbox::{Door, Entered, Entry};
 
 /// Has the client begin a Call that carries no octets.
 fn begin(world: &mut World<Slow>, client: &mut Entered, token: u64) {

@@ -23,7 +23,7 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use crate::provider::Stall;
+use crate::provider::events::Stall;
 
 /// The kinds of work that wait for a peer.
 #[derive(Clone, Copy, Debug, Default)]

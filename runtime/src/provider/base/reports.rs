@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::listeners::ListenerId;
-use crate::provider::{DisconnectReason, Done, Event, Quiesced};
+use crate::provider::events::{DisconnectReason, Event};
+use crate::work::{Done, Quiesced};
 
 /// Events that have not been polled yet, oldest first.
 #[derive(Debug, Default)]

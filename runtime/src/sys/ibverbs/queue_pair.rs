@@ -18,7 +18,7 @@ use super::receives::OwnReceives;
 use super::{
     CmId, CompletionQueue, Domain, Fault, Grant, Refused, Region, SharedReceives, WorkStatus,
 };
-use crate::provider::Receive;
+use crate::work::Receive;
 
 mod create;
 mod extended;

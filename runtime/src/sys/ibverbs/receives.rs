@@ -14,7 +14,7 @@ use rdma_sys::{
 
 use super::names::{SEQUENCE_MASK, name_of, sequence_of};
 use super::{Domain, Refused, Region};
-use crate::provider::Receive;
+use crate::work::Receive;
 
 /// Receives for every queue pair that was made with it.
 ///

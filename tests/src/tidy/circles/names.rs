@@ -76,11 +76,37 @@ impl Tree {
             let is_used = || paths.iter().any(|path| path[0] == used.name);
             if !used.passes_on || !is_below || is_used() {
                 found.insert(to.1);
+                found.extend(self.written(place, &path));
             }
         }
         let named = paths.iter().filter(|path| path.len() > 1);
         found.extend(named.filter_map(|path| self.resolve(place, path, DEPTH)).map(|to| to.1));
         found
+    }
+
+    /// Returns the file of the module in which a reader looks for the item at `path`: the last one that the path names.
+    fn written(&self, from: &[String], path: &[String]) -> Option<&str> {
+        let (first, mut rest) = path.split_first()?;
+        let (_, up) = from.split_last().unzip();
+        let mut at = match first.as_str() {
+            "crate" => Place::new(),
+            "self" => from.to_vec(),
+            "super" => {
+                let above = rest.iter().take_while(|next| *next == "super").count();
+                rest = &rest[above..];
+                let length = up?.len().checked_sub(above)?;
+                from[..length].to_vec()
+            }
+            name => child(from, name),
+        };
+        while let Some((name, behind)) = rest.split_first() {
+            let below = child(&at, name);
+            if behind.is_empty() || !self.modules.contains_key(&below) {
+                break;
+            }
+            (at, rest) = (below, behind);
+        }
+        Some(&self.modules.get(&at)?.file)
     }
 
     /// Returns the place and the file of the module that defines the item at `path`, seen from the module at `from`;

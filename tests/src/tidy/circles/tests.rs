@@ -77,6 +77,17 @@ fn a_name_leads_through_re_exports_to_the_file_that_defines_it() {
 }
 
 #[test]
+fn a_reader_who_follows_a_name_goes_through_the_file_that_passes_it_on() {
+    let tree = [
+        ROOT,
+        ("proto/src/a.rs", "mod x;\npub use x::X;\nuse crate::b::B;\npub struct A(B);"),
+        ("proto/src/a/x.rs", "pub struct X;"),
+        ("proto/src/b.rs", "use crate::a::X;\npub struct B(X);"),
+    ];
+    assert_eq!(objects(&tree), both("a", "b"));
+}
+
+#[test]
 fn a_parent_is_in_a_circle_with_a_child_only_if_it_uses_what_the_child_defines() {
     let child = ("proto/src/a/x.rs", "use super::A;\npub struct X(A);");
     for (parent, is_circle) in [

@@ -2,13 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx};
+use haulage::core::{Core, Cx, NoService, Service as Runtime};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{
-    Binding, Call, ConnectionId, Finished, NoService, Outcome, Reply, Request, Service as Runtime,
-};
+use haulage::service::{Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
 use haulage_proto::time::Instant;
 
 use super::super::listing::Listing;

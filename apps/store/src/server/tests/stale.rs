@@ -120,6 +120,6 @@ fn a_call_that_waits_for_two_searches_needs_nothing_to_come_in_between() {
     let ended = server.nfs.call(around, &origin, number, arguments, &mut Writer::new(&mut w));
     assert!(matches!(ended, crate::program::Ended::Later(_)), "{ended:?}");
     // As a core that sleeps as soon as a turn has nothing to do.
-    while runtime::Service::turn(server, &mut cx) {}
+    while haulage::core::Service::turn(server, &mut cx) {}
     assert!(place.path().join("dir-moved/linked").exists());
 }

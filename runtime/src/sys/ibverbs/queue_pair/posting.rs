@@ -8,9 +8,9 @@ use super::create::Way;
 use super::list::List;
 use super::part::{Part, Place, Work};
 use super::{Held, Posted, QueuePair, QueuePairLimits};
-use crate::provider::{Operation, WorkRequest};
 use crate::sys::ibverbs::names::{SEQUENCE_MASK, name_of};
 use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
+use crate::work::{Operation, WorkRequest};
 
 /// Storage of the requests that are posted together.
 pub(crate) struct Chain {

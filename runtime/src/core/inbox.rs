@@ -21,9 +21,9 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 use rtrb::{Consumer, Producer, RingBuffer};
 
-use crate::core::common::Common;
-use crate::core::requester::{Caller, NewCall, Requester};
-use crate::core::table::ClientKey;
+use super::common::Common;
+use super::requester::{Caller, NewCall, Requester};
+use crate::key::ClientKey;
 use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, Request};
 use crate::sys::wake::Waker;
@@ -44,7 +44,7 @@ const RING: usize = {
 
 /// A core's side: every client that may talk to it.
 #[derive(Debug)]
-pub struct Inbox {
+pub(crate) struct Inbox {
     clients: Vec<Option<Client>>,
     door: Door,
     /// Clients whose bits were set and whose entries have not all been taken.

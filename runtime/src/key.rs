@@ -1,0 +1,113 @@
+//! Names of what a core has: connections, Calls, clients.
+//!
+//! The type of a name says what it names. It need not be the type of the entry, so code can hold a name without knowing
+//! the entry.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::marker::PhantomData;
+
+/// Names a connection of a core.
+pub(crate) type ConnectionKey = Key<OfConnection>;
+/// Names a Call that a core serves.
+pub(crate) type CallKey = Key<OfCall>;
+
+/// Names a client on another thread. Calls may outlive their client, and its slot serves the next one.
+pub(crate) type ClientKey = Key<OfClient>;
+
+/// Marks the type [`ConnectionKey`].
+#[derive(Debug)]
+pub(crate) enum OfConnection {}
+
+/// Marks the type [`CallKey`].
+#[derive(Debug)]
+pub(crate) enum OfCall {}
+
+/// Marks the type [`ClientKey`].
+#[derive(Debug)]
+pub(crate) enum OfClient {}
+
+/// Names an entry of a [`Table`](crate::core::table::Table); `N` says what it names. A stale name finds nothing.
+pub(crate) struct Key<N> {
+    /// The slot in the lower half and the generation in the upper half: one word, which is passed in a register.
+    name: u64,
+    of: PhantomData<fn() -> N>,
+}
+
+impl<N> Key<N> {
+    pub(crate) const fn new(slot: u32, generation: u32) -> Self {
+        Self { name: (generation as u64) << 32 | slot as u64, of: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) const fn generation(self) -> u32 {
+        (self.name >> 32) as u32
+    }
+
+    /// Returns the slot, dense from zero.
+    #[inline]
+    pub(crate) const fn slot(self) -> usize {
+        low(self.name) as usize
+    }
+
+    /// Returns the slot as it is numbered in the name.
+    pub(crate) const fn slot_number(self) -> u32 {
+        low(self.name)
+    }
+
+    /// Packs the name into an integer of which only the low 56 bits are used.
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.name & 0xff_ffff_ffff_ffff
+    }
+
+    /// Returns the slot of a packed name.
+    pub(crate) const fn slot_of(bits: u64) -> u32 {
+        low(bits)
+    }
+
+    /// Compares with a packed name.
+    pub(crate) const fn matches(self, bits: u64) -> bool {
+        self.to_bits() == bits & 0xff_ffff_ffff_ffff
+    }
+}
+
+impl<N> Clone for Key<N> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<N> Copy for Key<N> {}
+
+impl<N> PartialEq for Key<N> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl<N> Eq for Key<N> {}
+
+impl<N> PartialOrd for Key<N> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<N> Ord for Key<N> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.name.cmp(&other.name)
+    }
+}
+
+impl<N> fmt::Debug for Key<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.slot(), self.generation())
+    }
+}
+
+/// Returns the lower half of a name: the slot.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the rest is the generation")]
+const fn low(name: u64) -> u32 {
+    name as u32
+}
