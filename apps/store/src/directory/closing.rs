@@ -2,8 +2,8 @@
 //!
 //! The file system gives the room of a file back when its last name is gone and its last descriptor is closed. For a file
 //! of many pieces that takes seconds, for which the core cannot wait. The place of a file is its last descriptor, since
-//! transfers keep it open, too; a helper thread closes it if the file is gone and large. While the helpers take no more
-//! such files, no client removes one; one that is removed beside the server, and closed then, is closed by the core.
+//! transfers keep it open, too; a helper thread closes it if the file is gone and large. While many such files wait for
+//! the helpers, no client removes one, and the core closes one itself only while very many do.
 
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

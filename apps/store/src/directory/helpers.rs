@@ -185,7 +185,7 @@ impl Helpers {
 
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
-        // Outside the borrow: closing it is the core's, if the helpers do not take it.
+        // Outside the borrow: closing it is the core's, if there are no helpers.
         let refused = self.0.borrow_mut().give(Job::Close(file), (Cost::Dear, OURS));
         drop(refused);
     }
@@ -270,7 +270,9 @@ impl Crew {
     /// Takes a job. Returns it if there is no room for it, or no thread.
     fn give(&mut self, job: Job, (cost, network): (Cost, u64)) -> Option<Job> {
         self.hear();
-        if !self.queue(cost).waiting.has_room(network, 1) {
+        // A file that has to be closed was let in before (`closing::has_room_for`), or removed beside the server.
+        let is_let_in = matches!(job, Job::Close(_)) && self.dear.tasks.len() < CLOSES_MAX;
+        if !is_let_in && !self.queue(cost).waiting.has_room(network, 1) {
             return Some(job);
         }
         if self.idle.is_empty() && self.threads.len() < THREADS_MAX + LISTS_MAX {
@@ -435,6 +437,8 @@ const THREADS_MAX: usize = 16;
 pub(super) const DEAR_THREADS_MAX: usize = 4;
 /// Maximum number of large files that wait to be cut or closed, those under way included.
 const DEAR_MAX: usize = 64;
+/// Maximum number of large files that wait when the core has to close another one itself.
+const CLOSES_MAX: usize = 256;
 /// Maximum number of other changes that wait for a thread, and of lists.
 const CHANGES_MAX: usize = 256;
 /// Stands for the network of what is done for no Call, or for Calls of several networks. No client has it: it is of

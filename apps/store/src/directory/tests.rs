@@ -753,7 +753,13 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
         });
         assert!(matches!(cut, Progress::Ended(Err(Status::Jukebox))), "{act}");
         assert_eq!(bed.look(again).size, 100_000, "{act}");
+        // But it is closed by a helper once it is gone.
+        let gate = bed.backend.gate();
+        gate.store(true, Ordering::Release);
         std::fs::remove_file(world.path("served/again")).unwrap();
+        bed.backend.tree.close_all();
+        assert!(!bed.backend.tree.helpers.is_idle(), "{act}");
+        gate.store(false, Ordering::Release);
     }
 }
 
