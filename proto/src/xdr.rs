@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
 
     /// Returns the offset of the next octet.
     pub const fn position(&self) -> usize {
-        // What is left is a part of what there was.
+        // This never wraps, since `rest` is a part of the octets at the start; wrapping costs no comparison.
         self.length.wrapping_sub(self.rest.len())
     }
 

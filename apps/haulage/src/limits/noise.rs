@@ -71,7 +71,8 @@ impl Noise {
 /// Returns the time within which an interrupted loop continues, at all moments except a total of `rest`. `stalls` are
 /// the interruptions, longest first.
 fn longest_wait(stalls: &[Duration], rest: Duration) -> Duration {
-    // From a moment within a stall it is no longer than the wait if no more than that is left of it.
+    // A moment within a stall waits for the rest of that stall: of each of the `count` longest stalls, all moments but
+    // the last `wait` wait for longer than `wait`, and these are to last for `rest` together.
     let mut sum = Duration::ZERO;
     let mut waits = (1..).zip(stalls).map(|(count, stall): (u32, _)| {
         sum += *stall;

@@ -174,7 +174,7 @@ fn sum(octets: &[u8]) -> u64 {
     words.wrapping_add(rest)
 }
 
-/// Returns the [`sum`] of `size` octets of value one, of which items at both ends consist.
+/// Returns the [`sum`] of an item of `size` octets, each of value one, as both ends fill items.
 fn sum_of_ones(size: usize) -> u64 {
     let words = u64::from_le_bytes([1; 8]).wrapping_mul(size as u64 / 8);
     words.wrapping_add(size as u64 % 8)

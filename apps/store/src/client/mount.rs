@@ -39,10 +39,10 @@ pub enum Refusal {
         exports: Vec<Vec<u8>>,
     },
     /// The service accepts no AUTH_SYS, only flavors that authenticate callers.
-    #[error("it wants Kerberos or the like, which is not spoken here")]
+    #[error("the server takes only RPCSEC_GSS (Kerberos), which this client does not speak")]
     Flavor,
     /// The Reply is malformed.
-    #[error("what answers is no MOUNT service")]
+    #[error("the reply is not one of a MOUNT service")]
     Malformed,
 }
 

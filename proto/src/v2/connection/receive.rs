@@ -87,7 +87,7 @@ impl Connection {
             _ => {}
         }
         if self.setup.on_event(SetupEvent::Other) == SetupAction::OutOfPlace {
-            // What it begins is not taken up, nor answered again.
+            // A continued message that begins out of place is refused once: the parts that follow are dropped.
             if let Some((kind, xid)) = self.incoming.current() {
                 self.incoming.refuse(kind, xid);
             }

@@ -55,7 +55,7 @@ impl SingleChunk {
         };
         let [inv_handle, handle] = named;
         let payload_at = if htype == CALL { Self::CALL_LEN } else { Self::REPLY_LEN };
-        // What is to be invalidated is of this message, or nothing is; and E9.
+        // The message asks to have its own handle invalidated, or none. Its payload begins with its XID (reading E9).
         let in_order = inv_handle == 0 || inv_handle == handle;
         if in_order && words(message, payload_at)? == [xid] { Self::read(message) } else { None }
     }
@@ -93,7 +93,7 @@ fn words<const N: usize>(message: &[u8], at: usize) -> Option<[u32; N]> {
     Some(words.first_chunk::<N>()?.map(u32::from_ne_bytes))
 }
 
-// As they are there, too.
+// Words as `words` returns them: in network order.
 const ONE: u32 = 1_u32.to_be();
 const TWO: u32 = VERSION.to_be();
 const CALL: u32 = CALL_INLINE.to_be();

@@ -75,7 +75,7 @@ pub(crate) struct MadeCall {
 // The table is walked by every Call: 32 in flight take 2 KiB of it.
 const _: () = assert!(size_of::<MadeCall>() <= 64, "a Call fits a cache line");
 
-/// What a Call keeps unless it leaves at once and its caller is told as its Reply arrives: most keep nothing.
+/// The parts of a Call that waits: to be sent, or for its caller to be told. Most Calls leave at once and have none.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     /// The buffer in which a [`Stage::Queued`] Call is encoded.

@@ -48,7 +48,7 @@ pub(super) struct Connection {
     pub(super) target: Target,
     /// Octets of payload of the tagged message under way, so far.
     pub(super) tagged: usize,
-    /// The last tagged message was long: the next one may be, and is to go to its place.
+    /// Whether the last tagged message was long. If so, the next one is expected to be, and goes where it belongs.
     pub(super) bulk: bool,
     /// The Receive being filled.
     pub(super) receive: Option<Receive>,

@@ -111,10 +111,10 @@ fn every_other_answer_is_a_refusal_too() {
         (SUCCESS, mounted(&[390_003, 390_004]), "Kerberos"),
         (accepted(AcceptStat::ProgUnavail), vec![], "does not serve"),
         (accepted(AcceptStat::ProgMismatch { low: 1, high: 1 }), vec![], "does not serve"),
-        (accepted(AcceptStat::SystemErr), vec![], "no MOUNT service"),
+        (accepted(AcceptStat::SystemErr), vec![], "not one of a MOUNT service"),
         (ReplyBody::Denied(RejectStat::AuthError(1)), vec![], "denied"),
-        (SUCCESS, vec![0, 0, 0, 0], "no MOUNT service"),
-        (SUCCESS, vec![0, 0, 0, 99], "no MOUNT service"),
+        (SUCCESS, vec![0, 0, 0, 0], "not one of a MOUNT service"),
+        (SUCCESS, vec![0, 0, 0, 99], "not one of a MOUNT service"),
     ] {
         let (refusal, _) = try_mount(vec![(body, results)]);
         let text = refusal.unwrap_err().to_string();
