@@ -8,9 +8,9 @@
 //! # Limits
 //! [`CrowdLimits`] bounds all connections, and those of one address. If a new connection exceeds a bound, another is
 //! closed for it: of the address with most connections, an idle one, else the one whose transfer has lasted longest. So
-//! an address that fills the table loses its own connections first. A connection whose request is being served stays,
-//! unless that takes longer than a second and its address has more connections than that of the new one. If there are no
-//! others, the new connection is closed.
+//! an address that fills the table loses its own connections first. A connection whose request is being served gives
+//! way only if the request has been served for more than a second, and its address has more connections than the address
+//! of the new connection. If no connection may give way, the new one is closed.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};

@@ -222,7 +222,7 @@ impl<S: Service> World<S> {
         panic!("no progress");
     }
 
-    /// Turns both cores so many times.
+    /// Turns both cores `count` times. Time passes to the next event whenever neither has anything to do.
     fn turns(&mut self, count: usize) {
         for _ in 0..count {
             let worked = self.server.turn(self.now) | self.client.turn(self.now);

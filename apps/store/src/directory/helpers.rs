@@ -131,11 +131,7 @@ impl Helpers {
 
     /// Has a helper make a change. Returns the change if there is no helper: the core has to make it.
     pub(super) fn make(&self, act: Act, ticket: Ticket, cost: Cost) -> Option<Act> {
-        let mut crew = self.0.borrow_mut();
-        if crew.waker.is_none() {
-            return Some(act);
-        }
-        match crew.give(Job::Change(Box::new(act), ticket), (cost, ticket.network))? {
+        match self.hand(Job::Change(Box::new(act), ticket), (cost, ticket.network))? {
             Job::Change(act, _) => Some(*act),
             _ => None,
         }
@@ -143,11 +139,7 @@ impl Helpers {
 
     /// Has a helper take a step on the way to a file. Returns the step if there is no helper: the core has to take it.
     pub(super) fn step(&self, act: Box<Act>, file: FileId) -> Option<Box<Act>> {
-        let mut crew = self.0.borrow_mut();
-        if crew.waker.is_none() {
-            return Some(act);
-        }
-        match crew.give(Job::Step(act, file), (Cost::Little, OURS))? {
+        match self.hand(Job::Step(act, file), (Cost::Little, OURS))? {
             Job::Step(act, _) => Some(act),
             _ => None,
         }
@@ -155,14 +147,16 @@ impl Helpers {
 
     /// Has a helper list a part of a directory. Returns the part if there is no helper: the core has to list it.
     pub(super) fn list(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
-        let mut crew = self.0.borrow_mut();
-        if crew.waker.is_none() {
-            return Some(batch);
-        }
-        match crew.give(Job::List(batch), (Cost::Little, OURS))? {
+        match self.hand(Job::List(batch), (Cost::Little, OURS))? {
             Job::List(batch) => Some(batch),
             _ => None,
         }
+    }
+
+    /// Gives a job of a network to the helpers. Returns it if there are none, or no room for it.
+    fn hand(&self, job: Job, whose: (Cost, u64)) -> Option<Job> {
+        let mut crew = self.0.borrow_mut();
+        if crew.waker.is_none() { Some(job) } else { crew.give(job, whose) }
     }
 
     /// Has a helper open a file. Returns it if there are no helpers: the core has to. If too much waits for them already

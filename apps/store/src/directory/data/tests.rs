@@ -22,7 +22,7 @@ const CONFIG: Config = Config {
     direct: false,
 };
 
-/// Returns a bed on a directory, with a ring for so many transfers, if there are rings.
+/// Returns a served directory and a file in it, with a ring for `ring` transfers if the system has rings.
 fn bed(ring: Option<u16>) -> (Bed<Directory>, FileId) {
     let (place, waker) = (Place::new(), Waker::new().unwrap());
     let mut bed = Bed::new(|pool, _| {

@@ -124,8 +124,8 @@ enum Opened {
 }
 
 impl Tree {
-    /// Takes a descent as far as it goes in this turn, and leaves a step that may have to wait to a helper. Whoever waits
-    /// for the file is told later if the descent or a search goes on.
+    /// Goes down towards a file, as far as this turn allows. A step that may have to wait is left to a helper. If the file
+    /// was neither found nor found to be gone, [`Finished::Located`](crate::backend::Finished::Located) follows.
     pub(super) fn go_on(&mut self, mut descent: Box<Descent>) -> Located {
         loop {
             descent = match self.go_at_once(descent) {
