@@ -50,6 +50,8 @@ pub(crate) struct Blocks {
     runs: Runs,
     /// The first slab with room of each class.
     roomy: [u32; CLASSES],
+    /// The slab whose last block came home last: it is kept for the next block of its class until a run is wanted.
+    idle: u32,
     /// The number of blocks in use, by class; the last entry counts page runs.
     out: [u32; KINDS],
     leased_bytes: usize,
@@ -77,6 +79,7 @@ impl Blocks {
         Some(Self {
             runs,
             roomy: [NONE; CLASSES],
+            idle: NONE,
             out: [0; KINDS],
             leased_bytes: 0,
             freed_bytes: 0,
@@ -179,13 +182,29 @@ impl Blocks {
         self.leased_bytes
     }
 
-    /// Returns the number of octets in free pages.
-    pub(crate) const fn free_bytes(&self) -> usize {
-        self.runs.free_pages() as usize * PAGE
+    /// Returns the number of octets in free pages, those of the idle slab among them.
+    pub(crate) fn free_bytes(&self) -> usize {
+        let idle = match self.runs.page_at(self.idle) {
+            Some(Page::Slab { class, .. }) => class.pages(),
+            _ => 0,
+        };
+        (self.runs.free_pages() + idle) as usize * PAGE
+    }
+
+    /// Frees the pages of the idle slab.
+    pub(crate) fn free_idle(&mut self) {
+        let first = std::mem::replace(&mut self.idle, NONE);
+        if let Some(Page::Slab { class, .. }) = self.runs.page_at(first) {
+            let class = *class;
+            self.unlist(first);
+            self.slabs[class.number()] -= 1;
+            self.runs.give(first, class.pages());
+        }
     }
 
     /// Returns the length of a free run in octets; no other free run is more than an eighth longer.
-    pub(crate) fn largest_run(&self) -> usize {
+    pub(crate) fn largest_run(&mut self) -> usize {
+        self.free_idle();
         self.runs.largest() as usize * PAGE
     }
 
@@ -218,6 +237,7 @@ impl Blocks {
 
     /// Takes a run for one block, which would be of `class` in a slab.
     fn take_run(&mut self, pages: u32, class: Option<Class>) -> Option<Block> {
+        self.free_idle();
         let first = self.runs.take(pages)?;
         if let (Some(class), Page::Run { spilled, .. }) = (class, self.runs.page_mut(first)) {
             *spilled = Some(class);
@@ -235,6 +255,7 @@ impl Blocks {
             if class.pages() > pages_max {
                 return None;
             }
+            self.free_idle();
             first = self.runs.take(class.pages())?;
             *self.runs.page_mut(first) =
                 Page::Slab { class, prev: NONE, next: NONE, free: class.all_free(), tagged: 0 };
@@ -248,6 +269,9 @@ impl Blocks {
         *free &= *free - 1;
         if *free == 0 {
             self.unlist(first);
+        }
+        if self.idle == first {
+            self.idle = NONE;
         }
         // A bitmap has 64 bits, so the index fits.
         u8::try_from(index).ok().map(|index| Block { first, index })
@@ -263,12 +287,13 @@ impl Blocks {
         let was_full = *free == 0;
         *free |= bit;
         *tagged &= !bit;
-        if *free == class.all_free() {
-            self.unlist(first);
-            self.slabs[class.number()] -= 1;
-            self.runs.give(first, class.pages());
-        } else if was_full {
+        let is_idle = *free == class.all_free();
+        if was_full {
             self.list(first);
+        }
+        if is_idle {
+            self.free_idle();
+            self.idle = first;
         }
     }
 

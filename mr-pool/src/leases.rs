@@ -67,6 +67,15 @@ impl Leases {
         }
     }
 
+    /// Returns the lease that has all octets; `None` if there are several.
+    #[inline]
+    pub const fn one_mut(&mut self) -> Option<&mut Local> {
+        match self {
+            Self::One(lease) => Some(lease),
+            Self::Several(_) => None,
+        }
+    }
+
     /// Returns the leases.
     #[inline]
     pub const fn as_slice(&self) -> &[Local] {

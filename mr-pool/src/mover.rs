@@ -115,6 +115,7 @@ impl Mover {
     pub fn step(&mut self, pool: &Pool, keeper: &mut impl Keeper, length: usize) -> Step {
         let pool = pool.core().pool();
         let blocks = &pool.owner().blocks;
+        blocks.borrow_mut().free_idle();
         if blocks.borrow().has_room(length) {
             blocks.borrow_mut().end_sweep();
             return Step::Room;
@@ -126,6 +127,8 @@ impl Mover {
         if let Some(pages) = pool.next_stretch(&mut self.residents) {
             if self.take_out(keeper) {
                 self.copy_aside();
+                // What is left of the stretch is one run.
+                blocks.borrow_mut().free_idle();
                 self.copy_back(pool, keeper);
                 blocks.borrow_mut().end_stretch(pages.end);
             } else {

@@ -138,7 +138,7 @@ impl Pool {
     /// Returns the number of octets in free pages: room for leases of any size, fragmentation
     /// aside.
     pub fn free_bytes(&self) -> usize {
-        self.blocks(Blocks::free_bytes)
+        self.blocks(|blocks| blocks.free_bytes())
     }
 
     /// Returns the pool's state in numbers.
@@ -150,7 +150,7 @@ impl Pool {
             bytes: self.usable(),
             free_bytes: self.free_bytes(),
             largest_run: self.blocks(Blocks::largest_run),
-            leased_bytes: self.blocks(Blocks::leased_bytes),
+            leased_bytes: self.blocks(|blocks| blocks.leased_bytes()),
             local: counters.get(LeaseState::Local),
             shared: counters.get(LeaseState::Shared),
             posted: counters.get(LeaseState::Posted),
@@ -207,7 +207,7 @@ impl Pool {
         &self.core
     }
 
-    fn blocks<T>(&self, look: impl FnOnce(&Blocks) -> T) -> T {
-        look(&self.core.pool().owner().blocks.borrow())
+    fn blocks<T>(&self, look: impl FnOnce(&mut Blocks) -> T) -> T {
+        look(&mut self.core.pool().owner().blocks.borrow_mut())
     }
 }

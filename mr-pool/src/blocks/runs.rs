@@ -115,6 +115,11 @@ impl Runs {
         &self.pages[page as usize]
     }
 
+    /// Returns the state of the page with this number, if there is one.
+    pub(super) fn page_at(&self, page: u32) -> Option<&Page> {
+        self.pages.get(page as usize)
+    }
+
     /// Returns the state of a page, mutably.
     pub(super) fn page_mut(&mut self, page: u32) -> &mut Page {
         &mut self.pages[page as usize]

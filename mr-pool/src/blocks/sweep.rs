@@ -67,7 +67,8 @@ impl Blocks {
     }
 
     /// Returns the number of free pages, or that of all pages that moving blocks can make free, if that is greater.
-    pub(crate) fn room_pages(&self) -> usize {
+    pub(crate) fn room_pages(&mut self) -> usize {
+        self.free_idle();
         let free = self.runs.free_pages() as usize;
         free.max((free + self.mergeable_pages()).saturating_sub(self.reserve()))
     }

@@ -87,6 +87,23 @@ fn an_empty_slab_gives_its_run_back() {
 }
 
 #[test]
+fn an_empty_slab_serves_its_class_again_and_keeps_its_pages_from_nobody() {
+    for length in [64, 2048, 4096, 5000, 65_536] {
+        let mut blocks = Blocks::new(64).unwrap();
+        for wanted in [length, 64 * PAGE, length, 100, 40_000] {
+            let grant = blocks.take(length).unwrap();
+            blocks.give(grant.block);
+            let free = blocks.free_bytes();
+            let again = blocks.take(wanted).unwrap_or_else(|| panic!("{length} {wanted}"));
+            assert!(wanted != length || again.block == grant.block);
+            assert_eq!(free, 64 * PAGE);
+            blocks.give(again.block);
+        }
+        assert_eq!((blocks.free_bytes(), blocks.largest_run()), (64 * PAGE, 64 * PAGE));
+    }
+}
+
+#[test]
 fn a_slab_that_was_full_is_used_before_a_new_one() {
     let mut blocks = Blocks::new(64).unwrap();
     let lent: Vec<_> = (0..65).map(|_| blocks.take(64).unwrap()).collect();

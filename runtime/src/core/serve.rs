@@ -13,7 +13,7 @@ use super::program::{Argument, Unserved};
 use super::responder::{Deferred, Header, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
-use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Placement, Reply};
+use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Reply};
 
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]
@@ -27,7 +27,8 @@ pub(crate) struct Whole<'a> {
     pub(crate) credential: Credential<'a>,
     /// The Payload stream, or only its part from the arguments on.
     pub(crate) payload: &'a [u8],
-    pub(crate) argument: Option<Argument>,
+    /// A reference, because a move just after the lease was made waits until its parts are in the cache.
+    pub(crate) argument: Option<&'a mut Argument>,
 }
 
 /// The outcome of a Call.
@@ -55,7 +56,7 @@ pub(crate) fn serve<S: Service>(
     let Whole { connection, version, xid, name, header, credential, payload, argument } = call;
     let Header { procedure, arguments_at } = header;
     let chunk = argument.as_ref().map(|argument| (argument.position, argument.length));
-    let placed = argument.map_or(Placement::None, |argument| argument.placed);
+    let placed = argument.map(|argument| &mut argument.placed);
     let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
     let call = Call {
         xid,
@@ -178,7 +179,7 @@ fn go_on<S: Service>(
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
         Stage::Verdict(header) => Acted::Verdict(header),
-        Stage::Ready { argument } => {
+        Stage::Ready { mut argument } => {
             // The service reads the message while it may change anything else in the core.
             let (message, body) = (call.message.take(), call.body.take());
             let buffers = common.receives.lend();
@@ -188,7 +189,7 @@ fn go_on<S: Service>(
                 (None, None) => &[],
             };
             let credential = CallHeader::credential_of(payload);
-            let connection = key;
+            let (connection, argument) = (key, argument.as_mut());
             let whole =
                 Whole { connection, version, xid, name, header, credential, payload, argument };
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);

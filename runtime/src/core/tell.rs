@@ -152,26 +152,21 @@ pub(crate) fn tell_results<S: Service>(
 pub(crate) fn tell_placed<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    Placed { token, mut lease, written }: Placed,
+    placed: &mut Placed,
     payload: &[u8],
 ) {
-    let offered = u32::try_from(lease.len()).unwrap_or(u32::MAX);
-    let writes = [Returned { offered, written: written.unwrap_or_default() }];
-    let writes = &writes[..usize::from(written.is_some())];
+    let writes = placed.returned.as_slice();
     let results = if ReplyHeader::is_plain(payload) {
         let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, writes);
         Ok(reader.of_version(Version::Two))
     } else {
         parse_reply(payload, writes, Version::Two)
     };
-    let (argument, result) = match written {
-        None => (Some(lease), None),
-        Some(written) => {
-            lease.set_len(written as usize);
-            (None, Some(lease))
-        }
-    };
-    service.replied(cx, token, Finished { results, argument, result });
+    if let (Some(result), Some(returned)) = (&mut placed.result, placed.returned) {
+        result.set_len(returned.written as usize);
+    }
+    let (argument, result) = (placed.argument.take(), placed.result.take());
+    service.replied(cx, placed.token, Finished { results, argument, result });
 }
 
 /// Reads the RPC header of a Reply. Returns a reader of the results behind it, of which `writes` are in Write chunks.

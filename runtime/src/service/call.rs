@@ -89,7 +89,8 @@ pub struct Call<'a> {
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub(crate) reader: PayloadReader<'a>,
-    pub(crate) placed: Placement,
+    /// The place of the reduced argument, if there is one.
+    pub(crate) placed: Option<&'a mut Placement>,
 }
 
 /// The place of a reduced argument.
@@ -101,6 +102,13 @@ pub(crate) enum Placement {
     Placed(Leases),
     /// It was not fetched.
     Refused(Refusal),
+}
+
+impl Placement {
+    #[inline]
+    const fn take(&mut self) -> Self {
+        std::mem::replace(self, Self::None)
+    }
 }
 
 /// Why a reduced argument was not fetched.
@@ -135,7 +143,7 @@ impl<'a> Arguments<'a> {
     /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the leases of a reduced
     /// argument, or why it was not fetched.
     pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Leases>, Refusal>) {
-        let placed = match self.placed {
+        let placed = match self.placed.map_or(Placement::None, Placement::take) {
             Placement::None => Ok(None),
             Placement::Placed(leases) => Ok(Some(leases)),
             Placement::Refused(why) => Err(why),
@@ -164,7 +172,7 @@ impl<'a> Arguments<'a> {
         Ok(match self.reader.eligible_opaque(max)? {
             PayloadItem::Inline(bytes) => Argument::Inline(bytes),
             PayloadItem::Reduced { length } => {
-                match std::mem::replace(&mut self.placed, Placement::None) {
+                match self.placed.as_deref_mut().map_or(Placement::None, Placement::take) {
                     Placement::Placed(mut leases) => {
                         // On version 1 its padding may have come with it.
                         leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use haulage_mr_pool::{Invalidated, Local};
+use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
@@ -136,9 +137,10 @@ pub(crate) struct EndedCall {
 /// A Call of our own service that has ended, with the lease that it had exposed.
 pub(crate) struct Placed {
     pub(crate) token: u64,
-    pub(crate) lease: Local,
-    /// Octets that were written into it, if it is a result.
-    pub(crate) written: Option<u32>,
+    pub(crate) argument: Option<Local>,
+    pub(crate) result: Option<Local>,
+    /// Octets that the result may have, and those that were written into it.
+    pub(crate) returned: Option<Returned>,
 }
 
 /// What is told of a Call to those who count.
@@ -432,10 +434,19 @@ impl MadeCalls {
         written: Option<u32>,
     ) -> Option<Placed> {
         let caller = self.calls.get(slot)?.as_ref()?.caller;
-        let lease = self.exposed_leases.get_mut(slot)?.take_back(proof?, written)?;
         let Caller::Service(token) = caller else { return None };
+        let lease = self.exposed_leases.get_mut(slot)?.take_back(proof?, written);
+        lease.as_ref()?;
         self.forget(slot);
-        Some(Placed { token, lease, written })
+        Some(match written {
+            None => Placed { token, argument: lease, result: None, returned: None },
+            Some(written) => {
+                let offered = lease.as_ref().map_or(0, Local::len);
+                let offered = u32::try_from(offered).unwrap_or(u32::MAX);
+                let returned = Some(Returned { offered, written });
+                Placed { token, argument: None, result: lease, returned }
+            }
+        })
     }
 
     /// Frees a slot without a Call, or with a Call whose caller knows its outcome, or is about to learn it.

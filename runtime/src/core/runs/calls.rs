@@ -75,6 +75,7 @@ impl<S: Service> Runs<'_, S> {
         // True until the first Reply cannot leave at once: the others leave behind it.
         let mut leave = true;
         let (mut done, mut parked, mut refused) = (0, 0, None);
+        let mut argument = None;
         let mut cx = Cx::new(*now, inner);
         for call in calls {
             if reply.is_none() {
@@ -91,8 +92,8 @@ impl<S: Service> Runs<'_, S> {
             if cx.inner.responder.program.is_costly_call(procedure, payload) {
                 break;
             }
-            let fetched = read_argument(&mut cx.inner.common, from.key, chunk, port);
-            let Some((argument, charge)) = fetched else { break };
+            let read = read_argument(&mut cx.inner.common, from.key, chunk, port, &mut argument);
+            let Some(charge) = read else { break };
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
@@ -103,6 +104,9 @@ impl<S: Service> Runs<'_, S> {
                 Some(Header { procedure, arguments_at: CallHeader::PLAIN_LEN })
             });
             let credential = Credential::None;
+            // What an earlier Call left there is not of this one.
+            let argument =
+                argument.as_mut().filter(|_| chunk.is_some_and(|one| one.position.is_some()));
             let whole = |header| Whole {
                 connection,
                 version,
@@ -171,7 +175,7 @@ fn chunk_max(common: &Common, key: ConnectionKey) -> [u32; 2] {
     [if connection.may_read() { read_max } else { 0 }, write_max]
 }
 
-/// Counts the chunk of a Call, and reads the argument if the chunk has it. Returns the argument and the charge for its
+/// Counts the chunk of a Call, and reads the argument into `argument` if the chunk has it. Returns the charge for its
 /// lease; `None` if the argument cannot be read at once.
 #[inline(always)]
 fn read_argument(
@@ -179,13 +183,14 @@ fn read_argument(
     key: ConnectionKey,
     chunk: Option<&SingleChunk>,
     port: &mut impl Port,
-) -> Option<(Option<Argument>, Charge)> {
+    argument: &mut Option<Argument>,
+) -> Option<Charge> {
     let Some(SingleChunk { position, segment, .. }) = chunk else {
-        return Some((None, Charge::default()));
+        return Some(Charge::default());
     };
     let Some(position) = *position else {
         common.counters.write_chunks += 1;
-        return Some((None, Charge::default()));
+        return Some(Charge::default());
     };
     let claim = ClaimedSegment::try_from(*segment).ok()?;
     // Calls that wait for memory go first.
@@ -195,16 +200,23 @@ fn read_argument(
     let lease = segment.length as usize;
     let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
     // Where only several leases have it, the argument is read by posted Reads.
-    let MemoryGrant::Taken(mut lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
+    let MemoryGrant::Taken(lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };
-    if port.read(&claim, lease.bytes_mut()).is_err() {
+    let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
+    let argument = argument.insert(Argument { position, length, placed });
+    let read = match &mut argument.placed {
+        Placement::Placed(leases) => {
+            leases.one_mut().map(|lease| port.read(&claim, lease.bytes_mut()))
+        }
+        _ => None,
+    };
+    if !matches!(read, Some(Ok(()))) {
         common.discharge(key, charge);
         return None;
     }
     common.counters.read_chunks += 1;
-    let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
-    Some((Some(Argument { position, length, placed }), charge))
+    Some(charge)
 }
 
 /// Grants the peer credits for `count` further Calls, and takes credits for `count` Replies that leave at once; for

@@ -68,8 +68,8 @@ impl<S: Service> Runs<'_, S> {
         let grant = requester.open_grant(common, from.key, done, port);
         let mut cx = Cx::within(*now, inner, grant, Exit::One(port));
         for (reply, place) in replies.iter().zip(&mut ended).take(done) {
-            if let Some((Some(placed), payload_at)) = place.take() {
-                let payload = reply.get(payload_at..).unwrap_or_default();
+            if let Some((Some(placed), payload_at)) = place {
+                let payload = reply.get(*payload_at..).unwrap_or_default();
                 tell_placed(&mut cx, *service, placed, payload);
             }
         }
