@@ -12,12 +12,11 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use haulage::core::{Core, Cx, NoService, Service};
+use haulage::core::{Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
-use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::iwarp::Iwarp;
-use haulage::service::{Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{ConnectionId, Finished, Request};
 use haulage::sys::{affinity, clock, process};
 use haulage_apps::cli::values::{LogFormat, Switch};
 use haulage_apps::failure::Failure;
@@ -258,14 +257,6 @@ impl Caller {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         self.in_flight -= 1;
         match finished.results.map(|mut results| results.u32()) {

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx, NoService, Service};
+use haulage::core::{Core, Cx, Service};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
@@ -12,7 +12,8 @@ use haulage::provider::Provider;
 use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::service::{
-    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Reply, Request,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Program, Reply,
+    Request,
 };
 use haulage::sys::clock;
 
@@ -116,7 +117,8 @@ impl<P: Provider, S: Service> World<P, S> {
         make: impl FnOnce(&Pool) -> S,
     ) -> Self {
         let service = make(&server.pool);
-        let binding = service.binding();
+        let served = service.programs();
+        let binding = served.first().expect("a program to call").binding().clone();
         let (versions, identity) = match speech {
             Speech::Ours => (Versions::OnlyTwo, Identity::Anonymous),
             Speech::Linux => {
@@ -219,8 +221,8 @@ pub struct Keeper {
 }
 
 impl Service for Keeper {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -283,14 +285,6 @@ impl Caller {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         assert!(finished.results.is_ok(), "{:?}", finished.results.map(drop));
         if let Some(lease) = finished.argument.or(finished.result) {

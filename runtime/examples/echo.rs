@@ -22,7 +22,7 @@ use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::remote::RemoteClient;
 use haulage::service::{
-    Argument, Binding, Call, Data, Eligible, Outcome, Procedure, Reply, Request,
+    Argument, Binding, Call, Data, Eligible, Outcome, Procedure, Program, Reply, Request,
 };
 use haulage::sys::clock;
 
@@ -133,8 +133,8 @@ fn binding() -> Binding {
 struct Echo;
 
 impl Service for Echo {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

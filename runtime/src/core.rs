@@ -40,7 +40,6 @@ mod work;
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Pool;
@@ -51,7 +50,7 @@ use thiserror::Error;
 use crate::identity::Identity;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER, our_private_data};
 use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
-use crate::service::{Binding, CallError, ConnectionId, Reply, Unsupported};
+use crate::service::{Binding, CallError, ConnectionId, Program, Reply, Unsupported};
 
 use self::admission::Origin;
 use self::common::Common;
@@ -59,11 +58,10 @@ use self::connection::Link;
 use self::events::Events;
 use self::inbox::{Door, Inbox};
 use self::inner::Inner;
-use self::program::{Items, Program};
+use self::program::Programs;
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
 use self::runs::Runs;
-use self::templates::Bound;
 #[cfg(test)]
 mod tests;
 
@@ -111,20 +109,19 @@ impl<P: Provider, S: Service> Core<P, S> {
         seed: u64,
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
-        let binding = service.binding();
-        bindings::check(&binding).map_err(StartError::Unsupported)?;
-        let binding = Rc::new(Bound::new(binding));
-        let items = (0..).zip(&binding.procedures).map(|(number, _)| Items {
-            argument: service.argument_leases(number),
-            result: service.result_source(number),
-        });
-        let (flavors, items) = (service.flavors().into(), items.collect());
-        let costly = (0..).zip(&binding.procedures).map(|(number, _)| number);
-        let costly = costly.filter(|number| service.is_costly(*number));
-        let program = Program::new(Rc::clone(&binding), flavors, items, costly);
+        let programs = service.programs();
+        for (at, program) in programs.iter().enumerate() {
+            bindings::check(program.binding()).map_err(StartError::Unsupported)?;
+            let Binding { program, version, .. } = *program.binding();
+            let others = programs.iter().take(at).map(Program::binding);
+            if others.into_iter().any(|it| (it.program, it.version) == (program, version)) {
+                return Err(StartError::Twice { program, version });
+            }
+        }
+        let programs = Programs::new(programs);
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
-        let common = Common::new(limits, pool, binding, provider.caps(), seed);
+        let common = Common::new(limits, pool, provider.caps(), seed);
         let mut common = common.ok_or_else(|| too_small.clone())?;
         if service.makes_room() {
             common.memory.making.is_possible = true;
@@ -135,7 +132,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             service,
             reply: Some(Reply::inline(buffer)),
             inner: Inner {
-                responder: Responder::new(program, &limits),
+                responder: Responder::new(programs, &limits),
                 requester: Requester::new(&limits, seed),
                 common,
             },
@@ -216,7 +213,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
         let binding = common.connections.bind(binding);
         let link = Link { qp, role: Role::Client, peer: to };
-        let Some(key) = common.open(link, Origin::Ours, None, &binding) else {
+        let Some(key) = common.open(link, Origin::Ours, None, Some(binding)) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
@@ -407,9 +404,17 @@ pub enum StartError {
         /// Octets that these buffers take.
         needed: usize,
     },
-    /// The service's binding declares something that this runtime does not support.
+    /// A binding of the service declares something that this runtime does not support.
     #[error(transparent)]
     Unsupported(Unsupported),
+    /// The service has one version of a program twice.
+    #[error("the service has version {version} of program {program} twice: serve it once")]
+    Twice {
+        /// Program number.
+        program: u32,
+        /// Program version.
+        version: u32,
+    },
 }
 
 /// How late a deadline is if the core stood still.

@@ -214,10 +214,9 @@ mod tests {
     use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
     use super::*;
-    use crate::core::{Cx, NoService, Service};
+    use crate::core::{Cx, Service};
     use crate::limits::{LIMITS_DEFAULT, Limits};
     use crate::provider::iwarp::{Config, Iwarp};
-    use crate::service::{Binding, Call, Outcome, Reply};
 
     /// A service that does not return from its first turn until it is let go.
     struct Standing {
@@ -226,14 +225,6 @@ mod tests {
     }
 
     impl Service for Standing {
-        fn binding(&self) -> Binding {
-            NoService.binding()
-        }
-
-        fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-            NoService.call(cx, call, reply)
-        }
-
         fn turn(&mut self, _: &mut Cx<'_>) -> bool {
             // Both ends are gone once it was let go.
             if self.entered.send(()).is_ok() {

@@ -1,4 +1,4 @@
-//! What a [`Service`](crate::core::Service) declares, serves and calls: its binding, Calls and Replies.
+//! What a [`Service`](crate::core::Service) declares, serves and calls: its programs, Calls and Replies.
 
 pub use haulage_proto::negotiate::{Refusal as TransportError, Version};
 pub use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
@@ -7,6 +7,7 @@ pub use haulage_proto::v2::connection::Role;
 
 mod call;
 mod error;
+mod program;
 mod reply;
 mod unsupported;
 
@@ -16,5 +17,7 @@ pub use call::{
 };
 pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
+pub use program::Program;
+pub(crate) use program::Serving;
 pub use reply::{Data, Outcome, Reply};
 pub use unsupported::{Declared, Unsupported};

@@ -14,15 +14,15 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use haulage::core::{Core, Cx, NoService, Service};
+use haulage::core::{Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
-use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{
-    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Reply, Request,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Program, Reply,
+    Request,
 };
 
 /// One event: its name, its level, and its other fields as text.
@@ -112,8 +112,8 @@ struct Keeper {
 }
 
 impl Service for Keeper {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -135,14 +135,6 @@ struct Caller {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, _: Finished<'_>) {
         self.ended += 1;
     }

@@ -9,7 +9,8 @@ use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply,
+    AUTH_NONE, AUTH_SYS, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Program,
+    Reply,
 };
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::negotiate::Version;
@@ -42,14 +43,11 @@ fn fill(cx: &Cx<'_>, reply: &mut Reply) -> Outcome {
 }
 
 impl Service for Shelf {
-    fn binding(&self) -> Binding {
+    fn programs(&self) -> Vec<Program> {
         let item = Eligible::opaque(LENGTH);
         let procedures = vec![Procedure::new("NULL"), Procedure::new("FETCH").result(item)];
-        Binding { program: PROGRAM, version: 1, procedures }
-    }
-
-    fn flavors(&self) -> &[u32] {
-        self.flavors
+        let binding = Binding { program: PROGRAM, version: 1, procedures };
+        vec![Program::new(binding).flavors(self.flavors)]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {

@@ -31,7 +31,7 @@ use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
-    Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Reply,
+    Argument, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Program, Reply,
 };
 use haulage_mr_pool::{PagePreference, Pieces, Pool, PoolConfig};
 use haulage_proto::rpc::AcceptStat;
@@ -68,7 +68,7 @@ struct Keeper {
 }
 
 impl Service for Keeper {
-    fn binding(&self) -> Binding {
+    fn programs(&self) -> Vec<Program> {
         let item = Eligible::opaque(ITEM_MAX);
         let procedures = vec![
             Procedure::new("NULL").idempotent(),
@@ -81,7 +81,7 @@ impl Service for Keeper {
             Procedure::new("LATE_SWAP").argument(item).result(item),
             Procedure::new("LATE_GET").result(item).idempotent(),
         ];
-        Binding { program: PROGRAM, version: 1, procedures }
+        vec![Program::new(Binding { program: PROGRAM, version: 1, procedures })]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

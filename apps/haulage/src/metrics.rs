@@ -13,8 +13,7 @@ use std::time::Duration;
 use haulage::core::{Cx, Service};
 use haulage::provider::AcceptFailures;
 use haulage::service::{
-    ArgumentLeases, Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer,
-    Reply, ResultSource,
+    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
@@ -25,8 +24,10 @@ use self::http::Questions;
 #[derive(Debug)]
 pub struct Metered<S> {
     inner: S,
-    /// By procedure number.
+    /// Those of procedures of one name, of whichever program, are counted together.
     procedures: Vec<Figures>,
+    /// Each program and its version, with the places of its procedures in `procedures`.
+    places: Vec<((u32, u32), Vec<usize>)>,
     /// Timed Calls that have not ended, each with its procedure and when its service began.
     timed: Vec<(CallToken, usize, Instant)>,
     questions: Questions,
@@ -74,11 +75,24 @@ impl<S: Service + Counted> Metered<S> {
             buckets: [0; BOUNDS.len() + 1],
             seconds: Duration::ZERO,
         };
-        let binding = inner.binding();
-        let procedures = binding.procedures.iter().map(|bound| figures(bound.name)).collect();
+        let mut procedures: Vec<Figures> = Vec::new();
+        let mut place = |name| {
+            let known = procedures.iter().position(|figures| figures.name == name);
+            known.unwrap_or_else(|| {
+                procedures.push(figures(name));
+                procedures.len() - 1
+            })
+        };
+        let programs = inner.programs();
+        let places = programs.iter().map(|program| {
+            let Binding { program, version, procedures } = program.binding();
+            ((*program, *version), procedures.iter().map(|bound| place(bound.name)).collect())
+        });
+        let places = places.collect();
         Self {
             inner,
             procedures,
+            places,
             timed: Vec::with_capacity(TIMED_MAX),
             questions,
             beside: AcceptFailures::default(),
@@ -89,6 +103,14 @@ impl<S: Service + Counted> Metered<S> {
     #[must_use]
     pub fn beside(self, failures: AcceptFailures) -> Self {
         Self { beside: failures, ..self }
+    }
+
+    /// Returns the place of the procedure of a Call in `procedures`.
+    fn place(&self, call: &Call<'_>) -> usize {
+        let name = (call.program, call.version);
+        let program = self.places.iter().find(|(served, _)| *served == name);
+        let place = program.and_then(|(_, places)| places.get(call.procedure as usize));
+        place.copied().unwrap_or(usize::MAX)
     }
 
     /// Records the outcome of a Call; a timed Call that ends later is kept in `timed`.
@@ -122,24 +144,8 @@ impl<S: Service + Counted> Metered<S> {
 }
 
 impl<S: Service + Counted> Service for Metered<S> {
-    fn binding(&self) -> Binding {
-        self.inner.binding()
-    }
-
-    fn flavors(&self) -> &[u32] {
-        self.inner.flavors()
-    }
-
-    fn result_source(&self, procedure: u32) -> ResultSource {
-        self.inner.result_source(procedure)
-    }
-
-    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
-        self.inner.argument_leases(procedure)
-    }
-
-    fn is_costly(&self, procedure: u32) -> bool {
-        self.inner.is_costly(procedure)
+    fn programs(&self) -> Vec<Program> {
+        self.inner.programs()
     }
 
     fn makes_room(&self) -> bool {
@@ -175,7 +181,7 @@ impl<S: Service + Counted> Service for Metered<S> {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        let (procedure, token) = (call.procedure as usize, call.token);
+        let (procedure, token) = (self.place(&call), call.token);
         let figures = self.procedures.get_mut(procedure);
         let nth = figures.map_or(1, |figures| {
             figures.calls += 1;

@@ -13,7 +13,7 @@ use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::negotiate::Version;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::{CALLS_MAX, RemoteClient};
-use haulage::service::{Binding, Call, CallError, Outcome, Reply, Request};
+use haulage::service::{Call, CallError, Outcome, Program, Reply, Request};
 use haulage::sys::clock;
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::Procedure;
@@ -189,8 +189,8 @@ fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back()
 struct Fragile;
 
 impl Service for Fragile {
-    fn binding(&self) -> Binding {
-        binding(1 << 20)
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding(1 << 20))]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, call: Call<'_>, _: &mut Reply) -> Outcome {

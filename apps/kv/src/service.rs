@@ -12,7 +12,7 @@ use haulage::core::{Cx, Service};
 use haulage::pool::{Density, Leases, Local, Mover, Step};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, Eligible, Outcome, Procedure as Bound,
+    Argument, Arguments, Binding, Call, Eligible, Outcome, Procedure as Bound, Program,
     Refusal as NotFetched, Reply,
 };
 use haulage::sys::process;
@@ -239,12 +239,9 @@ impl KvService {
 }
 
 impl Service for KvService {
-    fn binding(&self) -> Binding {
-        binding(self.value_max)
-    }
-
-    fn is_costly(&self, procedure: u32) -> bool {
-        matches!(Procedure::from_number(procedure), Some(Procedure::Keys | Procedure::Stat))
+    fn programs(&self) -> Vec<Program> {
+        let costly = [Procedure::Keys, Procedure::Stat].map(|procedure| procedure as u32);
+        vec![Program::new(binding(self.value_max)).costly(costly)]
     }
 
     fn makes_room(&self) -> bool {

@@ -190,28 +190,14 @@ impl<B: Backend> Server<B> {
 }
 
 impl<B: Backend> haulage::core::Service for Server<B> {
-    fn binding(&self) -> Binding {
-        self.binding.clone()
-    }
-
-    fn flavors(&self) -> &[u32] {
-        &FLAVORS
-    }
-
-    fn result_source(&self, procedure: u32) -> ResultSource {
-        if procedure == Procedure::Read.number() {
-            self.read_source
-        } else {
-            ResultSource::Resident
-        }
-    }
-
-    fn argument_leases(&self, _: u32) -> ArgumentLeases {
-        ArgumentLeases::One
-    }
-
-    fn is_costly(&self, procedure: u32) -> bool {
-        Procedure::from_number(procedure).is_some_and(is_costly)
+    fn programs(&self) -> Vec<runtime::Program> {
+        let costly = Procedure::ALL.iter().filter(|procedure| is_costly(**procedure));
+        let program = runtime::Program::new(self.binding.clone())
+            .flavors(&FLAVORS)
+            .result_source(Procedure::Read.number(), self.read_source)
+            .argument_leases(Procedure::Write.number(), ArgumentLeases::One)
+            .costly(costly.map(|procedure| procedure.number()));
+        vec![program]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

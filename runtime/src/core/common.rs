@@ -66,13 +66,7 @@ pub(crate) struct Abilities {
 
 impl Common {
     /// Makes the state of an idle core; `None` if the pool cannot hold the transport's own buffers.
-    pub(crate) fn new(
-        limits: Limits,
-        pool: Pool,
-        binding: Rc<Bound>,
-        caps: &Caps,
-        seed: u64,
-    ) -> Option<Self> {
+    pub(crate) fn new(limits: Limits, pool: Pool, caps: &Caps, seed: u64) -> Option<Self> {
         // Receives in a connection's own queue serve no other connection, so all of them are posted.
         let may_be_few = caps.promises.sends_wait && caps.receives_each.is_none();
         let posting = if may_be_few { Posting::AsManyAsUsed } else { Posting::All };
@@ -94,7 +88,7 @@ impl Common {
                 promises: caps.promises,
                 provider: (caps.name, caps.strategy, caps.posting),
             },
-            connections: Connections::new(connections_max, queue_pairs, events, binding),
+            connections: Connections::new(connections_max, queue_pairs, events),
             receives,
             buffers,
             posted: Posted::new(work, limits.send_buffers_max),
@@ -124,7 +118,7 @@ impl Common {
         peer: Link,
         origin: Origin,
         theirs: Option<PrivateData>,
-        binding: &Rc<Bound>,
+        binding: Option<Rc<Bound>>,
     ) -> Option<ConnectionKey> {
         let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
         if is_full || !self.connections.has_place(peer.qp) {
@@ -145,8 +139,7 @@ impl Common {
             self.memory.leave(&share);
             return None;
         };
-        let mut connection =
-            Connection::new(peer, engine, (part, share), agreed, Rc::clone(binding));
+        let mut connection = Connection::new(peer, engine, (part, share), agreed, binding);
         connection.reserved = RECEIVES_IDLE;
         self.connections.enter(connection, origin)
     }

@@ -46,8 +46,8 @@ pub(crate) struct Connection {
     pub(crate) engine: Engine,
     /// The terms for version 1, from the private data of both ends.
     pub(crate) agreed: Agreement,
-    /// The binding of our Calls on this connection.
-    pub(crate) binding: Rc<Bound>,
+    /// The binding of our Calls on this connection, if we make any.
+    pub(crate) binding: Option<Rc<Bound>>,
     /// The identity that our Calls claim.
     pub(crate) identity: Identity,
     pub(crate) terms: Terms,
@@ -215,7 +215,7 @@ impl Connection {
         engine: Engine,
         (part, share): (Part, Share),
         agreed: Agreement,
-        binding: Rc<Bound>,
+        binding: Option<Rc<Bound>>,
     ) -> Self {
         let terms = Terms::of(engine.engine(), role, &agreed);
         Self {
@@ -408,7 +408,7 @@ impl Connection {
     /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
     /// the end that connected.
     pub(crate) fn takes_calls(&self) -> bool {
-        self.is_up() && self.role == Role::Client
+        self.is_up() && self.binding.is_some()
     }
 }
 

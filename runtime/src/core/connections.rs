@@ -30,12 +30,12 @@ pub(crate) struct Connections {
     /// Why the last connections ended, for callers that still name them.
     ended: VecDeque<(ConnectionKey, CallError)>,
     /// The binding of the connection that we made last: connections to one service share it.
-    bound: Rc<Bound>,
+    bound: Option<Rc<Bound>>,
 }
 
 impl Connections {
     /// Makes room for `most` connections on `queue_pairs` queue pairs, and for `events` notices to the service.
-    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize, bound: Rc<Bound>) -> Self {
+    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize) -> Self {
         Self {
             table: Table::new(most),
             by_queue_pair: vec![None; queue_pairs],
@@ -45,7 +45,7 @@ impl Connections {
             ready: VecDeque::with_capacity(events),
             gone: VecDeque::with_capacity(events),
             ended: VecDeque::with_capacity(ENDED_MAX),
-            bound,
+            bound: None,
         }
     }
 
@@ -145,10 +145,10 @@ impl Connections {
 
     /// Returns a binding with its templates. Equal bindings in a row share them.
     pub(crate) fn bind(&mut self, binding: Binding) -> Rc<Bound> {
-        if **self.bound != binding {
-            self.bound = Rc::new(Bound::new(binding));
-        }
-        Rc::clone(&self.bound)
+        let known = self.bound.take().filter(|bound| ***bound == binding);
+        let bound = known.unwrap_or_else(|| Rc::new(Bound::new(binding)));
+        self.bound = Some(Rc::clone(&bound));
+        bound
     }
 
     /// Remembers that a connection has something to post.

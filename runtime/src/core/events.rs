@@ -1,7 +1,6 @@
 //! Takes in the events that the provider reports.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::PrivateData;
@@ -135,9 +134,8 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         };
         let common = &mut inner.common;
         let admitted = if refusal.is_none() {
-            let binding = Rc::clone(&inner.responder.program.binding);
             let link = Link { qp, role: Role::Server, peer };
-            common.open(link, origin, PrivateData::find(theirs), &binding)
+            common.open(link, origin, PrivateData::find(theirs), None)
         } else {
             None
         };

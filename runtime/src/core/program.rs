@@ -1,44 +1,50 @@
-//! The program that a core's service implements: its Calls, and the items that each may move.
+//! The programs that a core's service implements: their Calls, and the items that each may move.
 
-use std::rc::Rc;
-
-use haulage_mr_pool::{Leases, Pool};
-use haulage_proto::chunk::{Few, Reduced};
+use haulage_proto::chunk::Reduced;
 use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::rpc::{
-    AcceptStat, CallHeader, PlainCalls, Procedure, ReplyBody, ReplyHeader, Violation,
+    AcceptStat, CallHeader, PlainCalls, Procedure, RejectStat, ReplyBody, ReplyHeader,
 };
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 
-use super::connection::Connection;
 use super::segments::Segments;
-use super::templates::Bound;
-use crate::service::{ArgumentLeases, Binding, Placement, Refusal, Reply, ResultSource};
+use crate::service::{ArgumentLeases, Binding, Placement, Program, Reply, ResultSource, Serving};
 
-/// The declarations of a service, read when its core starts.
+/// The programs of a service, read when its core starts.
 #[derive(Debug)]
-pub(crate) struct Program {
-    /// The binding: its procedures, and the items that they may reduce.
-    pub(crate) binding: Rc<Bound>,
+pub(crate) struct Programs {
+    /// The first one, which most services have alone; it has no procedures if there is none.
+    first: Served,
+    others: Box<[Served]>,
+    /// Whether any procedure is costly.
+    has_costly: bool,
+}
+
+/// One program of a service.
+#[derive(Debug)]
+pub(crate) struct Served {
+    binding: Binding,
     /// The authentication flavors that it takes.
     flavors: Box<[u32]>,
-    /// Where the items of each procedure lie.
-    items: Box<[Items]>,
+    procedures: Box<[Serving]>,
     /// A bit for each of the first procedures that is costly.
     costly: u64,
     /// Matches the RPC headers of AUTH_NONE Calls.
-    pub(crate) plain_calls: PlainCalls,
+    plain_calls: PlainCalls,
     /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
     /// keeps to the declarations of every procedure.
     results_end_min: usize,
 }
 
-/// Where the items of a procedure lie.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Items {
-    pub(crate) argument: ArgumentLeases,
-    pub(crate) result: ResultSource,
+/// The parts of the RPC header of a Call that are needed later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// The place of the program in [`Programs`].
+    pub(crate) program: u32,
+    pub(crate) procedure: u32,
+    /// Where in the Payload stream the arguments start.
+    pub(crate) arguments_at: usize,
 }
 
 /// Why a Call does not reach the service.
@@ -97,24 +103,33 @@ pub(crate) enum Fetch {
     Read,
 }
 
-impl Program {
-    /// Describes the program of a service with these declarations.
-    pub(crate) fn new(
-        binding: Rc<Bound>,
-        flavors: Box<[u32]>,
-        items: Box<[Items]>,
-        costly: impl Iterator<Item = u32>,
-    ) -> Self {
-        let plain_calls = PlainCalls::of(&binding);
-        let plain_calls =
-            if flavors.contains(&AUTH_NONE) { plain_calls } else { plain_calls.refused() };
-        let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
-        let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
-        let costly = costly.fold(0, |costly, number| costly | bit(number));
-        Self { binding, flavors, items, costly, plain_calls, results_end_min }
+impl Programs {
+    pub(crate) fn new(programs: Vec<Program>) -> Self {
+        let mut all = programs.into_iter().map(Served::new);
+        let first = all.next().unwrap_or_else(Served::nothing);
+        let others: Box<[Served]> = all.collect();
+        let has_costly = first.costly != 0 || others.iter().any(|served| served.costly != 0);
+        Self { first, others, has_costly }
     }
 
-    /// Reads the RPC header of a Call that arrived under this XID. Returns the header, and where the arguments start.
+    /// Returns each program, and its place.
+    #[inline]
+    fn each(&self) -> impl Iterator<Item = (u32, &Served)> {
+        (0..).zip(std::iter::once(&self.first).chain(&self.others))
+    }
+
+    /// Returns the program that a header names; for a header that it did not make, the first one.
+    #[inline]
+    pub(crate) fn of(&self, header: Header) -> &Served {
+        if header.program == 0 { &self.first } else { self.other(header) }
+    }
+
+    #[cold]
+    fn other(&self, header: Header) -> &Served {
+        self.others.get(header.program as usize - 1).unwrap_or(&self.first)
+    }
+
+    /// Reads the RPC header of a Call that arrived under this XID. Returns it, and what is needed of it later.
     ///
     /// # Errors
     /// The Call is not for the service.
@@ -122,92 +137,74 @@ impl Program {
         &self,
         xid: u32,
         payload: &'a [u8],
-    ) -> Result<(CallHeader<'a>, usize), Unserved> {
-        let (header, arguments_at) = CallHeader::decode(payload).map_err(|fault| {
+    ) -> Result<(CallHeader<'a>, Header), Unserved> {
+        let (asked, arguments_at) = CallHeader::decode(payload).map_err(|fault| {
             fault.reply(xid).map_or(Unserved::Refused(ErrorBody::BadXdr), Unserved::Verdict)
         })?;
-        if header.xid != xid {
+        if asked.xid != xid {
             return Err(Unserved::Refused(ErrorBody::BadXdr));
         }
-        if let Err(denied) = header.credential.check(&self.flavors) {
-            return Err(Unserved::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(denied) }));
-        }
-        let Binding { program, version, .. } = **self.binding;
-        let stat = if header.program != program {
-            AcceptStat::ProgUnavail
-        } else if header.version != version {
-            AcceptStat::ProgMismatch { low: version, high: version }
-        } else if self.binding.procedure(header.procedure).is_none() {
-            AcceptStat::ProcUnavail
-        } else {
-            return Ok((header, arguments_at));
+        let Some((program, served)) = self.find(asked.program, asked.version) else {
+            return Err(self.why_unserved(&asked));
         };
-        Err(Unserved::Verdict(ReplyHeader::accepted(xid, stat)))
+        if let Err(denied) = asked.credential.check(&served.flavors) {
+            return Err(Unserved::denied(xid, denied));
+        }
+        let procedure = asked.procedure;
+        if served.procedure(procedure).is_none() {
+            return Err(Unserved::accepted(xid, AcceptStat::ProcUnavail));
+        }
+        Ok((asked, Header { program, procedure, arguments_at }))
     }
 
-    /// Checks the chunks of a Call for a procedure, which arrived on `connection`.
-    ///
-    /// # Errors
-    /// The binding does not allow them, or the peer serves no Reads of the argument.
-    pub(crate) fn check_chunks(
-        &self,
-        number: u32,
-        offers: &Offers<'_>,
-        connection: &Connection,
-        pool: &Pool,
-    ) -> Result<Fetch, ErrorBody> {
-        // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
-        let Some(procedure) = self.binding.procedure(number) else { return Err(ErrorBody::System) };
-        let reduced = offers.read.map(|ReadChunk { position, segments }| Reduced {
-            position: *position,
-            length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
-        });
-        // P12: no Read is posted to a peer that serves none.
-        if reduced.is_some() && !connection.may_read() {
-            return Err(Violation::Arguments { max: 0 }.report());
+    /// Returns a version of a program, and its place.
+    #[inline]
+    fn find(&self, program: u32, version: u32) -> Option<(u32, &Served)> {
+        if self.first.is(program, version) {
+            return Some((0, &self.first));
         }
-        // E20: a chunk without room asks for nothing.
-        let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
-        let write_chunks = connection.terms.write_chunks_judged(write_chunks);
-        match procedure.check_call(reduced.into_iter(), write_chunks) {
-            // An argument that is too long stays where it is, and the service learns of it.
-            Ok(()) | Err(Violation::TooLong { .. }) => {}
-            Err(violation) => return Err(violation.report()),
-        }
-        let Some(ReadChunk { position, segments }) = offers.read else {
-            return Ok(Fetch::Settled(None));
-        };
-        let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
-        let (position, length) = (*position, segments.length());
-        let placed = match length {
-            0 => pool
-                .lease(0)
-                .map(Leases::One)
-                .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
-            _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
-            _ => return Ok(Fetch::Read),
-        };
-        Ok(Fetch::Settled(Some(Argument { position, length, placed })))
+        (1..).zip(&self.others).find(|(_, served)| served.is(program, version))
     }
 
-    /// Returns the memory that the Reply to a Call of a procedure may take.
-    pub(crate) fn room(&self, number: u32, offers: &Offers<'_>, connection: &Connection) -> Room {
-        let Some(procedure) = self.binding.procedure(number) else { return Room::default() };
-        let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
-        let body = offers.reply.map_or(0, |chunk| {
-            let longest = procedure.results.iter().map(|result| result.length_max);
-            let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
-            let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
-            octets(chunk.length().min(needed)).max(connection.terms.reply_max(offers.write))
-        });
-        let result = match (self.source(number), offers.write.or(offers.reply)) {
-            (Some(ResultSource::Leased), Some(chunk)) => procedure
-                .results
-                .first()
-                .map_or(0, |result| octets(chunk.length()).min(result.length_max)),
-            _ => 0,
+    /// Returns the answer to a Call of a program that is not served, or not in its version.
+    #[cold]
+    fn why_unserved(&self, asked: &CallHeader<'_>) -> Unserved {
+        // A flavor that no program takes is denied whatever is asked.
+        let mut checked = self.each().map(|(_, served)| asked.credential.check(&served.flavors));
+        if let Some(Err(denied)) = checked.next()
+            && checked.all(|checked| checked.is_err())
+        {
+            return Unserved::denied(asked.xid, denied);
+        }
+        let others = || self.each().filter(|(_, it)| it.has(asked.program));
+        let versions = || others().map(|(_, served)| served.binding.version);
+        let stat = match (versions().min(), versions().max()) {
+            (Some(low), Some(high)) => AcceptStat::ProgMismatch { low, high },
+            _ => AcceptStat::ProgUnavail,
         };
-        Room { body, result }
+        Unserved::accepted(asked.xid, stat)
+    }
+
+    /// Reads the RPC header of a Call without a credential, if the service has its procedure and takes such Calls.
+    #[inline]
+    pub(crate) fn plain(&self, payload: &[u8]) -> Option<Header> {
+        let plain = |program, served: &Served| {
+            let procedure = served.plain_calls.procedure(payload)?;
+            Some(Header { program, procedure, arguments_at: CallHeader::PLAIN_LEN })
+        };
+        if let Some(header) = plain(0, &self.first) {
+            return Some(header);
+        }
+        (1..).zip(&self.others).find_map(|(program, served)| plain(program, served))
+    }
+
+    /// Returns the header of a Call without a credential of this program, version and procedure, as [`Self::plain`]
+    /// does. Where its arguments start is not known.
+    pub(crate) fn plain_of(&self, asked: [u32; 3]) -> Option<Header> {
+        self.each().find_map(|(program, served)| {
+            let procedure = served.plain_calls.procedure_of(asked)?;
+            Some(Header { program, procedure, arguments_at: 0 })
+        })
     }
 
     /// Returns whether a Call with one chunk may be handled as it arrives: its procedure has an argument that can be
@@ -215,18 +212,84 @@ impl Program {
     #[inline]
     pub(crate) fn allows(&self, chunk: &SingleChunk, call: &[u8]) -> bool {
         let payload = call.get(SingleChunk::CALL_LEN..).unwrap_or_default();
-        let number = self.plain_calls.procedure(payload).or_else(|| {
-            let (header, _) = CallHeader::decode(payload).ok()?;
-            let is_ours = self.binding.has(header.program, header.version, header.procedure);
-            is_ours.then_some(header.procedure)
-        });
-        let Some((number, procedure)) = number.and_then(|it| Some((it, self.procedure(it)?)))
-        else {
+        if let Some(header) = self.plain(payload) {
+            return self.of(header).allows(chunk, header.procedure);
+        }
+        let Ok((asked, _)) = CallHeader::decode(payload) else { return false };
+        let found = self.find(asked.program, asked.version);
+        found.is_some_and(|(_, served)| served.allows(chunk, asked.procedure))
+    }
+
+    /// Returns whether a Call may take long. Its header is known, or is read from the start of its Payload stream.
+    #[inline]
+    pub(crate) fn is_costly(&self, header: Option<Header>, payload: &[u8]) -> bool {
+        if !self.has_costly {
+            return false;
+        }
+        if let Some(header) = header {
+            return self.of(header).is_costly(header.procedure);
+        }
+        let words = payload.get(PROGRAM_AT..).and_then(|octets| octets.first_chunk::<12>());
+        let Some([program, version, procedure]) = words.map(|octets| {
+            let (words, _) = octets.as_chunks();
+            [0, 1, 2].map(|at| words.get(at).copied().map_or(0, u32::from_be_bytes))
+        }) else {
             return false;
         };
+        self.find(program, version).is_some_and(|(_, served)| served.is_costly(procedure))
+    }
+}
+
+impl Unserved {
+    const fn accepted(xid: u32, stat: AcceptStat) -> Self {
+        Self::Verdict(ReplyHeader::accepted(xid, stat))
+    }
+
+    const fn denied(xid: u32, why: RejectStat) -> Self {
+        Self::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(why) })
+    }
+}
+
+impl Served {
+    fn new(Program { binding, flavors, procedures }: Program) -> Self {
+        let plain_calls = PlainCalls::of(&binding);
+        let plain_calls =
+            if flavors.contains(&AUTH_NONE) { plain_calls } else { plain_calls.refused() };
+        let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
+        let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
+        let costly = (0..).zip(&procedures).filter(|(_, serving)| serving.is_costly);
+        let costly = costly.fold(0, |costly, (number, _)| costly | bit(number));
+        Self { binding, flavors, procedures, costly, plain_calls, results_end_min }
+    }
+
+    /// Serves nothing.
+    fn nothing() -> Self {
+        Self::new(Program::new(Binding { program: 0, version: 0, procedures: Vec::new() }))
+    }
+
+    /// Returns whether this is some version of this program.
+    fn has(&self, program: u32) -> bool {
+        self.binding.program == program && !self.procedures.is_empty()
+    }
+
+    /// Returns the number of the program and its version.
+    #[inline]
+    pub(crate) const fn name(&self) -> (u32, u32) {
+        (self.binding.program, self.binding.version)
+    }
+
+    /// Returns whether this is the program of this number in this version.
+    #[inline]
+    fn is(&self, program: u32, version: u32) -> bool {
+        self.has(program) && self.binding.version == version
+    }
+
+    /// Returns whether a Call of a procedure with this chunk alone may be handled as it arrives.
+    fn allows(&self, chunk: &SingleChunk, number: u32) -> bool {
+        let Some(procedure) = self.procedure(number) else { return false };
         match chunk.position {
             None => {
-                let source = self.source(number);
+                let source = self.serving(number).map(|serving| serving.result);
                 !procedure.results.is_empty() && source == Some(ResultSource::Resident)
             }
             Some(position) => {
@@ -238,26 +301,13 @@ impl Program {
 
     /// Returns whether the argument of a procedure may lie in several leases.
     pub(crate) fn takes_several(&self, procedure: u32) -> bool {
-        self.items(procedure).is_some_and(|items| items.argument == ArgumentLeases::Any)
+        self.serving(procedure).is_some_and(|serving| serving.argument == ArgumentLeases::Any)
     }
 
     /// Returns whether Calls of a procedure may take long.
     #[inline]
-    pub(crate) const fn is_costly(&self, procedure: u32) -> bool {
+    const fn is_costly(&self, procedure: u32) -> bool {
         self.costly & bit(procedure) != 0
-    }
-
-    /// Returns whether a Call may take long. Its procedure is known, or is read from the start of its Payload stream.
-    #[inline]
-    pub(crate) fn is_costly_call(&self, procedure: Option<u32>, payload: &[u8]) -> bool {
-        if self.costly == 0 {
-            return false;
-        }
-        let procedure = procedure.or_else(|| {
-            let word = payload.get(PROCEDURE_AT..)?.first_chunk()?;
-            Some(u32::from_be_bytes(*word))
-        });
-        procedure.is_some_and(|procedure| self.is_costly(procedure))
     }
 
     /// Returns whether results keep to the declarations of the binding for a procedure.
@@ -277,70 +327,169 @@ impl Program {
     }
 
     #[inline]
-    fn procedure(&self, number: u32) -> Option<&Procedure> {
+    pub(crate) fn procedure(&self, number: u32) -> Option<&Procedure> {
         self.binding.procedure(number)
     }
 
     #[inline]
-    fn source(&self, number: u32) -> Option<ResultSource> {
-        self.items(number).map(|items| items.result)
-    }
-
-    #[inline]
-    fn items(&self, number: u32) -> Option<Items> {
-        self.items.get(usize::try_from(number).ok()?).copied()
+    pub(crate) fn serving(&self, number: u32) -> Option<Serving> {
+        self.procedures.get(usize::try_from(number).ok()?).copied()
     }
 }
 
-/// Returns the bit of a procedure in [`Program::costly`]; none for later procedures than it has bits for.
+/// Returns the bit of a procedure in [`Served::costly`]; none for later procedures than it has bits for.
 const fn bit(procedure: u32) -> u64 {
     if procedure < u64::BITS { 1 << procedure } else { 0 }
 }
 
-/// Where a Call has its procedure: behind five words (RFC 5531 section 9).
-const PROCEDURE_AT: usize = 20;
+/// Where a Call has its program, the version and the procedure: behind three words (RFC 5531 section 9).
+const PROGRAM_AT: usize = 12;
 
 #[cfg(test)]
 mod tests {
+    use haulage_proto::chunk::Kind;
+    use haulage_proto::negotiate::put_call_headers_with;
+    use haulage_proto::rpc::Eligible;
+    use haulage_proto::verbs::{Handle, HeaderPatch, Segment};
     use haulage_proto::xdr::Writer;
 
     use super::*;
     use crate::service::AUTH_SYS;
 
-    /// Returns why a Call with XID 7 in its RPC header, which arrived under the XID `under`, is not served.
-    fn why_unserved(program: &Program, under: u32, asked: [u32; 3]) -> Option<Unserved> {
+    fn call(asked: [u32; 3]) -> [u8; CallHeader::PLAIN_LEN] {
         let mut octets = [0; CallHeader::PLAIN_LEN];
         let [number, version, procedure] = asked;
         let header = CallHeader::new(7, number, version, procedure);
         header.encode(&mut Writer::new(&mut octets)).unwrap();
-        program.read_header(under, &octets).err()
+        octets
+    }
+
+    /// Returns why a Call with XID 7 in its RPC header, which arrived under the XID `under`, is not served.
+    fn why_unserved(programs: &Programs, under: u32, asked: [u32; 3]) -> Option<Unserved> {
+        programs.read_header(under, &call(asked)).err()
+    }
+
+    /// Returns a program whose procedures have these names.
+    fn program(program: u32, version: u32, names: &[&'static str]) -> Program {
+        let procedures = names.iter().copied().map(Procedure::new).collect();
+        Program::new(Binding { program, version, procedures })
     }
 
     #[test]
-    fn a_call_is_for_the_service_under_its_own_xid_alone() {
-        let binding = Binding { program: 5, version: 2, procedures: vec![Procedure::new("NULL")] };
-        let bound = Rc::new(Bound::new(binding));
-        let program = |flavors: &[u32]| {
-            let items = Items { argument: ArgumentLeases::Any, result: ResultSource::Resident };
-            Program::new(Rc::clone(&bound), flavors.into(), [items].into(), [].into_iter())
-        };
-        let all = program(&[AUTH_NONE]);
-        assert!(why_unserved(&all, 7, [5, 2, 0]).is_none());
-        let other_xid = why_unserved(&all, 8, [5, 2, 0]);
+    fn a_call_is_for_a_program_under_its_own_xid_alone() {
+        let programs = Programs::new(vec![program(5, 2, &["NULL"])]);
+        assert!(why_unserved(&programs, 7, [5, 2, 0]).is_none());
+        let other_xid = why_unserved(&programs, 8, [5, 2, 0]);
         assert!(matches!(other_xid, Some(Unserved::Refused(ErrorBody::BadXdr))), "{other_xid:?}");
-        let verdicts = [
-            ([6, 2, 0], AcceptStat::ProgUnavail),
-            ([5, 3, 0], AcceptStat::ProgMismatch { low: 2, high: 2 }),
-            ([5, 2, 1], AcceptStat::ProcUnavail),
+    }
+
+    #[test]
+    fn a_call_that_no_program_takes_is_answered_over_all_of_them() {
+        let programs = vec![
+            program(5, 4, &["NULL"]),
+            program(6, 1, &["NULL", "A"]),
+            program(5, 2, &["NULL", "B", "C"]).flavors(&[AUTH_SYS]),
         ];
-        for (asked, stat) in verdicts {
-            let why = why_unserved(&all, 7, asked);
-            let expected = ReplyHeader::accepted(7, stat);
-            assert!(matches!(why, Some(Unserved::Verdict(header)) if header == expected));
+        let programs = Programs::new(programs);
+        let mismatch = AcceptStat::ProgMismatch { low: 2, high: 4 };
+        for (asked, expected) in [
+            ([5, 4, 0], Ok(0)),
+            ([6, 1, 1], Ok(1)),
+            ([5, 4, 1], Err(AcceptStat::ProcUnavail)),
+            ([6, 1, 2], Err(AcceptStat::ProcUnavail)),
+            ([5, 3, 0], Err(mismatch)),
+            ([5, 0, 0], Err(mismatch)),
+            ([6, 2, 0], Err(AcceptStat::ProgMismatch { low: 1, high: 1 })),
+            ([7, 1, 0], Err(AcceptStat::ProgUnavail)),
+        ] {
+            let octets = call(asked);
+            let (plain, read) = (programs.plain(&octets), programs.read_header(7, &octets));
+            match (expected, read) {
+                (Ok(place), Ok((_, header))) => {
+                    let arguments_at = CallHeader::PLAIN_LEN;
+                    let expected = Header { program: place, procedure: asked[2], arguments_at };
+                    assert_eq!((header, plain), (expected, Some(expected)));
+                    assert_eq!(programs.of(header).name(), (asked[0], asked[1]));
+                    let alone = Header { arguments_at: 0, ..expected };
+                    assert_eq!(programs.plain_of(asked), Some(alone));
+                }
+                (Err(stat), Err(Unserved::Verdict(verdict))) => {
+                    assert_eq!(verdict, ReplyHeader::accepted(7, stat), "{asked:?}");
+                    assert!(plain.is_none() && programs.plain_of(asked).is_none());
+                }
+                (_, read) => panic!("{asked:?}: {read:?}"),
+            }
         }
-        let denied = why_unserved(&program(&[AUTH_SYS]), 7, [5, 2, 0]);
-        let is_denied =
-            |header: &ReplyHeader| header.xid == 7 && matches!(header.body, ReplyBody::Denied(_));
-        assert!(matches!(denied, Some(Unserved::Verdict(header)) if is_denied(&header)));
+        // This version takes no anonymous Calls.
+        let denied = why_unserved(&programs, 7, [5, 2, 1]);
+        let Some(Unserved::Verdict(ReplyHeader { body: ReplyBody::Denied(why), .. })) = denied
+        else {
+            panic!("{denied:?}")
+        };
+        assert!(matches!(why, RejectStat::AuthError(_)), "{why:?}");
+        assert!(
+            programs.plain(&call([5, 2, 1])).is_none() && programs.plain_of([5, 2, 1]).is_none()
+        );
+    }
+
+    #[test]
+    fn a_flavor_that_no_program_takes_is_denied_whatever_is_asked() {
+        let flavors = |taken: &[u32]| program(5, 2, &["NULL"]).flavors(taken);
+        let is_denied = |programs: Vec<Program>| {
+            let why = why_unserved(&Programs::new(programs), 7, [8, 1, 0]);
+            let Some(Unserved::Verdict(verdict)) = why else { panic!("{why:?}") };
+            matches!(verdict.body, ReplyBody::Denied(_))
+        };
+        assert!(is_denied(vec![flavors(&[AUTH_SYS])]));
+        assert!(!is_denied(vec![flavors(&[AUTH_SYS]), program(6, 1, &["NULL"])]));
+        assert!(!is_denied(Vec::new()));
+    }
+
+    #[test]
+    fn a_procedure_is_costly_in_its_own_program_alone() {
+        let one = program(5, 2, &["NULL", "A", "B"]).costly([2]);
+        let programs = Programs::new(vec![one, program(6, 1, &["NULL", "C", "D"]).costly([1])]);
+        for number in 0..3 {
+            for (asked, costly) in [([5, 2, number], 2), ([6, 1, number], 1), ([7, 1, number], 9)] {
+                let octets = call(asked);
+                let is_costly = number == costly;
+                assert_eq!(programs.is_costly(None, &octets), is_costly, "{asked:?}");
+                assert_eq!(programs.is_costly(programs.plain(&octets), &[]), is_costly);
+            }
+        }
+        assert!(!programs.is_costly(None, &[0; 20]));
+    }
+
+    #[test]
+    fn only_what_a_procedure_has_is_moved_by_the_short_way() {
+        const STORE: u32 = 1;
+        const FETCH: u32 = 2;
+        let item = Eligible { kind: Kind::Opaque, ..Eligible::opaque(100) };
+        let procedures = vec![
+            Procedure::new("NULL"),
+            Procedure::new("STORE").argument(item),
+            Procedure::new("FETCH").result(item),
+        ];
+        let other = program(6, 1, &["NULL", "A", "B"]);
+        let served = Program::new(Binding { program: 7, version: 1, procedures });
+        let programs = Programs::new(vec![other, served]);
+        let allowed = |asked, position, length| {
+            let segment = Segment { handle: Handle(5), length, offset: 0 };
+            let mut message = [0; 96];
+            let patch = HeaderPatch { xid: 3, credit: 9 };
+            put_call_headers_with(&mut message, patch, Handle(5), position, &segment, asked)
+                .unwrap();
+            let chunk = SingleChunk::of(&message).unwrap();
+            programs.allows(&chunk, &message)
+        };
+        assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
+        // The room for a result may be longer than any result; the service refuses an argument that is too long.
+        assert!(allowed([7, 1, FETCH], None, 101) && !allowed([7, 1, STORE], Some(44), 101));
+        for asked in [[7, 1, 0], [7, 1, FETCH], [7, 1, 3], [7, 2, STORE], [6, 1, STORE]] {
+            assert!(!allowed(asked, Some(44), 100), "{asked:?}");
+        }
+        for asked in [[7, 1, 0], [7, 1, STORE], [7, 1, 3], [7, 2, FETCH], [6, 1, FETCH]] {
+            assert!(!allowed(asked, None, 100), "{asked:?}");
+        }
     }
 }

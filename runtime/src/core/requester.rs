@@ -81,17 +81,19 @@ impl Requester {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<usize, CallError> {
         let Common { connections, buffers, .. } = common;
-        let Some(connection) = connections.get(key).filter(|found| found.takes_calls()) else {
+        let connection = connections.get(key).filter(|found| found.takes_calls());
+        let called = connection.and_then(|found| Some((found, found.binding.as_deref()?)));
+        let Some((connection, binding)) = called else {
             return Err(connections.why_ended(key));
         };
         // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
         let opens = request.opens();
-        if opens && !service::allows_to_reduce(&connection.binding, request) {
+        if opens && !service::allows_to_reduce(binding, request) {
             return Err(CallError::NotEligible);
         }
         let Some(buffer) = buffers.top() else { return Err(CallError::Busy) };
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
-        let Binding { program, version, .. } = **connection.binding;
+        let Binding { program, version, .. } = **binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
         let encoded = Encoded::write(buffer, header, &connection.identity, encode, argument);

@@ -25,7 +25,7 @@ use self::turns::Turns;
 use super::common::Common;
 use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
-use super::program::{Argument, Fetch, Offers, Program, ReadChunk, Room, Unserved};
+use super::program::{Argument, Fetch, Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::segments::Segments;
 use super::table::{Owned, OwnedTable};
@@ -34,6 +34,7 @@ use crate::limits::Limits;
 use crate::service::Reply;
 
 pub(crate) mod answer;
+mod chunks;
 mod fetch;
 mod send;
 mod turns;
@@ -43,7 +44,7 @@ pub(crate) use send::{send, stage_writes};
 /// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(crate) program: Program,
+    pub(crate) programs: Programs,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
     /// The Calls that can go on.
     pub(crate) turns: Turns,
@@ -92,14 +93,6 @@ impl Owned for ServedCall {
     fn owner(&self) -> usize {
         self.connection.slot()
     }
-}
-
-/// The parts of the RPC header of a Call that are needed later.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Header {
-    pub(crate) procedure: u32,
-    /// Where in the Payload stream the arguments start.
-    pub(crate) arguments_at: usize,
 }
 
 /// The event that a Call being served waits for.
@@ -160,13 +153,13 @@ pub(crate) struct Deferred {
 
 impl Responder {
     /// Makes the tables of an idle core.
-    pub(crate) fn new(program: Program, limits: &Limits) -> Self {
+    pub(crate) fn new(programs: Programs, limits: &Limits) -> Self {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
         let turns = Turns::new(limits.connections_max);
-        Self { program, calls: OwnedTable::new(calls), turns, running: None }
+        Self { programs, calls: OwnedTable::new(calls), turns, running: None }
     }
 
     /// Takes in a Call that the engine accepted.
@@ -207,7 +200,7 @@ impl Responder {
                 }
             };
         }
-        match served.judge(&self.program, common, call.payload, read.as_ref()) {
+        match served.judge(&self.programs, common, call.payload, read.as_ref()) {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
                 let name = self.insert(served);
@@ -251,14 +244,14 @@ impl Responder {
     }
 
     /// Takes the Call whose turn is next, of a connection that may have another send buffer, besides one that the caller
-    /// has taken. Returns its procedure as well.
-    pub(crate) fn next_ready(&mut self, common: &Common) -> Option<(CallKey, u32)> {
+    /// has taken. Returns its header as well.
+    pub(crate) fn next_ready(&mut self, common: &Common) -> Option<(CallKey, Header)> {
         let Self { turns, calls, .. } = self;
         let may_go_on = |name| {
             calls.get(name).is_none_or(|call: &ServedCall| common.may_reply(call.connection, 1))
         };
         let name = turns.pop(may_go_on)?;
-        Some((name, calls.get(name).map_or(0, |call| call.header.procedure)))
+        Some((name, calls.get(name).map_or_else(Header::default, |call| call.header)))
     }
 
     /// Queues a Call that was answered with `Later`, so that the service finishes it.
@@ -408,25 +401,26 @@ impl ServedCall {
     /// Judges a Call whose Payload stream has arrived, and notes the parts of its header.
     fn judge(
         &mut self,
-        program: &Program,
+        programs: &Programs,
         common: &Common,
         payload: &[u8],
         read: Option<&ReadChunk>,
     ) -> Result<Fetch, Unserved> {
-        let (header, arguments_at) = program.read_header(self.xid, payload)?;
-        let procedure = header.procedure;
-        self.header = Header { procedure, arguments_at };
+        let (asked, header) = programs.read_header(self.xid, payload)?;
+        self.header = header;
+        let served = programs.of(header);
         // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream. [R5666-3.6-2] On
         // version 1 a Write chunk may be offered for a procedure that has no eligible result.
-        self.reduces =
-            self.write.is_some() && header.credential.may_reduce() && program.reduces(procedure);
+        self.reduces = self.write.is_some()
+            && asked.credential.may_reduce()
+            && served.reduces(header.procedure);
         let Some(connection) = common.connections.get(self.connection) else {
             return Err(Unserved::Refused(ErrorBody::System));
         };
         let offers = Offers { read, ..self.offers() };
-        let fetch = program.check_chunks(procedure, &offers, connection, &common.pool);
+        let fetch = served.check_chunks(header.procedure, &offers, connection, &common.pool);
         let fetch = fetch.map_err(Unserved::Refused)?;
-        self.room = program.room(procedure, &offers, connection);
+        self.room = served.room(header.procedure, &offers, connection);
         Ok(fetch)
     }
 

@@ -84,8 +84,8 @@ impl<S: Service> Runs<'_, S> {
         let counted = self.inner.common.take(self.now, from.key, kind, headers);
         let run = patches.iter().zip(bodies).take(counted);
         let done = match meaning {
-            Meaning::Call(procedure) => {
-                let calls = run.map(|(patch, body)| Taken::asking(patch.xid, procedure, body));
+            Meaning::Call(header) => {
+                let calls = run.map(|(patch, body)| Taken::asking(patch.xid, header, body));
                 self.take_calls(from, calls, port)
             }
             Meaning::Results | Meaning::Unknown => {
@@ -137,7 +137,7 @@ impl<S: Service> Runs<'_, S> {
 fn meaning(inner: &mut Inner, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
     match inner.common.connections.get_mut(from.key) {
         Some(connection) if from.version == Version::Two => {
-            connection.meanings.of(like, &inner.responder.program.plain_calls)
+            connection.meanings.of(like, &inner.responder.programs)
         }
         _ => Meaning::Unknown,
     }

@@ -9,8 +9,8 @@ use haulage_proto::v2::error::ErrorBody;
 
 use super::cx::Cx;
 use super::inner::Inner;
-use super::program::{Argument, Unserved};
-use super::responder::{Deferred, Header, Running, Stage};
+use super::program::{Argument, Header, Unserved};
+use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
 use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Reply};
@@ -54,12 +54,15 @@ pub(crate) fn serve<S: Service>(
     reply: &mut Reply,
 ) -> Acted {
     let Whole { connection, version, xid, name, header, credential, payload, argument } = call;
-    let Header { procedure, arguments_at } = header;
+    let Header { procedure, arguments_at, .. } = header;
+    let (program, program_version) = cx.inner.responder.programs.of(header).name();
     let chunk = argument.as_ref().map(|argument| (argument.position, argument.length));
     let placed = argument.map(|argument| &mut argument.placed);
     let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
     let call = Call {
         xid,
+        program,
+        version: program_version,
         procedure,
         credential,
         connection: ConnectionId(connection),
@@ -87,13 +90,12 @@ pub(crate) fn serve_other<S: Service>(
     call: Whole<'_>,
     reply: &mut Reply,
 ) -> Acted {
-    match cx.inner.responder.program.read_header(call.xid, call.payload) {
-        Ok((CallHeader { procedure, credential, .. }, arguments_at)) => {
+    match cx.inner.responder.programs.read_header(call.xid, call.payload) {
+        Ok((CallHeader { credential, .. }, header)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
                 reply.forbid_reduction();
             }
-            let header = Header { procedure, arguments_at };
             serve(cx, service, Whole { header, credential, ..call }, reply)
         }
         Err(Unserved::Verdict(header)) => Acted::Verdict(header),
@@ -107,13 +109,13 @@ fn outcome_of(
     inner: &mut Inner,
     outcome: Outcome,
     xid: u32,
-    Header { procedure, .. }: Header,
+    header: Header,
     reply: &Reply,
 ) -> Acted {
     if let Outcome::Failed(stat) = outcome {
         return Acted::Verdict(ReplyHeader::accepted(xid, stat));
     }
-    if !inner.responder.program.keeps_to(procedure, reply) {
+    if !inner.responder.programs.of(header).keeps_to(header.procedure, reply) {
         Acted::Verdict(misdeclared(inner, xid))
     } else if reply.fits() {
         Acted::Results(reply.at)
@@ -141,13 +143,13 @@ pub(crate) fn run<S: Service>(
     while ran < budget && !inner.responder.turns.is_empty() {
         // Out of send buffers, of all or of these connections: the Calls wait until Replies have left.
         let Some(buffer) = inner.common.buffers.pop() else { break };
-        let Some((name, procedure)) = inner.responder.next_ready(&inner.common) else {
+        let Some((name, header)) = inner.responder.next_ready(&inner.common) else {
             inner.common.buffers.recycle(buffer);
             break;
         };
         go_on(inner, service, now, name, buffer);
         ran += 1;
-        if inner.responder.program.is_costly(procedure) {
+        if inner.responder.programs.is_costly(Some(header), &[]) {
             break;
         }
     }

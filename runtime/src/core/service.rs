@@ -3,45 +3,20 @@
 use std::net::SocketAddr;
 
 use haulage_proto::rpc::AcceptStat;
-use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
 
 use super::cx::Cx;
 use crate::service::{
-    ArgumentLeases, Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer,
-    Reply, ResultSource,
+    Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
 };
 
-/// A server's program, or the calling half of a client, or both. It lives on one core.
+/// A server's programs, or the calling half of a client, or both. It lives on one core.
 ///
 /// Every method runs to completion on the core's thread: it must not block.
 pub trait Service {
-    /// Returns the procedures, and the items that direct data placement may move. Called once.
-    fn binding(&self) -> Binding;
-
-    /// Returns the authentication flavors (RFC 5531 section 8.2) of the Calls that the service takes. A Call of another
-    /// flavor is denied with `AUTH_ERROR` and never reaches the service. Called once.
-    fn flavors(&self) -> &[u32] {
-        &[AUTH_NONE, AUTH_SYS]
-    }
-
-    /// Returns where the DDP-eligible result of a procedure comes from. Called once for each procedure.
-    fn result_source(&self, procedure: u32) -> ResultSource {
-        let _ = procedure;
-        ResultSource::Resident
-    }
-
-    /// Returns the leases that the DDP-eligible argument of a procedure may lie in. Called once for each procedure.
-    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
-        let _ = procedure;
-        ArgumentLeases::Any
-    }
-
-    /// Returns whether a Call of a procedure may take long: more than some ten microseconds, because it lists, searches
-    /// or makes system calls. Such a Call has a turn of the core for itself, and connections take turns. Called once
-    /// for each procedure. Only the first 64 procedures can be costly.
-    fn is_costly(&self, procedure: u32) -> bool {
-        let _ = procedure;
-        false
+    /// Returns the programs that are served on every accepted connection. A Call of another program is answered with
+    /// `PROG_UNAVAIL`, and one of another version with `PROG_MISMATCH` and the versions that there are. Called once.
+    fn programs(&self) -> Vec<Program> {
+        Vec::new()
     }
 
     /// Returns whether [`Self::make_room`] is called. Called once.
@@ -96,8 +71,11 @@ pub trait Service {
         let _ = (cx, peer);
     }
 
-    /// Serves one Call. The results go into `reply`.
-    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome;
+    /// Serves one Call of a program of [`Self::programs`]. The results go into `reply`.
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let _ = (cx, call, reply);
+        Outcome::Failed(AcceptStat::ProcUnavail)
+    }
 
     /// Finishes a Call that was answered with [`Outcome::Later`], after [`Cx::resume`].
     fn resume(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: &mut Reply) -> Outcome {
@@ -121,12 +99,4 @@ pub trait Service {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoService;
 
-impl Service for NoService {
-    fn binding(&self) -> Binding {
-        Binding { program: 0, version: 0, procedures: Vec::new() }
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-}
+impl Service for NoService {}

@@ -12,9 +12,11 @@ use std::cell::OnceCell;
 use std::ops::Deref;
 
 use haulage_proto::negotiate::PlainHeaders;
-use haulage_proto::rpc::{Binding, PlainCalls};
+use haulage_proto::rpc::Binding;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{HeaderTemplate, NamedTemplate, TemplateId};
+
+use super::program::{Header, Programs};
 
 /// The template of Replies that have results.
 pub(crate) const RESULTS: NamedTemplate<'static> =
@@ -75,19 +77,19 @@ pub(crate) struct Meanings(Option<Box<[Option<Meaning>; TemplateId::COUNT]>>);
 pub(crate) enum Meaning {
     /// Replies that have results.
     Results,
-    /// Calls of this procedure that carry AUTH_NONE.
-    Call(u32),
+    /// Calls that carry AUTH_NONE, with this header; their arguments come alone.
+    Call(Header),
     /// Any other message: each is decoded by itself.
     Unknown,
 }
 
 impl Meaning {
-    /// Determines the meaning of a template for a core that serves `plain_calls`.
-    fn of(template: &HeaderTemplate, plain_calls: &PlainCalls) -> Self {
+    /// Determines the meaning of a template for a core that serves `programs`.
+    fn of(template: &HeaderTemplate, programs: &Programs) -> Self {
         match PlainHeaders::of(template) {
             Some(PlainHeaders::Results) => Self::Results,
             Some(PlainHeaders::Call(asked)) => {
-                plain_calls.procedure_of(asked).map_or(Self::Unknown, Self::Call)
+                programs.plain_of(asked).map_or(Self::Unknown, Self::Call)
             }
             None => Self::Unknown,
         }
@@ -107,17 +109,17 @@ impl Meaning {
 impl Meanings {
     /// Returns the meaning of a template. A number keeps the meaning of the template that first arrived with it.
     #[inline]
-    pub(crate) fn of(&mut self, like: NamedTemplate<'_>, plain_calls: &PlainCalls) -> Meaning {
+    pub(crate) fn of(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
         let number = usize::from(like.id.number());
         match self.0.as_ref().and_then(|known| *known.get(number)?) {
             Some(meaning) => meaning,
-            None => self.learn(like, plain_calls),
+            None => self.learn(like, programs),
         }
     }
 
     #[cold]
-    fn learn(&mut self, like: NamedTemplate<'_>, plain_calls: &PlainCalls) -> Meaning {
-        let meaning = Meaning::of(like.template, plain_calls);
+    fn learn(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
+        let meaning = Meaning::of(like.template, programs);
         let places = self.0.get_or_insert_default();
         if let Some(place) = places.get_mut(usize::from(like.id.number())) {
             *place = Some(meaning);
@@ -131,6 +133,7 @@ mod tests {
     use haulage_proto::rpc::Procedure;
 
     use super::*;
+    use crate::service::{AUTH_SYS, Program};
 
     fn binding(procedures: usize) -> Binding {
         let procedures = std::iter::repeat_with(|| Procedure::new("A")).take(procedures).collect();
@@ -162,13 +165,13 @@ mod tests {
 
     #[test]
     fn a_number_means_what_its_template_meant_when_it_came_first() {
-        let plain_calls = PlainCalls::of(&binding(5));
+        let programs = Programs::new(vec![Program::new(binding(5))]);
         let made = |asked| PlainHeaders::Call(asked).template().unwrap();
         let results = PlainHeaders::RESULTS;
         let offsets = results.offsets();
         let strange = HeaderTemplate::new(&[1; 44], offsets).unwrap();
         let cases = [
-            (made([7, 3, 4]), Meaning::Call(4)),
+            (made([7, 3, 4]), Meaning::Call(Header { program: 0, procedure: 4, arguments_at: 0 })),
             (made([7, 3, 5]), Meaning::Unknown),
             (made([7, 4, 4]), Meaning::Unknown),
             (made([8, 3, 4]), Meaning::Unknown),
@@ -177,13 +180,13 @@ mod tests {
         ];
         let mut meanings = Meanings::default();
         for (number, (template, meaning)) in (0..).zip(cases) {
-            assert_eq!(meanings.of(like(number, &template), &plain_calls), meaning, "{number}");
+            assert_eq!(meanings.of(like(number, &template), &programs), meaning, "{number}");
         }
         for (number, (_, meaning)) in (0..).zip(cases) {
             // The octets are not looked at again.
-            assert_eq!(meanings.of(like(number, &strange), &plain_calls), meaning, "{number}");
+            assert_eq!(meanings.of(like(number, &strange), &programs), meaning, "{number}");
         }
-        let refused = plain_calls.refused();
+        let refused = Programs::new(vec![Program::new(binding(5)).flavors(&[AUTH_SYS])]);
         let call = cases[0].0;
         assert_eq!(Meanings::default().of(like(0, &call), &refused), Meaning::Unknown);
     }

@@ -12,16 +12,15 @@ use haulage_proto::v2::error::ErrorBody;
 
 use super::inner::Inner;
 use super::responder::ServedCall;
-use super::templates::Bound;
 use super::work::{Held, Work};
 use super::{Core, Cx};
-use crate::core::{NoService, Service};
+use crate::core::Service;
 use crate::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, Versions};
 use crate::provider::sim::{Fabric, FabricConfig, Rng, Sim};
 use crate::provider::{ConnectError, Promises, Provider};
 use crate::service::{
     Argument, Binding, Call, CallError, CallToken, ConnectionId, Data, Eligible, Finished, Outcome,
-    Procedure, Refusal, Reply, Request, TransportError,
+    Procedure, Program, Refusal, Reply, Request, TransportError,
 };
 
 const LIMITS: Limits = Limits {
@@ -71,8 +70,8 @@ fn binding() -> Binding {
 }
 
 impl Service for Keeper {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -129,14 +128,6 @@ struct Caller {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let rest = finished.results.as_ref().map(|results| results.rest().to_vec());
         self.results.push(rest.unwrap_or_default());
@@ -285,8 +276,8 @@ struct Slow {
 }
 
 impl Service for Slow {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -407,7 +398,6 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
 #[test]
 fn an_item_beyond_the_binding_is_not_fetched() {
     let mut world = World::new();
-    world.client.inner.responder.program.binding = std::rc::Rc::new(Bound::new(binding()));
     let argument = world.lease(ITEM_MAX + 1, 1);
     let mut wide = binding();
     wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];
@@ -820,6 +810,7 @@ mod memory;
 mod peers;
 mod pieces;
 mod placed;
+mod programs;
 mod promises;
 mod remote;
 mod replies;

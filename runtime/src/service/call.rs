@@ -72,7 +72,11 @@ pub struct CallToken(pub(crate) CallKey);
 pub struct Call<'a> {
     /// The XID that the Requester gave the Call: the same if it is sent again on another connection.
     pub xid: u32,
-    /// Procedure number: always one of the binding.
+    /// Program number: with the version, always that of a program that the service serves.
+    pub program: u32,
+    /// Program version.
+    pub version: u32,
+    /// Procedure number: always one of the program's binding.
     pub procedure: u32,
     /// The identity that the caller claims.
     pub credential: Credential<'a>,
@@ -128,7 +132,7 @@ pub enum Argument<'a> {
     /// It came inline, and has to be copied to be kept.
     Inline(&'a [u8]),
     /// It came by direct data placement and stays where it is: in one lease, unless there was none of its length and
-    /// the service takes several ([`Service::argument_leases`](crate::core::Service::argument_leases)).
+    /// the service takes several ([`Program::argument_leases`](super::Program::argument_leases)).
     Placed(Leases),
     /// It was not fetched; the peer offered `length` octets.
     Refused {

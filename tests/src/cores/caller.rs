@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use haulage::core::{Cx, NoService, Service};
+use haulage::core::{Cx, Service};
 use haulage::limits::LIMITS_DEFAULT;
-use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply};
+use haulage::service::{CallError, ConnectionId, Finished};
 use haulage_proto::negotiate::Version;
-use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 
 use super::mix::{Event, Mix};
@@ -248,14 +247,6 @@ impl Link {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, mut finished: Finished<'_>) {
         let pending = self.pending.remove(&token);
         let pending = pending.expect("each Call that was made is told of once");

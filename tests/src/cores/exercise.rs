@@ -11,8 +11,8 @@ use std::time::Duration;
 use haulage::core::{Cx, Service};
 use haulage::pool::{Local, Piece, Pieces, Pool, Shared};
 use haulage::service::{
-    Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Refusal,
-    Reply,
+    Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Program,
+    Refusal, Reply,
 };
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
@@ -347,12 +347,8 @@ impl Exercise {
 }
 
 impl Service for Exercise {
-    fn binding(&self) -> Binding {
-        served()
-    }
-
-    fn flavors(&self) -> &[u32] {
-        &self.flavors
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(served()).flavors(&self.flavors)]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

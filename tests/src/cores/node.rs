@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::{Census, Core, Cx, NoService, Service};
+use haulage::core::{Census, Core, Cx, Service};
 use haulage::limits::Limits;
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
@@ -15,8 +15,7 @@ use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, ConnectionId, Finished, Outcome,
-    Reply, ResultSource,
+    AUTH_NONE, AUTH_SYS, Call, CallToken, ConnectionId, Finished, Outcome, Program, Reply,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
@@ -301,20 +300,8 @@ macro_rules! delegate {
 }
 
 impl Service for Boxed {
-    fn binding(&self) -> Binding {
-        delegate!(self, service => service.binding(), NoService.binding())
-    }
-
-    fn flavors(&self) -> &[u32] {
-        delegate!(self, service => service.flavors(), &FLAVORS)
-    }
-
-    fn result_source(&self, procedure: u32) -> ResultSource {
-        delegate!(self, service => service.result_source(procedure), ResultSource::Resident)
-    }
-
-    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
-        delegate!(self, service => service.argument_leases(procedure), ArgumentLeases::Any)
+    fn programs(&self) -> Vec<Program> {
+        delegate!(self, service => service.programs(), Vec::new())
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::{Core, Cx, NoService, Service};
+use haulage::core::{Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
 use haulage_kv::service::{KvService, binding};
@@ -131,14 +131,6 @@ struct Got {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         let is_reduced =
             finished.results.as_ref().is_ok_and(|results| results.reduced().is_some_and(|n| n > 0));

@@ -1,7 +1,7 @@
 //! A peer that breaks no rule, and whose chunks have several segments, of a server whose free pages are scattered.
 
 use haulage::core::{Cx, Service};
-use haulage::service::{Binding, Call, Outcome, Reply};
+use haulage::service::{Call, Outcome, Program, Reply};
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::verbs::{Access, Segment};
 
@@ -17,8 +17,8 @@ struct Scattered {
 }
 
 impl Service for Scattered {
-    fn binding(&self) -> Binding {
-        self.keeper.binding()
+    fn programs(&self) -> Vec<Program> {
+        self.keeper.programs()
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {

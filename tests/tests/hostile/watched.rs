@@ -1,9 +1,8 @@
 //! Peers that break no rule, count every message against the credits that they gave, and look which handle is invalidated.
 
-use haulage::core::{Cx, NoService, Service};
+use haulage::core::{Cx, Service};
 use haulage::limits::Versions;
-use haulage::service::{self, Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
-use haulage_proto::rpc::AcceptStat;
+use haulage::service::{self, ConnectionId, Finished, Request};
 use haulage_proto::verbs::Access;
 use haulage_tests::link::{Failure, Link};
 
@@ -258,17 +257,9 @@ impl Eager {
 }
 
 impl Service for Eager {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
     fn opened(&mut self, cx: &mut Cx<'_>, peer: &service::Peer) {
         self.connection = Some(peer.connection);
         self.call_often(cx, self.first);
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
     }
 
     fn replied(&mut self, cx: &mut Cx<'_>, _: u64, _: Finished<'_>) {

@@ -3,13 +3,12 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use haulage::core::{Cx, NoService, Service};
+use haulage::core::{Cx, Service};
 use haulage::pool::Local;
 use haulage::proto::chunk::Item;
-use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::Waker;
-use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage::sys::clock;
 use haulage_kv::protocol::{Answer, Carriage, Procedure};
 use haulage_kv::service::{copied_system, copied_user};
@@ -327,14 +326,6 @@ impl Running {
 }
 
 impl Service for Load {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProgUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         if token == FIGURES {
             return self.on_figures(cx, finished);

@@ -14,12 +14,11 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use haulage::core::{Cx, NoService, Service};
-use haulage::proto::rpc::AcceptStat;
+use haulage::core::{Cx, Service};
 use haulage::proto::time::Instant;
 use haulage::proto::xdr::Reader;
 use haulage::provider::Waker;
-use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage::sys::clock;
 use haulage_kv::figures::Figures;
 
@@ -229,14 +228,6 @@ impl<W: Work> Load<W> {
 }
 
 impl<W: Work> Service for Load<W> {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProgUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let Some(running) = &mut self.running else {
             self.asked = Some(decode(finished));

@@ -7,7 +7,7 @@
 use haulage::core::{Cx, Service};
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Shared;
-use haulage::service::{Argument, Arguments, Binding, Call, Data, Outcome, Reply};
+use haulage::service::{Argument, Arguments, Call, Data, Outcome, Program, Reply};
 use haulage_kv::figures::Figures;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
@@ -71,8 +71,8 @@ impl PerfService {
 }
 
 impl Service for PerfService {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use haulage::core::{Core, Cx, NoService, Service};
+use haulage::core::{Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
-use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
 use haulage::provider::iwarp::{Backend, Config, Iwarp};
-use haulage::service::{Binding, Call, CallError, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{CallError, ConnectionId, Finished, Request};
 use haulage::sys::clock;
 use haulage_kv::index::Seed;
 use haulage_kv::protocol::Procedure;
@@ -44,14 +43,6 @@ pub(crate) struct Ended {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProgUnavail)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let Finished { results, argument, result } = finished;
         let status = results.map(|mut results| results.u32().unwrap_or(u32::MAX));

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::{Core, NoService};
+use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::time::Instant;
@@ -357,14 +357,6 @@ struct Ended {
 }
 
 impl Service for Caller {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let number = usize::try_from(token).expect("a small number");
         let reduced = finished.results.as_ref().ok().and_then(|results| results.reduced());

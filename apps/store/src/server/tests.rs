@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
 use std::sync::mpsc::SyncSender;
 
-use haulage::core::{Core, NoService};
+use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{AUTH_SYS, CallError, ConnectionId, Finished, Request, TransportError};
@@ -60,14 +60,6 @@ struct Asker {
 type Ended = (Result<Vec<u8>, CallError>, Option<Local>);
 
 impl haulage::core::Service for Asker {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
-        NoService.call(cx, call, reply)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, number: u64, finished: Finished<'_>) {
         let results = finished.results.map(|results| results.rest().to_vec());
         self.ended.push_back((number, (results, finished.result)));

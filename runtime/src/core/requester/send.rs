@@ -64,7 +64,8 @@ impl Requester {
         call.version = version;
         let unchunked_max = &connection.terms.unchunked_max;
         if !call.opens
-            && goes_unchunked(call.procedure, &connection.binding, unchunked_max, &encoded)
+            && let Some(binding) = &connection.binding
+            && goes_unchunked(call.procedure, binding, unchunked_max, &encoded)
         {
             let credit = match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => credit,
@@ -261,7 +262,8 @@ impl UnchunkedCall {
         }
         let is_one_of_many = connection.rings || !connection.calls.is_empty();
         let by_template = is_one_of_many && has_templates(connection);
-        let like = if by_template { connection.binding.template(*procedure) } else { None };
+        let binding = connection.binding.as_ref().filter(|_| by_template);
+        let like = binding.and_then(|binding| binding.template(*procedure));
         let sent = match like {
             Some(like) => {
                 let message = buffer.bytes_mut().get_mut(range);

@@ -54,13 +54,11 @@ impl SendGrant {
             && connection.queue.is_empty()
             && connection.takes_calls()
             && connection.identity == Identity::Anonymous;
-        if !is_plain {
-            return None;
-        }
+        let binding = connection.binding.as_ref().filter(|_| is_plain).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
         Some(Self {
             connection: key,
-            binding: Rc::clone(&connection.binding),
+            binding,
             unchunked_max: connection.terms.unchunked_max,
             length_max: inline_max.saturating_sub(TRANSPORT_LEN),
             grant,

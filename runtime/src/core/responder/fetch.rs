@@ -115,8 +115,8 @@ impl Responder {
         let Stage::Waiting(want) = &call.stage else { return Supply::Done };
         let wanted = want.wanted(call.room, call.charge.octets());
         // A Payload stream is decoded, and made, in one slice.
-        let any =
-            matches!(want, Want::Argument(_)) && self.program.takes_several(call.header.procedure);
+        let any = matches!(want, Want::Argument(_))
+            && self.programs.of(call.header).takes_several(call.header.procedure);
         let lease = |pool: &Pool, octets, density| {
             if any {
                 pool.leases(octets, density)
@@ -220,7 +220,7 @@ impl Responder {
                 let Ok(lease) = leases.into_one() else {
                     return debug_assert!(false, "a Payload stream was leased in one block");
                 };
-                let judged = call.judge(&self.program, common, lease.bytes(), read.as_ref());
+                let judged = call.judge(&self.programs, common, lease.bytes(), read.as_ref());
                 call.body = Some(lease);
                 self.proceed(common, name, judged, read);
             }

@@ -5,7 +5,7 @@ use haulage_proto::negotiate::{
     Class, Grant, Version, put_results_headers, put_results_headers_one, put_results_headers_with,
     unchunked_header_len,
 };
-use haulage_proto::rpc::{CallHeader, Credential};
+use haulage_proto::rpc::Credential;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::v2::invalidation::{Place, invalidates};
@@ -17,8 +17,8 @@ use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
-use crate::core::program::Argument;
-use crate::core::responder::{self, Header, ServedCall};
+use crate::core::program::{Argument, Header};
+use crate::core::responder::{self, ServedCall};
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
 use crate::core::service::Service;
 use crate::core::templates::RESULTS;
@@ -42,13 +42,13 @@ impl<S: Service> Runs<'_, S> {
         if responder.turns.has_of(from.key) {
             return 0;
         }
-        let program = &responder.program;
+        let programs = &responder.programs;
         let [read_max, write_max] = chunk_max(common, from.key);
         let calls = run.iter().map_while(|message| {
             let call = SingleChunk::of(message)?;
             let length_max = if call.position.is_some() { read_max } else { write_max };
             let fits = (1..=length_max).contains(&call.segment.length);
-            (fits && program.allows(&call, message)).then_some(call.unchunked)
+            (fits && programs.allows(&call, message)).then_some(call.unchunked)
         });
         let counted = common.take(self.now, from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
@@ -88,8 +88,7 @@ impl<S: Service> Runs<'_, S> {
             let (chunk_len, Taken { xid, chunk, header, payload }) = (call.reply_chunk_len(), call);
             let chunk = chunk.as_ref();
             // A costly Call has its turn, and so have those behind it.
-            let procedure = header.map(|header| header.procedure);
-            if cx.inner.responder.program.is_costly_call(procedure, payload) {
+            if cx.inner.responder.programs.is_costly(header, payload) {
                 break;
             }
             let read = read_argument(&mut cx.inner.common, from.key, chunk, port, &mut argument);
@@ -99,10 +98,7 @@ impl<S: Service> Runs<'_, S> {
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let connection = from.key;
-            let header = header.or_else(|| {
-                let procedure = cx.inner.responder.program.plain_calls.procedure(payload)?;
-                Some(Header { procedure, arguments_at: CallHeader::PLAIN_LEN })
-            });
+            let header = header.or_else(|| cx.inner.responder.programs.plain(payload));
             let credential = Credential::None;
             // What an earlier Call left there is not of this one.
             let argument =

@@ -4,7 +4,7 @@ use haulage_proto::negotiate::{Version, unchunked_header_len};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 
-use crate::core::responder::Header;
+use crate::core::program::Header;
 
 /// A Call of a run.
 pub(super) struct Taken<'a> {
@@ -31,11 +31,12 @@ impl<'a> Taken<'a> {
         Self { xid, chunk: SingleChunk::read(call), header: None, payload }
     }
 
-    /// Makes an anonymous Call without chunks, for this procedure with these arguments.
+    /// Makes an anonymous Call without chunks of the procedure that `header` names, with these arguments.
     #[inline]
-    pub(super) const fn asking(xid: u32, procedure: u32, arguments: &'a [u8]) -> Self {
-        let header = Some(Header { procedure, arguments_at: 0 });
-        Self { xid, chunk: None, header, payload: arguments }
+    pub(super) const fn asking(xid: u32, header: Header, arguments: &'a [u8]) -> Self {
+        // Said here, so that the compiler knows.
+        let header = Header { arguments_at: 0, ..header };
+        Self { xid, chunk: None, header: Some(header), payload: arguments }
     }
 
     /// Returns by how many octets the transport header of the Reply is longer than that of a Reply without chunks.

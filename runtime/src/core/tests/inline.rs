@@ -17,8 +17,8 @@ struct Echo {
 }
 
 impl Service for Echo {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -142,8 +142,8 @@ fn wide() -> Binding {
 }
 
 impl Service for Wide {
-    fn binding(&self) -> Binding {
-        wide()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(wide())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -177,14 +177,6 @@ impl Wider {
 }
 
 impl Service for Wider {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
-    }
-
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let made = u32::try_from(token).unwrap();
         let mut results = finished.results.unwrap();
@@ -227,8 +219,8 @@ struct Shelf {
 }
 
 impl Service for Shelf {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -288,8 +280,8 @@ fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
 struct Boast;
 
 impl Service for Boast {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -331,8 +323,8 @@ fn a_call_that_is_refused_as_it_comes_is_owed_nothing_any_more() {
 struct Shout(u64);
 
 impl Service for Shout {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -410,12 +402,8 @@ impl Relay {
 }
 
 impl Service for Relay {
-    fn binding(&self) -> Binding {
-        binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
@@ -514,12 +502,8 @@ struct Burst {
 }
 
 impl Service for Burst {
-    fn binding(&self) -> Binding {
-        binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
@@ -557,8 +541,8 @@ impl Numbers {
 }
 
 impl Service for Numbers {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

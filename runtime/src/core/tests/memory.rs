@@ -38,16 +38,9 @@ struct Making {
 }
 
 impl Service for Files {
-    fn binding(&self) -> Binding {
-        binding()
-    }
-
-    fn result_source(&self, procedure: u32) -> ResultSource {
-        if procedure == FETCH { ResultSource::Leased } else { ResultSource::Resident }
-    }
-
-    fn is_costly(&self, procedure: u32) -> bool {
-        matches!(procedure, LIST | TELL)
+    fn programs(&self) -> Vec<Program> {
+        let program = Program::new(binding()).result_source(FETCH, ResultSource::Leased);
+        vec![program.costly([LIST, TELL])]
     }
 
     fn makes_room(&self) -> bool {
@@ -552,8 +545,8 @@ struct Holder {
 }
 
 impl Service for Holder {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, _: &mut Reply) -> Outcome {

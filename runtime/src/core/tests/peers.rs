@@ -2,7 +2,7 @@
 //! that never became ready.
 
 use super::*;
-use crate::service::{Peer, Role, Version};
+use crate::service::{Peer, Program, Role, Version};
 
 /// A notice to a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ struct Witness {
 }
 
 impl Service for Witness {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {

@@ -28,12 +28,8 @@ struct Heap {
 }
 
 impl Service for Heap {
-    fn binding(&self) -> Binding {
-        binding()
-    }
-
-    fn argument_leases(&self, procedure: u32) -> ArgumentLeases {
-        if procedure == EXCHANGE { ArgumentLeases::One } else { ArgumentLeases::Any }
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding()).argument_leases(EXCHANGE, ArgumentLeases::One)]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

@@ -4,19 +4,15 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use haulage_proto::negotiate::put_call_headers_with;
-use haulage_proto::v2::header::SingleChunk;
-use haulage_proto::verbs::{Access, Handle, HeaderPatch, QpNum, Segment};
+use haulage_proto::verbs::{Access, Handle, QpNum};
 
 use super::*;
-use crate::core::program::{Items, Program};
 use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::toy::Toy;
 use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
-use crate::service::{AUTH_NONE, ArgumentLeases, ResultSource};
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
@@ -73,8 +69,8 @@ impl Shelf {
 }
 
 impl Service for Shelf {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -216,12 +212,8 @@ impl Fetcher {
 }
 
 impl Service for Fetcher {
-    fn binding(&self) -> Binding {
-        binding()
-    }
-
-    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
-        Outcome::Failed(AcceptStat::ProcUnavail)
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
@@ -430,39 +422,4 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     assert_eq!(lease.as_ref().unwrap().bytes(), vec![0x5a; 3000]);
     world.settle();
     world.all_home();
-}
-
-#[test]
-fn only_what_a_procedure_has_is_moved_by_the_short_way() {
-    let (stores, fetches) = (Eligible::opaque(100), Eligible::opaque(100));
-    let procedures = vec![
-        Procedure::new("NULL"),
-        Procedure::new("STORE").argument(stores),
-        Procedure::new("FETCH").result(fetches),
-    ];
-    let items = Items { argument: ArgumentLeases::Any, result: ResultSource::Resident };
-    let binding = Binding { program: 7, version: 1, procedures };
-    let program = Program::new(
-        Bound::new(binding).into(),
-        [AUTH_NONE].into(),
-        [items; 3].into(),
-        [].into_iter(),
-    );
-    let allowed = |asked, position, length| {
-        let segment = Segment { handle: Handle(5), length, offset: 0 };
-        let mut message = [0; 96];
-        let patch = HeaderPatch { xid: 3, credit: 9 };
-        put_call_headers_with(&mut message, patch, Handle(5), position, &segment, asked).unwrap();
-        let chunk = SingleChunk::of(&message).unwrap();
-        program.allows(&chunk, &message)
-    };
-    assert!(allowed([7, 1, STORE], Some(44), 100) && allowed([7, 1, FETCH], None, 100));
-    // The room for a result may be longer than any result; the service refuses an argument that is too long.
-    assert!(allowed([7, 1, FETCH], None, 101) && !allowed([7, 1, STORE], Some(44), 101));
-    for procedure in [[7, 1, 0], [7, 1, FETCH], [7, 1, 3], [7, 2, STORE], [8, 1, STORE]] {
-        assert!(!allowed(procedure, Some(44), 100), "{procedure:?}");
-    }
-    for procedure in [[7, 1, 0], [7, 1, STORE], [7, 1, 3], [7, 2, FETCH], [8, 1, FETCH]] {
-        assert!(!allowed(procedure, None, 100), "{procedure:?}");
-    }
 }

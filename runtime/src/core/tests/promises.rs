@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::StartError;
-use crate::service::{Declared, Unsupported};
+use crate::service::{Declared, Program, Unsupported};
 
 /// A service that answers as it is told to, and calls back on the connection of a Call if it is told to.
 #[derive(Debug, Default)]
@@ -38,8 +38,8 @@ fn careless() -> Vec<Procedure> {
 }
 
 impl Service for Careless {
-    fn binding(&self) -> Binding {
-        Binding { procedures: self.procedures.clone(), ..binding() }
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(Binding { procedures: self.procedures.clone(), ..binding() })]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -120,8 +120,8 @@ fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     // A Call is queued where the engine sends none: on the connection that the server accepted.
     let (_, server) = (world.client.turn(world.now), &mut world.server);
     let key = server.inner.common.connections.from(0).unwrap();
-    server.inner.common.connections.get_mut(key).unwrap().role =
-        haulage_proto::v2::connection::Role::Client;
+    let bound = server.inner.common.connections.bind(binding());
+    server.inner.common.connections.get_mut(key).unwrap().binding = Some(bound);
     let (mut cx, _) = server.cx(world.now);
     cx.call(ConnectionId(key), request(0), 9, |_| Ok(())).unwrap();
     server.turn(world.now);

@@ -13,8 +13,8 @@ struct Host {
 }
 
 impl Service for Host {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn has_promised(&self, connection: ConnectionId) -> bool {

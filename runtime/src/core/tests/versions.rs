@@ -319,8 +319,8 @@ struct Scribe {
 }
 
 impl Service for Scribe {
-    fn binding(&self) -> Binding {
-        binding()
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
     }
 
     fn call(&mut self, _: &mut Cx<'_>, mut call: Call<'_>, _: &mut Reply) -> Outcome {

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx, NoService, Service as Runtime};
+use haulage::core::{Core, Cx, Service as Runtime};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{Binding, Call, ConnectionId, Finished, Outcome, Reply, Request};
+use haulage::service::{ConnectionId, Finished, Request};
 use haulage_proto::time::Instant;
 
 use super::super::listing::Listing;
@@ -36,14 +36,6 @@ struct Collector {
 }
 
 impl Runtime for Collector {
-    fn binding(&self) -> Binding {
-        NoService.binding()
-    }
-
-    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        NoService.call(cx, call, reply)
-    }
-
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let Finished { results, argument, result } = finished;
         let outcome = results.map(|reader| Answer::new(&reader, Items { argument, result }));

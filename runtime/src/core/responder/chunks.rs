@@ -1,0 +1,80 @@
+//! The chunks of a Call, as its procedure allows them and as its Reply needs them.
+
+use haulage_mr_pool::{Leases, Pool};
+use haulage_proto::chunk::{Few, Reduced};
+use haulage_proto::rpc::Violation;
+use haulage_proto::v2::error::ErrorBody;
+
+use crate::core::connection::Connection;
+use crate::core::program::{Argument, Fetch, Offers, ReadChunk, Room, Served};
+use crate::service::{Placement, Refusal, ResultSource};
+
+impl Served {
+    /// Checks the chunks of a Call for a procedure, which arrived on `connection`.
+    ///
+    /// # Errors
+    /// The binding does not allow them, or the peer serves no Reads of the argument.
+    pub(crate) fn check_chunks(
+        &self,
+        number: u32,
+        offers: &Offers<'_>,
+        connection: &Connection,
+        pool: &Pool,
+    ) -> Result<Fetch, ErrorBody> {
+        // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        let Some(procedure) = self.procedure(number) else { return Err(ErrorBody::System) };
+        let reduced = offers.read.map(|ReadChunk { position, segments }| Reduced {
+            position: *position,
+            length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
+        });
+        // P12: no Read is posted to a peer that serves none.
+        if reduced.is_some() && !connection.may_read() {
+            return Err(Violation::Arguments { max: 0 }.report());
+        }
+        // E20: a chunk without room asks for nothing.
+        let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
+        let write_chunks = connection.terms.write_chunks_judged(write_chunks);
+        match procedure.check_call(reduced.into_iter(), write_chunks) {
+            // An argument that is too long stays where it is, and the service learns of it.
+            Ok(()) | Err(Violation::TooLong { .. }) => {}
+            Err(violation) => return Err(violation.report()),
+        }
+        let Some(ReadChunk { position, segments }) = offers.read else {
+            return Ok(Fetch::Settled(None));
+        };
+        let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
+        let (position, length) = (*position, segments.length());
+        let placed = match length {
+            0 => pool
+                .lease(0)
+                .map(Leases::One)
+                .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
+            _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
+            _ => return Ok(Fetch::Read),
+        };
+        Ok(Fetch::Settled(Some(Argument { position, length, placed })))
+    }
+
+    /// Returns the memory that the Reply to a Call of a procedure may take.
+    pub(crate) fn room(&self, number: u32, offers: &Offers<'_>, connection: &Connection) -> Room {
+        let Some(procedure) = self.procedure(number) else { return Room::default() };
+        let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
+        let body = offers.reply.map_or(0, |chunk| {
+            let longest = procedure.results.iter().map(|result| result.length_max);
+            let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
+            let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
+            octets(chunk.length().min(needed)).max(connection.terms.reply_max(offers.write))
+        });
+        let result = match (
+            self.serving(number).map(|serving| serving.result),
+            offers.write.or(offers.reply),
+        ) {
+            (Some(ResultSource::Leased), Some(chunk)) => procedure
+                .results
+                .first()
+                .map_or(0, |result| octets(chunk.length()).min(result.length_max)),
+            _ => 0,
+        };
+        Room { body, result }
+    }
+}
