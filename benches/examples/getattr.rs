@@ -26,7 +26,7 @@ use haulage_apps::output::Output;
 use haulage_apps::placement;
 use haulage_proto::xdr::Writer;
 use haulage_store::client::File;
-use haulage_store::client::mount;
+use haulage_store::client::mount::{Refusal, Way};
 use haulage_store::nfs3::Procedure;
 use haulage_store::nfs3::binding;
 
@@ -182,7 +182,9 @@ impl Client {
     fn connect(at: Addresses) -> Result<Self, Failure> {
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
-        let root = mount::mount(at.mount, b"/", &identity, TIMEOUT)
+        let way = Way::tcp(at.mount, &identity, TIMEOUT).map_err(Refusal::from);
+        let root = way
+            .and_then(|mut way| way.mount(b"/"))
             .map_err(|refusal| Failure::failed(refusal.to_string()))?;
         let limits = Limits {
             versions: Versions::OnlyOne,

@@ -263,6 +263,11 @@ impl RemoteClient {
         }
     }
 
+    /// Closes the connection in order, for every client of it. Calls on it that have not ended fail.
+    pub fn close(mut self) {
+        self.submit(Entry::Close(self.connection));
+    }
+
     /// Gives a Reply's buffer back for the next Call, once its results have been read.
     pub fn recycle(&mut self, reply: RemoteReply) {
         self.keep(reply.buffer);

@@ -192,7 +192,7 @@ pub struct MountOptions {
     /// Address of NFS over RDMA; `:PORT` is on this machine
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:20049")]
     pub connect: Address,
-    /// Address of the MOUNT service, over TCP [default: port 20048 of the same host]
+    /// Address of the MOUNT service, over TCP [default: where NFS is, then port 20048 of that host]
     #[arg(long, value_name = "ADDR:PORT")]
     pub mount_connect: Option<Address>,
     /// Exported path to mount

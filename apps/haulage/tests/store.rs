@@ -169,6 +169,33 @@ fn of_no_mount_server(arguments: &[&str]) -> String {
 }
 
 #[test]
+fn the_port_of_nfs_says_what_to_mount() {
+    let served = place("store-one-port");
+    fs::create_dir_all(served.join("dir/inner")).unwrap();
+    fs::write(served.join("dir/inner/file"), b"here").unwrap();
+    for provider in ["iwarp", "shm"] {
+        let server = Server::of(served.to_str().unwrap(), &["--provider", provider]);
+        let run = |arguments: &[&str]| {
+            let mut command = haulage(&["store"]);
+            command.args(arguments).args(["--connect", server.nfs(), "--provider", provider]);
+            command.output().unwrap()
+        };
+        for version in ["1", "2", "auto"] {
+            for (export, file) in [("/", "/dir/inner/file"), ("/dir/inner", "/file")] {
+                let get = ["get", file, "-", "--export", export, "--rpc-version", version];
+                let output = run(&get);
+                assert!(output.status.success(), "{get:?}: {}", text(&output.stderr));
+                assert_eq!((text(&output.stdout), text(&output.stderr)), ("here", ""));
+            }
+        }
+        let output = run(&["ls", "--export", "/dir/none"]);
+        let said = text(&output.stderr);
+        assert!(said.contains("there is no such export; it exports /; choose another"), "{said}");
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    }
+}
+
+#[test]
 fn files_go_there_and_back() {
     let server = Server::start(&["--squash", "none"]);
     for length in [0, 1, 4095, 5001, 1 << 20, (3 << 20) + 1] {

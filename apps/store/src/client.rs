@@ -1,7 +1,7 @@
 //! A client of NFS version 3 over RDMA: finds files by path, lists, reads and writes them.
 //!
 //! # Normal operation
-//! [`mount`] asks the server over TCP for the directory at the top. A [`Client`] then makes Calls through a
+//! [`mount`] asks the server for the directory at the top, at the port of NFS or over TCP. A [`Client`] then makes Calls through a
 //! [`Requester`]: several READs and WRITEs are in flight at once, all other Calls are made one at a time. The client
 //! caches nothing, and its methods block.
 //!

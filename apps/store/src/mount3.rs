@@ -1,10 +1,11 @@
 //! MOUNT version 3 (RFC 1813 appendix I), by which a client obtains the root handle of an export.
 //!
-//! MOUNT is not used over RDMA, so none of its items is DDP-eligible.
+//! None of its items is DDP-eligible.
 
 use std::fmt;
 
 use haulage_proto::chunk::PayloadReader;
+use haulage_proto::rpc::{self, Binding};
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::codec::{List, Malformed, Wire, numbers, record, whole};
@@ -62,6 +63,28 @@ numbers! {
         ServerFault = 10006,
     }
 }
+
+/// Returns the binding of the program. Nothing in it is reduced.
+pub fn binding() -> Binding {
+    let bound = |procedure: &Procedure| {
+        let (name, results_max) = match procedure {
+            Procedure::Null => ("NULL", 0),
+            Procedure::Mnt => ("MNT", MNT_MAX),
+            Procedure::Dump => ("DUMP", LIST_MAX),
+            Procedure::Umnt => ("UMNT", 0),
+            Procedure::UmntAll => ("UMNTALL", 0),
+            Procedure::Export => ("EXPORT", LIST_MAX),
+        };
+        rpc::Procedure::new(name).results_max(results_max).idempotent()
+    };
+    let procedures = Procedure::ALL.iter().map(bound).collect();
+    Binding { program: PROGRAM, version: VERSION, procedures }
+}
+
+/// The most octets of the results of MNT: the status, a file handle, and a few flavors.
+const MNT_MAX: u32 = 256;
+/// The most octets of a list in the results of DUMP or EXPORT.
+pub const LIST_MAX: u32 = 64 << 10;
 
 /// The arguments of one Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

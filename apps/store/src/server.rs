@@ -6,6 +6,7 @@
 //! [`Program`] executes both, one Call at a time.
 
 pub mod gate;
+mod mounting;
 mod over_tcp;
 mod records;
 pub mod tcp;
@@ -26,6 +27,7 @@ use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 
 use crate::backend::{Backend, Ticket};
+use crate::mount3;
 use crate::mounts::{Mounting, Mounts};
 use crate::nfs3::binding::{Limits, binding};
 use crate::nfs3::{Procedure, Results, Status, Time};
@@ -43,7 +45,7 @@ pub struct Server<B> {
     nfs: Program<B>,
     mounts: Mounts,
     /// Calls of MOUNT that wait for a name of their paths.
-    mounting: BTreeMap<Ticket, (Mounting, Waiting)>,
+    mounting: BTreeMap<Ticket, (Mounting, Caller)>,
     binding: Binding,
     read_source: ResultSource,
     gate: Gate,
@@ -197,7 +199,7 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             .result_source(Procedure::Read.number(), self.read_source)
             .argument_leases(Procedure::Write.number(), ArgumentLeases::One)
             .costly(costly.map(|procedure| procedure.number()));
-        vec![program]
+        vec![program, runtime::Program::new(mount3::binding()).flavors(&FLAVORS)]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -216,7 +218,14 @@ impl<B: Backend> haulage::core::Service for Server<B> {
         let Some(peer) = cx.peer(call.connection) else {
             return Outcome::Failed(AcceptStat::SystemErr);
         };
-        let Call { xid, credential, procedure, .. } = call;
+        let user = cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown);
+        let from = (Peer::Rdma(user), peer.ip());
+        let mut gids = [[0; 4]; GIDS_MAX];
+        let credential = self.gate.believed(cx.now(), from, call.credential, &mut gids);
+        if call.program == mount3::PROGRAM {
+            return self.on_rdma_mount(cx, peer.ip(), credential, call, reply);
+        }
+        let Call { xid, procedure, .. } = call;
         let (arguments, placed) = match call.arguments.into_parts() {
             (arguments, Ok(placed)) => {
                 (arguments, placed.and_then(|leases| leases.into_one().ok()))
@@ -227,10 +236,6 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             // Longer than the binding allows.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
-        let user = cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown);
-        let from = (Peer::Rdma(user), peer.ip());
-        let mut gids = [[0; 4]; GIDS_MAX];
-        let credential = self.gate.believed(cx.now(), from, credential, &mut gids);
         let connection = Connection::Rdma(call.connection);
         let origin = Origin { client: client(peer.ip()), connection, xid, credential };
         let around = self.surroundings(cx);

@@ -323,7 +323,7 @@ enum LateResults {
 }
 
 impl LateReply {
-    const fn encoded(octets: Box<[u8]>, data: Pieces) -> Self {
+    pub(crate) const fn encoded(octets: Box<[u8]>, data: Pieces) -> Self {
         Self { results: LateResults::Encoded(octets), data }
     }
 

@@ -39,6 +39,7 @@ const RING: usize = {
     let mut entries = 0;
     entries += CALLS_MAX;
     entries += LEASES_MAX;
+    entries += 1; // the end of the connection
     entries
 };
 
@@ -106,6 +107,8 @@ pub(crate) enum Entry {
     Lease { length: usize },
     /// A Call whose other arguments are in `arguments`.
     Call { connection: ConnectionId, token: u64, arguments: Local, request: Request },
+    /// The end of a connection.
+    Close(ConnectionId),
 }
 
 /// An answer of a core to a client.
@@ -253,6 +256,7 @@ impl Inbox {
                     ),
                 }
             }
+            Entry::Close(connection) => common.connections.close(connection.0, CallError::Closed),
         }
     }
 

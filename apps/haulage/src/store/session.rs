@@ -1,4 +1,4 @@
-//! A client's connection to a storage server: MOUNT over TCP, NFS over RDMA.
+//! A client's connection to a storage server: NFS over RDMA, and MOUNT there or over TCP.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -10,12 +10,14 @@ use haulage::core::NoService;
 use haulage::cores::{self, CoreThread};
 use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
-use haulage::sys::process;
+use haulage::service::CallError;
+use haulage::sys::{clock, process};
 use haulage_proto::rpc::Credential;
 use haulage_store::client::error::printable;
-use haulage_store::client::mount::{self, Refusal};
+use haulage_store::client::mount::{Refusal, Way};
 use haulage_store::client::requester::Remote;
-use haulage_store::client::{Client, Error, memory_max};
+use haulage_store::client::{Client, Error, File, memory_max};
+use haulage_store::mount3;
 use haulage_store::nfs3::Status;
 use haulage_store::nfs3::binding::{Limits, binding};
 
@@ -35,7 +37,7 @@ pub struct Session {
     callee: Callee,
     /// Whether the Calls claim to be the superuser's.
     claims_root: bool,
-    core: CoreThread<Option<RemoteClient>>,
+    core: CoreThread<Clients>,
     /// The progress line of the session.
     pub step: Step,
 }
@@ -46,30 +48,28 @@ impl Session {
         let timeout = options.timeout.0;
         let identity = process::identity()
             .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
-        let mount_at = options
-            .mount_connect
-            .clone()
-            .unwrap_or_else(|| options.connect.with_port(MOUNT_PORT))
-            .resolve(Some(timeout))?;
-        let mount_at = calling::reachable(&mount_at, timeout)?;
         let to = calling::reachable(&options.connect.resolve(Some(timeout))?, timeout)?;
         let provider = options.core.provider;
         let callee = Callee { to, timeout, served_by: "haulage store serve", provider };
         let placement = calling::one_core("store-client", &options.core)?;
 
-        let mut step = Step::begin(format_args!("asking {mount_at} what to mount"));
+        let mut step = Step::begin(format_args!("waiting for {to}"));
         let claims_root =
             matches!(identity.credential(), Credential::Sys(user) if user.uid == ROOT);
-        let root = mount::mount(mount_at, options.export.as_bytes(), &identity, timeout);
-        let root =
-            root.map_err(|refusal| no_mount(&refusal, mount_at, &options.export, timeout))?;
         // Do not ask for CRCs: Linux's software RNIC (siw) rejects a CRC that is split between TCP segments.
         let crc = Some(options.core.crc.unwrap_or(Switch::Off));
-        let how = How { placement, identity, crc, rpc_version: options.core.rpc_version };
+        let how = How {
+            placement,
+            identity: identity.clone(),
+            crc,
+            rpc_version: options.core.rpc_version,
+            mounts_there: options.mount_connect.is_none(),
+        };
         let mut core = over!(provider, start, (how, callee))?;
+        let clients = core.started.take();
+        let (client, mounter) = clients.ok_or_else(|| Failure::failed("a core is asked once"))?;
+        let root = find_root(options, &identity, callee, mounter, &mut step)?;
         step.next(format_args!("waiting for {to}"));
-        let client = core.started.take();
-        let client = client.ok_or_else(|| Failure::failed("a core is asked once"))?;
         let client = Client::new(Remote::new(client, timeout), root, LIMITS);
         let client = client.map_err(|error| match error.status() {
             Some(Status::Perm | Status::Acces) => not_from_here(to, &options.export),
@@ -108,26 +108,72 @@ struct How {
     identity: Identity,
     crc: Option<Switch>,
     rpc_version: RpcVersion,
+    /// Whether MOUNT is asked at the port of NFS.
+    mounts_there: bool,
 }
 
-/// Starts a client's core, and connects.
-fn start<P: Carrier>(
-    how: How,
+/// The client of NFS, and that of MOUNT at the same port if it is asked there, until they are taken.
+type Clients = Option<(RemoteClient, Option<RemoteClient>)>;
+
+/// Returns the root directory of the export: as the MOUNT service at the port of NFS says, or that of `--mount-connect`.
+fn find_root(
+    options: &MountOptions,
+    identity: &Identity,
     callee: Callee,
-) -> Result<CoreThread<Option<RemoteClient>>, Failure> {
-    let How { placement, identity, crc, rpc_version } = how;
+    mounter: Option<RemoteClient>,
+    step: &mut Step,
+) -> Result<File, Failure> {
+    let Callee { to, timeout, .. } = callee;
+    let export = options.export.as_bytes();
+    let mut first = None;
+    if let Some(mounter) = mounter {
+        let mut way = Way::Rdma(mounter.into(), clock::now().saturating_add(timeout));
+        let mounted = way.mount(export);
+        if let Way::Rdma(mounter, _) = way {
+            mounter.close();
+        }
+        match mounted {
+            Ok(root) => return Ok(root),
+            // NFS is there, too, and would meet the same.
+            Err(Refusal::Call(
+                error @ (CallError::Connect(_) | CallError::TimedOut | CallError::Disconnected(_)),
+            )) => return Err(callee.explain(&error)),
+            Err(refusal) => first = Some(refusal),
+        }
+    }
+    let asked = options.mount_connect.clone();
+    let asked = asked.unwrap_or_else(|| options.connect.with_port(MOUNT_PORT));
+    let at = calling::reachable(&asked.resolve(Some(timeout))?, timeout)?;
+    step.next(format_args!("asking {at} what to mount"));
+    let way = Way::tcp(at, identity, timeout).map_err(Refusal::from);
+    match (way.and_then(|mut way| way.mount(export)), first) {
+        (Ok(root), _) => Ok(root),
+        // Nobody else knows better.
+        (Err(Refusal::Io(_)), Some(refusal @ (Refusal::Path { .. } | Refusal::Denied))) => {
+            Err(no_mount(&refusal, to, &options.export, timeout))
+        }
+        (Err(refusal), _) => Err(no_mount(&refusal, at, &options.export, timeout)),
+    }
+}
+
+/// Starts a client's core, and connects, once for NFS and once for MOUNT.
+fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Failure> {
+    let How { placement, identity, crc, rpc_version, mounts_there } = how;
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
         let limits = rpc_version.within(client_limits(callee.timeout));
         let node = NodeConfig { room, asked: None, limits, crc };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let now = haulage::sys::clock::now();
-        let connection = core
-            .connect_as(now, callee.to, binding(&LIMITS), identity)
-            .map_err(|error| callee.explain(&error))?;
-        let client = RemoteClient::of(&core, connection);
-        let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
-        Ok::<_, Failure>((core, Some(client)))
+        let mut connect = |binding| {
+            let connection = core.connect_as(now, callee.to, binding, identity.clone());
+            let connection = connection.map_err(|error| callee.explain(&error))?;
+            let client = RemoteClient::of(&core, connection);
+            client.ok_or_else(|| Failure::failed("a core has room for a client"))
+        };
+        let client = connect(binding(&LIMITS))?;
+        let mounter = mounts_there.then(|| connect(mount3::binding())).transpose()?;
+        Ok::<_, Failure>((core, Some((client, mounter))))
     })
 }
 
@@ -165,7 +211,9 @@ fn no_mount(refusal: &Refusal, at: SocketAddr, export: &OsStr, timeout: Duration
             format!("cannot mount {path} of {at}: {refusal}; choose another with --export")
         }
         Refusal::NotServed | Refusal::Malformed => no_mount_server(at, &refusal.to_string()),
-        Refusal::Denied | Refusal::Flavor => format!("cannot ask {at} what to mount: {refusal}"),
+        Refusal::Denied | Refusal::Flavor | Refusal::Call(_) => {
+            format!("cannot ask {at} what to mount: {refusal}")
+        }
     })
 }
 

@@ -1,7 +1,5 @@
 //! Answering Calls over TCP, of NFS and of MOUNT.
 
-use std::net::IpAddr;
-
 use haulage::core::Cx;
 use haulage::service::Binding;
 use haulage_proto::chunk::PayloadReader;
@@ -10,9 +8,7 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use super::tcp::{TcpCall, Waiting};
 use super::{Caller, FLAVORS, Server, client};
-use crate::backend::{Backend, Ticket};
-use crate::crowd::network;
-use crate::mounts::{self, Visitor};
+use crate::backend::Backend;
 use crate::program::{Ended, Origin};
 use crate::service::LateReply;
 use crate::trust::{GIDS_MAX, Peer};
@@ -49,7 +45,7 @@ impl<B: Backend> Server<B> {
         let credential = self.gate.believed(cx.now(), from, header.credential, &mut gids);
         let header = CallHeader { credential, ..header };
         if header.program == mount3::PROGRAM {
-            self.on_mount(cx, &header, arguments, peer.ip(), waiting);
+            self.on_tcp_mount(cx, &header, arguments, peer.ip(), waiting);
         } else if self.gate.admission.admits(peer.ip()) {
             let client = client(peer.ip());
             let CallHeader { xid, procedure, .. } = header;
@@ -57,59 +53,6 @@ impl<B: Backend> Server<B> {
             self.on_nfs(cx, &origin, procedure, arguments, waiting);
         } else {
             waiting.caller.hang_up();
-        }
-    }
-
-    fn on_mount(
-        &mut self,
-        cx: &Cx<'_>,
-        header: &CallHeader<'_>,
-        mut arguments: PayloadReader<'_>,
-        client: IpAddr,
-        waiting: Waiting,
-    ) {
-        let Some(procedure) = mount3::Procedure::from_number(header.procedure) else {
-            return waiting.refuse(AcceptStat::ProcUnavail);
-        };
-        let Ok(arguments) = mount3::Arguments::decode(procedure, &mut arguments) else {
-            return waiting.refuse(AcceptStat::GarbageArgs);
-        };
-        let is_allowed = self.gate.admission.admits(client);
-        match arguments {
-            _ if is_allowed => {}
-            mount3::Arguments::Null => {}
-            mount3::Arguments::Mnt(_) => self.gate.refuse_mount(client),
-            // An address that may not mount does not get the list of mounts.
-            _ => return waiting.caller.hang_up(),
-        }
-        let (around, host) = (self.surroundings(cx), client.to_canonical().to_string());
-        let visitor = Visitor {
-            host: mount3::Host(host.as_bytes()),
-            credential: header.credential,
-            is_allowed,
-            network: network(client),
-        };
-        match self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments) {
-            mounts::Answer::Now(results) => {
-                waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
-            }
-            mounts::Answer::Later(ticket, mounting) => {
-                self.mounting.insert(ticket, (mounting, waiting));
-            }
-        }
-    }
-
-    /// Goes on with a Call of MOUNT that waited for a Reply, if one did.
-    pub(super) fn go_on_mounting(&mut self, cx: &Cx<'_>, ticket: Ticket, reply: &LateReply) {
-        let Some((mounting, waiting)) = self.mounting.remove(&ticket) else { return };
-        let around = self.surroundings(cx);
-        match self.mounts.go_on(self.nfs.service_mut(), around, mounting, reply) {
-            mounts::Answer::Now(results) => {
-                waiting.answer(room(&mut self.room, MOUNT_MAX), |w| results.encode(w));
-            }
-            mounts::Answer::Later(ticket, mounting) => {
-                self.mounting.insert(ticket, (mounting, waiting));
-            }
         }
     }
 
@@ -164,7 +107,7 @@ impl Waiting {
     }
 
     /// Sends results.
-    fn answer(
+    pub(super) fn answer(
         self,
         room: &mut [u8],
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
@@ -178,13 +121,13 @@ impl Waiting {
     }
 
     /// Sends a Reply with an error of the RPC layer.
-    fn refuse(self, stat: AcceptStat) {
+    pub(super) fn refuse(self, stat: AcceptStat) {
         self.caller.refuse(&ReplyHeader::accepted(self.xid, stat));
     }
 }
 
 /// Returns `length` octets of `memory`, with their old content.
-fn room(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
+pub(super) fn room(memory: &mut Vec<u8>, length: usize) -> &mut [u8] {
     if memory.len() < length {
         memory.resize(length, 0);
     }
@@ -222,9 +165,6 @@ fn nfs_call(record: &[u8]) -> Option<(nfs3::Procedure, PayloadReader<'_>)> {
 fn xid(record: &[u8]) -> Option<u32> {
     record.first_chunk().map(|octets| u32::from_be_bytes(*octets))
 }
-
-/// Maximum length of a Reply of MOUNT, in octets.
-const MOUNT_MAX: usize = 64 << 10;
 
 /// Minimum memory for a Reply, in octets. Later Replies need no more, except for the data of a READ.
 const REPLY_MIN: usize = 1024;

@@ -329,6 +329,44 @@ fn a_read_that_is_refused_is_answered_once_its_reply_chunk_is_as_long_as_told() 
 }
 
 #[test]
+fn mount_is_served_at_the_port_of_nfs() {
+    for versions in [Versions::OnlyOne, Versions::OnlyTwo] {
+        let mut world = World::new(versions, Admission::default());
+        let root = world.root();
+        world.connect(mount3::binding());
+        let mut ask = |arguments: mount3::Arguments<'_>| {
+            let procedure = arguments.procedure();
+            let request = Request {
+                procedure: procedure.number(),
+                argument: None,
+                result: None,
+                timeout: None,
+            };
+            let (mut cx, _) = world.client.cx(world.now);
+            cx.call(world.connection, request, 0, |w| arguments.encode(w)).unwrap();
+            let (_, (results, _)) = world.end();
+            (procedure, results.unwrap())
+        };
+        let path = mount3::Path(b"/");
+        let lists_us = |(_, octets): (_, Vec<u8>)| octets.windows(8).any(|it| it == b"10.0.0.2");
+        assert_eq!(ask(mount3::Arguments::Null).1, []);
+        let (_, mounted) = ask(mount3::Arguments::Mnt(path));
+        let length = u32::try_from(root.len()).unwrap().to_be_bytes();
+        assert!(mounted.starts_with(&[&[0; 4], &length[..], &root].concat()), "{mounted:?}");
+        assert!(lists_us(ask(mount3::Arguments::Dump)));
+        let (procedure, exports) = ask(mount3::Arguments::Export);
+        let mut reader = PayloadReader::call(&exports, 0, None);
+        let exports = mount3::Results::decode(procedure, &mut reader).unwrap();
+        let mount3::Results::Export(exports) = exports else { panic!("{exports:?}") };
+        assert_eq!(exports.iter().map(|export| export.path).collect::<Vec<_>>(), [path]);
+        assert_eq!(ask(mount3::Arguments::Umnt(path)).1, []);
+        assert!(!lists_us(ask(mount3::Arguments::Dump)));
+        let (_, refused) = ask(mount3::Arguments::Mnt(mount3::Path(b"/none")));
+        assert_eq!(refused, [0, 0, 0, 2], "there is no such directory");
+    }
+}
+
+#[test]
 fn a_long_listing_comes_in_the_reply_chunk() {
     let mut world = World::new(Versions::OnlyOne, Admission::default());
     let root = world.root();

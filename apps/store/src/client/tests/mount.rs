@@ -8,7 +8,7 @@ use haulage::identity::{Identity, User};
 use haulage_proto::rpc::record::Mark;
 use haulage_proto::rpc::{AcceptStat, CallHeader, RejectStat, ReplyBody, ReplyHeader};
 
-use super::super::mount::{Refusal, mount};
+use super::super::mount::{Refusal, Way};
 use super::*;
 use crate::codec::ListWriter;
 use crate::mount3::{self, Arguments, Export, Flavors, Mounted, Results};
@@ -57,7 +57,8 @@ fn mount_of(
     (at, server): (SocketAddr, JoinHandle<Vec<String>>),
 ) -> (Result<File, Refusal>, Vec<String>) {
     let us = Identity::User(User::new("tests", 1000, 1000, &[]));
-    let outcome = mount(at, b"/exp", &us, Duration::from_secs(10));
+    let way = Way::tcp(at, &us, Duration::from_secs(10));
+    let outcome = way.map_err(Refusal::from).and_then(|mut way| way.mount(b"/exp"));
     (outcome, server.join().unwrap())
 }
 
