@@ -1,9 +1,12 @@
 //! The command line of `haulage perf`.
 
+use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
+use haulage::identity::Identity;
+use haulage::sys::process;
 
 use super::address::Address;
 use super::values::{Bytes, Timeout};
@@ -96,6 +99,9 @@ pub struct PerfOptions {
     /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or not
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
+    /// What calls say about who makes them
+    #[arg(long, value_enum, default_value = "none")]
+    pub auth: Auth,
     /// Sum every byte at the client
     #[arg(long)]
     pub touch: bool,
@@ -108,6 +114,28 @@ pub struct PerfOptions {
     /// How the cores work
     #[command(flatten)]
     pub core: CoreOptions,
+}
+
+/// The credential of the calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Auth {
+    /// Nothing (AUTH_NONE)
+    None,
+    /// The user and groups of this process (AUTH_SYS)
+    Sys,
+}
+
+impl Auth {
+    /// Returns the identity that calls claim.
+    ///
+    /// # Errors
+    /// The system's error, if it does not say who we are.
+    pub fn identity(self) -> io::Result<Identity> {
+        match self {
+            Self::None => Ok(Identity::Anonymous),
+            Self::Sys => process::identity(),
+        }
+    }
 }
 
 /// A test of `haulage perf`.
@@ -194,6 +222,12 @@ mod tests {
         assert!(["0", "1001"].iter().all(|text| text.parse::<Runs>().is_err()));
         assert_eq!("2.5e6".parse(), Ok(Rate(2.5e6)));
         assert!(["0", "-1", "nan", "inf", "1e10"].iter().all(|text| text.parse::<Rate>().is_err()));
+    }
+
+    #[test]
+    fn calls_say_who_makes_them_if_asked_to() {
+        assert_eq!(Auth::None.identity().unwrap(), Identity::Anonymous);
+        assert!(matches!(Auth::Sys.identity().unwrap(), Identity::User(_)));
     }
 
     #[test]

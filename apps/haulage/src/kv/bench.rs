@@ -2,6 +2,7 @@
 
 use haulage::core::Cx;
 use haulage::cores::Placement as Thread;
+use haulage::identity::Identity;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::service::{CallError, ConnectionId, Finished, Request};
@@ -60,6 +61,7 @@ fn measure<P: Carrier>(
     let client = Client {
         callee,
         binding: binding(ITEM_MAX),
+        identity: Identity::Anonymous,
         connections: plan.connections,
         active: plan.active,
         node,

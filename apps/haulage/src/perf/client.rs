@@ -2,6 +2,7 @@
 
 use haulage::core::{Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
+use haulage::identity::Identity;
 use haulage::provider::Provider;
 use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
@@ -21,6 +22,8 @@ pub(crate) struct Client {
     pub(crate) callee: Callee,
     /// The binding of the server's program.
     pub(crate) binding: Binding,
+    /// The identity that the Calls claim.
+    pub(crate) identity: Identity,
     /// Number of connections.
     pub(crate) connections: u32,
     /// Number of connections on which Calls are made.
@@ -48,7 +51,7 @@ pub(crate) struct Idle {
 impl Client {
     /// Starts the client's core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
-        let Self { callee, binding, connections, active, node } = self;
+        let Self { callee, binding, identity, connections, active, node } = self;
         let core = cores::start(thread, move || {
             let mut driver = None;
             let (mut core, notes) = node.build::<P, _>(|_, waker| {
@@ -58,7 +61,7 @@ impl Client {
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
             let _step = Step::begin(format_args!("connecting to {}", callee.to));
-            let mut connecting = Connecting { core: &mut core, callee, binding };
+            let mut connecting = Connecting { core: &mut core, callee, binding, identity };
             let (made, idle) = connecting.all(connections as usize)?;
             let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);
             let chosen = evenly.take(active as usize).copied().collect();
@@ -74,6 +77,7 @@ struct Connecting<'a, P: Provider, W: Work> {
     core: &'a mut Core<P, Load<W>>,
     callee: Callee,
     binding: Binding,
+    identity: Identity,
 }
 
 impl<P: Provider, W: Work> Connecting<'_, P, W> {
@@ -106,7 +110,8 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         let old = made.len();
         let now = clock::now();
         for _ in 0..count {
-            let connection = self.core.connect(now, self.callee.to, self.binding.clone());
+            let (binding, identity) = (self.binding.clone(), self.identity.clone());
+            let connection = self.core.connect_as(now, self.callee.to, binding, identity);
             made.push(connection.map_err(|error| self.callee.explain(&error))?);
         }
         let new = made.get(old..).unwrap_or_default();

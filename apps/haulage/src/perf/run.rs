@@ -128,7 +128,10 @@ impl Bench<'_> {
         let (to, end) = self.start_far::<P>()?;
         let (callee, node) = (self.callee(to), self.client_node());
         let (connections, active) = (plan.connections, plan.active);
-        let client = Client { callee, binding: binding(), connections, active, node };
+        let identity = options.auth.identity();
+        let identity = identity
+            .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
+        let client = Client { callee, binding: binding(), identity, connections, active, node };
         let name = "perf-client".to_owned();
         let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
         client.notes().details.iter().for_each(|note| output.detail(note));
