@@ -262,7 +262,7 @@ impl Served {
         Self { binding, flavors, procedures, costly, plain_calls, results_end_min }
     }
 
-    /// Serves nothing.
+    /// Makes a program that serves nothing.
     fn nothing() -> Self {
         Self::new(Program::new(Binding { program: 0, version: 0, procedures: Vec::new() }))
     }
