@@ -100,9 +100,8 @@ impl<S: Service> Runs<'_, S> {
             let connection = from.key;
             let header = header.or_else(|| cx.inner.responder.programs.plain(payload));
             let credential = Credential::None;
-            // What an earlier Call left there is not of this one.
-            let argument =
-                argument.as_mut().filter(|_| chunk.is_some_and(|one| one.position.is_some()));
+            // Said again, so that a run without chunks does not look.
+            let placed = argument.as_mut().filter(|_| chunk.is_some());
             let whole = |header| Whole {
                 connection,
                 version,
@@ -111,12 +110,16 @@ impl<S: Service> Runs<'_, S> {
                 header,
                 credential,
                 payload,
-                argument,
+                argument: placed,
             };
             let acted = match header {
                 Some(header) => serve(&mut cx, *service, whole(header), making),
                 None => serve_other(&mut cx, *service, whole(Header::default()), making),
             };
+            // What the service has not taken goes home: it is not of the next Call.
+            if chunk.is_some() {
+                argument = None;
+            }
             if let Acted::Results(length) = acted
                 && leave
                 && grant.has_more()

@@ -423,3 +423,62 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     world.settle();
     world.all_home();
 }
+
+/// A service that takes no argument, and notes which Calls have one when they arrive, and the leases in use then.
+#[derive(Default)]
+struct Deaf(Vec<(u32, bool, u64)>);
+
+impl Service for Deaf {
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        let leases = cx.gauges().local;
+        let is_placed = call.arguments.placed.is_some();
+        self.0.push((call.procedure, is_placed, leases));
+        if call.procedure == FETCH {
+            reply.item(Data::Empty);
+        }
+        Outcome::Done
+    }
+}
+
+#[test]
+fn an_argument_that_no_service_took_is_not_that_of_the_next_call() {
+    let make = || {
+        let pool = pool(PagePreference::Shared);
+        (Shm::new(&shm::Config::default(), &pool).unwrap(), pool)
+    };
+    let (provider, memory) = make();
+    let mut server = Core::new(provider, Deaf::default(), memory, LIMITS, 7).unwrap();
+    let (provider, memory) = make();
+    let mut client = Core::new(provider, Caller::default(), memory, LIMITS, 8).unwrap();
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    let connection = client.connect(clock::now(), at, binding()).unwrap();
+    for round in 1..=20 {
+        let (mut cx, _) = client.cx(clock::now());
+        for procedure in [STORE, FETCH, STORE, FETCH] {
+            let lease = Some(cx.pool().lease(5000).unwrap());
+            let asked = match procedure {
+                STORE => Request { argument: lease, ..request(STORE) },
+                _ => Request { result: lease, ..request(FETCH) },
+            };
+            cx.call(connection, asked, 0, |_| Ok(())).unwrap();
+        }
+        let mut turns = 0;
+        while client.service.ended.len() < 4 * round {
+            client.turn(clock::now());
+            server.turn(clock::now());
+            turns += 1;
+            assert!(turns < 10_000_000);
+        }
+    }
+    let served = &server.service.0;
+    let least = served.iter().map(|(.., leases)| *leases).min();
+    for (procedure, is_placed, leases) in served {
+        assert_eq!(*is_placed, *procedure == STORE);
+        // There is one more while the argument lives.
+        assert!(*procedure == STORE || Some(*leases) == least, "{served:?}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Clients on other threads, whose rings a test fills and empties itself.
 
 use super::*;
-use crate::core::inbox::{Door, Entered, Entry};
+use crate::core::inbox::{Completion, Door, Entered, Entry};
 
 /// Has the client begin a Call that carries no octets.
 fn begin(world: &mut World<Slow>, client: &mut Entered, token: u64) {
@@ -41,6 +41,27 @@ fn a_call_that_outlives_its_client_does_not_end_at_the_next_one_of_that_number()
     assert!(late.completions.pop().is_ok() && late.completions.is_empty());
     assert!(world.ended().is_empty());
     world.all_home();
+}
+
+#[test]
+fn a_client_that_closes_ends_the_connection_for_all_of_its_clients() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let door = world.client.inbox.door();
+    let [mut one, mut other] = [door.enter().unwrap(), door.enter().unwrap()];
+    begin(&mut world, &mut other, 0);
+    world.settle();
+    assert_eq!(world.server.service().waiting.len(), 1);
+    one.entries.push(Entry::Close(world.connection)).unwrap();
+    leave(&door, one);
+    world.until(World::is_disconnected);
+    for token in [0, 1] {
+        let Ok(Completion::Call { token: ended, results, .. }) = other.completions.pop() else {
+            panic!("the Call has ended")
+        };
+        assert_eq!((ended, results.err()), (token, Some(CallError::Closed)));
+        begin(&mut world, &mut other, token + 1);
+        world.settle();
+    }
 }
 
 #[test]
