@@ -8,7 +8,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::shm::{Config, Shm};
 use haulage::provider::{
-    ConnectionAnswer, ConnectionParams, Event, Port as _, Provider, Receive, WorkQueue,
+    ConnectionAnswer, ConnectionParams, Event, Head, Outgoing, Port as _, Provider, Receive, Sent,
+    WorkQueue,
 };
 use haulage::sys::clock;
 use haulage_mr_pool::PostedSink;
@@ -18,10 +19,12 @@ fn messages(c: &mut Criterion) {
     let mut pair = Pair::new();
     let mut group = c.benchmark_group("ring");
     for (batch, length) in [(1, 64), (32, 64), (8, 4096)] {
-        let message = vec![7; length];
+        let mut lease = pair.from.pool.lease(length).expect("memory for a message");
+        lease.bytes_mut().fill(7);
+        let mut message = Outgoing::within(lease);
         group.throughput(Throughput::Elements(batch));
         group.bench_function(format!("{batch} messages of {length} B"), |b| {
-            b.iter(|| pair.carry(&message, batch));
+            b.iter(|| pair.carry(&mut message, length, batch));
         });
     }
     group.finish();
@@ -66,13 +69,14 @@ impl Pair {
         self.receives.push(Receive::single(WrId(number as u64), sink));
     }
 
-    fn carry(&mut self, message: &[u8], count: u64) {
+    fn carry(&mut self, message: &mut Outgoing, length: usize, count: u64) {
         let posted = self.to.provider.post_receives(&mut self.receives);
         assert!(posted.is_ok(), "there was room for them before");
         let End { provider, qp, .. } = &mut self.from;
         let mut port = provider.port(*qp).expect("the connection is open");
         for _ in 0..count {
-            assert!(port.send(message, None).is_ok(), "the ring holds a batch");
+            let sent = port.send(Head::written(0..length, None), message, WrId(0));
+            assert_eq!(sent, Sent::Copied, "the ring holds a batch");
         }
         assert!(port.post(&mut WorkQueue::new()).is_ok(), "the doorbell");
         let mut left = count;

@@ -24,7 +24,7 @@ pub use few::{CHUNKS_MAX, Few};
 pub use layout::{Layout, Piece, RestoreFault, Source};
 pub use list::{ListFault, ReadChunk, ReadList, Segments, WriteChunk, WriteList};
 pub use payload::{Item, PayloadReader, Returned};
-pub use plan::{ReturnFault, fill, returned, split};
+pub use plan::{ReturnFault, claim, fill, returned, split};
 pub use reduce::{DataItem, Kind, ReduceFault, Reduction, reduce};
 pub use restore::{Restoration, Step, restore};
 

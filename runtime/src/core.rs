@@ -21,12 +21,12 @@ mod events;
 pub(crate) mod inbox;
 pub(crate) mod inner;
 mod memory;
+mod outbox;
 mod program;
 mod receives;
 pub(crate) mod requester;
 mod responder;
 mod runs;
-mod segments;
 mod serve;
 mod service;
 mod session;
@@ -40,6 +40,7 @@ mod work;
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Pool;
@@ -218,7 +219,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.identity = identity;
+            connection.identity = Rc::new(identity);
         }
         transmit::provide(&mut self.provider, common, key);
         Ok(ConnectionId(key))

@@ -21,6 +21,7 @@ pub mod host_auth;
 pub mod identity;
 mod key;
 pub mod limits;
+mod outgoing;
 pub mod polling;
 pub mod provider;
 pub mod remote;

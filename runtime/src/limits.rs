@@ -15,6 +15,7 @@ use haulage_proto::v2::requester::SLOTS_MAX;
 use haulage_proto::verbs::Segment;
 use haulage_proto::xdr::Writer;
 
+pub use crate::outgoing::segments::SEGMENTS_MAX;
 use crate::provider::{Caps, Promises};
 
 /// Which versions of RPC-over-RDMA a core speaks.
@@ -113,9 +114,6 @@ pub const LEAVING_MAX: u32 = 8;
 /// Octets of one Receive buffer, and of the largest message we send inline: a page of payload, and the headers before
 /// it. Private data counts in units of 1024 octets.
 pub const INLINE_SIZE: usize = 5 << 10;
-
-/// Segments in one chunk, ours and the peer's.
-pub const SEGMENTS_MAX: usize = 16;
 
 /// [`SEGMENTS_MAX`], as the type of the fields on the wire.
 pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, WrId};
 
 mod base;
 #[cfg(test)]
@@ -42,6 +42,7 @@ pub use requests::{
     ConnectionAnswer, ConnectionParams, OpenResult, QueueFull, RUN_MAX, Refused, Run, RunKind,
 };
 
+pub use crate::outgoing::{Head, Outgoing, Sent};
 pub use crate::sys::wake::Waker;
 pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, WorkRequest};
 
@@ -66,7 +67,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 /// 7. [`Port::post`] takes a prefix of the batch, in order, and leaves the rest; it never blocks. A signaled request
 ///    keeps its place in the send queue until its completion is polled.
 /// 8. Requests of one queue pair complete in the order they were posted.
-/// 9. Each signaled request yields exactly one completion; an unsignaled one only if it fails.
+/// 9. Each signaled request yields exactly one completion; an unsignaled one only if it fails. A message that
+///     [`Port::send`] took counts as one signaled request, its Writes as unsignaled ones ahead of it.
 /// 10. Once one completion is flushed, every later one of that queue pair is, except Receives, which
 ///     return to the shared queue and are not reported.
 /// 11. A completed Write's bytes are at rest before a later Send of the same queue pair is received.
@@ -74,7 +76,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 /// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more. Where the ORD is zero, none is
 ///     posted.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
-/// 14. An inline Send's source may be reused as soon as `post`, or [`Port::send`], returns.
+/// 14. An inline Send's source may be reused as soon as `post` returns, and so may all of a message that [`Port::send`]
+///     copied. Of a message that it took, what was not lent may be reused.
 ///
 /// Receive queue
 /// 15. Receives are used in the order they were posted, by whichever queue pair a message is for, or by those
@@ -108,13 +111,15 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///     it was connected, Receives and reservations each in order. Receives that it leaves are for the others. Where
 ///     receives are shared, it may have more.
 ///
-/// While messages are taken without Receives
+/// Messages of ours
 /// 26. An operation that a [`Port`] does at once has the effect of the work request: it has happened before a message
-///     sent behind it arrives, and a handle that it retired is out of the peer's reach.
-/// 27. A message that [`Port`] sends with a template is a message like any other: the octets of the template with the
-///     patch in their places, and the octets behind them. A run names a template by the number that its sender gave it.
-/// 28. [`Port`] refuses as [`Refused::Full`] no message that it takes otherwise, and no Write, once the peer has taken
-///     everything sent, and all completions were polled: one of either fits.
+///     sent behind it arrives, and a handle that it retired is out of the peer's reach. So have the Writes that go
+///     ahead of a message: all of them, before that message arrives.
+/// 27. A message that begins with a template is a message like any other: the octets of the template with the patch in
+///     their places, and the octets behind them. A run names a template by the number that its sender gave it.
+/// 28. Once the peer has taken everything sent, and all completions were polled, the port of a queue pair takes any
+///     message, whatever goes ahead of it. A port that came with messages may find no room for any: the message can be
+///     sent by the other port, or posted, once those messages are taken.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
@@ -215,41 +220,16 @@ pub trait MessageSink {
 /// Sends on one queue pair, in the order of the calls. Entries that wait for a doorbell leave with the next
 /// [`Port::post`], whose batch may be empty.
 ///
-/// Octets that are sent, written or read are the caller's again as soon as the method returns. Such an operation takes
-/// no place in the send queue, and no completion reports it: if it fails, the connection ends.
+/// Octets that are copied or read are the caller's again as soon as the method returns. Such an operation takes no place
+/// in the send queue, and no completion reports it: if it fails, the connection ends.
 pub trait Port {
-    /// Sends a message of at most [`Caps::inline_max`] octets. It may invalidate a handle of the peer's.
+    /// Sends the message that `head` describes, behind the Writes that go ahead of it, or takes it to be sent. If it takes
+    /// the message, it lends itself the parts that it does not copy (`Outgoing::lend`), and `id` names the completion. What waits for a
+    /// doorbell leaves with the next [`Self::post`].
     ///
-    /// # Errors
-    /// [`Refused`]: nothing happened. The message can be posted, behind the entries that wait. How many messages fit
-    /// before the peer takes some is the provider's choice: at least one (line 28 of the contract).
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused>;
-
-    /// Sends a message that begins with a template. The front of `message` is room for the template: its octets there
-    /// may change. More messages with the same template are likely to follow. On one queue pair a number always stands
-    /// for the same template.
-    ///
-    /// # Errors
-    /// [`Refused`]: nothing was sent, and the message can be posted.
-    #[inline(always)]
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        like.template.put(message, patch).ok_or(Refused::TooLong)?;
-        self.send(message, None)
-    }
-
-    /// Writes octets to memory of the peer, part behind part, as many as `target` has: RDMA Writes.
-    ///
-    /// # Errors
-    /// [`Refused`]: nothing happened. The Writes can be staged, or posted. Room is as for [`Self::send`].
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        let _ = (parts, target);
-        Err(Refused::TooLong)
-    }
+    /// More messages with the same template are likely to follow. On one queue pair the number of a template always
+    /// stands for the same octets.
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent;
 
     /// Reads the peer's memory into all of `octets` before it returns: an RDMA Read, where that takes no waiting.
     ///
@@ -276,14 +256,6 @@ pub trait Port {
         None
     }
 
-    /// Takes a Write that goes ahead of any message sent after it, no later than with the next doorbell.
-    ///
-    /// # Errors
-    /// The request comes back, and nothing happened: it can be posted.
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        Err(request)
-    }
-
     /// Posts a prefix of `batch` with one doorbell, removing what it took.
     ///
     /// The connection may have ended already. Before a `poll` finds that out, requests are taken, and flushed; from
@@ -295,21 +267,9 @@ pub trait Port {
 }
 
 impl<P: Port> Port for &mut P {
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        (**self).send(message, invalidate)
-    }
-
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        (**self).send_like(like, patch, message)
-    }
-
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        (**self).write(parts, target)
+    #[inline]
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        (**self).send(head, message, id)
     }
 
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
@@ -322,10 +282,6 @@ impl<P: Port> Port for &mut P {
 
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         (**self).retire(handle)
-    }
-
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        (**self).stage(request)
     }
 
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {

@@ -11,6 +11,7 @@ mod program;
 mod reply;
 mod unsupported;
 
+pub use crate::outgoing::Data;
 pub use call::{
     Argument, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal,
     Request, ResultSource,
@@ -19,5 +20,5 @@ pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
 pub use program::Program;
 pub(crate) use program::Serving;
-pub use reply::{Data, Outcome, Reply};
+pub use reply::{Outcome, Reply};
 pub use unsupported::{Declared, Unsupported};

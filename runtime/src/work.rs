@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs as alphabet;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{Completion, Flags, Handle, Opcode, QpNum, Status, WrId};
 
 /// A send queue entry over leased memory.
 pub type WorkRequest = alphabet::WorkRequest<Source, Sink>;
@@ -15,6 +15,32 @@ pub type Receive = alphabet::Receive<Sink>;
 
 /// Entries waiting to be posted on one send queue, oldest first.
 pub type WorkQueue = std::collections::VecDeque<WorkRequest>;
+
+/// Makes the requests that move the parts of an item, none of which has a name.
+///
+/// A later request, which its user names and has signaled, stands for all of them. Of many, some are signaled only to
+/// tell that the send queue has room for more.
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
+    count: usize,
+}
+
+impl Parts {
+    /// The identifier of a part.
+    pub(crate) const NAME: WrId = WrId(0);
+
+    /// Makes the next request.
+    #[inline]
+    pub(crate) fn next(&mut self, operation: Operation) -> WorkRequest {
+        self.count += 1;
+        let flags =
+            Flags { signaled: self.count.is_multiple_of(SIGNALED_EVERY), ..Flags::default() };
+        WorkRequest { id: Self::NAME, flags, operation }
+    }
+}
+
+/// Every how many parts one is signaled: a send queue that is full of parts has room for this many.
+const SIGNALED_EVERY: usize = 16;
 
 /// A completion that a provider really reported.
 ///

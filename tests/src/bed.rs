@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::provider::{
-    ConnectionParams, Done, Event, Operation, Provider, Quiesced, Receive, WorkQueue, WorkRequest,
+    ConnectionParams, Done, Event, Head, Operation, Outgoing, Provider, Quiesced, Receive, Sent,
+    WorkQueue, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
@@ -208,6 +209,15 @@ impl<N: Network> Bed<N> {
         })
     }
 
+    /// Waits for the completion of a message that `end` sent, if it was taken.
+    pub fn left(&mut self, end: usize, said: Said) {
+        match said.sent {
+            Sent::Copied => {}
+            Sent::Taken => drop(said.message.complete(&self.succeeded(end, said.id))),
+            sent => panic!("the message was not sent: {sent:?}"),
+        }
+    }
+
     /// Sends `bytes` from `end` over `link` and waits until the other end has them.
     pub fn carry(&mut self, link: Link, end: usize, bytes: &[u8]) {
         let (receive, sink) = self.ends[1 - end].receive(link[1 - end], bytes.len());
@@ -294,6 +304,23 @@ impl<P: Provider> End<P> {
         (self.post(qp, flags, Operation::Send { source, invalidate }), posted)
     }
 
+    /// Makes the memory of a message of `bytes`.
+    pub fn message(&self, bytes: &[u8]) -> Outgoing {
+        Outgoing::within(self.holding(bytes))
+    }
+
+    /// Sends a message of `length` octets by the port of a queue pair.
+    pub fn say(
+        &mut self,
+        qp: QpNum,
+        (length, invalidate): (usize, Option<Handle>),
+        mut message: Outgoing,
+    ) -> Said {
+        let (id, head) = (self.id(), Head::written(0..length, invalidate));
+        let sent = self.provider.say(qp, head, &mut message, id);
+        Said { id, message, sent }
+    }
+
     /// Posts a Write of `bytes`.
     pub fn write(
         &mut self,
@@ -351,6 +378,17 @@ impl<P: Provider> End<P> {
     pub fn invalidate(&mut self, qp: QpNum, exposed: &Exposed) -> WrId {
         self.post(qp, SIGNALED, Operation::LocalInv { handle: exposed.handle() })
     }
+}
+
+/// A message that was given to a port.
+#[derive(Debug)]
+pub struct Said {
+    /// The name of its completion, if there is one.
+    pub id: WrId,
+    /// What is left of it here.
+    pub message: Outgoing,
+    /// What was done with it.
+    pub sent: Sent,
 }
 
 /// Returns the claim to a segment.

@@ -2,10 +2,11 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, QpNum, WrId};
 
 use haulage::provider::{
-    ConnectionAnswer, ConnectionParams, OpenResult, Port, Provider, QueueFull, Refused, WorkQueue,
+    ConnectionAnswer, ConnectionParams, Head, OpenResult, Outgoing, Port, Provider, QueueFull,
+    Refused, Sent, WorkQueue,
 };
 
 /// Operations by number, for every provider. Each looks up the port of the queue pair.
@@ -29,14 +30,9 @@ pub trait ByNumber: Provider {
         }
     }
 
-    /// Sends a short message: see [`Port::send`].
-    fn send_inline(
-        &mut self,
-        qp: QpNum,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), Refused> {
-        self.port(qp).ok_or(Refused::Gone)?.send(message, invalidate)
+    /// Sends a message: see [`Port::send`].
+    fn say(&mut self, qp: QpNum, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.port(qp).map_or(Sent::Gone, |mut port| port.send(head, message, id))
     }
 
     /// Opens a lease for the peer and rings the doorbell: see [`Port::open`].

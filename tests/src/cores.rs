@@ -192,7 +192,7 @@ impl World {
         for (event, step) in [
             (Event::Taken, Step::Taken { octets: 0 }),
             (Event::Left, Step::Left { count: 0 }),
-            (Event::WrittenAtOnce, Step::WriteAtOnce { octets: 0, handle: 0 }),
+            (Event::WrittenAtOnce, Step::WriteCopied { octets: 0, handle: 0 }),
             (Event::OpenedAtOnce, Step::Open { handle: 0 }),
             (Event::RetiredAtOnce, Step::Retire { handle: 0 }),
         ] {

@@ -23,6 +23,14 @@ pub fn fill(
         .filter_map(|(segment, range)| Some((ClaimedSegment::try_from(segment).ok()?, range)))
 }
 
+/// Returns the claim to the front of a segment that a result of `length` octets fills, if it is not longer than that.
+#[doc(hidden)]
+#[inline]
+pub fn claim(segment: Segment, length: usize) -> Option<ClaimedSegment> {
+    let length = u32::try_from(length).ok().filter(|length| *length <= segment.length)?;
+    ClaimedSegment::try_from(Segment { length, ..segment }).ok()
+}
+
 /// Returns the segments of an offered chunk with the lengths that a Reply reports once a result of
 /// `length` octets was written. No segment is left out.
 pub fn filled(segments: &[Segment], length: usize) -> impl ExactSizeIterator<Item = Segment> + '_ {

@@ -63,22 +63,40 @@ impl<'a> CallHeader<'a> {
     #[inline]
     pub fn decode(payload: &'a [u8]) -> Result<(Self, usize), CallFault> {
         let mut r = Reader::new(payload);
-        let xid = r.u32()?;
-        if r.u32()? != CALL {
+        let [xid, kind, rpc, program, version, procedure] = match r.rest().first_chunk() {
+            Some(front) => words(front),
+            None => return Err(Self::fault_of_short(r)),
+        };
+        if kind != CALL {
             return Err(CallFault::NotACall);
         }
-        if r.u32()? != RPC_VERSION {
+        if rpc != RPC_VERSION {
             return Err(CallFault::RpcVersion);
         }
+        r.take(CREDENTIAL_AT)?;
         let header = Self {
             xid,
-            program: r.u32()?,
-            version: r.u32()?,
-            procedure: r.u32()?,
+            program,
+            version,
+            procedure,
             credential: Credential::decode(&mut r)?,
             verifier: Credential::decode(&mut r)?,
         };
         Ok((header, r.position()))
+    }
+
+    /// Returns the fault of a Call that ends before its credential.
+    #[cold]
+    fn fault_of_short(mut r: Reader<'_>) -> CallFault {
+        let [_, kind, rpc] = [(); 3].map(|()| r.u32().ok());
+        if kind.is_some_and(|kind| kind != CALL) {
+            return CallFault::NotACall;
+        }
+        if rpc.is_some_and(|rpc| rpc != RPC_VERSION) {
+            return CallFault::RpcVersion;
+        }
+        while r.u32().is_ok() {}
+        CallFault::Truncated(Truncated { at: r.position() })
     }
 
     /// Returns the credential of a Call whose header [`Self::decode`] has accepted before.
@@ -103,6 +121,15 @@ impl<'a> CallHeader<'a> {
         self.credential.encode(w)?;
         self.verifier.encode(w)
     }
+}
+
+/// Returns the words of the front of a Call, up to its credential.
+#[inline]
+fn words(front: &[u8; CREDENTIAL_AT]) -> [u32; 6] {
+    let mut words = [0; 6];
+    let octets = front.as_chunks().0;
+    words.iter_mut().zip(octets).for_each(|(word, octets)| *word = u32::from_be_bytes(*octets));
+    words
 }
 
 const PLAIN_LEN: usize = 40;

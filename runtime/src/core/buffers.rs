@@ -40,12 +40,6 @@ impl SendBuffers {
         self.free.len()
     }
 
-    /// Borrows the buffer that [`Self::pop`] would take.
-    #[inline]
-    pub(crate) fn top(&mut self) -> Option<&mut Local> {
-        self.free.last_mut()
-    }
-
     /// Takes a buffer that is not in use.
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Local> {

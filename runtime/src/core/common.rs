@@ -1,16 +1,15 @@
 //! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
 //! the time.
 
-use std::ops::Range;
 use std::rc::Rc;
 
-use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
+use haulage_mr_pool::{Density, Pool, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, Grant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::{Flags, Handle, WrId};
+use haulage_proto::verbs::WrId;
 use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
@@ -22,10 +21,10 @@ use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::templates::Bound;
 use super::trace::Trace;
-use super::work::{Held, Posted, Work, Written};
+use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
-use crate::provider::{Caps, Clock, Counters, Operation, Promises, WorkRequest};
+use crate::provider::{Caps, Clock, Counters, Head, Outgoing, Promises};
 use crate::service::CallError;
 
 /// The state that both halves of a core use.
@@ -55,8 +54,6 @@ pub(crate) struct Common {
 /// The abilities of the provider that a core looks up often.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Abilities {
-    /// Octets of the longest message that the provider sends inline.
-    pub(crate) inline_max: usize,
     /// Octets of the longest argument that the provider reads at once.
     pub(crate) read_max: u32,
     pub(crate) promises: Promises,
@@ -75,7 +72,7 @@ impl Common {
         let mut work = 0;
         work += limits.send_buffers_max; // messages being sent
         work += 1; // a Reply in the buffer for those that leave at once, being sent
-        work += limits.send_buffers_max; // Writes whose Replies left inline
+        work += limits.send_buffers_max; // Writes ahead of messages that were copied
         work += limits.receives_max * CHUNKS_MAX; // arguments being read
         work += limits.calls_out_max * ITEMS_MAX; // invalidations
         work += limits.connections_max; // control messages sent when every send buffer is in use
@@ -83,7 +80,6 @@ impl Common {
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
         Some(Self {
             abilities: Abilities {
-                inline_max: caps.inline_max,
                 read_max: caps.read_max,
                 promises: caps.promises,
                 provider: (caps.name, caps.strategy, caps.posting),
@@ -281,43 +277,8 @@ impl Common {
         let encoded = connection.engine.encode(control, &mut writer);
         debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
-        self.send(key, buffer, 0..length, None, Written::default());
-        self.connections.touch(key);
-    }
-
-    /// Queues a message: `range` of `buffer`, behind the Writes whose sources are `written`.
-    pub(crate) fn send(
-        &mut self,
-        key: ConnectionKey,
-        buffer: Local,
-        range: Range<usize>,
-        invalidate: Option<Handle>,
-        written: Written,
-    ) {
-        self.send_posted(key, buffer.into_source(), range, invalidate, written);
-    }
-
-    /// Like [`Self::send`], for a buffer that may also be the source of a Write before the message.
-    pub(crate) fn send_posted(
-        &mut self,
-        key: ConnectionKey,
-        buffer: PostedSource<Local>,
-        range: Range<usize>,
-        invalidate: Option<Handle>,
-        written: Written,
-    ) {
-        if self.connections.get(key).is_none() {
-            return;
-        }
-        let Some(source) = buffer.source(range) else {
-            debug_assert!(false, "a message lies within its buffer");
-            return;
-        };
-        let id = self.enter_work(key, Held::Send { buffer, written });
-        let flags = Flags { signaled: true, ..Flags::default() };
-        let operation = Operation::Send { source, invalidate };
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.queue.push_back(WorkRequest { id, flags, operation });
-        }
+        let mut message = Outgoing::within(buffer);
+        let head = Head::written(0..length, None);
+        self.queue(key, head, &mut message, Charge::default());
     }
 }

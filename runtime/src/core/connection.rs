@@ -11,18 +11,18 @@ use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::thresholds::Thresholds;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::QpNum;
 
 use super::admission::Origin;
 use super::memory::Share;
 use super::receives::{Part, Receives};
-use super::segments::Segments;
 use super::templates::{Bound, Meanings};
 use super::trace::{Agreed, Manner, Subject, Traffic};
 use crate::identity::Identity;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER, our_private_data};
-use crate::provider::{Clock, PeerUser, Port, Promises, Provider, WorkQueue, WorkRequest};
+use crate::outgoing::segments::Segments;
+use crate::provider::{Clock, PeerUser, Promises, Provider, WorkQueue, WorkRequest};
 use crate::service::{CallError, ConnectionId, Peer};
 
 /// A connection of this core, in either role.
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     /// The binding of our Calls on this connection, if we make any.
     pub(crate) binding: Option<Rc<Bound>>,
     /// The identity that our Calls claim.
-    pub(crate) identity: Identity,
+    pub(crate) identity: Rc<Identity>,
     pub(crate) terms: Terms,
     /// The meanings of the peer's header templates.
     pub(crate) meanings: Meanings,
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     pub(crate) calls: VecDeque<usize>,
     /// Work requests for the next doorbell.
     pub(crate) queue: WorkQueue,
-    /// Whether the port has Sends or requests that wait for a doorbell.
+    /// Whether the port has messages that wait for a doorbell.
     pub(crate) rings: bool,
     /// Receives reserved for the peer that the provider does not know of yet.
     pub(crate) reserved: u32,
@@ -231,7 +231,7 @@ impl Connection {
             engine,
             agreed,
             binding,
-            identity: Identity::Anonymous,
+            identity: Rc::default(),
             terms,
             meanings: Meanings::default(),
             share,
@@ -312,31 +312,6 @@ impl Connection {
         if self.queue.is_empty() && self.queue.capacity() > QUEUE_KEPT {
             self.queue = WorkQueue::new();
         }
-    }
-
-    /// Stages a request at `port`, or queues it for the next doorbell if others are queued or the port does not take
-    /// it.
-    pub(crate) fn stage(&mut self, request: WorkRequest, port: &mut impl Port) {
-        if !self.queue.is_empty() {
-            return self.queue.push_back(request);
-        }
-        match port.stage(request) {
-            Ok(()) => self.rings = true,
-            Err(request) => self.queue.push_back(request),
-        }
-    }
-
-    /// Sends `message` inline, behind all that was staged. Returns false if it must be posted instead.
-    #[inline]
-    pub(crate) fn send_inline(
-        &mut self,
-        port: &mut (impl Port + ?Sized),
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> bool {
-        let goes = self.queue.is_empty() && port.send(message, invalidate).is_ok();
-        self.rings |= goes;
-        goes
     }
 
     /// Takes in the private data that a server sent when it accepted. `promises` are those of our provider.

@@ -63,13 +63,13 @@ impl<'a> Cx<'a> {
     ) -> Result<(), (CallError, Request)> {
         // Taken apart, so that a request without leases need not be in memory.
         let Request { procedure, argument, result, timeout } = request;
-        let caller = Caller::Service(token);
         if argument.is_none() && result.is_none() {
             let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));
             if (is_open || self.open_grant(connection))
                 && let (Some(grant), Some(port)) = (&mut self.grant, self.exit.port())
             {
                 let Inner { requester, common, .. } = &mut *self.inner;
+                let caller = Caller::Service(token);
                 let new = NewCall { now: self.now, procedure, timeout, caller };
                 return requester.call_at_once(common, grant, port, new, encode).map_err(|error| {
                     (error, Request { procedure, argument: None, result: None, timeout })
@@ -77,7 +77,7 @@ impl<'a> Cx<'a> {
             }
         }
         let request = Request { procedure, argument, result, timeout };
-        self.call_otherwise(connection, request, caller, encode)
+        self.call_otherwise(connection, request, token, encode)
     }
 
     /// Makes a Call that has leases, or cannot leave at once.
@@ -87,11 +87,12 @@ impl<'a> Cx<'a> {
         &mut self,
         connection: ConnectionId,
         mut request: Request,
-        caller: Caller,
+        token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
         let Inner { requester, common, .. } = &mut *self.inner;
         let Request { procedure, timeout, .. } = request;
+        let caller = Caller::Service(token);
         let new = NewCall { now: self.now, procedure, timeout, caller };
         let grant = self.grant.as_mut();
         let grant = grant.filter(|grant| grant.takes(connection.0) && grant.opens(&request));

@@ -8,7 +8,7 @@ use haulage_proto::rpc::{
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 
-use super::segments::Segments;
+use crate::outgoing::segments::Segments;
 use crate::service::{ArgumentLeases, Binding, Placement, Program, Reply, ResultSource, Serving};
 
 /// The programs of a service, read when its core starts.

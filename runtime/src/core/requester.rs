@@ -15,10 +15,13 @@
 //! Reply or the end of the connection; they are taken back sooner, after a grace, if memory is short. The slot is not
 //! used again until the Reply or the end of the connection.
 
+use std::rc::Rc;
+
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::CallHeader;
+use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use self::calls::{MadeCalls, Named};
@@ -26,9 +29,11 @@ use self::encoded::Encoded;
 use self::plan::Planned;
 use super::buffers::SendBuffers;
 use super::common::Common;
+use super::memory::Charge;
+use super::outbox::Left;
 use crate::key::ConnectionKey;
 use crate::limits::Limits;
-use crate::provider::Port;
+use crate::provider::{Head, Outgoing, Port};
 use crate::service::{self, Binding, CallError, Request};
 
 mod aim;
@@ -53,21 +58,14 @@ pub(crate) struct Requester {
     pub(crate) calls: MadeCalls,
     /// The plan of the last Call that exposed memory.
     planned: Option<Planned>,
-}
-
-/// A Call that is encoded to leave under a send grant.
-struct Begun<'a> {
-    named: Named,
-    /// The message, whose headers are not written yet.
-    message: &'a mut [u8],
-    /// The lengths of its parts.
-    encoded: Encoded,
+    /// The Call that is made next. It keeps the send buffer of the last one that was copied.
+    making: Outgoing,
 }
 
 impl Requester {
     /// Makes the tables of an idle core. The XIDs of its Calls come from `seed`.
     pub(crate) fn new(limits: &Limits, seed: u64) -> Self {
-        Self { calls: MadeCalls::new(limits, seed), planned: None }
+        Self { calls: MadeCalls::new(limits, seed), planned: None, making: Outgoing::default() }
     }
 
     /// Queues a Call and takes the leases of `request`. Returns the slot of the Call. If the Call cannot be queued, the
@@ -91,12 +89,15 @@ impl Requester {
         if opens && !service::allows_to_reduce(binding, request) {
             return Err(CallError::NotEligible);
         }
-        let Some(buffer) = buffers.top() else { return Err(CallError::Busy) };
+        if !self.has_buffer(buffers) {
+            return Err(CallError::Busy);
+        }
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
         let Binding { program, version, .. } = **binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
-        let encoded = Encoded::write(buffer, header, &connection.identity, encode, argument);
+        let room = self.making.room();
+        let encoded = Encoded::write(room, header, &connection.identity, encode, argument);
         let Ok(encoded) = encoded else {
             self.calls.forget(named.slot);
             return Err(CallError::TooLong);
@@ -118,13 +119,48 @@ impl Requester {
         new: NewCall,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let Begun { named, message, encoded } = self.begin(&mut common.buffers, None, encode)?;
-        let is_sent = grant.send(port, message, named.xid, new.procedure, &encoded);
-        self.calls.enter(common, named, grant.connection, Version::Two, &new);
-        if !is_sent {
-            self.set_out(common, named.slot, None, encoded);
+        let (named, encoded) = if grant.is_plain {
+            self.begin(common, |_, room| SendGrant::encode(room, None, encode))?
+        } else {
+            self.begin_in_full(common, grant, new.procedure, None, encode)?
+        };
+        self.calls.enter(common, named, grant.connection, grant.version, &new);
+        if grant.is_plain
+            && grant.takes_unchunked(new.procedure, &encoded)
+            && let Some(template) = grant.binding.template(new.procedure)
+        {
+            // Made here, so that it is written to memory once: as an argument.
+            let patch = HeaderPatch { xid: named.xid, credit: grant.credits.word() };
+            let head = Head::like(encoded.message(Version::Two), template, patch);
+            grant.credits.spend();
+            let (key, charge) = (grant.connection, Charge::default());
+            let left = common.send_alone(key, head, &mut self.making, charge, port);
+            grant.is_over = left == Left::Waits;
+        } else {
+            grant.put_header(&mut self.making, named.xid, new.procedure);
+            self.leave(common, grant, port, (named, new.procedure), encoded);
         }
         Ok(())
+    }
+
+    /// Sends a Call that has its RPC header, or queues it if it needs chunks.
+    #[inline(never)]
+    fn leave(
+        &mut self,
+        common: &mut Common,
+        grant: &mut SendGrant,
+        port: &mut dyn Port,
+        (Named { slot, xid }, procedure): (Named, u32),
+        encoded: Encoded,
+    ) {
+        let (key, making) = (grant.connection, &mut self.making);
+        if !grant.takes_unchunked(procedure, &encoded) {
+            return self.set_out(common, slot, None, encoded);
+        }
+        let patch = HeaderPatch { xid, credit: grant.next_credit() };
+        let head = encoded.complete(making, grant.version, patch);
+        let left = common.send_alone(key, head, making, Charge::default(), port);
+        grant.is_over = left == Left::Waits;
     }
 
     /// Sends a Call with one lease, of an argument or for a result, at once under the send grant of its connection, or
@@ -139,11 +175,14 @@ impl Requester {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
         let argument = request.argument.as_ref().map(Local::len);
-        let Begun { named, message, encoded } =
-            self.begin(&mut common.buffers, argument, encode)?;
-        grant.put(message, named.xid, new.procedure);
-        self.calls.enter(common, named, grant.connection, Version::Two, &new).opens = true;
-        if !self.open_at_once(common, grant, port, named, request, &encoded) {
+        let (named, encoded) = if grant.is_plain {
+            self.begin(common, |_, room| SendGrant::encode(room, argument, encode))?
+        } else {
+            self.begin_in_full(common, grant, new.procedure, argument, encode)?
+        };
+        self.calls.enter(common, named, grant.connection, grant.version, &new).opens = true;
+        if !grant.is_plain || !self.open_at_once(common, grant, port, named, request, &encoded) {
+            grant.put_header(&mut self.making, named.xid, new.procedure);
             self.set_out(common, named.slot, Some(request), encoded);
         }
         Ok(())
@@ -161,27 +200,54 @@ impl Requester {
         }
     }
 
-    /// Names a Call that is to leave under a send grant, and encodes its arguments in the next send buffer.
+    /// Names a Call that is to leave under a send grant, and has `encode` write it into its buffer.
     #[inline(always)]
-    fn begin<'a>(
+    fn begin(
         &mut self,
-        buffers: &'a mut SendBuffers,
-        argument: Option<usize>,
-        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
-    ) -> Result<Begun<'a>, CallError> {
-        let Some(buffer) = buffers.top() else { return Err(CallError::Busy) };
-        let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
-        let message = buffer.bytes_mut().get_mut(SendGrant::START..).unwrap_or_default();
-        match SendGrant::encode(message, argument, encode) {
-            Some(encoded) => Ok(Begun { named, message, encoded }),
-            None => {
-                self.calls.forget(named.slot);
-                Err(CallError::TooLong)
-            }
+        common: &mut Common,
+        encode: impl FnOnce(Named, &mut [u8]) -> Option<Encoded>,
+    ) -> Result<(Named, Encoded), CallError> {
+        if !self.has_buffer(&mut common.buffers) {
+            return Err(CallError::Busy);
         }
+        let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
+        let Some(encoded) = encode(named, self.making.room()) else {
+            self.calls.forget(named.slot);
+            return Err(CallError::TooLong);
+        };
+        Ok((named, encoded))
     }
 
-    /// Queues a Call that is encoded in the next send buffer, and takes the leases of its request.
+    /// Names a Call that begins with no template, and encodes it with its RPC header.
+    #[inline(never)]
+    fn begin_in_full(
+        &mut self,
+        common: &mut Common,
+        grant: &SendGrant,
+        procedure: u32,
+        argument: Option<usize>,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) -> Result<(Named, Encoded), CallError> {
+        let [program, version, procedure] = grant.asked(procedure);
+        let connection = common.connections.get(grant.connection);
+        let identity = connection.map(|found| Rc::clone(&found.identity)).unwrap_or_default();
+        self.begin(common, |named, room| {
+            let header = CallHeader::new(named.xid, program, version, procedure);
+            Encoded::write(room, header, &identity, encode, argument).ok()
+        })
+    }
+
+    /// Returns whether there is a buffer for the next Call.
+    #[inline]
+    fn has_buffer(&mut self, buffers: &mut SendBuffers) -> bool {
+        if !self.making.owns_buffer() {
+            let Some(buffer) = buffers.pop() else { return false };
+            self.making.fill(buffer);
+        }
+        true
+    }
+
+    /// Queues the Call that was made, and takes the leases of its request.
     #[inline(never)]
     fn set_out(
         &mut self,
@@ -190,7 +256,7 @@ impl Requester {
         request: Option<&mut Request>,
         encoded: Encoded,
     ) {
-        let (Some(buffer), Some(mut found)) = (common.buffers.pop(), self.calls.get_mut(slot))
+        let (Some(buffer), Some(mut found)) = (self.making.take_buffer(), self.calls.get_mut(slot))
         else {
             return debug_assert!(false, "the Call has a slot, and is in the buffer");
         };
@@ -203,6 +269,12 @@ impl Requester {
             connection.calls.push_back(slot);
         }
         common.connections.touch(key);
+    }
+
+    /// Returns whether it has a buffer for the next Call.
+    #[cfg(test)]
+    pub(in crate::core) const fn has_made_room(&self) -> bool {
+        self.making.owns_buffer()
     }
 
     /// Forgets the stored plan, because terms have changed.

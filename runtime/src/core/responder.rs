@@ -27,10 +27,10 @@ use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
 use super::program::{Argument, Fetch, Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
-use super::segments::Segments;
 use super::table::{Owned, OwnedTable};
 use crate::key::{CallKey, ConnectionKey, OfCall};
 use crate::limits::Limits;
+use crate::outgoing::segments::Segments;
 use crate::service::Reply;
 
 pub(crate) mod answer;
@@ -39,7 +39,7 @@ mod fetch;
 mod send;
 mod turns;
 
-pub(crate) use send::{send, stage_writes};
+pub(crate) use send::send;
 
 /// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]
@@ -369,19 +369,20 @@ impl ServedCall {
     /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`.
     ///
     /// # Errors
-    /// The Reply fits neither a message nor the chunks that the Call offers. The buffer comes back.
+    /// The Reply fits neither a message nor the chunks that the Call offers. It comes back.
+    #[expect(clippy::result_large_err, reason = "it is moved back once, not boxed")]
     pub(crate) fn answer(
         &mut self,
         header: &ReplyHeader,
         mut reply: Reply,
         terms: &Terms,
-    ) -> Result<(), (Local, ErrorBody)> {
+    ) -> Result<(), (Reply, ErrorBody)> {
         let end = std::mem::take(&mut reply.at);
         reply.results(|w| header.encode(w));
         reply.at = reply.at.max(end);
         if !reply.fits() {
             let length_needed = u32::try_from(reply.at).unwrap_or(u32::MAX);
-            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed }));
+            return Err((reply, ErrorBody::ReplyResource { length_needed }));
         }
         self.stage = Stage::Replying(QueuedReply::new(reply, terms, &self.offers())?);
         Ok(())

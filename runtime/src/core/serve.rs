@@ -7,6 +7,7 @@ use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
+use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
 use super::program::{Argument, Header, Unserved};
@@ -220,14 +221,12 @@ fn go_on<S: Service>(
 /// Applies the outcome of a Call in the table. Its results are in `reply`.
 pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: Reply) {
     let Inner { responder, common, .. } = inner;
-    let Some(call) = responder.calls.get_mut(name) else {
-        return common.buffers.recycle(reply.buffer);
-    };
+    let Some(call) = responder.calls.get_mut(name) else { return recycle(common, reply) };
     let key = call.connection;
     let header = match acted {
         Acted::Later(deferred) => {
-            call.reply_body = reply.body;
-            common.buffers.recycle(reply.buffer);
+            call.reply_body = reply.body.take();
+            recycle(common, reply);
             if let Some(Deferred { is_resumed, reduces, header }) = deferred {
                 (call.header, call.reduces) = (header, reduces);
                 if is_resumed {
@@ -237,7 +236,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
             return common.connections.touch(key);
         }
         Acted::Refused(error) => {
-            common.buffers.recycle(reply.buffer);
+            recycle(common, reply);
             return responder.refuse_kept(common, name, error);
         }
         Acted::Results(_) => ReplyHeader::accepted(call.xid, AcceptStat::Success),
@@ -248,7 +247,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
         }
     };
     let Some(connection) = common.connections.get_touched(key) else {
-        return common.buffers.recycle(reply.buffer);
+        return recycle(common, reply);
     };
     match call.answer(&header, reply, &connection.terms) {
         Ok(()) => {
@@ -259,9 +258,15 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
                 common.receives.give_back(received);
             }
         }
-        Err((buffer, error)) => {
-            common.buffers.recycle(buffer);
+        Err((reply, error)) => {
+            recycle(common, reply);
             responder.refuse_kept(common, name, error);
         }
     }
+}
+
+/// Puts back the buffer of a Reply that does not leave.
+fn recycle(common: &mut Common, mut reply: Reply) {
+    let buffer = reply.message.take_buffer();
+    buffer.into_iter().for_each(|buffer| common.buffers.recycle(buffer));
 }

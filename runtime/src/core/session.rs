@@ -15,7 +15,7 @@ use super::connection::{Change, SessionState};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::trace::Manner;
-use super::work::{Held, Name, Written};
+use super::work::{Held, Name};
 use crate::key::ConnectionKey;
 use crate::provider::{DisconnectReason, Done, Quiesced};
 use crate::service::{CallError, Ended};
@@ -79,16 +79,10 @@ impl Inner {
             common.connections.touch(key);
         }
         match work.held {
-            Held::Send { buffer, written: Written { sources, charge } } => {
-                sources.into_iter().for_each(|data| data.complete(done));
+            Held::Message { lent, charge } => {
+                let buffer = lent.complete(done);
                 common.discharge(key, charge);
-                if let Some(buffer) = complete::source(buffer, done) {
-                    common.buffers.recycle(buffer);
-                }
-            }
-            Held::Written { data, charge } => {
-                data.complete(done);
-                common.discharge(key, charge);
+                buffer.into_iter().for_each(|buffer| common.buffers.recycle(buffer));
             }
             Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
@@ -117,16 +111,10 @@ impl Inner {
         }
         while let Some(held) = common.posted.next_of(key) {
             match held {
-                Held::Send { buffer, written: Written { sources, charge } } => {
-                    sources.into_iter().for_each(|data| data.quiesced(proof));
+                Held::Message { lent, charge } => {
+                    let buffer = lent.quiesced(proof);
                     common.discharge(key, charge);
-                    if let Some(buffer) = complete::source_quiesced(buffer, proof) {
-                        common.buffers.recycle(buffer);
-                    }
-                }
-                Held::Written { data, charge } => {
-                    data.quiesced(proof);
-                    common.discharge(key, charge);
+                    buffer.into_iter().for_each(|buffer| common.buffers.recycle(buffer));
                 }
                 Held::Read { sinks, .. } => drop(complete::sinks_quiesced(sinks, proof)),
                 Held::LocalInv { .. } => {}

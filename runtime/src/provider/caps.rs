@@ -14,8 +14,6 @@ pub struct Caps {
     /// Work requests that one send queue holds: no fewer than the longest run of which only the last is signaled, a
     /// Reply behind the Writes of its result.
     pub send_queue_max: usize,
-    /// Octets of the longest [`Port::send`](super::Port::send); zero if there is none.
-    pub inline_max: usize,
     /// Octets of the longest [`Port::read`](super::Port::read); zero if there is none.
     pub read_max: u32,
     /// Events that one turn of a core takes: enough for doorbells to cost little, and few enough that the peer has the

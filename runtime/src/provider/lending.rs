@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{
-    Access, ClaimedSegment, Completion, Flags, Handle, Opcode, QpNum, WrId,
-};
+use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, WrId};
 
 use super::corrupting::{Corrupting, Fate};
 use super::pass_on::pass_on;
 use super::sim::Rng;
 use super::{
-    Done, Event, MessageSink, OpenResult, Operation, Port, Provider, QueueFull, RUN_MAX, Receive,
-    Refused, Run, RunKind, WorkQueue, WorkRequest, sealed,
+    Done, Event, Head, MessageSink, OpenResult, Outgoing, Port, Provider, QueueFull, RUN_MAX,
+    Receive, Run, RunKind, Sent, WorkQueue, sealed,
 };
 use crate::sys::complete;
 
@@ -168,37 +166,16 @@ impl<P: Provider> Lending<P> {
 }
 
 /// Sends on the queue pair of the messages that a core is offered.
-struct LendingPort<'a, O> {
+struct LendingPort<O> {
     inner: O,
-    pool: &'a Pool,
     qp: QpNum,
     /// Handles that the messages of the run invalidate and that the core has not retired.
     retired: Vec<Handle>,
 }
 
-impl<O: Port> Port for LendingPort<'_, O> {
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        self.inner.send(message, invalidate)
-    }
-
-    /// Writes by an inline Write, whose source is copied as it is posted.
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        let octets = parts.concat();
-        if octets.len() > WRITE_MAX || octets.len() != target.length() as usize {
-            return Err(Refused::TooLong);
-        }
-        let mut lease = self.pool.lease(octets.len()).ok_or(Refused::Full)?;
-        lease.bytes_mut().copy_from_slice(&octets);
-        let posted = lease.into_source();
-        let source = posted.source(0..octets.len()).ok_or(Refused::Full)?;
-        let operation = Operation::Write { source, target: *target };
-        let flags = Flags { inline: true, ..Flags::default() };
-        let mut batch = WorkQueue::from([WorkRequest { id: WrId(0), flags, operation }]);
-        let result = self.inner.post(&mut batch);
-        drop(batch); // with the view, if there was no room
-        let back = posted.complete();
-        debug_assert!(back.is_ok(), "nothing of an inline source is kept");
-        result.map_err(|QueueFull| Refused::Full)
+impl<O: Port> Port for LendingPort<O> {
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.inner.send(head, message, id)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
@@ -210,10 +187,6 @@ impl<O: Port> Port for LendingPort<'_, O> {
         let at = self.retired.iter().position(|retired| *retired == handle)?;
         self.retired.swap_remove(at);
         Some(Done::invalidating(self.qp, handle))
-    }
-
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.inner.stage(request)
     }
 
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
@@ -330,7 +303,7 @@ impl<P: Provider> Lending<P> {
         count_max: usize,
         sink: &mut impl MessageSink,
     ) -> usize {
-        let Self { inner, pool, held, .. } = self;
+        let Self { inner, held, .. } = self;
         let of_qp = held.iter().enumerate().filter_map(|(at, held)| match held {
             Held::Message(message) if message.done.qp == qp => Some((at, Some(message))),
             Held::Event(event) if queue_pair(event) == Some(qp) => Some((at, None)),
@@ -348,7 +321,7 @@ impl<P: Provider> Lending<P> {
         let octets: Vec<_> = run.iter().map(|message| message.octets()).collect();
         let handles: Vec<_> = run.iter().filter_map(|message| message.done.invalidated).collect();
         let Some(port) = inner.port(qp) else { return 0 };
-        let mut way = LendingPort { inner: port, pool, qp, retired: handles.clone() };
+        let mut way = LendingPort { inner: port, qp, retired: handles.clone() };
         let kind = if first { RunKind::Invalidating(&handles) } else { RunKind::Whole };
         let taken = sink.messages(qp, &Run { octets: &octets, kind }, &mut way);
         drop(way);
@@ -374,6 +347,3 @@ fn queue_pair<L>(event: &Event<L>) -> Option<QpNum> {
 
 /// The most events held at once.
 const HELD_MAX: usize = 256;
-
-/// Octets of the longest Write that is done at once.
-const WRITE_MAX: usize = 512;

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, HeaderPatch, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, QpNum, WrId};
 
 use self::connection::Connection;
 use self::names::name;
@@ -56,9 +56,9 @@ use self::setup::Setup;
 use self::watch::RETRY;
 use super::base::ConnectionState;
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink,
-    OpenResult, PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue,
-    WorkRequest, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, MessageSink,
+    OpenResult, Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Refused, Sent, Waker,
+    WorkQueue, sealed,
 };
 use crate::sys::bus_error;
 use crate::sys::unix::Stream;
@@ -252,22 +252,12 @@ pub struct ShmPort<'a> {
 
 impl Port for ShmPort<'_> {
     #[inline]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let Shm { slots, nic, .. } = &mut *self.shm;
-        let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
-        connection.send_inline(nic, message, invalidate)
-    }
-
-    #[inline]
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        let Shm { slots, nic, .. } = &mut *self.shm;
-        let connection = slots.get(self.qp).ok_or(Refused::Gone)?;
-        connection.send_like(nic, like, patch, message)
+        match slots.get(self.qp) {
+            Some(connection) => connection.send_message(nic, &head, message, id),
+            None => Sent::Gone,
+        }
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
@@ -275,14 +265,6 @@ impl Port for ShmPort<'_> {
         match slots.get(self.qp) {
             Some(connection) => connection.open_lease(nic, lease, access),
             None => Err((lease, Refused::Gone)),
-        }
-    }
-
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        let Shm { slots, nic, .. } = &mut *self.shm;
-        match slots.get(self.qp) {
-            Some(connection) => connection.stage(nic, request),
-            None => Err(request),
         }
     }
 

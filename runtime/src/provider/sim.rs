@@ -30,11 +30,12 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Local, Stags, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, QpNum, Segment, WrId};
 
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, OpenResult, PeerUser,
-    Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, WorkRequest, expose, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, OpenResult,
+    Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
+    expose, sealed,
 };
 
 mod config;
@@ -77,7 +78,6 @@ impl Fabric {
             name: "sim",
             queue_pairs_max: usize::from(config.queue_pairs_max),
             send_queue_max: config.send_queue_max,
-            inline_max: INLINE_MAX,
             read_max: 0,
             turn_events: 256,
             receive_queue_max: config.receive_queue_max,
@@ -274,11 +274,9 @@ pub struct SimPort<'a> {
 }
 
 impl Port for SimPort<'_> {
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        if message.len() > INLINE_MAX {
-            return Err(Refused::TooLong);
-        }
-        self.fabric.borrow_mut().send_inline(self.end, message, invalidate)
+    #[inline]
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.fabric.borrow_mut().send_message(self.end, &head, message, id)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
@@ -297,17 +295,10 @@ impl Port for SimPort<'_> {
         Ok((exposed, Segment { handle, length, offset }))
     }
 
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.fabric.borrow_mut().stage(self.end, request)
-    }
-
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         self.fabric.borrow_mut().post(self.end, batch)
     }
 }
-
-/// Octets of the longest inline Send: shorter than a Receive, so that tests use both ways of sending.
-const INLINE_MAX: usize = 1024;
 
 impl Drop for Sim {
     fn drop(&mut self) {

@@ -21,11 +21,12 @@ use std::time::Duration;
 
 use haulage_mr_pool::{Local, Strategy};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, Opcode, QpNum, Segment};
+use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, WrId};
 
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, OpenResult, PeerUser, Port,
-    Promises, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, expose, sealed,
+    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Head, OpenResult, Outgoing,
+    PeerUser, Port, Promises, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
+    expose, sealed,
 };
 use crate::sys::wake;
 
@@ -205,8 +206,14 @@ pub struct ToyPort<'a> {
 }
 
 impl Port for ToyPort<'_> {
-    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
-        Err(Refused::TooLong)
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let (room, own) = (self.room(), name(self.slot));
+        let entries = &mut self.net.qps[self.slot].entries;
+        if message.requests_max() > room && room < CAPS.send_queue_max {
+            return Sent::Full;
+        }
+        message.lend(&head, id, |request| entries.push_back(Entry::new(own, request)));
+        Sent::Taken
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
@@ -220,16 +227,24 @@ impl Port for ToyPort<'_> {
     }
 
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        let (net, own) = (&mut *self.net, name(self.slot));
-        let QueuePair { entries, node, .. } = &mut net.qps[self.slot];
+        let (room, own) = (self.room().min(batch.len()), name(self.slot));
+        let entries = &mut self.net.qps[self.slot].entries;
+        entries.extend(batch.drain(..room).map(|request| Entry::new(own, request)));
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+}
+
+impl ToyPort<'_> {
+    /// Returns how many more requests the send queue takes: each keeps its place until its completion is polled.
+    fn room(&self) -> usize {
+        let (net, own) = (&*self.net, name(self.slot));
+        let QueuePair { entries, node, .. } = &net.qps[self.slot];
         let keeps_place = |event: &&Event| match event {
             Event::Completion(done) => done.qp == own && done.opcode != Opcode::Receive,
             _ => false,
         };
         let taken = entries.len() + net.nodes[*node].reports.iter().filter(keeps_place).count();
-        let room = CAPS.send_queue_max.saturating_sub(taken).min(batch.len());
-        entries.extend(batch.drain(..room).map(|request| Entry::new(own, request)));
-        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+        CAPS.send_queue_max.saturating_sub(taken)
     }
 }
 
@@ -240,7 +255,6 @@ static CAPS: Caps = Caps {
     name: "toy",
     queue_pairs_max: 1024,
     send_queue_max: 256,
-    inline_max: 0,
     read_max: 0,
     turn_events: 256,
     receive_queue_max: 1024,

@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{
-    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Opcode, QpNum, Status,
-};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, QpNum, Status, WrId};
 
 use super::pass_on::pass_on;
 use super::{
-    ConnectError, ConnectionAnswer, ConnectionParams, Done, Event, MessageSink, OpenResult,
-    Operation, Port, Provider, QueueFull, Receive, Refused, Run, WorkQueue, WorkRequest, sealed,
+    ConnectError, ConnectionAnswer, ConnectionParams, Done, Event, Head, MessageSink, OpenResult,
+    Operation, Outgoing, Port, Provider, QueueFull, Receive, Refused, Run, Sent, WorkQueue,
+    WorkRequest, sealed,
 };
 
 /// Wraps a provider and records each verb, completion and event in a [`Trace`].
@@ -125,7 +124,7 @@ pub enum Step {
     Reject,
     /// The core disconnects.
     Disconnect,
-    /// The core posts or stages a request.
+    /// The core posts a request.
     Post {
         /// The request's kind.
         opcode: Opcode,
@@ -137,8 +136,17 @@ pub enum Step {
         handle: u32,
     },
     /// The core sends a message that the provider copies.
-    SendInline {
+    SendCopied {
         /// The digest of the message.
+        octets: u64,
+        /// The handle that the message invalidates, or zero.
+        handle: u32,
+    },
+    /// The core sends a message that the provider takes.
+    SendTaken {
+        /// The name of its completion.
+        id: u64,
+        /// The digest of the message, and of what goes ahead of it.
         octets: u64,
         /// The handle that the message invalidates, or zero.
         handle: u32,
@@ -153,8 +161,8 @@ pub enum Step {
         /// The number of messages.
         count: usize,
     },
-    /// The core writes octets to the peer's memory.
-    WriteAtOnce {
+    /// The provider copies what goes ahead of a message to the peer's memory.
+    WriteCopied {
         /// The digest of the octets written.
         octets: u64,
         /// The handle of the memory written to.
@@ -246,7 +254,8 @@ impl Step {
             Self::Post { opcode, id, octets, handle } => {
                 [4, opcode as u64, id, octets, u64::from(handle)]
             }
-            Self::SendInline { octets, handle } => [5, octets, u64::from(handle), 0, 0],
+            Self::SendCopied { octets, handle } => [5, octets, u64::from(handle), 0, 0],
+            Self::SendTaken { id, octets, handle } => [19, octets, u64::from(handle), id, 0],
             Self::Taken { octets } => [6, octets, 0, 0, 0],
             Self::PostReceives { count } => [7, count as u64, 0, 0, 0],
             Self::Reserve { count } => [8, u64::from(count), 0, 0, 0],
@@ -255,7 +264,7 @@ impl Step {
                 [9 + opcode as u64, id, status, u64::from(length), u64::from(handle)]
             }
             Self::Left { count } => [15, count as u64, 0, 0, 0],
-            Self::WriteAtOnce { octets, handle } => [16, octets, u64::from(handle), 0, 0],
+            Self::WriteCopied { octets, handle } => [16, octets, u64::from(handle), 0, 0],
             Self::Open { handle } => [17, u64::from(handle), 0, 0, 0],
             Self::Retire { handle } => [18, u64::from(handle), 0, 0, 0],
             Self::Request => [20, 0, 0, 0, 0],
@@ -351,29 +360,31 @@ pub struct TracingPort<'a, O> {
 }
 
 impl<O: Port> Port for TracingPort<'_, O> {
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        self.inner.send(message, invalidate)?;
-        let handle = invalidate.map_or(0, |handle| handle.0);
-        self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle });
-        Ok(())
-    }
-
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        self.inner.send_like(like, patch, message)?;
-        self.pen.note(self.qp, Step::SendInline { octets: digest(message), handle: 0 });
-        Ok(())
-    }
-
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        self.inner.write(parts, target)?;
-        let octets = parts.iter().fold(DIGEST_START, |sum, part| mix(sum, digest(part)));
-        self.pen.note(self.qp, Step::WriteAtOnce { octets, handle: target.handle().0 });
-        Ok(())
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let handle = head.invalidated().map_or(0, |handle| handle.0);
+        let octets = digest(message.message(&head));
+        let (mut written, mut to) = (mix(DIGEST_START, message.written() as u64), 0);
+        message.copy_writes(|parts, target| {
+            written = parts.iter().fold(written, |sum, part| mix(sum, digest(part)));
+            to = target.handle().0;
+            true
+        });
+        let has_writes = message.has_writes();
+        let sent = self.inner.send(head, message, id);
+        match sent {
+            Sent::Copied => {
+                if has_writes {
+                    self.pen.note(self.qp, Step::WriteCopied { octets: written, handle: to });
+                }
+                self.pen.note(self.qp, Step::SendCopied { octets, handle });
+            }
+            Sent::Taken => {
+                let octets = if has_writes { mix(octets, written) } else { octets };
+                self.pen.note(self.qp, Step::SendTaken { id: id.0, octets, handle });
+            }
+            Sent::Full | Sent::Gone => {}
+        }
+        sent
     }
 
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
@@ -390,13 +401,6 @@ impl<O: Port> Port for TracingPort<'_, O> {
         let done = self.inner.retire(handle)?;
         self.pen.note(self.qp, Step::Retire { handle: handle.0 });
         Some(done)
-    }
-
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        let step = posted(&request);
-        self.inner.stage(request)?;
-        self.pen.note(self.qp, step);
-        Ok(())
     }
 
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {

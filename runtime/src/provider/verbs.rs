@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, QpNum, WrId};
 
 use self::bounces::Copied;
 use self::connection::{Connection, Objects, Phase};
@@ -42,7 +42,8 @@ use self::setup::{RESOLVE_AGAIN, count, failure};
 use self::state::{QUEUE, WAKER};
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, DisconnectReason, Event,
-    OpenResult, PeerUser, Port, Provider, QueueFull, Receive, Refused, Waker, WorkQueue, sealed,
+    Head, OpenResult, Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Sent, Waker,
+    WorkQueue, sealed,
 };
 use crate::sys::ibverbs::CmId;
 use crate::sys::interfaces;
@@ -255,9 +256,8 @@ pub struct VerbsPort<'a> {
 }
 
 impl Port for VerbsPort<'_> {
-    /// Refuses: sending octets without a posted request is for providers in software.
-    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
-        Err(Refused::TooLong)
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.verbs.send_message(self.qp, &head, message, id)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -1,14 +1,13 @@
 //! The Reply that a service makes, and the data that it sends.
 
-use std::rc::Rc;
-
-use haulage_mr_pool::{Leases, Local, Piece, Pieces, Shared};
+use haulage_mr_pool::Local;
 use haulage_proto::exchange::Shortage;
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::limits::HEADER_ROOM;
+use crate::outgoing::{Data, Outgoing};
 
 /// How a service answers a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub enum Outcome {
 #[derive(Debug)]
 pub struct Reply {
     /// The message: room for its transport header, then the Payload stream unless `body` has it.
-    pub(crate) buffer: Local,
+    pub(crate) message: Outgoing,
     /// The Payload stream, where it may go into a Reply chunk.
     pub(crate) body: Option<Local>,
     /// Where in the Payload stream the next result goes.
@@ -52,93 +51,6 @@ enum ChunkUse {
     Used,
 }
 
-/// A result that leaves straight from where it lives.
-#[derive(Debug)]
-pub enum Data {
-    /// No octets.
-    Empty,
-    /// A lease that goes home once it is sent.
-    Local(Local),
-    /// One reference to memory that many Replies may be sending.
-    Shared(Shared),
-    /// Parts of shared memory, one behind the other.
-    Pieces(Rc<Pieces>),
-}
-
-impl Data {
-    /// Returns the number of octets.
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Empty => 0,
-            Self::Local(lease) => lease.len(),
-            Self::Shared(shared) => shared.len(),
-            Self::Pieces(pieces) => pieces.len(),
-        }
-    }
-
-    /// Returns whether there are no octets.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Makes an argument a result, sent from where it was placed.
-    ///
-    /// Returns `None`, and the memory goes home, if the heap has no room for a list of several leases.
-    pub fn placed(leases: Leases) -> Option<Self> {
-        leases.into_one().map_or_else(
-            |several| several.share().map(Self::from),
-            |lease| Some(Self::Local(lease)),
-        )
-    }
-
-    /// Lends the octets, part by part, to `f`; no part is empty. Returns `None` if there are more than
-    /// [`PARTS_AT_ONCE`].
-    #[inline]
-    pub(crate) fn with_parts<R>(&self, f: impl FnOnce(&[&[u8]]) -> R) -> Option<R> {
-        Some(match self {
-            Self::Empty => f(&[]),
-            Self::Local(lease) => f(&[lease.bytes()]),
-            Self::Shared(shared) => f(&[shared.bytes()]),
-            Self::Pieces(pieces) => {
-                let mut parts = [&[][..]; PARTS_AT_ONCE];
-                let count = pieces.count();
-                let taken = parts.get_mut(..count)?;
-                taken
-                    .iter_mut()
-                    .zip(pieces.iter())
-                    .for_each(|(place, piece)| *place = piece.bytes());
-                f(taken)
-            }
-        })
-    }
-
-    /// Returns the octets, part by part.
-    fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        let (one, pieces) = match self {
-            Self::Empty => (None, None),
-            Self::Local(lease) => (Some(lease.bytes()), None),
-            Self::Shared(shared) => (Some(shared.bytes()), None),
-            Self::Pieces(pieces) => (None, Some(pieces.iter().map(Piece::bytes))),
-        };
-        one.into_iter().chain(pieces.into_iter().flatten())
-    }
-
-    /// Appends the octets and their padding.
-    fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        self.parts().try_for_each(|part| w.put(part))?;
-        w.pad(self.len())
-    }
-}
-
-impl From<Pieces> for Data {
-    fn from(pieces: Pieces) -> Self {
-        if pieces.is_empty() { Self::Empty } else { Self::Pieces(Rc::new(pieces)) }
-    }
-}
-
-/// Parts of a result that may leave at once: as many blocks of 64 KiB as 1 MiB touches. A result of more is posted.
-const PARTS_AT_ONCE: usize = 17;
-
 impl Reply {
     /// Makes a Reply whose RPC header is still to be written. `offered` is the room for a reduced result, in octets.
     pub(crate) fn new(
@@ -149,7 +61,8 @@ impl Reply {
     ) -> Self {
         let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
         let (inlined, chunk) = (0, ChunkUse::Unused);
-        Self { buffer, body, at, length_max, offered, data, unreduced, inlined, chunk }
+        let message = Outgoing::within(buffer);
+        Self { message, body, at, length_max, offered, data, unreduced, inlined, chunk }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
@@ -184,7 +97,7 @@ impl Reply {
     pub fn results(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) {
         let stream = match &mut self.body {
             Some(body) => body.bytes_mut(),
-            None => self.buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default(),
+            None => self.message.room().get_mut(HEADER_ROOM..).unwrap_or_default(),
         };
         let end = self.length_max.min(stream.len());
         let room = stream.get_mut(self.at..end).unwrap_or_default();

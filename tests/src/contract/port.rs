@@ -3,22 +3,23 @@
 use std::collections::VecDeque;
 
 use haulage::provider::{
-    Done, MessageSink, Operation, Port, Provider, Refused, Run, RunKind, WorkQueue, WorkRequest,
+    Done, Head, MessageSink, Outgoing, Port, Provider, Run, RunKind, Sent, WorkQueue,
 };
-use haulage_mr_pool::{Exposed, Local, PostedSource};
+use haulage::service::Data;
+use haulage_mr_pool::{Exposed, Local};
 use haulage_proto::verbs::{
     Access, Handle, HeaderPatch, HeaderTemplate, NamedTemplate, PatchOffsets, QpNum, Segment,
     TemplateId, WrId,
 };
 
-use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, claim, fence, filled, spent};
+use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, Said, claim, fence, filled, spent};
 use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
-/// An operation that a port does at once (a Write, a staged Write, an opened or a retired lease) has the effect of the
-/// work request: it has happened before a message sent behind it arrives, and a retired handle is out of the peer's
-/// reach.
+/// An operation that a port does (a Write ahead of a message, a Read at once, an opened or a retired lease) has the effect
+/// of the work request: it has happened before a message sent behind it arrives, and a retired handle is out of the
+/// peer's reach.
 pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let promises = bed.ends[PASSIVE].provider.caps().promises;
@@ -27,29 +28,23 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         return;
     }
     let link = bed.connect();
-    let (mut written, mut staged, mut retired) = (0, 0, 0);
+    let (mut written, mut taken, mut retired) = (0, 0, 0);
     for round in 0..ROUNDS {
+        // Every other Write is too long to be copied by most providers.
+        let length = if round % 2 == 1 { LONG } else { LENGTH };
         let active = &mut bed.ends[ACTIVE];
-        let (theirs, segment) = active.expose(link[ACTIVE], &[0; LENGTH], Access::RemoteWrite);
+        let (theirs, segment) = active.expose(link[ACTIVE], &vec![0; length], Access::RemoteWrite);
         let (source, read) = active.expose(link[ACTIVE], &[7; LENGTH], Access::RemoteRead);
         let (answer, sink) = active.receive(link[ACTIVE], MESSAGE);
         let passive = &mut bed.ends[PASSIVE];
+        let id = passive.id();
         let lease = Some(passive.holding(&[0; LENGTH]));
-        // Every other round stages a Write request, if the port takes it.
-        let posted = passive.holding(&[round; LENGTH]).into_source();
-        let request = (round % 2 == 1).then(|| (passive.id(), &posted));
+        let made = Some((passive.holding(&[0; 16]), passive.holding(&vec![round; length])));
         let reads = passive.provider.caps().read_max > 0;
-        let mut writer = Writer { round, lease, opened: None, request, is_staged: false, reads };
+        let mut writer = Writer { id, lease, made, opened: None, said: None, reads };
         let message = [encode(segment), encode(read)].concat();
         let in_receive = offer(&mut bed, link, (&message, None), &mut writer);
-        let Writer { opened, request, is_staged, .. } = writer;
-        match request {
-            Some((id, _)) if is_staged => {
-                drop(spent(posted, &bed.succeeded(PASSIVE, id)));
-                staged += 1;
-            }
-            _ => drop(posted),
-        }
+        let Writer { opened, said, .. } = writer;
         let id = bed.ends[ACTIVE].invalidate(link[ACTIVE], &source);
         drop(fence(source, &bed.succeeded(ACTIVE, id)));
         if in_receive.is_some() {
@@ -63,8 +58,11 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         }
         let done = bed.succeeded(ACTIVE, answer);
         assert_eq!(done.invalidated, Some(segment.handle));
-        assert!(fence(theirs, &done).bytes() == [round; LENGTH], "round {round}");
+        assert!(fence(theirs, &done).bytes() == vec![round; length], "round {round}");
         written += 1;
+        let said = said.expect("the message was taken");
+        taken += usize::from(said.sent == Sent::Taken);
+        bed.left(PASSIVE, said);
 
         let (opened, named) = opened.expect("the answer says where it is");
         assert_eq!(decode(filled(sink, &done).bytes()), named);
@@ -78,10 +76,10 @@ pub fn line_26_a_port_does_what_work_requests_do<N: Network>(network: N) {
         assert!(back.bytes() == [!round; LENGTH], "round {round}");
         drop(spent(source, &bed.succeeded(ACTIVE, id)));
     }
-    eprintln!("{written} were written, {staged} staged, and {retired} retired, in {ROUNDS} rounds");
+    eprintln!("{written} were written, {taken} taken, and {retired} retired, in {ROUNDS} rounds");
 }
 
-/// A message sent with a template is a message like any other: the octets of the template with the patch in their
+/// A message that begins with a template is a message like any other: the octets of the template with the patch in their
 /// places, and the octets behind them, in order. A run names a template by the number that its sender gave it.
 pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let mut bed = Bed::new(network);
@@ -93,11 +91,15 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let templates = templates();
     let (mut arrived, mut alike) = (0, 0);
     for round in 0..ROUNDS {
-        let mut herald = Herald { round, templates: &templates, sent: Vec::new() };
         // A run of one message, or of two, whose answers may leave in another way; or answers without a message.
         let messages = 1 + usize::from(round % 2);
+        let passive = &mut bed.ends[PASSIVE];
+        let mut ready = || (passive.id(), passive.holding(&[0xaa; LENGTH]));
+        let ready = (0..ANSWERS).map(|_| ready()).collect();
+        let (sent, said) = (Vec::new(), Vec::new());
+        let mut herald = Herald { round, templates: &templates, ready, sent, said };
         let provider = &mut bed.ends[PASSIVE].provider;
-        let answered = if round % 3 == 2 && LENGTH <= provider.caps().inline_max {
+        let answered = if round % 3 == 2 {
             let mut port = provider.port(link[PASSIVE]).expect("a queue pair");
             herald.send(messages, &mut port);
             assert_eq!(port.post(&mut WorkQueue::new()), Ok(()));
@@ -107,7 +109,8 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
             messages - offer_all(&mut bed, link, go, &mut herald).len()
         };
         // In half of the rounds the active end takes them without Receives, if its provider can.
-        let expected = herald.sent.into();
+        let Herald { sent, said, .. } = herald;
+        let expected = sent.into();
         let mut auditor = Auditor { templates: &templates, expected, alike: 0 };
         let mut room = [0; 4 * LENGTH];
         for _ in 0..if round % 4 < 2 { TURNS } else { 0 } {
@@ -123,60 +126,46 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
             assert_eq!(done.length as usize, message.len());
             assert!(filled(sink, &done).bytes().starts_with(&message), "round {round}");
         }
+        said.into_iter().for_each(|said| bed.left(PASSIVE, said));
     }
     eprintln!("{arrived} messages were taken as they came, {alike} as what is behind a template");
 }
 
-/// Once the peer has taken everything sent, and all completions were polled, one message fits, and one Write.
+/// Once the peer has taken everything sent, and all completions were polled, any message fits, whatever goes ahead of it.
 pub fn line_28_there_is_room_once_all_was_taken<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
-    let length = LENGTH.min(bed.ends[ACTIVE].provider.caps().inline_max);
-    let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &[0; 8], Access::RemoteWrite);
-    for round in 0..3 {
-        let octets = pattern::of(length, round);
-        let Some(sent) = fill(&mut bed.ends[ACTIVE].provider, link[ACTIVE], &octets, segment)
-        else {
-            eprintln!("skipped: no message goes so");
-            break;
-        };
-        assert!(sent > 0, "round {round}: all was taken, and there is no room");
-        eprintln!("{sent} messages fitted");
-        for _ in 0..sent {
-            let (id, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], length);
+    let (exposed, segment) =
+        bed.ends[PASSIVE].expose(link[PASSIVE], &[0; LONG], Access::RemoteWrite);
+    for (round, length) in [(0, 8), (1, LONG), (2, LENGTH)] {
+        let octets = pattern::of(LENGTH, round);
+        let data = Data::Local(bed.ends[ACTIVE].holding(&vec![9; length]));
+        let first = bed.ends[ACTIVE].message(&octets).behind(data, segment);
+        let mut said = vec![bed.ends[ACTIVE].say(link[ACTIVE], (LENGTH, None), first)];
+        assert!(
+            matches!(said[0].sent, Sent::Copied | Sent::Taken),
+            "round {round}: all was taken, and there is no room"
+        );
+        while said.len() < FILLING_MAX {
+            let message = bed.ends[ACTIVE].message(&octets);
+            let next = bed.ends[ACTIVE].say(link[ACTIVE], (LENGTH, None), message);
+            if next.sent == Sent::Full {
+                break;
+            }
+            said.push(next);
+        }
+        assert_eq!(bed.ends[ACTIVE].provider.post(link[ACTIVE], &mut WorkQueue::new()), Ok(()));
+        eprintln!("{} messages fitted", said.len());
+        for said in said {
+            let (id, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], LENGTH);
             let done = bed.succeeded(PASSIVE, id);
             assert!(filled(sink, &done).bytes() == octets, "round {round}");
+            bed.left(ACTIVE, said);
         }
         bed.settle();
     }
     let id = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     drop(fence(exposed, &bed.succeeded(PASSIVE, id)));
-}
-
-/// Writes to `segment` once, then sends `octets` until there is no room. Returns the number of messages sent; `None` if
-/// the port never sends a message of this length.
-fn fill<P: Provider>(
-    provider: &mut P,
-    qp: QpNum,
-    octets: &[u8],
-    segment: Segment,
-) -> Option<usize> {
-    let mut port = provider.port(qp).expect("a queue pair");
-    let written = port.write(&[&[9; 8]], &claim(segment));
-    assert_ne!(written, Err(Refused::Full), "all was taken, and there is no room for a Write");
-    let mut sent = 0;
-    while sent < FILLING_MAX {
-        match port.send(octets, None) {
-            Ok(()) => sent += 1,
-            Err(Refused::TooLong) => return None,
-            Err(refused) => {
-                assert_eq!(refused, Refused::Full);
-                break;
-            }
-        }
-    }
-    assert_eq!(port.post(&mut WorkQueue::new()), Ok(()));
-    Some(sent)
 }
 
 /// Sends a message that `sink` may take. Returns the completion of its Receive if the sink did not take it.
@@ -223,38 +212,36 @@ fn offer_all<N: Network>(
     others
 }
 
-/// Takes one message with two segments: writes to the first, reads from the second, opens a lease, and answers with its
-/// segment.
-struct Writer<'a> {
-    round: u8,
+/// Takes one message with two segments: reads from the second, opens a lease, and answers with its segment, behind a Write
+/// to the first.
+struct Writer {
+    /// The name of the answer.
+    id: WrId,
     lease: Option<Local>,
+    /// The leases of the answer, and of what is written.
+    made: Option<(Local, Local)>,
     opened: Option<(Exposed, Segment)>,
-    /// The id and the source of a Write request to stage, if any.
-    request: Option<(WrId, &'a PostedSource<Local>)>,
-    is_staged: bool,
+    said: Option<Said>,
     /// Whether the provider reads at once.
     reads: bool,
 }
 
-impl MessageSink for Writer<'_> {
+impl MessageSink for Writer {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let segment = decode(run.octets[0]);
-        if let Some((id, source)) = self.request {
-            let source = source.source(0..LENGTH).expect("the whole lease");
-            let operation = Operation::Write { source, target: claim(segment) };
-            self.is_staged = port.stage(WorkRequest { id, flags: SIGNALED, operation }).is_ok();
-        }
-        if !self.is_staged {
-            port.write(&[&[self.round; LENGTH]], &claim(segment)).expect("it is short");
-        }
         let mut octets = [0; LENGTH];
         let is_read = port.read(&claim(decode(&run.octets[0][16..])), &mut octets).is_ok();
         assert_eq!((is_read, octets[0]), (self.reads, if is_read { 7 } else { 0 }));
         assert!(octets == [octets[0]; LENGTH]);
         let lease = self.lease.take().expect("one message");
         let (exposed, named) = port.open(lease, Access::RemoteWrite).expect("a handle for a test");
-        assert_eq!((named.handle, named.length), (exposed.handle(), segment.length));
-        port.send(&encode(named), Some(segment.handle)).expect("room for one message");
+        assert_eq!((named.handle, named.length as usize), (exposed.handle(), LENGTH));
+        let (mut answer, data) = self.made.take().expect("one message");
+        answer.bytes_mut().copy_from_slice(&encode(named));
+        let mut message = Outgoing::within(answer).behind(Data::Local(data), segment);
+        let head = Head::written(0..16, Some(segment.handle));
+        let sent = port.send(head, &mut message, self.id);
+        self.said = Some(Said { id: self.id, message, sent });
         self.opened = Some((exposed, named));
         1
     }
@@ -280,7 +267,10 @@ fn templates() -> Vec<(TemplateId, HeaderTemplate)> {
 struct Herald<'a> {
     round: u8,
     templates: &'a [(TemplateId, HeaderTemplate)],
+    /// Names and leases for the answers.
+    ready: Vec<(WrId, Local)>,
     sent: Vec<(Option<TemplateId>, Vec<u8>)>,
+    said: Vec<Said>,
 }
 
 impl Herald<'_> {
@@ -299,18 +289,22 @@ impl Herald<'_> {
             let body = if at % 3 == 0 { Vec::new() } else { pattern::of(length, at as u64) };
             let xid = u32::from(self.round) << 8 | u32::try_from(at).expect("few");
             let patch = HeaderPatch { xid, credit };
-            let mut message = vec![0xaa; header];
-            message.extend(&body);
-            let mut whole = message.clone();
-            let sent: Result<(), Refused> = match named {
+            let (id, mut lease) = self.ready.pop().expect("a lease for each answer");
+            lease.set_len(header + body.len());
+            lease.bytes_mut()[header..].copy_from_slice(&body);
+            let mut whole = lease.bytes().to_vec();
+            let (mut message, range) = (Outgoing::within(lease), 0..whole.len());
+            let head = match named {
                 Some((id, template)) => {
                     template.put(&mut whole, patch).expect("as long as it is");
-                    port.send_like(NamedTemplate { id: *id, template }, patch, &mut message)
+                    Head::like(range, NamedTemplate { id: *id, template }, patch)
                 }
-                None => port.send(&message, None),
+                None => Head::written(range, None),
             };
-            sent.expect("room for few");
+            let sent = port.send(head, &mut message, id);
+            assert!(matches!(sent, Sent::Copied | Sent::Taken), "room for few");
             self.sent.push((named.map(|(id, _)| *id), whole));
+            self.said.push(Said { id, message, sent });
         }
     }
 }
@@ -389,8 +383,10 @@ fn decode(message: &[u8]) -> Segment {
 }
 
 const ROUNDS: u8 = 40;
-/// Length of the Writes and of the longest message, in octets.
+/// Length of the short Writes and of the longest message, in octets.
 const LENGTH: usize = 500;
+/// Length of the other Writes, in octets.
+const LONG: usize = 40_000;
 const MESSAGE: usize = 64;
 /// Messages that answer a run of two.
 const ANSWERS: usize = 16;

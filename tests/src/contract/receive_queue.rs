@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 
 use haulage::provider::{
-    DisconnectReason, Event, MessageSink, Port, Provider, Receive, Run, WorkQueue,
+    DisconnectReason, Event, Head, MessageSink, Outgoing, Port, Provider, Receive, Run, Sent,
+    WorkQueue,
 };
-use haulage_mr_pool::PostedSink;
-use haulage_proto::verbs::{QpNum, Status, WrId};
+use haulage_mr_pool::{Local, PostedSink};
+use haulage_proto::verbs::{Opcode, QpNum, Status, WrId};
 
 use super::connections::ending;
-use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, filled, spent};
+use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED, Said, filled, spent};
 use crate::by_number::ByNumber as _;
 use crate::network::{Expect, Network};
 use crate::{Rng, pattern};
@@ -136,6 +137,9 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
     // Messages that the sink sent back, and the Receives they are to arrive in.
     let (mut answers, mut echoes) =
         ([VecDeque::new(), VecDeque::new()], Vec::<(WrId, PostedSink)>::new());
+    // Messages that the provider of the sink has taken.
+    let mut told = Vec::<Said>::new();
+    let is_receive = |event: &Event<_>| matches!(event, Event::Completion(done) if done.opcode == Opcode::Receive);
     let mut random = Rng::new(18);
     // Each connection carries every message, in bursts.
     bed.until_with([4, 4], "every message", |bed| {
@@ -164,7 +168,13 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             assert!(bytes.bytes().get(..done.length as usize) == answer.as_deref(), "an answer");
         }
         let mut passive = &mut bed.ends[PASSIVE];
-        while let Some(event) = passive.take(|event| matches!(event, Event::Completion(_))) {
+        for said in std::mem::take(&mut told) {
+            match passive.done(said.id) {
+                Some(done) => drop(said.message.complete(&done)),
+                None => told.push(said),
+            }
+        }
+        while let Some(event) = passive.take(is_receive) {
             let Event::Completion(done) = event else { unreachable!("it was looked for") };
             let at = receives.iter().position(|(id, _)| *id == done.id).expect("a Receive of ours");
             let bytes = filled(receives.remove(at).1, &done);
@@ -176,19 +186,22 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             arrived[link] += 1;
         }
         for _ in 0..random.below(0..4) {
-            let mut sink = Echo { wanted: random.below(0..4), took: Vec::new() };
+            let wanted = random.below(0..4);
+            let ready = (0..wanted).map(|_| (passive.id(), passive.holding(&[0; 300]))).collect();
+            let mut sink = Echo { ready, took: Vec::new() };
             let budget = usize::try_from(random.below(1..4)).expect("few");
             let count = passive.provider.receive_inline(&mut into, 300, budget, &mut sink);
             assert!(count == sink.took.len() && count <= budget, "{count} of {budget}");
-            for (qp, bytes, is_answered) in sink.took {
+            for (qp, bytes, said) in sink.took {
                 let link = usize::from(qp == links[1][PASSIVE]);
                 assert!(bytes == messages[arrived[link]], "{arrived:?} were before it");
                 arrived[link] += 1;
                 taken += 1;
-                if is_answered {
+                if matches!(said.sent, Sent::Copied | Sent::Taken) {
                     answers[link].push_back(bytes);
                     echoes.push(bed.ends[ACTIVE].receive(links[link][ACTIVE], 300));
                 }
+                told.extend((said.sent == Sent::Taken).then_some(said));
             }
             for link in links {
                 let rung = bed.ends[PASSIVE].provider.post(link[PASSIVE], &mut WorkQueue::new());
@@ -199,26 +212,32 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
         if receives.len() < 8 {
             receives.extend(more(passive, 8));
         }
-        let is_over = arrived == [messages.len(); 2] && sent.is_empty() && echoes.is_empty();
+        let is_over = arrived == [messages.len(); 2]
+            && sent.is_empty()
+            && echoes.is_empty()
+            && told.is_empty();
         is_over.then_some(())
     });
     eprintln!("{taken} of {} were taken without Receives", 2 * messages.len());
 }
 
-/// Takes `wanted` messages, and sends each back.
+/// Takes messages as long as leases are ready for the answers, and sends each back.
 struct Echo {
-    wanted: u64,
-    /// The queue pair and the octets of each message, and whether it could be sent back.
-    took: Vec<(QpNum, Vec<u8>, bool)>,
+    ready: Vec<(WrId, Local)>,
+    /// The queue pair and the octets of each message, and the answer.
+    took: Vec<(QpNum, Vec<u8>, Said)>,
 }
 
 impl MessageSink for Echo {
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let before = self.took.len();
         for message in run.octets {
-            let Some(left) = self.wanted.checked_sub(1) else { break };
-            self.wanted = left;
-            self.took.push((qp, message.to_vec(), port.send(message, None).is_ok()));
+            let Some((id, mut lease)) = self.ready.pop() else { break };
+            lease.set_len(message.len());
+            lease.bytes_mut().copy_from_slice(message);
+            let mut answer = Outgoing::within(lease);
+            let sent = port.send(Head::written(0..message.len(), None), &mut answer, id);
+            self.took.push((qp, message.to_vec(), Said { id, message: answer, sent }));
         }
         self.took.len() - before
     }

@@ -1,14 +1,15 @@
 //! Checks of the contract's lines 7 to 14: the send queue.
 
 use haulage::provider::{
-    ConnectionParams, Event, Operation, Port as _, Provider, Refused, WorkQueue, WorkRequest,
+    ConnectionParams, Event, Operation, Outgoing, Provider, Sent, WorkQueue, WorkRequest,
 };
+use haulage::service::Data;
 use haulage_mr_pool::Exposed;
 use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
 
 use super::connections::{ending, strand};
 use crate::bed::{
-    ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED, UNSIGNALED, claim, fence, filled, spent,
+    ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED, Said, UNSIGNALED, claim, fence, filled, spent,
 };
 use crate::by_number::ByNumber as _;
 use crate::network::Network;
@@ -110,8 +111,10 @@ pub fn line_10_after_one_flush_everything_is_flushed<N: Network>(network: N) {
     let link = bed.connect();
     let sinks = [8, 8].map(|length| bed.ends[ACTIVE].receive(link[ACTIVE], length));
     let mut lost = strand(&mut bed, link, 4);
-    // No completion reports a Send by `send_inline`.
-    let _ = bed.ends[ACTIVE].provider.send_inline(link[ACTIVE], b"untold", None);
+    // A message is reported only if it is taken.
+    let message = bed.ends[ACTIVE].message(b"untold");
+    let said = bed.ends[ACTIVE].say(link[ACTIVE], (6, None), message);
+    lost.extend((said.sent == Sent::Taken).then_some(said.id));
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"behind", None, SIGNALED);
     // `ending` checks that every completion after a flushed one is flushed, and that none is a Receive's.
     let failed = ending(&mut bed, ACTIVE, link[ACTIVE]).failed;
@@ -151,8 +154,8 @@ pub fn line_11_a_write_is_at_rest_before_a_later_send<N: Network>(network: N) {
         spent(written, &bed.succeeded(ACTIVE, wrote));
         spent(told, &bed.succeeded(ACTIVE, sent));
     }
-    if remote && bed.ends[ACTIVE].provider.caps().inline_max >= 8 {
-        stage(&mut bed, link);
+    if remote {
+        behind(&mut bed, link);
     }
 }
 
@@ -164,33 +167,21 @@ fn counted<N: Network>(bed: &Bed<N>, exposed: &Exposed, length: usize) {
     assert_eq!(exposed.placed(), expected, "a Write of {length} octets");
 }
 
-/// Checks line 11 for a Write that is staged, before a Send that goes inline and invalidates.
-fn stage<N: Network>(bed: &mut Bed<N>, link: Link) {
-    for length in [0, 1, 4096, 300_001] {
+/// Checks line 11 for Writes that go ahead of a message, which invalidates.
+fn behind<N: Network>(bed: &mut Bed<N>, link: Link) {
+    for length in [0, 1, 4096, 40_000, 300_001] {
         let (old, new) = (pattern::of(length, 5), pattern::of(length, 6));
         let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &old, Access::RemoteWrite);
         let (receive, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
         let (active, qp) = (&mut bed.ends[ACTIVE], link[ACTIVE]);
-        let (id, posted) = (active.id(), active.holding(&new).into_source());
-        let source = posted.source(0..length).expect("the whole lease");
-        let operation = Operation::Write { source, target: claim(segment) };
-        let mut batch = WorkQueue::new();
-        let request = WorkRequest { id, flags: SIGNALED, operation };
-        let staged = active.provider.port(qp).expect("a queue pair").stage(request);
-        if let Err(request) = staged {
-            batch.push_back(request);
-            assert_eq!(active.provider.post(qp, &mut batch), Ok(()));
-        }
-        bed.until("room for an inline Send", |bed| {
-            // There may be no room while earlier requests wait in the send queue.
-            let provider = &mut bed.ends[ACTIVE].provider;
-            provider.send_inline(qp, b"look now", Some(segment.handle)).ok()
-        });
-        assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut batch), Ok(()));
+        let data = Data::Local(active.holding(&new));
+        let message = active.message(b"look now").behind(data, segment);
+        let said = active.say(qp, (8, Some(segment.handle)), message);
+        assert_eq!(active.provider.post(qp, &mut WorkQueue::new()), Ok(()));
         let done = bed.succeeded(PASSIVE, receive);
         counted(bed, &exposed, length);
         assert!(fence(exposed, &done).bytes() == new, "a Write of {length} octets came late");
-        spent(posted, &bed.succeeded(ACTIVE, id));
+        bed.left(ACTIVE, said);
     }
 }
 
@@ -244,7 +235,7 @@ pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
     assert!(filled(sink, &done).bytes() == bytes);
 }
 
-/// An inline Send's source may be reused as soon as `post` returns.
+/// An inline Send's source may be reused as soon as `post` returns, and a message that was copied at once.
 pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
@@ -254,37 +245,41 @@ pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
     let done = bed.succeeded(PASSIVE, received);
     assert_eq!(filled(sink, &done).bytes(), b"original");
     spent(source, &bed.succeeded(ACTIVE, sent));
-    send_inline(&mut bed, link);
+    messages(&mut bed, link);
 }
 
-/// Sends by `send_inline`, where the provider has it: in order with posted requests, with one doorbell, and without a
-/// completion.
-fn send_inline<N: Network>(bed: &mut Bed<N>, link: Link) {
+/// Sends messages, in order with posted requests, and with one doorbell.
+fn messages<N: Network>(bed: &mut Bed<N>, link: Link) {
     let qp = link[ACTIVE];
-    let inline_max = bed.ends[ACTIVE].provider.caps().inline_max;
-    let long = vec![7; inline_max + 1];
-    let refused = bed.ends[ACTIVE].provider.send_inline(qp, &long, None);
-    assert_eq!(refused, Err(Refused::TooLong), "it is longer than any");
-    if inline_max < 8 {
-        return;
-    }
     let receives: Vec<_> = (0..3).map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8)).collect();
-    for message in [*b"octets 0", *b"octets 1"] {
-        assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, &message, None), Ok(()));
-    }
+    let said = [*b"octets 0", *b"octets 1"].map(|octets| say(bed, link, &octets));
     let last = bed.ends[ACTIVE].send(qp, b"octets 2", None, SIGNALED);
     for (at, (received, sink)) in receives.into_iter().enumerate() {
         let done = bed.succeeded(PASSIVE, received);
         assert_eq!(filled(sink, &done).bytes(), format!("octets {at}").as_bytes());
     }
+    said.into_iter().for_each(|said| bed.left(ACTIVE, said));
     spent(last.1, &bed.succeeded(ACTIVE, last.0));
     // An empty batch rings the doorbell too.
     let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
-    assert_eq!(bed.ends[ACTIVE].provider.send_inline(qp, b"alone...", None), Ok(()));
-    let mut nothing = WorkQueue::new();
-    assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut nothing), Ok(()));
+    let said = say(bed, link, b"alone...");
+    assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut WorkQueue::new()), Ok(()));
     let done = bed.succeeded(PASSIVE, received);
     assert_eq!(filled(sink, &done).bytes(), b"alone...");
+    bed.left(ACTIVE, said);
+}
+
+/// Sends a message, and writes over its octets if they were copied.
+fn say<N: Network>(bed: &mut Bed<N>, link: Link, octets: &[u8]) -> Said {
+    let active = &mut bed.ends[ACTIVE];
+    let message = active.message(octets);
+    let Said { id, message, sent } = active.say(link[ACTIVE], (octets.len(), None), message);
+    if sent != Sent::Copied {
+        return Said { id, message, sent };
+    }
+    let mut lease = message.into_own().expect("it was copied");
+    lease.bytes_mut().fill(b'?');
+    Said { id, message: Outgoing::within(lease), sent }
 }
 
 fn completed<L>(event: &Event<L>) -> Option<(WrId, Opcode)> {

@@ -36,6 +36,7 @@ pub fn fabric(choices: &mut Choices) -> FabricConfig {
         latency_min_ns,
         latency_max_ns: latency_min_ns + choices.pick(&[1, 1_000, 20_000]),
         eager_percent: choices.pick(&[0, 25, 100]),
+        copied_percent: choices.pick(&[0, 50, 100]),
         receives_each: choices.one_in(4).then(|| choices.of(8..=32)),
         receive_queue_max: 128,
         registrations_max: choices.pick(&[64, 256]),

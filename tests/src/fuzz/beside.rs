@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::provider::{ConnectionParams, Event, Provider, Quiesced};
+use haulage::provider::{ConnectionParams, Event, Outgoing, Provider, Quiesced};
 use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, Status};
@@ -33,6 +33,8 @@ pub(super) enum Lent {
     Sink(PostedSink),
     /// Posted to be sent.
     Source(PostedSource<Local>),
+    /// Given to a port.
+    Message(Box<Outgoing>),
 }
 
 impl<P: Provider> Scene<P> {
@@ -108,6 +110,7 @@ impl<P: Provider> Scene<P> {
             let is_home = match lent {
                 Lent::Sink(posted) => posted.complete().is_ok(),
                 Lent::Source(posted) => posted.complete().is_ok(),
+                Lent::Message(message) => message.into_own().is_some(),
             };
             assert!(is_home, "a provider that is gone has no views");
         }

@@ -1,9 +1,11 @@
 //! A port to any queue pair, for messages that leave while the provider delivers none.
 
 use haulage_mr_pool::Local;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum};
+use haulage_proto::verbs::{Access, ClaimedSegment, QpNum, WrId};
 
-use crate::provider::{OpenResult, Port, Provider, QueueFull, Refused, WorkQueue, WorkRequest};
+use crate::provider::{
+    Head, OpenResult, Outgoing, Port, Provider, QueueFull, Refused, Sent, WorkQueue,
+};
 
 /// A port that can be turned to another queue pair.
 pub(crate) trait Aim: Port {
@@ -38,53 +40,22 @@ impl<P: Provider> Aim for Direct<'_, P> {
     }
 }
 
-impl<P: Provider> Direct<'_, P> {
-    /// Returns the port of the queue pair it is aimed at.
-    #[inline]
-    fn port(&mut self) -> Result<P::Port<'_>, Refused> {
-        self.provider.port(self.qp).ok_or(Refused::Gone)
-    }
-}
-
 impl<P: Provider> Port for Direct<'_, P> {
-    #[inline]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        self.port()?.send(message, invalidate)
-    }
-
     #[inline(always)]
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        if std::mem::take(&mut self.is_first) {
-            like.template.put(message, patch).ok_or(Refused::TooLong)?;
-            return self.send(message, None);
-        }
-        self.port()?.send_like(like, patch, message)
-    }
-
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        self.port()?.write(parts, target)
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let is_first = std::mem::take(&mut self.is_first);
+        let head = if is_first { message.in_full(&head) } else { head };
+        self.provider.port(self.qp).map_or(Sent::Gone, |mut port| port.send(head, message, id))
     }
 
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
-        self.port()?.read(source, octets)
+        self.provider.port(self.qp).ok_or(Refused::Gone)?.read(source, octets)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         match self.provider.port(self.qp) {
             Some(mut port) => port.open(lease, access),
             None => Err((lease, Refused::Gone)),
-        }
-    }
-
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        match self.provider.port(self.qp) {
-            Some(mut port) => port.stage(request),
-            None => Err(request),
         }
     }
 

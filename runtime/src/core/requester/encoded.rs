@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use haulage_mr_pool::Local;
 use haulage_proto::negotiate::{Version, put_unchunked_header, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
+use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::identity::Identity;
 use crate::limits::HEADER_ROOM;
+use crate::provider::{Head, Outgoing};
 
 /// A Call's Payload stream, without the argument that has a lease of its own. It is in a send buffer,
 /// behind the header room.
@@ -26,13 +27,13 @@ impl Encoded {
     /// only the length is written.
     #[inline]
     pub(super) fn write(
-        buffer: &mut Local,
+        buffer: &mut [u8],
         header: CallHeader<'_>,
         identity: &Identity,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
         argument: Option<usize>,
     ) -> Result<Self, Truncated> {
-        let room = buffer.bytes_mut().get_mut(HEADER_ROOM..).unwrap_or_default();
+        let room = buffer.get_mut(HEADER_ROOM..).unwrap_or_default();
         let mut writer = Writer::new(room);
         match identity {
             Identity::Anonymous => header.encode(&mut writer)?,
@@ -50,20 +51,19 @@ impl Encoded {
         HEADER_ROOM - unchunked_header_len(version, Kind::Call)..HEADER_ROOM + self.length
     }
 
-    /// Writes the transport header of a Call without chunks. Returns the range of the buffer that holds the message.
+    /// Makes the Payload stream in `message` a Call without chunks: writes its transport header.
     #[inline]
     pub(super) fn complete(
         &self,
-        buffer: &mut Local,
+        message: &mut Outgoing,
         version: Version,
-        xid: u32,
-        credit: u32,
-    ) -> Range<usize> {
+        HeaderPatch { xid, credit }: HeaderPatch,
+    ) -> Head<'static> {
         let range = self.message(version);
-        let room = buffer.bytes_mut().get_mut(range.start..HEADER_ROOM).unwrap_or_default();
+        let room = message.room().get_mut(range.clone()).unwrap_or_default();
         let written = put_unchunked_header(version, Kind::Call, room, xid, credit);
         debug_assert!(written.is_some(), "every send buffer has the room");
-        range
+        Head::written(range, None)
     }
 }
 

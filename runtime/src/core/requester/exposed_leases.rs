@@ -5,8 +5,8 @@ use haulage_proto::exchange::{Arrived, Body, Offered, ReplyFault, ReplyLists, ch
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
-use crate::core::segments::Segments;
 use crate::limits::ITEMS_MAX;
+use crate::outgoing::segments::Segments;
 use crate::provider::Quiesced;
 use crate::sys::complete;
 

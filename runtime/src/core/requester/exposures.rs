@@ -10,8 +10,8 @@ use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
 use super::exposed_leases::{CallLease, ExposedLeases, LeaseRole};
-use crate::core::segments::Segments;
 use crate::limits::HEADER_ROOM;
+use crate::outgoing::segments::Segments;
 use crate::provider::{Port, Refused};
 use crate::service::CallError;
 

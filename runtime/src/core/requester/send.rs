@@ -1,7 +1,9 @@
 //! Sends a Call of ours: plans it, exposes its memory, and writes its header, all at the moment it leaves.
 
+use std::rc::Rc;
+
 use haulage_mr_pool::Local;
-use haulage_proto::negotiate::{Class, Refusal, Version, put_call_headers_with};
+use haulage_proto::negotiate::{Class, Refusal, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
@@ -14,14 +16,13 @@ use super::encoded::Encoded;
 use super::exposed_leases::LeaseRole;
 use super::exposures::Unopened;
 use super::plan::{PlanKey, goes_unchunked};
-use super::send_grant::SendGrant;
+use super::send_grant::{SendGrant, has_templates};
 use crate::core::common::Common;
-use crate::core::connection::Connection;
-use crate::core::work::Written;
-use crate::identity::Identity;
+use crate::core::memory::Charge;
+use crate::core::outbox::Left;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
-use crate::provider::Port;
+use crate::provider::{Head, Outgoing, Port};
 use crate::service::{CallError, Request};
 
 impl Requester {
@@ -80,17 +81,19 @@ impl Requester {
                     return Progress::Made;
                 }
             };
-            let unchunked = UnchunkedCall {
-                patch: HeaderPatch { xid, credit },
-                procedure: call.procedure,
-                encoded,
+            let patch = HeaderPatch { xid, credit };
+            let binding = Rc::clone(binding);
+            // One of many begins with a template.
+            let is_one_of_many = connection.rings || !connection.calls.is_empty();
+            let has_template = is_one_of_many && has_templates(connection);
+            let template = if has_template { binding.template(call.procedure) } else { None };
+            let mut message = Outgoing::within(buffer);
+            let head = match template {
+                Some(template) => Head::like(encoded.message(version), template, patch),
+                None => encoded.complete(&mut message, version, patch),
             };
-            if unchunked.leave(connection, port, &mut buffer, common.abilities.inline_max) {
-                common.buffers.recycle(buffer);
-            } else {
-                let range = encoded.complete(&mut buffer, version, xid, credit);
-                common.send(key, buffer, range, None, Written::default());
-            }
+            common.leave(key, head, &mut message, Charge::default(), port);
+            message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
             return Progress::Made;
         }
         let exposed_leases = &mut *found.exposed_leases;
@@ -135,14 +138,10 @@ impl Requester {
             let payload = if chunks.body.is_some() { 0 } else { encoded.length };
             start..HEADER_ROOM + payload
         });
-        let message = buffer.bytes().get(range.clone()).unwrap_or_default();
-        if message.len() <= common.abilities.inline_max
-            && connection.send_inline(port, message, None)
-        {
-            common.buffers.recycle(buffer);
-        } else {
-            common.send(key, buffer, range, None, Written::default());
-        }
+        let mut message = Outgoing::within(buffer);
+        let head = Head::written(range, None);
+        common.leave(key, head, &mut message, Charge::default(), port);
+        message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
         Progress::Made
     }
 
@@ -164,9 +163,8 @@ impl Requester {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(buffer), Some(Found { exposed_leases, .. }), Some(length)) = (
+        let (Some(connection), Some(Found { exposed_leases, .. }), Some(length)) = (
             common.connections.get(grant.connection),
-            common.buffers.top(),
             self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
         ) else {
@@ -174,9 +172,8 @@ impl Requester {
         };
         let range = START..HEADER_ROOM + encoded.length;
         let plan_key = PlanKey::of_one(grant.connection, request.procedure, encoded, role, length);
-        let position = match plan_key.only_chunk(&mut self.planned, connection) {
-            Some(position) if range.len() <= common.abilities.inline_max => position,
-            _ => return false,
+        let Some(position) = plan_key.only_chunk(&mut self.planned, connection) else {
+            return false;
         };
         let open = match lease.take() {
             Some(lease) => port.open(lease, access),
@@ -192,16 +189,15 @@ impl Requester {
         exposed_leases.begin_open(role, exposed, segment);
         let inv_handle =
             if common.abilities.promises.remote_invalidation { segment.handle } else { Handle(0) };
-        let message = buffer.bytes_mut().get_mut(range.clone()).unwrap_or_default();
+        let room = self.making.room().get_mut(range.clone()).unwrap_or_default();
         let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
         let asked = grant.asked(request.procedure);
-        let written = put_call_headers_with(message, patch, inv_handle, position, &segment, asked);
+        let written = put_call_headers_with(room, patch, inv_handle, position, &segment, asked);
         debug_assert!(written.is_some(), "every send buffer has the room");
-        if port.send(message, None).is_err()
-            && let Some(buffer) = common.buffers.pop()
-        {
-            common.send(grant.connection, buffer, range, None, Written::default());
-        }
+        let head = Head::written(range, None);
+        let left =
+            common.send_alone(grant.connection, head, &mut self.making, Charge::default(), port);
+        grant.is_over = left == Left::Waits;
         true
     }
 
@@ -223,7 +219,7 @@ impl Requester {
             connection = common.connections.get_mut(key)?;
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
-        SendGrant::open(connection, key, count, common.abilities.inline_max)
+        SendGrant::open(connection, key, count)
     }
 }
 
@@ -234,54 +230,6 @@ enum Progress {
     Made,
     /// It was not: it waits for credit as before.
     Waits,
-}
-
-/// A Call without chunks that has its credit.
-struct UnchunkedCall {
-    patch: HeaderPatch,
-    procedure: u32,
-    encoded: Encoded,
-}
-
-impl UnchunkedCall {
-    /// Sends the Call at once, with a template if other Calls leave in this turn. Returns whether it left; if not, it
-    /// is to be posted.
-    #[inline]
-    fn leave(
-        &self,
-        connection: &mut Connection,
-        port: &mut (impl Port + ?Sized),
-        buffer: &mut Local,
-        inline_max: usize,
-    ) -> bool {
-        let Self { patch, procedure, encoded } = self;
-        let version = connection.terms.version;
-        let range = encoded.message(version);
-        if !connection.queue.is_empty() || range.len() > inline_max {
-            return false;
-        }
-        let is_one_of_many = connection.rings || !connection.calls.is_empty();
-        let by_template = is_one_of_many && has_templates(connection);
-        let binding = connection.binding.as_ref().filter(|_| by_template);
-        let like = binding.and_then(|binding| binding.template(*procedure));
-        let sent = match like {
-            Some(like) => {
-                let message = buffer.bytes_mut().get_mut(range);
-                port.send_like(like, *patch, message.unwrap_or_default())
-            }
-            None => {
-                let range = encoded.complete(buffer, version, patch.xid, patch.credit);
-                port.send(buffer.bytes().get(range).unwrap_or_default(), None)
-            }
-        };
-        connection.rings |= sent.is_ok();
-        sent.is_ok()
-    }
-}
-
-/// Returns whether the Calls without chunks on a connection may begin with a template.
-fn has_templates(connection: &Connection) -> bool {
-    connection.terms.version == Version::Two && connection.identity == Identity::Anonymous
 }
 
 impl From<Unsent> for CallError {

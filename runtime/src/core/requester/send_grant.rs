@@ -20,24 +20,27 @@ use super::aim::Aim;
 use super::encoded::{Encoded, put_length};
 use super::plan::goes_unchunked;
 use crate::core::common::Common;
-use crate::core::connection::Connection;
+use crate::core::connection::{Connection, SessionState, Terms};
 use crate::core::templates::Bound;
 use crate::identity::Identity;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
-use crate::provider::Port;
+use crate::provider::Outgoing;
 use crate::service::{Binding, Request, allows_to_reduce};
 
 /// The permission for Calls to leave on a connection at once.
 #[derive(Debug)]
 pub(crate) struct SendGrant {
     pub(super) connection: ConnectionKey,
-    binding: Rc<Bound>,
+    pub(super) version: Version,
+    /// Whether the Calls are of version 2 and carry AUTH_NONE: then they may begin with a template.
+    pub(super) is_plain: bool,
+    /// Whether other messages of the connection have to leave first.
+    pub(super) is_over: bool,
+    pub(super) binding: Rc<Bound>,
     unchunked_max: UnchunkedMax,
-    /// Octets of the longest Payload stream that leaves at once.
-    length_max: usize,
     /// The credits of these Calls, and their credit word.
-    grant: Grant,
+    pub(super) credits: Grant,
 }
 
 impl SendGrant {
@@ -47,21 +50,21 @@ impl SendGrant {
         connection: &mut Connection,
         key: ConnectionKey,
         count: u32,
-        inline_max: usize,
     ) -> Option<Self> {
-        let is_plain = connection.terms.version == Version::Two
+        let leaves = connection.state == SessionState::Ready
             && connection.calls.is_empty()
-            && connection.queue.is_empty()
-            && connection.takes_calls()
-            && connection.identity == Identity::Anonymous;
-        let binding = connection.binding.as_ref().filter(|_| is_plain).map(Rc::clone)?;
+            && connection.queue.is_empty();
+        let binding = connection.binding.as_ref().filter(|_| leaves).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
+        let Terms { version, unchunked_max, .. } = connection.terms;
         Some(Self {
             connection: key,
+            version,
+            is_plain: has_templates(connection),
+            is_over: false,
             binding,
-            unchunked_max: connection.terms.unchunked_max,
-            length_max: inline_max.saturating_sub(TRANSPORT_LEN),
-            grant,
+            unchunked_max,
+            credits: grant,
         })
     }
 
@@ -73,7 +76,7 @@ impl SendGrant {
         port: &mut dyn Aim,
     ) -> Option<Self> {
         let connection = common.connections.get_mut(key)?;
-        let grant = Self::open(connection, key, u32::MAX, common.abilities.inline_max)?;
+        let grant = Self::open(connection, key, u32::MAX)?;
         port.aim(connection.qp);
         common.connections.touch(key);
         Some(grant)
@@ -82,16 +85,13 @@ impl SendGrant {
     /// Closes the send grant: gives back the credits of Calls that did not leave.
     #[inline]
     pub(crate) fn close(&self, common: &mut Common) {
-        common.settle_grant(self.connection, &self.grant);
+        common.settle_grant(self.connection, &self.credits);
     }
-
-    /// Where in a send buffer the message of a Call without chunks starts.
-    pub(super) const START: usize = HEADER_ROOM - TRANSPORT_LEN;
 
     /// Returns whether a Call on `connection` may try to leave under this send grant.
     #[inline]
     pub(crate) fn takes(&self, connection: ConnectionKey) -> bool {
-        self.connection == connection && self.grant.has_more()
+        self.connection == connection && !self.is_over && self.credits.has_more()
     }
 
     /// Returns whether this is the send grant of a connection, whether it takes more Calls or not.
@@ -106,16 +106,16 @@ impl SendGrant {
         is_one && allows_to_reduce(&self.binding, request)
     }
 
-    /// Writes the arguments of a Call to their place in `message`; of an argument with a lease of its own, only the
+    /// Writes the arguments of a plain Call to their place in `buffer`; of an argument with a lease of its own, only the
     /// length. `None` if they do not fit.
     #[inline]
     pub(super) fn encode(
-        message: &mut [u8],
+        buffer: &mut [u8],
         argument: Option<usize>,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Option<Encoded> {
         let arguments_at = CallHeader::PLAIN_LEN;
-        let mut writer = Writer::new(message.get_mut(TRANSPORT_LEN + arguments_at..)?);
+        let mut writer = Writer::new(buffer.get_mut(HEADER_ROOM + arguments_at..)?);
         encode(&mut writer).ok()?;
         put_length(&mut writer, argument).ok()?;
         Some(Encoded { arguments_at, length: arguments_at + writer.position() })
@@ -131,57 +131,34 @@ impl SendGrant {
     /// Takes the credit of the next Call. Returns its credit word.
     #[inline]
     pub(super) fn next_credit(&mut self) -> u32 {
-        let word = self.grant.word();
-        self.grant.spend();
+        let word = self.credits.word();
+        self.credits.spend();
         word
     }
 
-    /// Writes the headers of a Call into `message`.
+    /// Writes the RPC header of a Call in front of its arguments, unless it is there already.
     #[inline(never)]
-    pub(super) fn put(&self, message: &mut [u8], xid: u32, procedure: u32) {
+    pub(super) fn put_header(&self, making: &mut Outgoing, xid: u32, procedure: u32) {
+        if !self.is_plain {
+            return;
+        }
         let headers = PlainHeaders::Call(self.asked(procedure));
-        let written = headers.put(message, HeaderPatch { xid, credit: self.grant.word() });
+        let room = making.room().get_mut(START..).unwrap_or_default();
+        let written = headers.put(room, HeaderPatch { xid, credit: self.credits.word() });
         debug_assert!(written.is_some(), "every send buffer has the room");
     }
 
-    /// Sends an encoded Call. Returns whether it left; if not, its headers are written in front of its arguments.
+    /// Returns whether an encoded Call leaves without chunks.
     #[inline]
-    pub(super) fn send(
-        &mut self,
-        port: &mut dyn Port,
-        message: &mut [u8],
-        xid: u32,
-        procedure: u32,
-        encoded: &Encoded,
-    ) -> bool {
-        let goes = encoded.length <= self.length_max
-            && goes_unchunked(procedure, &self.binding, &self.unchunked_max, encoded)
-            && message
-                .get_mut(..TRANSPORT_LEN + encoded.length)
-                .is_some_and(|message| self.leave(port, message, xid, procedure));
-        if goes {
-            self.grant.spend();
-        } else {
-            self.put(message, xid, procedure);
-        }
-        goes
-    }
-
-    /// Sends a Call that goes in one message, with a template if its procedure has one. Returns whether it left.
-    #[inline]
-    fn leave(&self, port: &mut dyn Port, message: &mut [u8], xid: u32, procedure: u32) -> bool {
-        match self.binding.template(procedure) {
-            Some(like) => {
-                let patch = HeaderPatch { xid, credit: self.grant.word() };
-                port.send_like(like, patch, message).is_ok()
-            }
-            None => {
-                self.put(message, xid, procedure);
-                port.send(message, None).is_ok()
-            }
-        }
+    pub(super) fn takes_unchunked(&self, procedure: u32, encoded: &Encoded) -> bool {
+        goes_unchunked(procedure, &self.binding, &self.unchunked_max, encoded)
     }
 }
 
-/// Octets of the transport header of a Call without chunks in version 2, which send grants alone use.
-const TRANSPORT_LEN: usize = unchunked_header_len(Version::Two, Kind::Call);
+/// Returns whether the Calls without chunks on a connection may begin with a template.
+pub(super) fn has_templates(connection: &Connection) -> bool {
+    connection.terms.version == Version::Two && *connection.identity == Identity::Anonymous
+}
+
+/// Where in a send buffer the message of a Call without chunks in version 2 starts.
+const START: usize = HEADER_ROOM - unchunked_header_len(Version::Two, Kind::Call);

@@ -6,8 +6,8 @@ use haulage_proto::v2::error::ErrorBody;
 
 use crate::core::connection::Terms;
 use crate::core::program::Offers;
-use crate::core::segments::Segments;
 use crate::limits::HEADER_ROOM;
+use crate::outgoing::segments::Segments;
 use crate::service::{Data, Reply};
 
 /// A Reply that waits for credit.
@@ -28,12 +28,13 @@ impl QueuedReply {
     /// Chooses the format of a Reply to a Call with these chunks.
     ///
     /// # Errors
-    /// The Reply fits neither a message nor the chunks. The buffer comes back.
+    /// The Reply fits neither a message nor the chunks. It comes back.
+    #[expect(clippy::result_large_err, reason = "it is moved back once, not boxed")]
     pub(crate) fn new(
         mut reply: Reply,
         terms: &Terms,
         offers: &Offers<'_>,
-    ) -> Result<Self, (Local, ErrorBody)> {
+    ) -> Result<Self, (Reply, ErrorBody)> {
         let length = reply.at;
         let rest = u32::try_from(length).unwrap_or(u32::MAX);
         let format = match offers.reply {
@@ -42,16 +43,17 @@ impl QueuedReply {
             Some(_) => exchange::reply_format(&terms.replies, &offer(offers), rest),
         };
         let Some(format) = format else {
-            return Err((reply.buffer, ErrorBody::ReplyResource { length_needed: rest }));
+            return Err((reply, ErrorBody::ReplyResource { length_needed: rest }));
         };
         let is_special = format == Format::Special;
         if !is_special && let Some(body) = reply.body.take() {
-            let inline = reply.buffer.bytes_mut().get_mut(HEADER_ROOM..HEADER_ROOM + length);
+            let inline = reply.message.room().get_mut(HEADER_ROOM..HEADER_ROOM + length);
             if let (Some(inline), Some(bytes)) = (inline, body.bytes().get(..length)) {
                 inline.copy_from_slice(bytes);
             }
         }
-        let Reply { buffer, body, data, .. } = reply;
+        let Some(buffer) = reply.message.take_buffer() else { panic!("a Reply is in its buffer") };
+        let Reply { body, data, .. } = reply;
         Ok(Self { buffer, body, length, is_special, data })
     }
 }

@@ -10,13 +10,14 @@ use crate::core::common::Common;
 use crate::core::connection::Connection;
 use crate::core::memory::{Charge, Grant, Supply, Until};
 use crate::core::program::{Argument, ReadChunk};
-use crate::core::segments::Segments;
 use crate::core::vacancy::close_slow;
-use crate::core::work::{Held, Parts};
+use crate::core::work::Held;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::BODY_MAX;
+use crate::outgoing::segments::Segments;
 use crate::provider::{Operation, WorkRequest};
 use crate::service::{Placement, Refusal};
+use crate::work::Parts;
 
 impl Responder {
     /// Checks that a Call in the Call chunk `body` can be fetched at all.

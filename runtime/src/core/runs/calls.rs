@@ -17,15 +17,16 @@ use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
+use crate::core::outbox::Left;
 use crate::core::program::{Argument, Header};
-use crate::core::responder::{self, ServedCall};
+use crate::core::responder::ServedCall;
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
 use crate::core::service::Service;
 use crate::core::templates::RESULTS;
-use crate::core::work::{PostedData, Written};
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::HEADER_ROOM;
-use crate::provider::Port;
+use crate::outgoing::segments::Segments;
+use crate::provider::{Head, Outgoing, Port};
 use crate::service::{Data, Placement, Reply};
 
 impl<S: Service> Runs<'_, S> {
@@ -69,9 +70,7 @@ impl<S: Service> Runs<'_, S> {
         let Self { inner, service, now, reply } = self;
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
-        let (version, unchunked_len) =
-            (from.version, unchunked_header_len(from.version, Kind::Reply));
-        let leaves_max = inner.common.abilities.inline_max;
+        let version = from.version;
         // True until the first Reply cannot leave at once: the others leave behind it.
         let mut leave = true;
         let (mut done, mut parked, mut refused) = (0, 0, None);
@@ -123,19 +122,30 @@ impl<S: Service> Runs<'_, S> {
             if let Acted::Results(length) = acted
                 && leave
                 && grant.has_more()
-                && unchunked_len + chunk_len + length <= leaves_max
             {
                 let patch = HeaderPatch { xid, credit: grant.word() };
-                // Made anew for each use, so that the first one needs no copy in memory.
-                let results = || Results { patch, chunk, length };
-                if making.leave(version, &results(), port).is_some()
-                    || leave_behind(&mut cx.inner.common, connection, &results(), reply, port)
-                        .is_some()
-                {
-                    cx.inner.common.discharge(connection, charge);
-                    grant.spend();
-                    continue;
+                grant.spend();
+                let common = &mut cx.inner.common;
+                let left = match (version, chunk) {
+                    (Version::Two, None) => {
+                        let head = Head::like(START..HEADER_ROOM + length, RESULTS, patch);
+                        common.send_alone(connection, head, &mut making.message, charge, port)
+                    }
+                    (Version::One, None) => {
+                        let head = making.seal_one(patch, length);
+                        common.send_alone(connection, head, &mut making.message, charge, port)
+                    }
+                    (_, Some(chunk)) => {
+                        let head = making.seal(patch, chunk, length);
+                        send_sealed(common, connection, head, &mut making.message, charge, port)
+                    }
+                };
+                if left != Left::Copied {
+                    // Those behind a message that waits wait, too.
+                    leave = left == Left::Taken;
+                    **reply = reply.take().filter(|making| making.message.owns_buffer());
                 }
+                continue;
             }
             let waiting = ServedCall::with(connection, xid, chunk);
             let making = park(cx.inner, name, waiting.charged(charge), reply);
@@ -231,45 +241,6 @@ fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant 
     connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
 }
 
-/// Sends the results of a Call behind a Write that holds a view of the result. `None` if there is nothing to write, or
-/// no room for the record of the Write; then nothing has changed.
-#[inline(never)]
-fn leave_behind(
-    common: &mut Common,
-    key: ConnectionKey,
-    results: &Results<'_>,
-    reply: &mut Option<Reply>,
-    port: &mut impl Port,
-) -> Option<()> {
-    let Results { patch: HeaderPatch { xid, credit }, chunk, length } = *results;
-    let chunk = chunk.filter(|one| one.position.is_none())?;
-    let making = reply.as_mut()?;
-    let written = u32::try_from(making.data.len()).ok().filter(|written| *written > 0)?;
-    if !common.posted.has_room_for_writes() {
-        return None;
-    }
-    let returned = Segment { length: written, ..chunk.segment };
-    making.seal_results_with(xid, length, credit, &returned)?;
-    let data = PostedData::of(std::mem::replace(&mut making.data, Data::Empty));
-    // What is written takes no memory of the pool, so nothing is charged for it.
-    let segment = [chunk.segment];
-    let unwritten =
-        responder::stage_writes(common, key, data, &mut Charge::default(), &segment, port);
-    let range = Reply::START_WITH_CHUNK..HEADER_ROOM + length;
-    let invalidate = invalidates(Kind::Reply, Place::Last, chunk.inv_handle);
-    let message = making.buffer.bytes().get(range.clone()).unwrap_or_default();
-    let left = matches!(unwritten, PostedData::None)
-        && common
-            .connections
-            .get_mut(key)
-            .is_some_and(|connection| connection.send_inline(port, message, invalidate));
-    if !left && let Some(making) = reply.take() {
-        let written = Written::one(unwritten, Charge::default());
-        common.send(key, making.buffer, range, invalidate, written);
-    }
-    Some(())
-}
-
 /// Enters a Call that does not leave at once in the table, under the `name` that it was promised. The Call counts as
 /// holding a Receive. Returns the Reply that was made for it.
 ///
@@ -289,83 +260,62 @@ fn park(
     reply
 }
 
-/// The results of a Call, of which a Reply consists.
-#[derive(Clone, Copy)]
-struct Results<'a> {
-    patch: HeaderPatch,
-    /// The chunk of the Call.
-    chunk: Option<&'a SingleChunk>,
-    /// Octets of the Payload stream.
-    length: usize,
+/// Sends a message with a head of its own: [`Common::send`], not inlined.
+#[inline(never)]
+fn send_sealed(
+    common: &mut Common,
+    key: ConnectionKey,
+    head: Head<'_>,
+    message: &mut Outgoing,
+    charge: Charge,
+    port: &mut impl Port,
+) -> Left {
+    common.send(key, head, message, charge, port)
 }
 
+/// Where in a send buffer the message of a Reply in version 2 starts that returns no chunk.
+const START: usize = HEADER_ROOM - unchunked_header_len(Version::Two, Kind::Reply);
+
 impl Reply {
-    /// Sends a Reply with these results, behind the Write of a result that goes into a chunk. `None` if the Reply has
-    /// not left; then its results are unchanged.
-    #[inline(always)]
-    fn leave(
-        &mut self,
-        version: Version,
-        results: &Results<'_>,
-        port: &mut impl Port,
-    ) -> Option<()> {
-        let Results { patch, chunk, length } = *results;
-        let HeaderPatch { xid, credit } = patch;
-        let Some(call) = chunk else {
-            let start = HEADER_ROOM - unchunked_header_len(version, Kind::Reply);
-            let message = self.buffer.bytes_mut().get_mut(start..HEADER_ROOM + length)?;
-            return match version {
-                Version::Two => port.send_like(RESULTS, patch, message).ok(),
-                Version::One => {
-                    put_results_headers_one(message, xid, credit)?;
-                    port.send(message, None).ok()
-                }
-            };
-        };
-        let SingleChunk { inv_handle, position, segment, .. } = *call;
-        let invalidate = invalidates(Kind::Reply, Place::Last, inv_handle);
-        if position.is_some() {
-            let message = self.seal_results(xid, length, credit)?;
-            return port.send(message, invalidate).ok();
-        }
-        let claim = ClaimedSegment::try_from(segment).ok()?;
-        let written = u32::try_from(self.data.len()).ok()?;
-        if written > 0 {
-            let target = claim.window(0, written).ok()?;
-            self.data.with_parts(|parts| port.write(parts, &target))?.ok()?;
-        }
-        let returned = Segment { length: written, ..segment };
-        let message = self.seal_results_with(xid, length, credit, &returned)?;
-        port.send(message, invalidate).ok()?;
-        self.data = Data::Empty;
-        Some(())
-    }
-
-    /// Where in the buffer a Reply in version 2 begins that returns a chunk of one segment.
-    const START_WITH_CHUNK: usize = HEADER_ROOM - SingleChunk::REPLY_LEN;
-
-    /// Writes the headers of a Reply in version 2 that has results and returns a chunk of one segment. Returns the
-    /// message.
+    /// Makes the results, of which the Payload stream has `length` octets, a message in version 1 without chunks: writes
+    /// its headers.
     #[inline]
-    pub(crate) fn seal_results_with(
+    fn seal_one(
         &mut self,
-        xid: u32,
+        HeaderPatch { xid, credit }: HeaderPatch,
         length: usize,
-        credit: u32,
-        returned: &Segment,
-    ) -> Option<&[u8]> {
-        let range = Self::START_WITH_CHUNK..HEADER_ROOM + length;
-        let message = self.buffer.bytes_mut().get_mut(range)?;
-        put_results_headers_with(message, xid, credit, returned)?;
-        Some(message)
+    ) -> Head<'static> {
+        const START: usize = HEADER_ROOM - unchunked_header_len(Version::One, Kind::Reply);
+        let room = self.message.room().get_mut(START..).unwrap_or_default();
+        let written = put_results_headers_one(room, xid, credit);
+        debug_assert!(written.is_some(), "every send buffer has the room");
+        Head::written(START..HEADER_ROOM + length, None)
     }
 
-    /// Writes the headers of a Reply in version 2 that has results and no chunk. Returns the message.
+    /// Makes the results, of which the Payload stream has `length` octets, the message in version 2 that answers a Call
+    /// with this `chunk`, behind the Write of a result that goes into it: writes its headers.
     #[inline]
-    pub(crate) fn seal_results(&mut self, xid: u32, length: usize, credit: u32) -> Option<&[u8]> {
-        const START: usize = HEADER_ROOM - unchunked_header_len(Version::Two, Kind::Reply);
-        let message = self.buffer.bytes_mut().get_mut(START..HEADER_ROOM + length)?;
-        put_results_headers(message, xid, credit)?;
-        Some(message)
+    fn seal(
+        &mut self,
+        HeaderPatch { xid, credit }: HeaderPatch,
+        SingleChunk { inv_handle, position, segment, .. }: &SingleChunk,
+        length: usize,
+    ) -> Head<'static> {
+        let invalidate = invalidates(Kind::Reply, Place::Last, *inv_handle);
+        if position.is_some() {
+            let room = self.message.room().get_mut(START..).unwrap_or_default();
+            let written = put_results_headers(room, xid, credit);
+            debug_assert!(written.is_some(), "every send buffer has the room");
+            return Head::written(START..HEADER_ROOM + length, invalidate);
+        }
+        let data = std::mem::replace(&mut self.data, Data::Empty);
+        let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        let returned = Segment { length: written, ..*segment };
+        let start = HEADER_ROOM - SingleChunk::REPLY_LEN;
+        let room = self.message.room().get_mut(start..).unwrap_or_default();
+        let put = put_results_headers_with(room, xid, credit, &returned);
+        debug_assert!(put.is_some(), "every send buffer has the room");
+        self.message.write(data, Segments::one(*segment));
+        Head::written(start..HEADER_ROOM + length, invalidate)
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use haulage_proto::verbs::{Access, Handle, QpNum};
+use haulage_proto::verbs::{Access, Handle, QpNum, WrId};
 
 use super::*;
 use crate::core::requester::{Caller as Waiting, NewCall};
@@ -12,7 +12,7 @@ use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::toy::Toy;
-use crate::provider::{OpenResult, Port, QueueFull, Refused, WorkQueue};
+use crate::provider::{Head, OpenResult, Outgoing, Port, QueueFull, Sent, WorkQueue};
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
@@ -368,8 +368,8 @@ struct Full<'a> {
 }
 
 impl Port for Full<'_> {
-    fn send(&mut self, _: &[u8], _: Option<Handle>) -> Result<(), Refused> {
-        Err(Refused::Full)
+    fn send(&mut self, _: Head<'_>, _: &mut Outgoing, _: WrId) -> Sent {
+        Sent::Full
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

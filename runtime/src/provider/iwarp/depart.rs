@@ -12,7 +12,7 @@
 use std::io::IoSlice;
 
 use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
+use haulage_proto::verbs::{Handle, NamedTemplate, Status, WrId};
 
 use super::connection::Connection;
 use super::nic::Nic;
@@ -20,7 +20,7 @@ use super::transmit_queue::{
     COPY_MAX, INLINE_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue, Work,
 };
 use crate::provider::base::{ConnectionState, Step};
-use crate::provider::{Operation, QueueFull, Refused, WorkQueue, WorkRequest};
+use crate::provider::{Head, Outgoing, QueueFull, Sent, WorkQueue};
 
 impl Connection {
     /// Sends as much as can be sent, and ends the connection if that was the last of it.
@@ -66,94 +66,128 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Seals a short Write, if everything ahead of it has been sealed. It leaves with the next [`Self::pump`].
-    pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
-        let octets = match &request.operation {
-            Operation::Write { source, .. } => source.len(),
-            _ => return Err(request),
-        };
-        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
+    /// Copies a short message and what goes ahead of it, if everything posted has been sealed; otherwise takes what is
+    /// not short, or all of it. It leaves with the next [`Self::pump`].
+    #[inline]
+    pub(super) fn send_message(
+        &mut self,
+        nic: &mut Nic,
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
+        let written = if message.has_writes() { message.written() } else { 0 };
+        if written <= COPY_MAX && self.copies(nic, head) {
+            if written > 0 {
+                self.copy_writes(nic, message);
+            }
+            self.copy_message(nic, head, message);
+            return Sent::Copied;
+        }
+        self.take_message(nic, head, message, id)
+    }
+
+    /// Returns whether a message is short enough to be copied, and would be sealed at once.
+    #[inline]
+    fn copies(&mut self, nic: &mut Nic, head: &Head<'_>) -> bool {
+        let length_max = INLINE_MAX.min(self.transmitter.send_payload_max());
         let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        let goes = self.may_send
-            && octets <= STAGED_MAX
+        self.may_send
+            && head.octets() <= length_max
             && queue.is_between_messages()
-            && queue.entries.len() < nic.config.send_queue_max
-            && !queue.batch.is_full(batch_max);
-        if !goes {
-            return Err(request);
-        }
-        queue.push(request);
-        let Some(mut queue) = self.queue.take() else { return Ok(()) };
-        let before = queue.batch.is_empty();
-        while !queue.is_between_messages() && self.seal_entry(nic, &mut queue) {}
-        nic.counters.send_batches += u64::from(before && !queue.batch.is_empty());
-        self.queue = Some(queue);
-        Ok(())
+            && !queue.batch.is_full(OCTETS_MAX)
     }
 
-    /// Seals a short Send, if everything ahead of it has been sealed: `append` appends its `length` octets. It leaves
-    /// with the next [`Self::pump`].
-    #[inline(always)]
-    pub(super) fn send_inline(
-        &mut self,
-        nic: &mut Nic,
-        invalidate: Option<Handle>,
-        length: usize,
-        append: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), Refused> {
-        if length > INLINE_MAX.min(self.transmitter.send_payload_max()) {
-            return Err(Refused::TooLong);
-        }
-        if !self.may_send {
-            return Err(Refused::Full);
-        }
-        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        if !queue.is_between_messages() || queue.batch.is_full(OCTETS_MAX) {
-            return Err(Refused::Full);
-        }
+    /// Copies and seals a message.
+    #[inline]
+    fn copy_message(&mut self, nic: &mut Nic, head: &Head<'_>, message: &mut Outgoing) {
+        let (invalidate, length) = (head.invalidated(), head.octets());
+        let Some(queue) = &mut self.queue else { return };
+        let transmitter = &mut self.transmitter;
         nic.counters.send_batches += u64::from(queue.batch.is_empty());
-        queue.batch.push_whole(&mut self.transmitter, invalidate, length, append);
-        nic.wire.fpdus_sent += 1;
-        nic.counters.sends += 1;
-        Ok(())
-    }
-
-    /// Copies and seals Writes, as [`Self::send_inline`] does with a Send.
-    pub(super) fn write_inline(
-        &mut self,
-        nic: &mut Nic,
-        parts: &[&[u8]],
-        target: &ClaimedSegment,
-    ) -> Result<(), Refused> {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        if length > COPY_MAX || length != target.length() as usize {
-            return Err(Refused::TooLong);
-        }
-        if !self.may_send {
-            return Err(Refused::Full);
-        }
-        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
-        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        if !queue.is_between_messages() || queue.batch.is_full(batch_max) {
-            return Err(Refused::Full);
-        }
-        nic.counters.send_batches += u64::from(queue.batch.is_empty());
-        let mut offset = target.offset();
-        for part in parts {
-            let mut rest = *part;
-            loop {
-                let fpdu = self.transmitter.write(target.handle(), offset, rest);
-                let (sealed, more) = rest.split_at(fpdu.payload_len());
-                queue.batch.push_copied(&fpdu, sealed);
-                nic.wire.fpdus_sent += 1;
-                nic.counters.count_tagged(sealed.len());
-                (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
-                if rest.is_empty() {
-                    break;
-                }
+        match message.like(head) {
+            Some((NamedTemplate { template, .. }, patch, body)) => {
+                queue.batch.push_whole(transmitter, invalidate, length, |own| {
+                    let start = own.len();
+                    own.extend_from_slice(template.octets());
+                    let headers = own.get_mut(start..).unwrap_or_default();
+                    let written = template.put_patch(headers, patch);
+                    debug_assert!(written.is_some(), "the headers are there");
+                    own.extend_from_slice(body);
+                });
+            }
+            None => {
+                let octets = message.message(head);
+                queue.batch.push_whole(transmitter, invalidate, length, |own| {
+                    own.extend_from_slice(octets);
+                });
             }
         }
-        Ok(())
+        nic.wire.fpdus_sent += 1;
+        nic.counters.sends += 1;
+    }
+
+    /// Copies and seals what goes ahead of a message.
+    fn copy_writes(&mut self, nic: &mut Nic, message: &Outgoing) {
+        let Some(queue) = &mut self.queue else { return };
+        nic.counters.send_batches += u64::from(queue.batch.is_empty());
+        let is_copied = message.copy_writes(|parts, target| {
+            let mut offset = target.offset();
+            for part in parts {
+                let mut rest = *part;
+                while !rest.is_empty() {
+                    let fpdu = self.transmitter.write(target.handle(), offset, rest);
+                    let (sealed, more) = rest.split_at(fpdu.payload_len());
+                    queue.batch.push_copied(&fpdu, sealed);
+                    nic.wire.fpdus_sent += 1;
+                    nic.counters.count_tagged(sealed.len());
+                    (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
+                }
+            }
+            true
+        });
+        assert!(is_copied, "so few octets are few parts");
+    }
+
+    /// Takes a message. Its Writes are sealed at once if they are of middling length and everything posted has been
+    /// sealed; the message behind them is then copied if it is short.
+    fn take_message(
+        &mut self,
+        nic: &mut Nic,
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
+        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
+        let mut queue = self.queue.take().unwrap_or_else(|| nic.lend_queue());
+        let taken = queue.entries.len() + message.requests_max();
+        if taken > nic.config.send_queue_max && !queue.entries.is_empty() {
+            self.queue = Some(queue);
+            return Sent::Full;
+        }
+        let stages = message.has_writes()
+            && message.written() <= STAGED_MAX
+            && self.may_send
+            && queue.is_between_messages()
+            && !queue.batch.is_full(batch_max);
+        if stages {
+            message.lend_writes(|request| queue.push(request));
+            let before = queue.batch.is_empty();
+            while !queue.is_between_messages() && self.seal_entry(nic, &mut queue) {}
+            nic.counters.send_batches += u64::from(before && !queue.batch.is_empty());
+        }
+        self.queue = Some(queue);
+        let copies = stages && message.owns_buffer() && self.copies(nic, head);
+        let Some(queue) = &mut self.queue else { return Sent::Gone };
+        if let Some(last) = queue.entries.back_mut().filter(|_| copies) {
+            (last.id, last.flags.signaled) = (id, true);
+            self.copy_message(nic, head, message);
+        } else if stages {
+            message.lend_message(head, id, |request| queue.push(request));
+        } else {
+            message.lend(head, id, |request| queue.push(request));
+        }
+        Sent::Taken
     }
 
     /// Sends batches until nothing is left, or the socket is full. Returns whether the connection is still there.

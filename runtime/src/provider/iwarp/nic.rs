@@ -7,7 +7,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::config::Config;
-use super::transmit_queue::{INLINE_MAX, TransmitQueue};
+use super::transmit_queue::TransmitQueue;
 use crate::provider::base::{Deadlines, Reports, Watches};
 use crate::provider::{Caps, Counters, Promises, Receive};
 
@@ -94,7 +94,6 @@ impl Nic {
             name: "iwarp",
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
-            inline_max: INLINE_MAX,
             read_max: 0,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,

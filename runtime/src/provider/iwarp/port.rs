@@ -1,11 +1,13 @@
 //! The port of one connection.
 
 use haulage_mr_pool::Local;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Segment};
+use haulage_proto::verbs::{Access, Handle, Segment, WrId};
 
 use super::connection::Connection;
 use super::nic::Nic;
-use crate::provider::{Done, OpenResult, Port, QueueFull, Refused, WorkQueue, WorkRequest, expose};
+use crate::provider::{
+    Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
+};
 
 /// Sends on a connection that is open.
 #[derive(Debug)]
@@ -16,37 +18,8 @@ pub struct LanePort<'a> {
 
 impl Port for LanePort<'_> {
     #[inline]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        let Self { connection, nic } = self;
-        connection.send_inline(nic, invalidate, message.len(), |own| own.extend_from_slice(message))
-    }
-
-    #[inline(always)]
-    fn send_like(
-        &mut self,
-        NamedTemplate { template, .. }: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        let body = message.get(template.len()..).ok_or(Refused::TooLong)?;
-        self.connection.send_inline(self.nic, None, message.len(), |own| {
-            let start = own.len();
-            own.extend_from_slice(template.octets());
-            let headers = own.get_mut(start..).unwrap_or_default();
-            let written = template.put_patch(headers, patch);
-            debug_assert!(written.is_some(), "the headers are there");
-            own.extend_from_slice(body);
-        })
-    }
-
-    #[inline]
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        self.connection.write_inline(self.nic, parts, target)
-    }
-
-    #[inline]
-    fn stage(&mut self, request: WorkRequest) -> Result<(), WorkRequest> {
-        self.connection.stage(self.nic, request)
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.connection.send_message(self.nic, &head, message, id)
     }
 
     #[inline]

@@ -8,7 +8,7 @@ use haulage_proto::verbs::{
 use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::port::{Far, RingPort, Sent};
+use super::port::{Far, Moved, RingPort};
 use super::regions::Mapped;
 use super::ring::{Consumer, JOINING_MAX, Kind, Look, Producer, Record};
 use super::table::Retired;
@@ -245,7 +245,7 @@ impl Connection {
         let longest = pending.is_empty().then(|| producer.inline_max());
         let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
         let mut registrations = self.exposes.then_some(registrations);
-        let mut sent = Sent::default();
+        let mut sent = Moved::default();
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
         // Made ahead, so that the message need not wait for it.
         let mut run = Run::new();
@@ -277,7 +277,7 @@ impl Connection {
                 series_max,
                 // No other message follows: show the peer each answer at once.
                 is_alone: self.came_alone,
-                sent: &mut sent,
+                moved: &mut sent,
             };
             let octets = &run.messages[..run.count];
             let count = match &run.of {

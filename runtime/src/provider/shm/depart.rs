@@ -11,9 +11,7 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::verbs::{
-    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, Opcode, Status,
-};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status, WrId};
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
@@ -25,7 +23,8 @@ use super::ring::{JOINING_MAX, Kind, Producer};
 use super::table::Retired;
 use crate::provider::base::{ConnectionState, Payload};
 use crate::provider::{
-    DisconnectReason, OpenResult, Operation, QueueFull, Refused, WorkQueue, WorkRequest,
+    DisconnectReason, Head, OpenResult, Operation, Outgoing, QueueFull, Refused, Sent, WorkQueue,
+    WorkRequest,
 };
 use crate::sys::shared::Shared;
 
@@ -58,8 +57,11 @@ impl Connection {
     /// Takes the requests that there is room for, and carries them out as far as possible now.
     #[inline]
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        if !self.pending.is_empty() {
+            self.pump(nic);
+        }
         if batch.is_empty() {
-            // Messages sent inline may wait to be published.
+            // Messages that were copied may wait to be published.
             self.publish(nic);
             return Ok(());
         }
@@ -89,69 +91,81 @@ impl Connection {
         }
     }
 
-    /// Carries out a short Write at once, if no earlier request waits.
-    pub(super) fn stage(&mut self, nic: &mut Nic, request: WorkRequest) -> Result<(), WorkRequest> {
-        let is_short = match &request.operation {
-            Operation::Write { source, .. } => source.len() < PUBLISH_BEFORE,
-            _ => false,
-        };
-        if !is_short
-            || self.state != ConnectionState::Open
-            || !self.pending.is_empty()
-            || nic.is_choked()
-        {
-            return Err(request);
-        }
-        let mut budget = MOVED_PER_CALL;
-        self.post_other(nic, request, &mut budget);
-        Ok(())
-    }
-
-    /// Puts a Send into the ring, if it has room and no earlier request waits. The peer sees it with the next
-    /// [`Self::post`].
+    /// Copies a message into the ring, and what goes ahead of it to its places, if all of that is short and no earlier
+    /// request waits; otherwise takes the message. The peer sees it with the next [`Self::post`].
     #[inline]
-    pub(super) fn send_inline(
+    pub(super) fn send_message(
         &mut self,
         nic: &mut Nic,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), Refused> {
-        let producer = self.producer.as_mut().filter(|_| self.state == ConnectionState::Open);
-        let producer = producer.ok_or(Refused::Gone)?;
-        if message.len() > producer.inline_max() {
-            return Err(Refused::TooLong);
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
+        if self.state != ConnectionState::Open {
+            return Sent::Gone;
         }
-        let (kind, handle) = kind(invalidate);
-        if !self.pending.is_empty() || producer.push(kind, handle, message) != Ok(true) {
-            return Err(Refused::Full);
+        if self.pending.is_empty() && self.copy_message(nic, head, message) {
+            return Sent::Copied;
         }
-        nic.counters.sends += 1;
-        nic.counters.bytes_copied += message.len() as u64;
-        Ok(())
+        let taken = self.pending.len() + message.requests_max();
+        if taken > nic.config.send_queue_max && !self.pending.is_empty() {
+            return Sent::Full;
+        }
+        message.lend(head, id, |request| self.pending.push_back(Entry::from(request)));
+        Sent::Taken
     }
 
-    /// Puts a message that begins with a template into the ring at once, next to others with the same template.
+    /// Copies a short message; false if it has to be taken.
     #[inline]
-    pub(super) fn send_like(
-        &mut self,
-        nic: &mut Nic,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        let length = message.len();
-        let Some(producer) = self.producer.as_mut().filter(|_| length <= JOINING_MAX) else {
-            like.template.put(message, patch).ok_or(Refused::TooLong)?;
-            return self.send_inline(nic, message, None);
+    fn copy_message(&mut self, nic: &mut Nic, head: &Head<'_>, message: &mut Outgoing) -> bool {
+        if message.has_writes() && !self.copy_writes(nic, head, message) {
+            return false;
+        }
+        let Some(producer) = &mut self.producer else { return false };
+        let length = head.octets();
+        let pushed = match message.like(head) {
+            Some((like, patch, body)) if length <= JOINING_MAX => {
+                producer.push_like(like, patch, body)
+            }
+            _ if length > producer.inline_max() => return false,
+            _ => {
+                let (kind, handle) = kind(head.invalidated());
+                producer.push(kind, handle, message.message(head))
+            }
         };
-        let goes = self.state == ConnectionState::Open && self.pending.is_empty();
-        let body = message.get(like.template.len()..).filter(|_| goes).ok_or(Refused::Full)?;
-        if producer.push_like(like, patch, body) != Ok(true) {
-            return Err(Refused::Full);
+        if pushed != Ok(true) {
+            return false;
         }
         nic.counters.sends += 1;
         nic.counters.bytes_copied += length as u64;
-        Ok(())
+        true
+    }
+
+    /// Copies short Writes that go ahead of a message for which there is room; returns whether it did.
+    fn copy_writes(&mut self, nic: &mut Nic, head: &Head<'_>, message: &Outgoing) -> bool {
+        let length = message.written();
+        let has_room = |producer: &mut Producer| {
+            head.octets() <= producer.inline_max() && producer.has_room(head.octets())
+        };
+        if length >= PUBLISH_BEFORE || !self.producer.as_mut().is_some_and(has_room) {
+            return false;
+        }
+        let is_copied = message.copy_writes(|parts, target| {
+            let copy = |region: &Shared, mut at| {
+                for part in parts {
+                    region.copy_in(at, part);
+                    at += part.len();
+                }
+                true
+            };
+            let length = target.length() as usize;
+            matches!(self.touch(nic, target, Access::RemoteWrite, 0, copy, length), Ran::Done)
+        });
+        if is_copied {
+            nic.counters.count_tagged(length);
+            nic.counters.bytes_copied += length as u64;
+        }
+        is_copied
     }
 
     /// Carries out the Sends that the batch begins with, as long as the ring has room.

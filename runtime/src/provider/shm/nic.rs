@@ -9,7 +9,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status, WrId};
 
 use super::config::Config;
-use super::leaving::{INLINE_MAX, READ_MAX};
+use super::leaving::READ_MAX;
 use super::receives::Receives;
 use super::regions::Regions;
 use super::segment::{Layout, RING_BYTES_MIN};
@@ -128,7 +128,6 @@ impl Nic {
             name: "shm",
             queue_pairs_max: self.config.connections_max,
             send_queue_max: self.config.send_queue_max,
-            inline_max: INLINE_MAX,
             read_max: READ_MAX,
             turn_events: TURN_EVENTS,
             receive_queue_max: self.config.receive_queue_max,

@@ -3,16 +3,17 @@
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
-    Access, ClaimedSegment, Handle, HeaderPatch, HeaderTemplate, NamedTemplate, QpNum,
-    Segment as Named,
+    Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum, Segment as Named, WrId,
 };
 
 use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::ring::{BadRing, Kind, Producer};
+use super::ring::{BadRing, Producer};
 use super::segment::Segment;
 use super::table::{Extent, Grant, Registrations, Retired};
-use crate::provider::{Done, OpenResult, Port, QueueFull, Refused, WorkQueue, expose};
+use crate::provider::{
+    Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
+};
 use crate::sys::shared::Shared;
 
 /// Sends on a connection whose messages are being taken.
@@ -31,12 +32,12 @@ pub(super) struct RingPort<'a> {
     pub(super) series_max: usize,
     /// The peer is shown each message as it is sent.
     pub(super) is_alone: bool,
-    pub(super) sent: &'a mut Sent,
+    pub(super) moved: &'a mut Moved,
 }
 
 /// Counts of the messages sent while others were taken.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(super) struct Moved {
     /// Messages, and their octets.
     pub(super) sends: u32,
     pub(super) octets: usize,
@@ -50,67 +51,23 @@ pub(super) struct Sent {
 
 impl Port for RingPort<'_> {
     #[inline(always)]
-    fn send(&mut self, message: &[u8], invalidate: Option<Handle>) -> Result<(), Refused> {
-        let most = self.length_max.ok_or(Refused::Full)?;
-        if message.len() > most {
-            return Err(Refused::TooLong);
+    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, _: WrId) -> Sent {
+        if message.has_writes() && !self.copy_writes(head.anew(), message) {
+            return Sent::Full;
         }
-        let (kind, handle) = kind(invalidate);
-        if !self.push(kind, handle, message) {
-            return Err(Refused::Full);
-        }
-        let Sent { sends, octets, .. } = &mut self.sent;
-        (*sends, *octets) = (*sends + 1, *octets + message.len());
-        if message.len() >= SHOW_BEHIND {
-            // The peer copies one long message while we copy the next.
-            self.sent.show(self.producer);
-        }
-        Ok(())
-    }
-
-    #[inline(always)]
-    fn send_like(
-        &mut self,
-        like: NamedTemplate<'_>,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        let body = message.get(like.template.len()..);
-        let body = body.filter(|_| message.len() <= self.series_max);
-        let Some(body) = body else { return self.send_whole(like.template, patch, message) };
-        let is_pushed = if self.is_alone {
-            let shown = self.producer.push_like_alone(like, patch, body);
-            self.sent.alone(shown)
-        } else {
-            self.producer.push_like(like, patch, body) == Ok(true)
+        let length = head.octets();
+        let is_pushed = match message.like(&head) {
+            Some((like, patch, body)) if length <= self.series_max => {
+                self.push_like(like, patch, body)
+            }
+            _ => self.push_whole(head.anew(), message),
         };
         if !is_pushed {
-            return Err(Refused::Full);
+            return Sent::Full;
         }
-        let Sent { sends, octets, .. } = &mut self.sent;
-        (*sends, *octets) = (*sends + 1, *octets + message.len());
-        Ok(())
-    }
-
-    #[inline]
-    fn write(&mut self, parts: &[&[u8]], target: &ClaimedSegment) -> Result<(), Refused> {
-        let length: usize = parts.iter().map(|part| part.len()).sum();
-        self.length_max.ok_or(Refused::Full)?;
-        let left = MOVED_PER_CALL.saturating_sub(self.sent.moved);
-        if length != target.length() as usize || length > left {
-            return Err(Refused::TooLong);
-        }
-        self.before_copy(length);
-        self.touch(target, Access::RemoteWrite, |region, mut at| {
-            for part in parts {
-                region.copy_in(at, part);
-                at += part.len();
-            }
-        })?;
-        self.sent.moved += length;
-        self.nic.counters.count_tagged(length);
-        self.nic.counters.bytes_copied += length as u64;
-        Ok(())
+        let Moved { sends, octets, .. } = &mut self.moved;
+        (*sends, *octets) = (*sends + 1, *octets + length);
+        Sent::Copied
     }
 
     #[inline]
@@ -122,13 +79,13 @@ impl Port for RingPort<'_> {
         if self.length_max.is_none() || !self.may_read {
             return Err(Refused::Full);
         }
-        if self.sent.moved + length > MOVED_PER_CALL {
-            self.sent.leaves_rest = true;
+        if self.moved.moved + length > MOVED_PER_CALL {
+            self.moved.leaves_rest = true;
             return Err(Refused::NotNow);
         }
         self.before_copy(length);
         self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
-        self.sent.moved += length;
+        self.moved.moved += length;
         let counters = &mut self.nic.counters;
         counters.tagged_received += length as u64;
         counters.tagged_copied += length as u64;
@@ -199,34 +156,72 @@ impl Registrations {
 }
 
 impl RingPort<'_> {
-    /// Puts a message into the ring; returns whether it had room.
+    /// Puts a message that begins with a template into the ring; returns whether it had room.
     #[inline(always)]
-    fn push(&mut self, kind: Kind, handle: Handle, message: &[u8]) -> bool {
+    fn push_like(&mut self, like: NamedTemplate<'_>, patch: HeaderPatch, body: &[u8]) -> bool {
         if !self.is_alone {
-            return self.producer.push(kind, handle, message) == Ok(true);
+            return self.producer.push_like(like, patch, body) == Ok(true);
         }
-        let shown = self.producer.push_alone(kind, handle, message);
-        self.sent.alone(shown)
+        let shown = self.producer.push_like_alone(like, patch, body);
+        self.moved.alone(shown)
+    }
+
+    /// Puts a message into a record of its own; returns whether the ring had room.
+    #[inline(never)]
+    fn push_whole(&mut self, head: Head<'_>, message: &mut Outgoing) -> bool {
+        let (kind, handle) = kind(head.invalidated());
+        let octets = message.message(&head);
+        if self.length_max.is_none_or(|most| octets.len() > most) {
+            return false;
+        }
+        let is_pushed = if self.is_alone {
+            let shown = self.producer.push_alone(kind, handle, octets);
+            self.moved.alone(shown)
+        } else {
+            self.producer.push(kind, handle, octets) == Ok(true)
+        };
+        if is_pushed && octets.len() >= SHOW_BEHIND {
+            // The peer copies one long message while we copy the next.
+            self.moved.show(self.producer);
+        }
+        is_pushed
+    }
+
+    /// Copies what goes ahead of a message to its places, if that is not too much, and there is room for the message;
+    /// returns whether it did.
+    #[inline(never)]
+    fn copy_writes(&mut self, head: Head<'_>, message: &Outgoing) -> bool {
+        let length = message.written();
+        let fits = self.length_max.is_some_and(|most| head.octets() <= most)
+            && length <= MOVED_PER_CALL.saturating_sub(self.moved.moved)
+            && self.producer.has_room(head.octets());
+        if !fits {
+            return false;
+        }
+        self.before_copy(length);
+        let is_copied = message.copy_writes(|parts, target| {
+            let copied = self.touch(target, Access::RemoteWrite, |region, mut at| {
+                for part in parts {
+                    region.copy_in(at, part);
+                    at += part.len();
+                }
+            });
+            copied.is_ok()
+        });
+        if is_copied {
+            self.moved.moved += length;
+            self.nic.counters.count_tagged(length);
+            self.nic.counters.bytes_copied += length as u64;
+        }
+        is_copied
     }
 
     /// Shows the peer the messages sent so far, to work on while a copy of `length` octets is made, if that is long.
     #[inline]
     fn before_copy(&mut self, length: usize) {
         if length >= PUBLISH_BEFORE {
-            self.sent.show(self.producer);
+            self.moved.show(self.producer);
         }
-    }
-
-    /// Sends a message in a record of its own.
-    #[inline(never)]
-    fn send_whole(
-        &mut self,
-        template: &HeaderTemplate,
-        patch: HeaderPatch,
-        message: &mut [u8],
-    ) -> Result<(), Refused> {
-        template.put(message, patch).ok_or(Refused::TooLong)?;
-        self.send(message, None)
     }
 
     /// Finds the memory that a claim names, in the peer's region, and has `copy` access all of it, given its offset
@@ -253,7 +248,7 @@ fn address(lease: &Local) -> u64 {
     lease.bytes().as_ptr().addr() as u64
 }
 
-impl Sent {
+impl Moved {
     /// Counts a message that the peer was shown at once; false if there was no room for it.
     #[inline(always)]
     fn alone(&mut self, shown: Result<Option<bool>, BadRing>) -> bool {

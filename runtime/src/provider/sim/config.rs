@@ -15,6 +15,8 @@ pub struct FabricConfig {
     pub latency_max_ns: u64,
     /// The percentage of Sends and Writes that complete before they arrive, as on a socket; the others complete after.
     pub eager_percent: u8,
+    /// The percentage of short messages that are copied as they are sent; the others are taken.
+    pub copied_percent: u8,
     /// The time that connection setup may take.
     pub handshake_timeout: Duration,
     /// The time that a `disconnect` may take to send posted requests.
@@ -49,6 +51,7 @@ impl Default for FabricConfig {
             latency_min_ns: 1_000,
             latency_max_ns: 20_000,
             eager_percent: 25,
+            copied_percent: 100,
             handshake_timeout: Duration::from_secs(5),
             close_timeout: Duration::from_secs(5),
             queue_pairs_max: 64,

@@ -132,10 +132,10 @@ impl Node {
         self.slots.all()
     }
 
-    /// Returns whether the send queue is full.
-    pub(super) fn is_full(&mut self, qp: QpNum) -> bool {
+    /// Returns how many more requests the send queue takes.
+    pub(super) fn room(&mut self, qp: QpNum) -> usize {
         let max = self.caps.send_queue_max;
-        self.qp(qp).is_none_or(|qp| qp.occupied() >= max)
+        self.qp(qp).map_or(0, |qp| max.saturating_sub(qp.occupied()))
     }
 
     // Receives.

@@ -161,10 +161,11 @@ impl QueuePair {
         });
     }
 
-    /// Appends an unsignaled Send of octets that it owns.
-    pub(super) fn post_inline(&mut self, message: Vec<u8>, invalidate: Option<Handle>) {
-        let work = Work::Send { payload: Payload::Copied(message), invalidate };
-        let (id, opcode, flags) = (WrId(0), Opcode::Send, Flags::default());
+    /// Appends an unsignaled request of octets that it owns.
+    #[inline]
+    pub(super) fn post_copied(&mut self, work: Work) {
+        let opcode = if matches!(work, Work::Send { .. }) { Opcode::Send } else { Opcode::Write };
+        let (id, flags) = (WrId(0), Flags::default());
         self.append(Entry {
             id,
             opcode,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum, Status};
+use haulage_proto::verbs::{QpNum, Status, WrId};
 
 use super::config::FabricConfig;
 use super::node::Node;
@@ -13,11 +13,15 @@ use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
 use crate::provider::base::Payload;
 use crate::provider::{
-    DisconnectReason, Event, QueueFull, Receive, Refused, WorkQueue, WorkRequest,
+    DisconnectReason, Event, Head, Outgoing, QueueFull, Receive, Sent, WorkQueue,
 };
 
 mod connections;
 mod messages;
+
+/// Octets of the longest message that is copied, and of what goes ahead of it: less than a Receive, so that tests use
+/// both ways of sending.
+pub(super) const COPIED_MAX: usize = 1024;
 
 /// The state of a fabric: the clock, the nodes, and the packets between them.
 #[derive(Debug)]
@@ -87,34 +91,45 @@ impl World {
 
     // Requests of the consumer.
 
-    pub(super) fn stage(&mut self, end: End, request: WorkRequest) -> Result<(), WorkRequest> {
-        if !self.takes_requests(end) || self.nodes[end.node].is_full(end.qp) {
-            return Err(request);
-        }
-        let Self { nodes, spare, .. } = self;
-        let Some(qp) = nodes[end.node].qp(end.qp) else { return Err(request) };
-        qp.post(request, || spare.pop().unwrap_or_default());
-        Ok(())
-    }
-
-    pub(super) fn send_inline(
+    /// Copies a message if it is short, and what goes ahead of it; otherwise takes it. It starts with the next post.
+    pub(super) fn send_message(
         &mut self,
         end: End,
-        message: &[u8],
-        invalidate: Option<Handle>,
-    ) -> Result<(), Refused> {
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
         if !self.takes_requests(end) {
-            return Err(Refused::Gone);
+            return Sent::Gone;
         }
-        if self.nodes[end.node].is_full(end.qp) {
-            return Err(Refused::Full);
+        let Self { nodes, spare, rng, config, .. } = self;
+        let Some(qp) = nodes[end.node].qp(end.qp) else { return Sent::Gone };
+        let (written, requests) = match message.has_writes() {
+            true => (message.written(), message.requests_max()),
+            false => (0, 1),
+        };
+        let is_short = head.octets() <= COPIED_MAX && written <= COPIED_MAX;
+        let percent = u64::from(config.copied_percent);
+        let copies = is_short && (percent == 100 || rng.below(0..100) < percent);
+        let occupied = qp.occupied();
+        if occupied + requests > config.send_queue_max && occupied > 0 {
+            return Sent::Full;
         }
-        let mut copy = self.spare.pop().unwrap_or_default();
-        copy.extend_from_slice(message);
-        if let Some(qp) = self.qp(end) {
-            qp.post_inline(copy, invalidate);
+        if !copies {
+            message.lend(head, id, |request| qp.post(request, Vec::new));
+            return Sent::Taken;
         }
-        Ok(())
+        message.copy_writes(|parts, target| {
+            let mut copy = spare.pop().unwrap_or_default();
+            parts.iter().for_each(|part| copy.extend_from_slice(part));
+            qp.post_copied(Work::Write { payload: Payload::Copied(copy), target: *target });
+            true
+        });
+        let mut copy = spare.pop().unwrap_or_default();
+        copy.extend_from_slice(message.message(head));
+        let invalidate = head.invalidated();
+        qp.post_copied(Work::Send { payload: Payload::Copied(copy), invalidate });
+        Sent::Copied
     }
 
     pub(super) fn takes_requests(&mut self, end: End) -> bool {
@@ -130,7 +145,7 @@ impl World {
     pub(super) fn post(&mut self, end: End, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let takes = self.takes_requests(end);
         while !batch.is_empty() {
-            if !takes || self.nodes[end.node].is_full(end.qp) {
+            if !takes || self.nodes[end.node].room(end.qp) == 0 {
                 self.pump(end);
                 return Err(QueueFull);
             }

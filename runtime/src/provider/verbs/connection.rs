@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::super::{ConnectError, DisconnectReason};
+use super::super::{ConnectError, DisconnectReason, WorkQueue};
 use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
@@ -37,6 +37,8 @@ pub(super) struct Connection {
     pub(super) tries: u8,
     /// Windows to be bound before the next posted request is carried out.
     pub(super) bindings: VecDeque<Binding>,
+    /// Requests of messages that were taken, for the next doorbell.
+    pub(super) chained: WorkQueue,
 }
 
 /// The phase of a connection.
@@ -105,6 +107,7 @@ impl Connection {
             is_unheard: false,
             tries: 0,
             bindings: VecDeque::new(),
+            chained: WorkQueue::new(),
         }
     }
 

@@ -145,7 +145,6 @@ pub(super) fn fit(
         queue_pairs_max: queue_pairs,
         send_queue_max: send_queue,
         // The doorbell is a system call or a device register: one for each message would cost more than a view.
-        inline_max: 0,
         read_max: 0,
         turn_events: TURN_EVENTS,
         receive_queue_max: receives,

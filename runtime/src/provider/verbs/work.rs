@@ -2,22 +2,48 @@
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, Segment, Status};
+use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, Segment, Status, WrId};
 
 use super::connection::{Objects, Phase};
 use super::state::Verbs;
 use crate::provider::{
-    DisconnectReason, Done, Event, OpenResult, QueueFull, Refused, WorkQueue, expose,
+    DisconnectReason, Done, Event, Head, OpenResult, Outgoing, QueueFull, Refused, Sent, WorkQueue,
+    expose,
 };
 use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of};
 
 impl Verbs {
-    /// Posts a prefix of `batch`.
+    /// Takes a message, to be posted with the next doorbell.
+    pub(super) fn send_message(
+        &mut self,
+        qp: QpNum,
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
+            return Sent::Gone;
+        };
+        let Objects::Pair(pair) = &connection.objects else { return Sent::Gone };
+        let own = pair.occupied();
+        let room = self.share.room(self.occupied, own) as usize;
+        let taken = connection.chained.len() + message.requests_max();
+        if taken > room && (own > 0 || !connection.chained.is_empty()) {
+            return Sent::Full;
+        }
+        message.lend(head, id, |request| connection.chained.push_back(request));
+        Sent::Taken
+    }
+
+    /// Posts what was chained, and a prefix of `batch`. What does not fit is left in `batch`.
     pub(super) fn post_work(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
             return Err(QueueFull);
         };
         let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
+        while let Some(request) = connection.chained.pop_back() {
+            batch.push_front(request);
+        }
         let own = &connection.regions;
         let regions = if own.is_empty() { &self.regions } else { own };
         let before = pair.occupied();

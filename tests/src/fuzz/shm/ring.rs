@@ -5,13 +5,14 @@ use std::sync::atomic::Ordering;
 
 use haulage::provider::shm::Shm;
 use haulage::provider::{
-    ConnectionParams, Event, MessageSink, Operation, Port, Provider as _, Run, RunKind, WorkRequest,
+    ConnectionParams, Event, Head, MessageSink, Operation, Outgoing, Port, Provider as _, Run,
+    RunKind, Sent, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage::sys::shared::Shared;
 use haulage::sys::unix::{Listener, Stream};
 use haulage_mr_pool::Exposed;
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, QpNum, Segment, WrId};
 
 use super::{ENTRIES, Hello, LINE, RING, RING_BYTES, end, memory, name, scene, segment_length};
 use crate::bed::SIGNALED;
@@ -230,10 +231,17 @@ impl Rogue {
                 scene.lend(Lent::Sink(sink));
             }
             0 | 1 => {
-                let mut taker = Taker { takes: choices.one_in(2) };
+                let answer = scene.victim.message(&[7; 64]);
+                let mut taker = Taker { takes: choices.one_in(2), answer };
                 scene.victim.provider.receive_inline(&mut [0; 4096], 4096, 16, &mut taker);
             }
-            2 => _ = scene.victim.provider.send_inline(self.qp, &vec![7; length], None),
+            2 => {
+                let message = scene.victim.message(&vec![7; length]);
+                let said = scene.victim.say(self.qp, (length, None), message);
+                if said.sent == Sent::Taken {
+                    scene.lend(Lent::Message(Box::new(said.message)));
+                }
+            }
             3 | 4 => self.post(scene, choices, length),
             5 if self.opened.len() < 4 => self.expose(scene),
             _ => {
@@ -331,6 +339,7 @@ fn say(stream: &Stream, kind: u32, choices: &mut Choices) -> Shared {
 /// Takes all messages, or none, and answers those that it takes.
 struct Taker {
     takes: bool,
+    answer: Outgoing,
 }
 
 impl MessageSink for Taker {
@@ -338,9 +347,10 @@ impl MessageSink for Taker {
         if !self.takes || matches!(run.kind, RunKind::Invalidating(_)) {
             return 0;
         }
-        for message in run.octets {
-            // A full queue takes no answer.
-            let _ = port.send(&message[..message.len().min(64)], None);
+        for _ in run.octets {
+            // A full ring takes no answer, and this port only copies.
+            let head = Head::written(0..64, None);
+            assert_ne!(port.send(head, &mut self.answer, WrId(0)), Sent::Taken);
         }
         run.octets.len()
     }

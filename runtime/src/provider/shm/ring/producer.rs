@@ -202,6 +202,12 @@ impl Producer {
         self.make_room(span)
     }
 
+    /// Returns whether there is room for a record of `octets` octets.
+    pub(in crate::provider::shm) fn has_room(&mut self, octets: usize) -> bool {
+        self.end_series();
+        self.has_room_for(span(octets)) == Ok(true)
+    }
+
     /// Reads the consumer's position, and skips the rest of the ring if `span` octets do not fit there; false if there
     /// is no room.
     #[cold]
@@ -209,7 +215,7 @@ impl Producer {
         let left = self.capacity - self.offset(self.tail);
         let skipped = if span > left { left } else { 0 };
         let end = self.tail + skipped + span + SPARE;
-        if end > self.limit && !self.has_room(end)? {
+        if end > self.limit && !self.may_reach(end)? {
             return Ok(false);
         }
         if skipped > 0 {
@@ -346,7 +352,7 @@ impl Producer {
 
     /// Reads the consumer's position; returns whether records may reach to `end` now.
     #[cold]
-    fn has_room(&mut self, end: u64) -> Result<bool, BadRing> {
+    fn may_reach(&mut self, end: u64) -> Result<bool, BadRing> {
         let head = self.segment.head().load(Ordering::Acquire);
         let behind = self.published.checked_sub(head).ok_or(BadRing)?;
         if behind > self.capacity || !head.is_multiple_of(LINE as u64) {

@@ -1,6 +1,7 @@
 use super::endings::in_use;
 use super::*;
-use crate::provider::{Port, Refused, Run};
+use crate::outgoing::Data;
+use crate::provider::{Head, Outgoing, Port, Refused, Run, Sent};
 
 #[test]
 fn bulk_data_is_copied_once_and_counted_once() {
@@ -57,11 +58,12 @@ fn a_long_transfer_gives_others_their_turn() {
     assert!(target.fence(proof).unwrap().bytes() == bytes);
 }
 
-/// Reads the memory that the peer opened, for each of its messages, and writes it back if there is time.
+/// Reads the memory that the peer opened, for each of its messages, and answers behind a Write if there is time.
 struct Copier {
     source: ClaimedSegment,
-    target: ClaimedSegment,
     octets: Vec<u8>,
+    /// A message behind a Write of these octets.
+    message: Outgoing,
     written: usize,
     /// The expected contents.
     bytes: Vec<u8>,
@@ -69,15 +71,15 @@ struct Copier {
 
 impl MessageSink for Copier {
     fn messages(&mut self, _: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
-        let Self { source, target, octets, written, bytes } = self;
+        let Self { source, octets, message, written, bytes } = self;
         let takes = |_: &&&[u8]| {
             octets.fill(0);
             let read = port.read(source, octets);
             assert_eq!(octets == bytes, read.is_ok());
             assert!(matches!(read, Ok(()) | Err(Refused::NotNow)), "{read:?}");
-            let wrote = port.write(&[octets], target);
-            assert!(matches!(wrote, Ok(()) | Err(Refused::TooLong)), "{wrote:?}");
-            *written += usize::from(wrote.is_ok());
+            let sent = port.send(Head::written(0..4, None), message, WrId(0));
+            assert!(matches!(sent, Sent::Copied | Sent::Full), "{sent:?}");
+            *written += usize::from(sent == Sent::Copied);
             read.is_ok()
         };
         run.octets.iter().take_while(takes).count()
@@ -94,9 +96,13 @@ fn what_is_copied_as_messages_are_taken_gives_others_their_turn() {
         let (_readable, source) = active.expose(&bytes, Access::RemoteRead);
         let (target, segment) = active.expose(&vec![0; bytes.len()], Access::RemoteWrite);
         let _sent = [(); 3].map(|()| active.send(b"copy", None));
-        let [source, into] = [source, segment].map(claim);
+        let source = claim(source);
         let octets = vec![0; bytes.len()];
-        let mut copier = Copier { source, target: into, octets, written: 0, bytes };
+        let mut lease = passive.pool.lease(bytes.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(&bytes);
+        let message = Outgoing::within(passive.pool.lease(4).unwrap());
+        let message = message.behind(Data::Local(lease), segment);
+        let mut copier = Copier { source, octets, message, written: 0, bytes };
         let received = passive.receive(4);
         for _ in 0..3 {
             let taken = passive.nic.receive_inline(&mut [0; 64], 64, 64, &mut copier);

@@ -56,7 +56,7 @@ impl Producer {
     }
 
     /// Puts a message into the series; false if the series has no more room.
-    #[inline]
+    #[inline(always)]
     fn join(&mut self, xid: u32, body: &[u8]) -> bool {
         let entry = Entry { xid, body: body.len() };
         let end = self.series.end + entry.span();
@@ -133,7 +133,7 @@ impl Producer {
     }
 
     /// Writes an entry at the end of the series, where there is room for it.
-    #[inline]
+    #[inline(always)]
     fn put_entry(&mut self, entry: Entry, body: &[u8]) {
         let at = self.series.end;
         self.put_word(at, entry.encode());

@@ -2,7 +2,8 @@
 
 use haulage_proto::verbs::Segment;
 
-use crate::limits::SEGMENTS_MAX;
+/// Segments in one chunk, ours and the peer's.
+pub const SEGMENTS_MAX: usize = 16;
 
 /// The segments of one chunk. Most chunks have one; more than [`SEGMENTS_FEW`] take a block of the heap.
 #[derive(Clone, Debug)]
@@ -21,6 +22,12 @@ impl Default for Segments {
 }
 
 impl Segments {
+    /// Makes a chunk of one segment.
+    #[inline]
+    pub(crate) fn one(segment: Segment) -> Self {
+        Self::Few([segment, Segment::default()], 1)
+    }
+
     /// Collects at most [`SEGMENTS_MAX`] segments; the engine has refused longer chunks.
     pub(crate) fn collect(mut segments: impl Iterator<Item = Segment>) -> Self {
         let mut few = [Segment::default(); SEGMENTS_FEW];

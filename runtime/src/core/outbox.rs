@@ -1,0 +1,140 @@
+//! The way out: every message of ours leaves here, or waits here for the next doorbell.
+
+use super::common::Common;
+use super::memory::Charge;
+use super::work::Held;
+use crate::key::ConnectionKey;
+use crate::provider::{Head, Outgoing, Port, Sent};
+
+/// How a message left. Its credit is spent in any case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// All of it is the caller's again.
+    Copied,
+    /// The provider holds it, or a part of it.
+    Taken,
+    /// It waits for the next doorbell, and whatever follows waits behind it.
+    Waits,
+}
+
+impl Common {
+    /// Sends a message by `port`, if nothing of its connection waits; otherwise it waits, too. `charge` is given back once
+    /// the provider holds nothing of the message. The buffer stays in `message` if it is free again.
+    pub(crate) fn leave(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+        port: &mut (impl Port + ?Sized),
+    ) {
+        let Some(connection) = self.connections.get_mut(key) else {
+            return message.forget_writes();
+        };
+        connection.rings = true;
+        if connection.queue.is_empty() {
+            self.send(key, head, message, charge, port);
+        } else {
+            self.queue(key, head, message, charge);
+        }
+    }
+
+    /// Sends a message of a connection of which nothing waits.
+    #[inline(always)]
+    pub(crate) fn send(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+        port: &mut (impl Port + ?Sized),
+    ) -> Left {
+        if message.has_writes() {
+            return self.send_behind(key, head.anew(), message, charge, port);
+        }
+        self.send_alone(key, head.anew(), message, charge, port)
+    }
+
+    /// Sends a message without Writes.
+    #[inline(always)]
+    pub(crate) fn send_alone(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+        port: &mut (impl Port + ?Sized),
+    ) -> Left {
+        match port.send(head.anew(), message, self.posted.next_id()) {
+            Sent::Copied => {
+                self.discharge(key, charge);
+                Left::Copied
+            }
+            sent => self.keep(key, head.anew(), message, charge, sent),
+        }
+    }
+
+    /// Sends a message behind its Writes.
+    #[inline(never)]
+    fn send_behind(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+        port: &mut (impl Port + ?Sized),
+    ) -> Left {
+        let id = self.posted.next_id();
+        let has_room = self.posted.has_room_for_writes();
+        match if has_room { port.send(head, message, id) } else { Sent::Full } {
+            Sent::Copied => {
+                message.forget_writes();
+                self.discharge(key, charge);
+                Left::Copied
+            }
+            sent => self.keep(key, head, message, charge, sent),
+        }
+    }
+
+    /// Keeps a message that was not copied: what the provider holds of it, or all until it leaves.
+    #[inline(never)]
+    fn keep(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+        sent: Sent,
+    ) -> Left {
+        if sent == Sent::Taken {
+            self.hold(key, message, charge);
+            return Left::Taken;
+        }
+        self.queue(key, head, message, charge);
+        Left::Waits
+    }
+
+    /// Has a message wait for the next doorbell, and for room.
+    #[inline(never)]
+    pub(crate) fn queue(
+        &mut self,
+        key: ConnectionKey,
+        head: Head<'_>,
+        message: &mut Outgoing,
+        charge: Charge,
+    ) {
+        let id = self.posted.next_id();
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        message.lend(&head, id, |request| connection.queue.push_back(request));
+        self.hold(key, message, charge);
+        self.connections.touch(key);
+    }
+
+    /// Keeps what the provider holds of a message until that is complete.
+    #[inline(never)]
+    fn hold(&mut self, key: ConnectionKey, message: &mut Outgoing, charge: Charge) {
+        let named = self.posted.next_id();
+        let id = self.enter_work(key, Held::Message { lent: message.take_lent(), charge });
+        assert!(id == named, "the provider knows the message by its name");
+    }
+}
