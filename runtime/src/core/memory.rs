@@ -329,10 +329,11 @@ impl Memory {
         }
     }
 
-    /// Returns whether a connection may have another send buffer for a Reply, of `free` that are free.
+    /// Returns whether a connection may have another send buffer for a Reply, of `free` that are free and at most `each`.
     #[inline]
-    pub(super) fn may_send(&self, share: &Share, free: usize) -> bool {
-        self.holders.get(share.holder).is_none_or(|holder| holder.unsent < free)
+    pub(super) fn may_send(&self, share: &Share, free: usize, each: usize) -> bool {
+        let leaves_others = self.holders.get(share.holder).is_none_or(|it| it.unsent < free);
+        leaves_others && share.unsent < each
     }
 
     /// Notes that the service did something to make room.

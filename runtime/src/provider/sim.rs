@@ -133,7 +133,7 @@ impl Fabric {
     pub fn close_black_hole(&self, from: IpAddr) {
         let mut world = self.0.borrow_mut();
         if let Some(node) = world.node(from) {
-            world.nodes[node].muted = false;
+            world.unmute(node);
         }
     }
 

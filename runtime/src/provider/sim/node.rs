@@ -9,6 +9,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status};
 
 use super::queue_pair::{Entry, QueuePair};
+use super::schedule::End;
 use crate::provider::base::Slots;
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
@@ -24,6 +25,8 @@ pub(super) struct Node {
     gone: bool,
     /// Whether its messages are swallowed.
     pub(super) muted: bool,
+    /// Acknowledgements that were swallowed: of which queue pair, to whom, and of which request.
+    pub(super) unheard: Vec<(QpNum, End, u64)>,
     /// Whether it stands still in the middle of copying from and to the memory that its peers opened to it.
     pub(super) copies: bool,
     /// Queue pairs that are over and whose peer stands still so.
@@ -79,6 +82,7 @@ impl Node {
             address,
             gone: false,
             muted: false,
+            unheard: Vec::new(),
             copies: false,
             held: Vec::new(),
             stags,

@@ -369,6 +369,26 @@ impl World {
         }
     }
 
+    /// Tells the peer that its request `seq` was carried out, once the node `at` is heard: an RNIC asks again for an
+    /// acknowledgement that does not come.
+    fn acknowledge(&mut self, at: End, to: End, seq: u64) {
+        if self.nodes[at.node].muted {
+            self.nodes[at.node].unheard.push((at.qp, to, seq));
+        } else {
+            self.send_alone(at.node, Packet::Ack { to, seq });
+        }
+    }
+
+    /// Delivers the messages of a node again. A connection that lost a message stays silent.
+    pub(super) fn unmute(&mut self, node: usize) {
+        self.nodes[node].muted = false;
+        for (qp, to, seq) in std::mem::take(&mut self.nodes[node].unheard) {
+            if self.qp(End { node, qp }).is_some_and(|qp| !qp.cut) {
+                self.send_alone(node, Packet::Ack { to, seq });
+            }
+        }
+    }
+
     fn set_deadline(&mut self, of: End, after: Duration) {
         let deadline = self.clock.saturating_add(after);
         if let Some(qp) = self.qp(of) {

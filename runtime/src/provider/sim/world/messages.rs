@@ -4,7 +4,7 @@ use haulage_proto::verbs::{ClaimedSegment, Handle, Status};
 
 use super::super::node::{Arrival, NO_RECEIVE, Node, Refusal, TOO_MANY_READS};
 use super::super::queue_pair::Work;
-use super::super::schedule::{Body, End, Fault, Gone, Message, Packet};
+use super::super::schedule::{Body, End, Fault, Gone, Message};
 use super::World;
 use crate::provider::DisconnectReason;
 
@@ -119,7 +119,7 @@ impl World {
             Some(Arrival::Refused(refusal)) => self.refuse(at, seq, refusal, fault),
             Some(Arrival::Done) => {
                 if let Some(to) = self.qp(at).and_then(|qp| qp.peer) {
-                    self.send_alone(at.node, Packet::Ack { to, seq });
+                    self.acknowledge(at, to, seq);
                 }
             }
             Some(Arrival::NoReceive) | None => {}
