@@ -26,9 +26,9 @@ impl Verbs {
         };
         let Objects::Pair(pair) = &connection.objects else { return Sent::Gone };
         let own = pair.occupied();
-        let room = self.share.room(self.occupied, own) as usize;
-        let taken = connection.chained.len() + message.requests_max();
-        if taken > room && (own > 0 || !connection.chained.is_empty()) {
+        let room = self.share.room(self.occupied, own).min(pair.free()) as usize;
+        let waiting = connection.bindings.len() + connection.chained.len();
+        if waiting + message.requests_max() > room && (own > 0 || waiting > 0) {
             return Sent::Full;
         }
         message.lend(head, id, |request| connection.chained.push_back(request));

@@ -203,8 +203,13 @@ impl QueuePair {
     }
 
     /// Returns whether `entries` more fit into the send queue, beside the one kept for the mark.
-    fn fits(&self, entries: u32) -> bool {
-        self.occupied.saturating_add(entries) < self.limits.send_queue
+    const fn fits(&self, entries: u32) -> bool {
+        entries <= self.free()
+    }
+
+    /// Returns how many entries of the send queue are free, beside the one kept for the mark.
+    pub(crate) const fn free(&self) -> u32 {
+        self.limits.send_queue.saturating_sub(1).saturating_sub(self.occupied)
     }
 
     /// Returns whether it is the queue pair that a device reported.
