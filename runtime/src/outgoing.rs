@@ -82,7 +82,7 @@ impl<'a> Head<'a> {
     /// Returns the octets of the message.
     #[inline]
     pub(crate) const fn octets(&self) -> usize {
-        self.end.saturating_sub(self.start)
+        self.end - self.start
     }
 
     /// Returns the handle of the peer's that the message invalidates.
