@@ -5,7 +5,7 @@ use haulage::provider::{
 };
 use haulage::service::Data;
 use haulage_mr_pool::Exposed;
-use haulage_proto::verbs::{Access, Flags, Opcode, Segment, Status, WrId};
+use haulage_proto::verbs::{Access, Flags, Handle, Opcode, Segment, Status, WrId};
 
 use super::connections::{ending, strand};
 use crate::bed::{
@@ -266,6 +266,17 @@ fn messages<N: Network>(bed: &mut Bed<N>, link: Link) {
     assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut WorkQueue::new()), Ok(()));
     let done = bed.succeeded(PASSIVE, received);
     assert_eq!(filled(sink, &done).bytes(), b"alone...");
+    bed.left(ACTIVE, said);
+    // Nothing is written to a segment that goes around the end of all offsets, and the message leaves.
+    let nowhere = Segment { handle: Handle(7), length: 2000, offset: u64::MAX - 9 };
+    let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
+    let active = &mut bed.ends[ACTIVE];
+    let data = Data::Local(active.holding(&[1; 2000]));
+    let message = active.message(b"nowhere.").behind(data, nowhere);
+    let said = active.say(qp, (8, None), message);
+    assert_eq!(active.provider.post(qp, &mut WorkQueue::new()), Ok(()));
+    let done = bed.succeeded(PASSIVE, received);
+    assert_eq!(filled(sink, &done).bytes(), b"nowhere.");
     bed.left(ACTIVE, said);
 }
 

@@ -108,7 +108,7 @@ impl World {
             true => (message.written(), message.requests_max()),
             false => (0, 1),
         };
-        let is_short = head.octets() <= COPIED_MAX && written <= COPIED_MAX;
+        let is_short = head.octets() <= COPIED_MAX && written <= COPIED_MAX && requests <= 16;
         let percent = u64::from(config.copied_percent);
         let copies = is_short && (percent == 100 || rng.below(0..100) < percent);
         let occupied = qp.occupied();
