@@ -304,13 +304,14 @@ impl Outgoing {
         })
     }
 
-    /// Lends everything: calls `each` with the requests of the Writes and then with that of the message, which `id` names.
+    /// Lends a provider the whole message: calls `each` with a request for every Write, and then with the Send, whose
+    /// identifier is `id`.
     pub(crate) fn lend(&mut self, head: &Head<'_>, id: WrId, mut each: impl FnMut(WorkRequest)) {
         self.lend_writes(&mut each);
         self.lend_message(head, id, each);
     }
 
-    /// Lends the message without its Writes: calls `each` with its request, which `id` names.
+    /// Lends a provider the message without its Writes: calls `each` with the Send, whose identifier is `id`.
     pub(crate) fn lend_message(
         &mut self,
         head: &Head<'_>,
@@ -318,13 +319,14 @@ impl Outgoing {
         mut each: impl FnMut(WorkRequest),
     ) {
         self.write_head(head);
-        let Some(source) = self.lend_buffer(head.start..head.end) else { return };
+        let source = self.lend_buffer(head.start..head.end);
         let flags = Flags { signaled: true, ..Flags::default() };
         let operation = Operation::Send { source, invalidate: head.invalidate };
         each(WorkRequest { id, flags, operation });
     }
 
-    /// Lends the data of the Writes: calls `each` with their requests. None of them has a name.
+    /// Lends a provider the data of the Writes: calls `each` with a request for every Write. None is signaled for its own
+    /// sake.
     pub(crate) fn lend_writes(&mut self, mut each: impl FnMut(WorkRequest)) {
         let mut parts = Parts::default();
         for at in 0..self.writes.len() {
@@ -344,7 +346,7 @@ impl Outgoing {
                     WriteSource::Lent(data) => data.sources(range, &mut post),
                     WriteSource::Buffer(own) => {
                         let range = own.start + range.start..own.start + range.end;
-                        self.lend_buffer(range).into_iter().for_each(post);
+                        post(self.lend_buffer(range));
                     }
                     WriteSource::Own(_) => {}
                 }
@@ -353,13 +355,19 @@ impl Outgoing {
         }
     }
 
-    fn lend_buffer(&mut self, range: Range<usize>) -> Option<Source> {
+    /// Returns a view of a range of the buffer, which is lent from now on.
+    ///
+    /// # Panics
+    /// If the message does not lie within a buffer: no completion would ever report it.
+    fn lend_buffer(&mut self, range: Range<usize>) -> Source {
         if let Some(buffer) = self.take_buffer() {
             self.buffer = Buffer::Lent(buffer.into_source());
         }
-        let Buffer::Lent(posted) = &self.buffer else { return None };
-        let source = posted.source(range);
-        assert!(source.is_some(), "a message lies within its buffer");
+        let source = match &self.buffer {
+            Buffer::Lent(posted) => posted.source(range),
+            Buffer::None | Buffer::Own(_) => None,
+        };
+        let Some(source) = source else { panic!("a message lies within its buffer") };
         source
     }
 }

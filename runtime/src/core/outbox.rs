@@ -39,8 +39,8 @@ impl Common {
         }
     }
 
-    /// Sends a message of a connection of which nothing waits.
-    #[inline(always)]
+    /// Sends a message of a connection of which nothing waits, behind its Writes if it has any.
+    #[inline(never)]
     pub(crate) fn send(
         &mut self,
         key: ConnectionKey,
@@ -49,13 +49,20 @@ impl Common {
         charge: Charge,
         port: &mut (impl Port + ?Sized),
     ) -> Left {
-        if message.has_writes() {
-            return self.send_behind(key, head.anew(), message, charge, port);
+        let has_room = !message.has_writes() || self.posted.has_room_for_writes();
+        let id = self.posted.next_id();
+        match if has_room { port.send(head, message, id) } else { Sent::Full } {
+            Sent::Copied => {
+                message.forget_writes();
+                self.discharge(key, charge);
+                Left::Copied
+            }
+            sent => self.keep(key, head, message, charge, sent),
         }
-        self.send_alone(key, head.anew(), message, charge, port)
     }
 
-    /// Sends a message without Writes.
+    /// Sends a message without Writes. Short messages take this road at every Call, so it is inlined; [`Self::send`] is for
+    /// the others.
     #[inline(always)]
     pub(crate) fn send_alone(
         &mut self,
@@ -71,28 +78,6 @@ impl Common {
                 Left::Copied
             }
             sent => self.keep(key, head.anew(), message, charge, sent),
-        }
-    }
-
-    /// Sends a message behind its Writes.
-    #[inline(never)]
-    fn send_behind(
-        &mut self,
-        key: ConnectionKey,
-        head: Head<'_>,
-        message: &mut Outgoing,
-        charge: Charge,
-        port: &mut (impl Port + ?Sized),
-    ) -> Left {
-        let id = self.posted.next_id();
-        let has_room = self.posted.has_room_for_writes();
-        match if has_room { port.send(head, message, id) } else { Sent::Full } {
-            Sent::Copied => {
-                message.forget_writes();
-                self.discharge(key, charge);
-                Left::Copied
-            }
-            sent => self.keep(key, head, message, charge, sent),
         }
     }
 

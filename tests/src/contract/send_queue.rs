@@ -269,15 +269,25 @@ fn messages<N: Network>(bed: &mut Bed<N>, link: Link) {
     bed.left(ACTIVE, said);
     // Nothing is written to a segment that goes around the end of all offsets, and the message leaves.
     let nowhere = Segment { handle: Handle(7), length: 2000, offset: u64::MAX - 9 };
-    let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
-    let active = &mut bed.ends[ACTIVE];
-    let data = Data::Local(active.holding(&[1; 2000]));
-    let message = active.message(b"nowhere.").behind(data, nowhere);
-    let said = active.say(qp, (8, None), message);
-    assert_eq!(active.provider.post(qp, &mut WorkQueue::new()), Ok(()));
-    let done = bed.succeeded(PASSIVE, received);
-    assert_eq!(filled(sink, &done).bytes(), b"nowhere.");
-    bed.left(ACTIVE, said);
+    let (exposed, somewhere) =
+        bed.ends[PASSIVE].expose(link[PASSIVE], &[0; 2000], Access::RemoteWrite);
+    let places = [(somewhere, b"one goes"), (nowhere, b"nowhere.")];
+    let receives = places.map(|_| bed.ends[PASSIVE].receive(link[PASSIVE], 8));
+    let said = places.map(|(target, octets)| {
+        let active = &mut bed.ends[ACTIVE];
+        let data = Data::Local(active.holding(&[1; 2000]));
+        let message = active.message(octets).behind(data, target);
+        active.say(qp, (8, None), message)
+    });
+    assert_eq!(bed.ends[ACTIVE].provider.post(qp, &mut WorkQueue::new()), Ok(()));
+    for ((id, sink), (_, octets)) in receives.into_iter().zip(places) {
+        let done = bed.succeeded(PASSIVE, id);
+        assert_eq!(filled(sink, &done).bytes(), octets);
+    }
+    // Each completion is that of its own message.
+    said.into_iter().for_each(|said| bed.left(ACTIVE, said));
+    let id = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
+    assert!(fence(exposed, &bed.succeeded(PASSIVE, id)).bytes() == [1; 2000]);
 }
 
 /// Sends a message, and writes over its octets if they were copied.

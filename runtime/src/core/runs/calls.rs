@@ -26,7 +26,7 @@ use crate::core::templates::RESULTS;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
-use crate::provider::{Head, Outgoing, Port};
+use crate::provider::{Head, Port};
 use crate::service::{Data, Placement, Reply};
 
 impl<S: Service> Runs<'_, S> {
@@ -137,7 +137,7 @@ impl<S: Service> Runs<'_, S> {
                     }
                     (_, Some(chunk)) => {
                         let head = making.seal(patch, chunk, length);
-                        send_sealed(common, connection, head, &mut making.message, charge, port)
+                        common.send(connection, head, &mut making.message, charge, port)
                     }
                 };
                 if left != Left::Copied {
@@ -258,19 +258,6 @@ fn park(
     assert!(inserted == name, "nothing else entered meanwhile");
     let Some(reply) = reply.take() else { panic!("a Reply that has not left is here") };
     reply
-}
-
-/// Sends a message with a head of its own: [`Common::send`], not inlined.
-#[inline(never)]
-fn send_sealed(
-    common: &mut Common,
-    key: ConnectionKey,
-    head: Head<'_>,
-    message: &mut Outgoing,
-    charge: Charge,
-    port: &mut impl Port,
-) -> Left {
-    common.send(key, head, message, charge, port)
 }
 
 /// Where in a send buffer the message of a Reply in version 2 starts that returns no chunk.
