@@ -75,7 +75,7 @@ impl Pair {
         let End { provider, qp, .. } = &mut self.from;
         let mut port = provider.port(*qp).expect("the connection is open");
         for _ in 0..count {
-            let sent = port.send(Head::written(0..length, None), message, WrId(0));
+            let sent = port.send(&Head::written(0..length, None), message, WrId(0));
             assert_eq!(sent, Sent::Copied, "the ring holds a batch");
         }
         assert!(port.post(&mut WorkQueue::new()).is_ok(), "the doorbell");

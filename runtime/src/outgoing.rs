@@ -233,7 +233,7 @@ impl Outgoing {
     #[inline(always)]
     pub(crate) fn message(&mut self, head: &Head<'_>) -> &[u8] {
         if head.like.is_some() {
-            self.write_head(head);
+            self.write_head(&head.anew());
         }
         match &self.buffer {
             Buffer::Own(buffer) => buffer.bytes().get(head.start..head.end).unwrap_or_default(),
@@ -242,7 +242,7 @@ impl Outgoing {
     }
 
     /// Writes the template of a message into the buffer.
-    #[inline]
+    #[inline(never)]
     fn write_head(&mut self, head: &Head<'_>) {
         let (Some((template, patch)), Buffer::Own(buffer)) = (head.like, &mut self.buffer) else {
             return;

@@ -229,7 +229,7 @@ pub trait Port {
     ///
     /// More messages with the same template are likely to follow. On one queue pair the number of a template always
     /// stands for the same octets.
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent;
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent;
 
     /// Reads the peer's memory into all of `octets` before it returns: an RDMA Read, where that takes no waiting.
     ///
@@ -268,7 +268,7 @@ pub trait Port {
 
 impl<P: Port> Port for &mut P {
     #[inline]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         (**self).send(head, message, id)
     }
 

@@ -317,7 +317,7 @@ impl<P: Provider> End<P> {
         mut message: Outgoing,
     ) -> Said {
         let (id, head) = (self.id(), Head::written(0..length, invalidate));
-        let sent = self.provider.say(qp, head, &mut message, id);
+        let sent = self.provider.say(qp, &head, &mut message, id);
         Said { id, message, sent }
     }
 

@@ -31,7 +31,7 @@ pub trait ByNumber: Provider {
     }
 
     /// Sends a message: see [`Port::send`].
-    fn say(&mut self, qp: QpNum, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn say(&mut self, qp: QpNum, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         self.port(qp).map_or(Sent::Gone, |mut port| port.send(head, message, id))
     }
 

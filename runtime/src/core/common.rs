@@ -284,6 +284,6 @@ impl Common {
         let length = writer.position();
         let mut message = Outgoing::within(buffer);
         let head = Head::written(0..length, None);
-        self.queue(key, head, &mut message, Charge::default());
+        self.queue(key, &head, &mut message, Charge::default());
     }
 }

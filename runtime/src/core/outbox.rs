@@ -23,7 +23,7 @@ impl Common {
     pub(crate) fn leave(
         &mut self,
         key: ConnectionKey,
-        head: Head<'_>,
+        head: &Head<'_>,
         message: &mut Outgoing,
         charge: Charge,
         port: &mut (impl Port + ?Sized),
@@ -44,7 +44,7 @@ impl Common {
     pub(crate) fn send(
         &mut self,
         key: ConnectionKey,
-        head: Head<'_>,
+        head: &Head<'_>,
         message: &mut Outgoing,
         charge: Charge,
         port: &mut (impl Port + ?Sized),
@@ -67,17 +67,17 @@ impl Common {
     pub(crate) fn send_alone(
         &mut self,
         key: ConnectionKey,
-        head: Head<'_>,
+        head: &Head<'_>,
         message: &mut Outgoing,
         charge: Charge,
         port: &mut (impl Port + ?Sized),
     ) -> Left {
-        match port.send(head.anew(), message, self.posted.next_id()) {
+        match port.send(&head.anew(), message, self.posted.next_id()) {
             Sent::Copied => {
                 self.discharge(key, charge);
                 Left::Copied
             }
-            sent => self.keep(key, head.anew(), message, charge, sent),
+            sent => self.keep(key, &head.anew(), message, charge, sent),
         }
     }
 
@@ -86,7 +86,7 @@ impl Common {
     fn keep(
         &mut self,
         key: ConnectionKey,
-        head: Head<'_>,
+        head: &Head<'_>,
         message: &mut Outgoing,
         charge: Charge,
         sent: Sent,
@@ -104,13 +104,13 @@ impl Common {
     pub(crate) fn queue(
         &mut self,
         key: ConnectionKey,
-        head: Head<'_>,
+        head: &Head<'_>,
         message: &mut Outgoing,
         charge: Charge,
     ) {
         let id = self.posted.next_id();
         let Some(connection) = self.connections.get_mut(key) else { return };
-        message.lend(&head, id, |request| connection.queue.push_back(request));
+        message.lend(head, id, |request| connection.queue.push_back(request));
         self.hold(key, message, charge);
         self.connections.touch(key);
     }

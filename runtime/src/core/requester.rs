@@ -134,7 +134,7 @@ impl Requester {
             let head = Head::like(encoded.message(Version::Two), template, patch);
             grant.credits.spend();
             let (key, charge) = (grant.connection, Charge::default());
-            let left = common.send_alone(key, head, &mut self.making, charge, port);
+            let left = common.send_alone(key, &head, &mut self.making, charge, port);
             grant.is_over = left == Left::Waits;
         } else {
             grant.put_header(&mut self.making, named.xid, new.procedure);
@@ -159,7 +159,7 @@ impl Requester {
         }
         let patch = HeaderPatch { xid, credit: grant.next_credit() };
         let head = encoded.complete(making, grant.version, patch);
-        let left = common.send_alone(key, head, making, Charge::default(), port);
+        let left = common.send_alone(key, &head, making, Charge::default(), port);
         grant.is_over = left == Left::Waits;
     }
 

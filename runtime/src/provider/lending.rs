@@ -174,7 +174,7 @@ struct LendingPort<O> {
 }
 
 impl<O: Port> Port for LendingPort<O> {
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         self.inner.send(head, message, id)
     }
 

@@ -252,10 +252,10 @@ pub struct ShmPort<'a> {
 
 impl Port for ShmPort<'_> {
     #[inline]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let Shm { slots, nic, .. } = &mut *self.shm;
         match slots.get(self.qp) {
-            Some(connection) => connection.send_message(nic, &head, message, id),
+            Some(connection) => connection.send_message(nic, head, message, id),
             None => Sent::Gone,
         }
     }

@@ -275,8 +275,8 @@ pub struct SimPort<'a> {
 
 impl Port for SimPort<'_> {
     #[inline]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        self.fabric.borrow_mut().send_message(self.end, &head, message, id)
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.fabric.borrow_mut().send_message(self.end, head, message, id)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -206,13 +206,13 @@ pub struct ToyPort<'a> {
 }
 
 impl Port for ToyPort<'_> {
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let (room, own) = (self.room(), name(self.slot));
         let entries = &mut self.net.qps[self.slot].entries;
         if message.requests_max() > room && room < CAPS.send_queue_max {
             return Sent::Full;
         }
-        message.lend(&head, id, |request| entries.push_back(Entry::new(own, request)));
+        message.lend(head, id, |request| entries.push_back(Entry::new(own, request)));
         Sent::Taken
     }
 

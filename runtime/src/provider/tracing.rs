@@ -360,9 +360,9 @@ pub struct TracingPort<'a, O> {
 }
 
 impl<O: Port> Port for TracingPort<'_, O> {
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let handle = head.invalidated().map_or(0, |handle| handle.0);
-        let octets = digest(message.message(&head));
+        let octets = digest(message.message(head));
         let (mut written, mut to) = (mix(DIGEST_START, message.written() as u64), 0);
         message.copy_writes(|parts, target| {
             written = parts.iter().fold(written, |sum, part| mix(sum, digest(part)));

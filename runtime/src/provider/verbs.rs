@@ -256,8 +256,8 @@ pub struct VerbsPort<'a> {
 }
 
 impl Port for VerbsPort<'_> {
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        self.verbs.send_message(self.qp, &head, message, id)
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.verbs.send_message(self.qp, head, message, id)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -248,7 +248,7 @@ impl MessageSink for Writer {
         answer.bytes_mut().copy_from_slice(&encode(named));
         let mut message = Outgoing::within(answer).behind(Data::Local(data), segment);
         let head = Head::written(0..16, Some(segment.handle));
-        let sent = port.send(head, &mut message, self.id);
+        let sent = port.send(&head, &mut message, self.id);
         self.said = Some(Said { id: self.id, message, sent });
         self.opened = Some((exposed, named));
         1
@@ -309,7 +309,7 @@ impl Herald<'_> {
                 }
                 None => Head::written(range, None),
             };
-            let sent = port.send(head, &mut message, id);
+            let sent = port.send(&head, &mut message, id);
             assert!(matches!(sent, Sent::Copied | Sent::Taken), "room for few");
             self.sent.push((named.map(|(id, _)| *id), whole));
             self.said.push(Said { id, message, sent });

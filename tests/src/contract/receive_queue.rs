@@ -236,7 +236,7 @@ impl MessageSink for Echo {
             lease.set_len(message.len());
             lease.bytes_mut().copy_from_slice(message);
             let mut answer = Outgoing::within(lease);
-            let sent = port.send(Head::written(0..message.len(), None), &mut answer, id);
+            let sent = port.send(&Head::written(0..message.len(), None), &mut answer, id);
             self.took.push((qp, message.to_vec(), Said { id, message: answer, sent }));
         }
         self.took.len() - before

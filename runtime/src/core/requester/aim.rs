@@ -42,10 +42,13 @@ impl<P: Provider> Aim for Direct<'_, P> {
 
 impl<P: Provider> Port for Direct<'_, P> {
     #[inline(always)]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        let is_first = std::mem::take(&mut self.is_first);
-        let head = if is_first { message.in_full(&head) } else { head };
-        self.provider.port(self.qp).map_or(Sent::Gone, |mut port| port.send(head, message, id))
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let Some(mut port) = self.provider.port(self.qp) else { return Sent::Gone };
+        if std::mem::take(&mut self.is_first) {
+            let head = message.in_full(head);
+            return port.send(&head, message, id);
+        }
+        port.send(head, message, id)
     }
 
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {

@@ -92,7 +92,7 @@ impl Requester {
                 Some(template) => Head::like(encoded.message(version), template, patch),
                 None => encoded.complete(&mut message, version, patch),
             };
-            common.leave(key, head, &mut message, Charge::default(), port);
+            common.leave(key, &head, &mut message, Charge::default(), port);
             message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
             return Progress::Made;
         }
@@ -140,7 +140,7 @@ impl Requester {
         });
         let mut message = Outgoing::within(buffer);
         let head = Head::written(range, None);
-        common.leave(key, head, &mut message, Charge::default(), port);
+        common.leave(key, &head, &mut message, Charge::default(), port);
         message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
         Progress::Made
     }
@@ -196,7 +196,7 @@ impl Requester {
         debug_assert!(written.is_some(), "every send buffer has the room");
         let head = Head::written(range, None);
         let left =
-            common.send_alone(grant.connection, head, &mut self.making, Charge::default(), port);
+            common.send_alone(grant.connection, &head, &mut self.making, Charge::default(), port);
         grant.is_over = left == Left::Waits;
         true
     }

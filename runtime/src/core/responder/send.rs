@@ -49,6 +49,6 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
         (true, None, Some(reply)) => message.write_buffer(stream, reply),
         _ => {}
     }
-    common.leave(key, Head::written(start..end, invalidate), &mut message, charge, port);
+    common.leave(key, &Head::written(start..end, invalidate), &mut message, charge, port);
     message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
 }

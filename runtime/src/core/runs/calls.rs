@@ -129,15 +129,15 @@ impl<S: Service> Runs<'_, S> {
                 let left = match (version, chunk) {
                     (Version::Two, None) => {
                         let head = Head::like(START..HEADER_ROOM + length, RESULTS, patch);
-                        common.send_alone(connection, head, &mut making.message, charge, port)
+                        common.send_alone(connection, &head, &mut making.message, charge, port)
                     }
                     (Version::One, None) => {
                         let head = making.seal_one(patch, length);
-                        common.send_alone(connection, head, &mut making.message, charge, port)
+                        common.send_alone(connection, &head, &mut making.message, charge, port)
                     }
                     (_, Some(chunk)) => {
                         let head = making.seal(patch, chunk, length);
-                        common.send(connection, head, &mut making.message, charge, port)
+                        common.send(connection, &head, &mut making.message, charge, port)
                     }
                 };
                 if left != Left::Copied {

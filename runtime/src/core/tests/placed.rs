@@ -368,7 +368,7 @@ struct Full<'a> {
 }
 
 impl Port for Full<'_> {
-    fn send(&mut self, _: Head<'_>, _: &mut Outgoing, _: WrId) -> Sent {
+    fn send(&mut self, _: &Head<'_>, _: &mut Outgoing, _: WrId) -> Sent {
         Sent::Full
     }
 

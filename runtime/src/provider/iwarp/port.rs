@@ -18,8 +18,8 @@ pub struct LanePort<'a> {
 
 impl Port for LanePort<'_> {
     #[inline]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        self.connection.send_message(self.nic, &head, message, id)
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        self.connection.send_message(self.nic, head, message, id)
     }
 
     #[inline]

@@ -51,16 +51,16 @@ pub(super) struct Moved {
 
 impl Port for RingPort<'_> {
     #[inline(always)]
-    fn send(&mut self, head: Head<'_>, message: &mut Outgoing, _: WrId) -> Sent {
-        if message.has_writes() && !self.copy_writes(head.anew(), message) {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, _: WrId) -> Sent {
+        let length = head.octets();
+        if message.has_writes() && !self.copy_writes(length, message) {
             return Sent::Full;
         }
-        let length = head.octets();
-        let is_pushed = match message.like(&head) {
+        let is_pushed = match message.like(head) {
             Some((like, patch, body)) if length <= self.series_max => {
                 self.push_like(like, patch, body)
             }
-            _ => self.push_whole(head.anew(), message),
+            _ => self.push_whole(head.invalidated(), message.message(head)),
         };
         if !is_pushed {
             return Sent::Full;
@@ -168,9 +168,8 @@ impl RingPort<'_> {
 
     /// Puts a message into a record of its own; returns whether the ring had room.
     #[inline(never)]
-    fn push_whole(&mut self, head: Head<'_>, message: &mut Outgoing) -> bool {
-        let (kind, handle) = kind(head.invalidated());
-        let octets = message.message(&head);
+    fn push_whole(&mut self, invalidate: Option<Handle>, octets: &[u8]) -> bool {
+        let (kind, handle) = kind(invalidate);
         if self.length_max.is_none_or(|most| octets.len() > most) {
             return false;
         }
@@ -187,14 +186,14 @@ impl RingPort<'_> {
         is_pushed
     }
 
-    /// Copies what goes ahead of a message to its places, if that is not too much, and there is room for the message;
-    /// returns whether it did.
+    /// Copies what goes ahead of a message of `octets` octets to its places, if that is not too much, and there is room for
+    /// the message; returns whether it did.
     #[inline(never)]
-    fn copy_writes(&mut self, head: Head<'_>, message: &Outgoing) -> bool {
+    fn copy_writes(&mut self, octets: usize, message: &Outgoing) -> bool {
         let length = message.written();
-        let fits = self.length_max.is_some_and(|most| head.octets() <= most)
+        let fits = self.length_max.is_some_and(|most| octets <= most)
             && length <= MOVED_PER_CALL.saturating_sub(self.moved.moved)
-            && self.producer.has_room(head.octets());
+            && self.producer.has_room(octets);
         if !fits {
             return false;
         }

@@ -350,7 +350,7 @@ impl MessageSink for Taker {
         for _ in run.octets {
             // A full ring takes no answer, and this port only copies.
             let head = Head::written(0..64, None);
-            assert_ne!(port.send(head, &mut self.answer, WrId(0)), Sent::Taken);
+            assert_ne!(port.send(&head, &mut self.answer, WrId(0)), Sent::Taken);
         }
         run.octets.len()
     }

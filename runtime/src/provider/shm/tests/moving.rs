@@ -77,7 +77,7 @@ impl MessageSink for Copier {
             let read = port.read(source, octets);
             assert_eq!(octets == bytes, read.is_ok());
             assert!(matches!(read, Ok(()) | Err(Refused::NotNow)), "{read:?}");
-            let sent = port.send(Head::written(0..4, None), message, WrId(0));
+            let sent = port.send(&Head::written(0..4, None), message, WrId(0));
             assert!(matches!(sent, Sent::Copied | Sent::Full), "{sent:?}");
             *written += usize::from(sent == Sent::Copied);
             read.is_ok()
