@@ -18,6 +18,7 @@
 mod alphabet;
 mod grant;
 mod message;
+mod single_chunks;
 
 use alloc::boxed::Box;
 
@@ -27,9 +28,10 @@ pub use alphabet::{
 pub use grant::Grant;
 pub use message::{
     Call, CallChunks, PlainHeaders, Reply, ReplyChunks, patched, put_call_headers_with,
-    put_results_headers, put_results_headers_one, put_results_headers_with, put_unchunked_header,
-    unchunked, unchunked_header_len,
+    put_results_headers, put_unchunked_header, single_chunk_header_len, unchunked,
+    unchunked_header_len,
 };
+pub use single_chunks::SingleChunks;
 
 pub use crate::chunk::Version;
 
@@ -147,8 +149,9 @@ impl Connection {
         }
     }
 
-    /// Receives a run of Calls or Replies without chunks and returns how many it accepted: see
-    /// [`v1::connection::Connection::take`] and [`v2::connection::Connection::take`].
+    /// Receives a run of Calls or Replies without chunks, or with one chunk that [`Self::single_chunks`] recognises, and
+    /// returns how many it accepted: see [`v1::connection::Connection::take`] and
+    /// [`v2::connection::Connection::take`].
     #[doc(hidden)]
     #[inline]
     pub fn take(
@@ -161,18 +164,6 @@ impl Connection {
             (Engine::Two(two), None) => two.take(now, kind, run),
             (Engine::Two(_), Some(_)) => 0,
             (Engine::One(one), _) => one.take(kind, run),
-        }
-    }
-
-    /// Returns the longest single chunk of a Call that [`Self::take`] accepts, of one segment: a
-    /// Read chunk, and a Write chunk. Both are zero on version 1: see
-    /// [`v2::connection::Connection::chunk_max`].
-    #[doc(hidden)]
-    #[inline]
-    pub const fn chunk_max(&self) -> [u32; 2] {
-        match &self.engine {
-            Engine::One(_) => [0; 2],
-            Engine::Two(two) => two.chunk_max(),
         }
     }
 

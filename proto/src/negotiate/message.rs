@@ -8,7 +8,7 @@ use crate::v1::header::Form;
 use crate::v1::private_data::Agreement;
 use crate::v2;
 use crate::v2::continuation::Kind;
-use crate::v2::header::{Returned, Unchunked};
+use crate::v2::header::{Returned, SingleChunk, Unchunked};
 use crate::verbs::{Handle, HeaderPatch, HeaderTemplate, PatchOffsets, Segment};
 use crate::xdr::{Truncated, Writer};
 
@@ -184,25 +184,67 @@ pub const fn unchunked_header_len(version: Version, kind: Kind) -> usize {
     }
 }
 
-/// Writes the transport header and the RPC header of a successful version 1 Reply without chunks to the beginning of
-/// `message`. Returns `None` if `message` is too short.
+/// Returns the length of the transport header of a Call with one chunk of one segment, or of a Reply that returns one, in
+/// octets.
 #[doc(hidden)]
 #[inline]
-pub fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
-    const REPLY: u32 = 1;
-    // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
-    put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
+pub const fn single_chunk_header_len(version: Version, kind: Kind) -> usize {
+    match (version, kind) {
+        (Version::Two, Kind::Call) => SingleChunk::CALL_LEN,
+        (Version::Two, Kind::Reply) => SingleChunk::REPLY_LEN,
+        (Version::One, _) => v1::header::SINGLE_CHUNK_LEN,
+    }
 }
 
-/// Writes the transport header and the RPC header of a successful version 2 Reply without chunks to the beginning of
-/// `message`. Returns `None` if `message` is too short.
+/// Writes the transport header and the RPC header of a successful Reply to the beginning of `message`: without chunks, or
+/// with one Write chunk of one segment, `returned`, whose length is the number of octets written. Returns `None` if
+/// `message` is too short.
 ///
 /// The headers are written as 64-bit words, because the copy that follows reads 64-bit words.
 #[doc(hidden)]
 #[inline(always)]
-pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
+pub fn put_results_headers(
+    version: Version,
+    message: &mut [u8],
+    HeaderPatch { xid, credit }: HeaderPatch,
+    returned: Option<&Segment>,
+) -> Option<()> {
+    match (version, returned) {
+        (Version::One, None) => put_results_headers_one(message, xid, credit),
+        (Version::One, Some(segment)) => {
+            put_results_headers_one_with(message, xid, credit, segment)
+        }
+        (Version::Two, None) => put_results_headers_two(message, xid, credit),
+        (Version::Two, Some(segment)) => {
+            put_results_headers_two_with(message, xid, credit, segment)
+        }
+    }
+}
+
+#[inline]
+fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
+    // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
+    put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
+}
+
+#[inline]
+fn put_results_headers_one_with(
+    message: &mut [u8],
+    xid: u32,
+    credit: u32,
+    segment: &Segment,
+) -> Option<()> {
+    let [handle, length, high, low] = words_of(segment);
+    // RDMA_MSG, no Read list, a Write list of one chunk of one segment, and no Reply chunk.
+    let transport = [xid, v1::VERSION, credit, 0, 0, 1, 1, handle, length, high, low, 0];
+    let (front, rest) = message.split_at_mut_checked(size_of_val(&transport))?;
+    put_words(rest, [0, xid, REPLY, 0, 0, 0, 0])?;
+    put_words(front, transport)
+}
+
+#[inline(always)]
+fn put_results_headers_two(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
-    const REPLY: u32 = 1;
     let (pairs, last) = message.split_first_chunk_mut::<40>()?;
     // An empty Write list; accepted, with AUTH_NONE for a verifier, and success.
     let words = [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0];
@@ -211,19 +253,14 @@ pub fn put_results_headers(message: &mut [u8], xid: u32, credit: u32) -> Option<
     Some(())
 }
 
-/// Writes the transport header and the RPC header of a successful version 2 Reply that returns one Write chunk of one
-/// segment to the beginning of `message`. The length of `segment` is the number of octets written. Returns `None` if
-/// `message` is too short.
-#[doc(hidden)]
 #[inline(always)]
-pub fn put_results_headers_with(
+fn put_results_headers_two_with(
     message: &mut [u8],
     xid: u32,
     credit: u32,
     segment: &Segment,
 ) -> Option<()> {
     use v2::header::REPLY_INLINE;
-    const REPLY: u32 = 1;
     let (pairs, last) = message.split_first_chunk_mut::<64>()?;
     let [handle, length, high, low] = words_of(segment);
     // A list of one chunk of one segment; accepted, as there.
@@ -355,7 +392,7 @@ impl PlainHeaders {
     pub fn put(&self, message: &mut [u8], HeaderPatch { xid, credit }: HeaderPatch) -> Option<()> {
         match *self {
             Self::Call(asked) => put_call_headers(message, xid, credit, asked),
-            Self::Results => put_results_headers(message, xid, credit),
+            Self::Results => put_results_headers_two(message, xid, credit),
         }
     }
 
@@ -379,7 +416,6 @@ pub const fn patched(kind: Kind, HeaderPatch { xid, credit }: HeaderPatch) -> Un
 
 /// The template of [`PlainHeaders::Results`], as a constant.
 const RESULTS: HeaderTemplate = {
-    const REPLY: u32 = 1;
     let words = [0, v2::VERSION, 0, v2::header::REPLY_INLINE, 0, 0, REPLY, 0, 0, 0, 0];
     let mut octets = [[0; 4]; 11];
     let (mut room, mut rest): (&mut [[u8; 4]], &[u32]) = (&mut octets, &words);
@@ -392,6 +428,9 @@ const RESULTS: HeaderTemplate = {
         None => panic!("two short headers"),
     }
 };
+
+/// The message type of a Reply (RFC 5531 section 9).
+const REPLY: u32 = 1;
 
 /// The offset of program, version and procedure in the headers of a Call.
 const CALL_ASKED: usize = unchunked_header_len(Version::Two, Kind::Call) + 12;

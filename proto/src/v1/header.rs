@@ -6,6 +6,7 @@
 //! `RDMA_NOMSG` may carry a body.
 
 mod encode;
+mod single_chunk;
 mod unchunked;
 
 use core::fmt;
@@ -14,6 +15,7 @@ pub use encode::{
     CallLists, Form, ReplyLists, call_wire_len, encode_call, encode_done, encode_error,
     encode_reply,
 };
+pub use single_chunk::{SINGLE_CHUNK_LEN, single_chunk};
 pub use unchunked::{UNCHUNKED_LEN, unchunked};
 
 use super::VERSION;

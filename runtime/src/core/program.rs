@@ -19,6 +19,8 @@ pub(crate) struct Programs {
     others: Box<[Served]>,
     /// Whether any procedure is costly.
     has_costly: bool,
+    /// Whether any procedure leases its result.
+    has_leased: bool,
 }
 
 /// One program of a service.
@@ -108,8 +110,10 @@ impl Programs {
         let mut all = programs.into_iter().map(Served::new);
         let first = all.next().unwrap_or_else(Served::nothing);
         let others: Box<[Served]> = all.collect();
-        let has_costly = first.costly != 0 || others.iter().any(|served| served.costly != 0);
-        Self { first, others, has_costly }
+        let any = |is: fn(&Served) -> bool| is(&first) || others.iter().any(is);
+        let has_costly = any(|served| served.costly != 0);
+        let has_leased = any(Served::leases);
+        Self { first, others, has_costly, has_leased }
     }
 
     /// Returns each program, and its place.
@@ -207,17 +211,33 @@ impl Programs {
         })
     }
 
+    /// Returns the program and the procedure that a Call asks for, by its Payload stream, whatever the rest of its header
+    /// says.
+    #[inline]
+    fn asked(&self, payload: &[u8]) -> Option<(&Served, u32)> {
+        let words = payload.get(PROGRAM_AT..)?.first_chunk::<12>()?.as_chunks().0;
+        let &[program, version, procedure] = words else { return None };
+        let [program, version, procedure] = [program, version, procedure].map(u32::from_be_bytes);
+        let (_, served) = self.find(program, version)?;
+        Some((served, procedure))
+    }
+
     /// Returns whether a Call with one chunk may be handled as it arrives: its procedure has an argument that can be
-    /// read from there, or a result that can be written there and that takes no memory of the pool.
+    /// read from there, or a result that can be written there.
     #[inline]
     pub(crate) fn allows(&self, chunk: &SingleChunk, call: &[u8]) -> bool {
-        let payload = call.get(SingleChunk::CALL_LEN..).unwrap_or_default();
-        if let Some(header) = self.plain(payload) {
-            return self.of(header).allows(chunk, header.procedure);
+        let payload = call.get(chunk.unchunked.payload_at as usize..).unwrap_or_default();
+        self.asked(payload).is_some_and(|(served, procedure)| served.allows(chunk, procedure))
+    }
+
+    /// Returns the octets that the service leases for the result of a Call, which has room for `offered` at the peer.
+    #[inline]
+    pub(crate) fn result_room(&self, payload: &[u8], offered: u32) -> usize {
+        if !self.has_leased {
+            return 0;
         }
-        let Ok((asked, _)) = CallHeader::decode(payload) else { return false };
-        let found = self.find(asked.program, asked.version);
-        found.is_some_and(|(_, served)| served.allows(chunk, asked.procedure))
+        let asked = self.asked(payload);
+        asked.map_or(0, |(served, procedure)| served.result_room(procedure, u64::from(offered)))
     }
 
     /// Returns whether a Call may take long. Its header is known, or is read from the start of its Payload stream.
@@ -229,14 +249,7 @@ impl Programs {
         if let Some(header) = header {
             return self.of(header).is_costly(header.procedure);
         }
-        let words = payload.get(PROGRAM_AT..).and_then(|octets| octets.first_chunk::<12>());
-        let Some([program, version, procedure]) = words.map(|octets| {
-            let (words, _) = octets.as_chunks();
-            [0, 1, 2].map(|at| words.get(at).copied().map_or(0, u32::from_be_bytes))
-        }) else {
-            return false;
-        };
-        self.find(program, version).is_some_and(|(_, served)| served.is_costly(procedure))
+        self.asked(payload).is_some_and(|(served, procedure)| served.is_costly(procedure))
     }
 }
 
@@ -288,15 +301,29 @@ impl Served {
     fn allows(&self, chunk: &SingleChunk, number: u32) -> bool {
         let Some(procedure) = self.procedure(number) else { return false };
         match chunk.position {
-            None => {
-                let source = self.serving(number).map(|serving| serving.result);
-                !procedure.results.is_empty() && source == Some(ResultSource::Resident)
-            }
+            None => !procedure.results.is_empty(),
             Some(position) => {
                 let read = Reduced { position, length: chunk.segment.length };
                 procedure.check_call(std::iter::once(read), 0).is_ok()
             }
         }
+    }
+
+    /// Returns whether any procedure leases its result.
+    fn leases(&self) -> bool {
+        self.procedures.iter().any(|serving| serving.result == ResultSource::Leased)
+    }
+
+    /// Returns the octets that the service leases for a result that has room for `offered` at the peer.
+    pub(crate) fn result_room(&self, number: u32, offered: u64) -> usize {
+        let is_leased = |serving: &Serving| serving.result == ResultSource::Leased;
+        let result = self
+            .serving(number)
+            .filter(is_leased)
+            .and_then(|_| self.procedure(number)?.results.first());
+        result.map_or(0, |result| {
+            usize::try_from(offered).unwrap_or(usize::MAX).min(result.length_max)
+        })
     }
 
     /// Returns whether the argument of a procedure may lie in several leases.

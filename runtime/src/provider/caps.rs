@@ -124,4 +124,11 @@ impl Counters {
         self.tagged_sent += octets as u64;
         self.tagged_copied += octets as u64;
     }
+
+    /// Counts octets of the peer's memory that were read by a copy of ours.
+    pub(crate) const fn count_read(&mut self, octets: usize) {
+        self.tagged_received += octets as u64;
+        self.tagged_copied += octets as u64;
+        self.bytes_copied += octets as u64;
+    }
 }

@@ -48,7 +48,7 @@ use std::time::Duration;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Access, QpNum, WrId};
+use haulage_proto::verbs::{Access, ClaimedSegment, QpNum, WrId};
 
 use self::connection::Connection;
 use self::names::name;
@@ -258,6 +258,11 @@ impl Port for ShmPort<'_> {
             Some(connection) => connection.send_message(nic, head, message, id),
             None => Sent::Gone,
         }
+    }
+
+    fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        slots.get(self.qp).ok_or(Refused::Gone)?.read_now(nic, source, octets)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {

@@ -142,17 +142,29 @@ fn a_template_is_of_the_headers_that_it_was_made_of_and_of_no_others() {
 fn the_headers_with_a_chunk_are_those_of_a_list_of_one() {
     let (xid, credit, handle) = (0x0102_0304, 77, Handle(0x0a0b_0c0d));
     let segment = Segment { handle, length: 4096, offset: 0x1234_5678_9abc_def0 };
-    let mut room = [0; 100];
-    let mut w = Writer::new(&mut room);
     let returned = [v2::header::Returned { offered: &[segment], length: 100 }];
-    let chunks = ReplyChunks { writes: &returned, reply: None };
-    chunks.encode(Version::Two, &mut w, xid, credit).unwrap();
-    ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
-    let mut message = [0x55; 72];
     let written = Segment { length: 100, ..segment };
-    put_results_headers_with(&mut message, xid, credit, &written).unwrap();
-    assert_eq!((w.written(), message[68..].to_vec()), (&message[..68], vec![0x55; 4]));
-    assert_eq!(put_results_headers_with(&mut message[..67], xid, credit, &written), None);
+    let forms = [(&[][..], None), (&returned, Some(&written))];
+    for (version, (writes, written)) in BOTH.into_iter().flat_map(|one| forms.map(|it| (one, it))) {
+        let mut room = [0; 100];
+        let mut w = Writer::new(&mut room);
+        let chunks = ReplyChunks { writes, reply: None };
+        chunks.encode(version, &mut w, xid, credit).unwrap();
+        let header_len = match written {
+            Some(_) => single_chunk_header_len(version, Kind::Reply),
+            None => unchunked_header_len(version, Kind::Reply),
+        };
+        assert_eq!(w.position(), header_len);
+        ReplyHeader::accepted(xid, AcceptStat::Success).encode(&mut w).unwrap();
+        let put = |message: &mut [u8]| {
+            put_results_headers(version, message, HeaderPatch { xid, credit }, written)
+        };
+        let (mut message, length) = ([0x55; 100], w.position());
+        put(&mut message).unwrap();
+        assert_eq!(w.written(), &message[..length]);
+        assert!(message[length..].iter().all(|octet| *octet == 0x55));
+        assert_eq!(put(&mut message[..length - 1]), None);
+    }
 
     let no_chunk = CallChunks { inv_handle: handle, ..CallChunks::default() };
     let written = CallChunks { writes: &[&[segment]], ..no_chunk };

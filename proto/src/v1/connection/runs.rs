@@ -1,5 +1,6 @@
 //! Runs of messages: several Calls or Replies without chunks, received or sent at once.
 
+use super::config::CallLimits;
 use super::{Class, Connection, Phase, Role};
 use crate::v1::credit::LentReplies;
 use crate::v2::continuation::Kind;
@@ -19,8 +20,8 @@ pub struct Lent {
 }
 
 impl Connection {
-    /// Receives a run of Calls or Replies without chunks. It accepts messages only in the ordinary case: the connection
-    /// is open, the messages are in the forward direction, no error waits to be sent, and the RFC 5666 profile is not
+    /// Receives a run of Calls or Replies without chunks, or of Calls with one chunk that [`Self::chunk_max`] allows. It
+    /// accepts messages only in the ordinary case: the connection is open, the messages are in the forward direction, no error waits to be sent, and the RFC 5666 profile is not
     /// in use. For each accepted message [`Self::handle`] would have reported [`Event::Call`](super::Event::Call) or
     /// [`Event::Reply`](super::Event::Reply) and no other output.
     ///
@@ -43,6 +44,17 @@ impl Connection {
             }
             Kind::Reply => self.credits.on_answers(words),
         }
+    }
+
+    /// Returns the longest single chunk of a Call, of one segment, that [`Self::take`] accepts at a server: a Read
+    /// chunk, and a Write chunk. Zero means that there may be none.
+    #[doc(hidden)]
+    #[inline]
+    pub fn chunk_max(&self) -> [u32; 2] {
+        let CallLimits { read_chunks_max, write_chunks_max, segments_max } = self.config.calls;
+        let allows = segments_max > 0 && self.config.profile.is_none();
+        let longest = |chunks_max| if allows && chunks_max > 0 { u32::MAX } else { 0 };
+        [longest(read_chunks_max), longest(write_chunks_max)]
     }
 
     /// Undoes the receipt of the last `count` messages that [`Self::take`] accepted, except for the effect of their

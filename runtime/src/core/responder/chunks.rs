@@ -7,7 +7,8 @@ use haulage_proto::v2::error::ErrorBody;
 
 use crate::core::connection::Connection;
 use crate::core::program::{Argument, Fetch, Offers, ReadChunk, Room, Served};
-use crate::service::{Placement, Refusal, ResultSource};
+use crate::outgoing::segments::Segments;
+use crate::service::{Placement, Refusal};
 
 impl Served {
     /// Checks the chunks of a Call for a procedure, which arrived on `connection`.
@@ -65,16 +66,8 @@ impl Served {
             let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
             octets(chunk.length().min(needed)).max(connection.terms.reply_max(offers.write))
         });
-        let result = match (
-            self.serving(number).map(|serving| serving.result),
-            offers.write.or(offers.reply),
-        ) {
-            (Some(ResultSource::Leased), Some(chunk)) => procedure
-                .results
-                .first()
-                .map_or(0, |result| octets(chunk.length()).min(result.length_max)),
-            _ => 0,
-        };
+        let offered = offers.write.or(offers.reply).map_or(0, Segments::length);
+        let result = self.result_room(number, offered);
         Room { body, result }
     }
 }

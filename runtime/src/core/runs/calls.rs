@@ -2,14 +2,14 @@
 
 use haulage_mr_pool::Pool;
 use haulage_proto::negotiate::{
-    Class, Grant, Version, put_results_headers, put_results_headers_one, put_results_headers_with,
+    Class, Grant, SingleChunks, Version, put_results_headers, single_chunk_header_len,
     unchunked_header_len,
 };
 use haulage_proto::rpc::Credential;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::v2::invalidation::{Place, invalidates};
-use haulage_proto::verbs::{ClaimedSegment, HeaderPatch, Segment};
+use haulage_proto::verbs::{ClaimedSegment, Handle, HeaderPatch, Segment};
 
 use super::sender::{Runs, Sender};
 use super::taken::Taken;
@@ -44,15 +44,13 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         }
         let programs = &responder.programs;
-        let [read_max, write_max] = chunk_max(common, from.key);
+        let Some(chunks) = single_chunks(common, from.key) else { return 0 };
         let calls = run.iter().map_while(|message| {
-            let call = SingleChunk::of(message)?;
-            let length_max = if call.position.is_some() { read_max } else { write_max };
-            let fits = (1..=length_max).contains(&call.segment.length);
-            (fits && programs.allows(&call, message)).then_some(call.unchunked)
+            let call = chunks.of(message)?;
+            programs.allows(&call, message).then_some(call.unchunked)
         });
         let counted = common.take(self.now, from.key, Kind::Call, calls);
-        let run = run.iter().take(counted).map(|call| Taken::with_chunk(call));
+        let run = run.iter().take(counted).map(|call| Taken::with_chunk(call, &chunks));
         let done = self.take_calls(from, run, port);
         self.inner.common.settle_run(from.key, Kind::Call, counted, done);
         done
@@ -84,14 +82,18 @@ impl<S: Service> Runs<'_, S> {
                 **reply = cx.inner.common.buffers.pop().map(Reply::inline);
             }
             let Some(making) = reply.as_mut() else { break };
-            let (chunk_len, Taken { xid, chunk, header, payload }) = (call.reply_chunk_len(), call);
+            let (chunk_len, Taken { xid, chunk, header, payload }) =
+                (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
             // A costly Call has its turn, and so have those behind it.
             if cx.inner.responder.programs.is_costly(header, payload) {
                 break;
             }
-            let read = read_argument(&mut cx.inner.common, from.key, chunk, port, &mut argument);
-            let Some(charge) = read else { break };
+            let Inner { responder, common, .. } = &mut *cx.inner;
+            let room = |offered| responder.programs.result_room(payload, offered);
+            let Some(charge) = provide(common, from.key, chunk, room, port, &mut argument) else {
+                break;
+            };
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
@@ -128,15 +130,16 @@ impl<S: Service> Runs<'_, S> {
                 let common = &mut cx.inner.common;
                 let left = match (version, chunk) {
                     (Version::Two, None) => {
-                        let head = Head::like(START..HEADER_ROOM + length, RESULTS, patch);
+                        let start = HEADER_ROOM - unchunked_header_len(version, Kind::Reply);
+                        let head = Head::like(start..HEADER_ROOM + length, RESULTS, patch);
                         common.send_alone(connection, &head, &mut making.message, charge, port)
                     }
                     (Version::One, None) => {
-                        let head = making.seal_one(patch, length);
+                        let head = making.seal(Version::One, patch, length);
                         common.send_alone(connection, &head, &mut making.message, charge, port)
                     }
                     (_, Some(chunk)) => {
-                        let head = making.seal(patch, chunk, length);
+                        let head = making.seal_with(version, patch, chunk, length);
                         common.send(connection, &head, &mut making.message, charge, port)
                     }
                 };
@@ -175,22 +178,25 @@ impl<S: Service> Runs<'_, S> {
     }
 }
 
-/// Returns the octets of the longest argument, and of the longest result, that may be the only chunk of a Call.
-fn chunk_max(common: &Common, key: ConnectionKey) -> [u32; 2] {
-    let Some(connection) = common.connections.get(key) else { return [0; 2] };
-    let [read_max, write_max] = connection.engine.chunk_max();
+/// Returns what recognises the Calls of a connection with one chunk that may be handled as they arrive.
+fn single_chunks(common: &Common, key: ConnectionKey) -> Option<SingleChunks> {
+    let connection = common.connections.get(key)?;
+    let mut chunks = connection.engine.single_chunks(&connection.agreed);
     // P12: no Read is posted to a peer that serves none.
-    let read_max = read_max.min(common.abilities.read_max);
-    [if connection.may_read() { read_max } else { 0 }, write_max]
+    let read_max = if connection.may_read() { common.abilities.read_max } else { 0 };
+    chunks.read_max = chunks.read_max.min(read_max);
+    Some(chunks)
 }
 
-/// Counts the chunk of a Call, and reads the argument into `argument` if the chunk has it. Returns the charge for its
-/// lease; `None` if the argument cannot be read at once.
+/// Counts the chunk of a Call. Reads the argument into `argument` if the chunk has it; otherwise sees that there is
+/// memory for a result that the service leases, of which `room` returns the octets. Returns the charge; `None` if the
+/// argument cannot be read at once, or if there is no memory now.
 #[inline(always)]
-fn read_argument(
+fn provide(
     common: &mut Common,
     key: ConnectionKey,
     chunk: Option<&SingleChunk>,
+    room: impl FnOnce(u32) -> usize,
     port: &mut impl Port,
     argument: &mut Option<Argument>,
 ) -> Option<Charge> {
@@ -198,8 +204,12 @@ fn read_argument(
         return Some(Charge::default());
     };
     let Some(position) = *position else {
+        let charge = match room(segment.length) {
+            0 => Charge::default(),
+            later => promise(common, key, later)?,
+        };
         common.counters.write_chunks += 1;
-        return Some(Charge::default());
+        return Some(charge);
     };
     let claim = ClaimedSegment::try_from(*segment).ok()?;
     // Calls that wait for memory go first.
@@ -225,6 +235,21 @@ fn read_argument(
         return None;
     }
     common.counters.read_chunks += 1;
+    Some(charge)
+}
+
+/// Charges a connection for the octets that the service leases in this turn; `None` if there is no memory for them now.
+#[inline(never)]
+fn promise(common: &mut Common, key: ConnectionKey, later: usize) -> Option<Charge> {
+    // Calls that wait for memory go first.
+    if common.memory.is_awaited() {
+        return None;
+    }
+    let wanted = Wanted { lease: 0, later, own: 0, purpose: Purpose::Reply };
+    let MemoryGrant::Taken((), mut charge) = common.grant(key, &wanted, |_, _, _| Some(())) else {
+        return None;
+    };
+    common.memory.keep_promise(&mut charge);
     Some(charge)
 }
 
@@ -260,49 +285,52 @@ fn park(
     reply
 }
 
-/// Where in a send buffer the message of a Reply in version 2 starts that returns no chunk.
-const START: usize = HEADER_ROOM - unchunked_header_len(Version::Two, Kind::Reply);
-
 impl Reply {
-    /// Makes the results, of which the Payload stream has `length` octets, a message in version 1 without chunks: writes
-    /// its headers.
+    /// Makes the results, of which the Payload stream has `length` octets, a message without chunks: writes its headers.
     #[inline]
-    fn seal_one(
-        &mut self,
-        HeaderPatch { xid, credit }: HeaderPatch,
-        length: usize,
-    ) -> Head<'static> {
-        const START: usize = HEADER_ROOM - unchunked_header_len(Version::One, Kind::Reply);
-        let room = self.message.room().get_mut(START..).unwrap_or_default();
-        let written = put_results_headers_one(room, xid, credit);
-        debug_assert!(written.is_some(), "every send buffer has the room");
-        Head::written(START..HEADER_ROOM + length, None)
+    fn seal(&mut self, version: Version, patch: HeaderPatch, length: usize) -> Head<'static> {
+        self.put_headers(version, patch, None, None, length)
     }
 
-    /// Makes the results, of which the Payload stream has `length` octets, the message in version 2 that answers a Call
-    /// with this `chunk`, behind the Write of a result that goes into it: writes its headers.
+    /// Makes the results, of which the Payload stream has `length` octets, the message that answers a Call with this
+    /// `chunk`, behind the Write of a result that goes into it: writes its headers.
     #[inline]
-    fn seal(
+    fn seal_with(
         &mut self,
-        HeaderPatch { xid, credit }: HeaderPatch,
+        version: Version,
+        patch: HeaderPatch,
         SingleChunk { inv_handle, position, segment, .. }: &SingleChunk,
         length: usize,
     ) -> Head<'static> {
         let invalidate = invalidates(Kind::Reply, Place::Last, *inv_handle);
         if position.is_some() {
-            let room = self.message.room().get_mut(START..).unwrap_or_default();
-            let written = put_results_headers(room, xid, credit);
-            debug_assert!(written.is_some(), "every send buffer has the room");
-            return Head::written(START..HEADER_ROOM + length, invalidate);
+            return self.put_headers(version, patch, None, invalidate, length);
         }
         let data = std::mem::replace(&mut self.data, Data::Empty);
         let written = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let returned = Segment { length: written, ..*segment };
-        let start = HEADER_ROOM - SingleChunk::REPLY_LEN;
-        let room = self.message.room().get_mut(start..).unwrap_or_default();
-        let put = put_results_headers_with(room, xid, credit, &returned);
-        debug_assert!(put.is_some(), "every send buffer has the room");
         self.message.write(data, Segments::one(*segment));
+        self.put_headers(version, patch, Some(&returned), invalidate, length)
+    }
+
+    /// Writes the headers of a message in front of its Payload stream of `length` octets. Returns the message.
+    #[inline(always)]
+    fn put_headers(
+        &mut self,
+        version: Version,
+        patch: HeaderPatch,
+        returned: Option<&Segment>,
+        invalidate: Option<Handle>,
+        length: usize,
+    ) -> Head<'static> {
+        let header_len = match returned {
+            Some(_) => single_chunk_header_len(version, Kind::Reply),
+            None => unchunked_header_len(version, Kind::Reply),
+        };
+        let start = HEADER_ROOM - header_len;
+        let room = self.message.room().get_mut(start..).unwrap_or_default();
+        let written = put_results_headers(version, room, patch, returned);
+        debug_assert!(written.is_some(), "every send buffer has the room");
         Head::written(start..HEADER_ROOM + length, invalidate)
     }
 }

@@ -1,6 +1,8 @@
 //! A Call of a run, as its provider hands it over.
 
-use haulage_proto::negotiate::{Version, unchunked_header_len};
+use haulage_proto::negotiate::{
+    SingleChunks, Version, single_chunk_header_len, unchunked_header_len,
+};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 
@@ -24,11 +26,11 @@ impl<'a> Taken<'a> {
         Self { xid, chunk: None, header: None, payload }
     }
 
-    /// Makes a Call with one chunk from a whole message.
+    /// Makes a Call with one chunk from a whole message, which `chunks` has recognised.
     #[inline]
-    pub(super) fn with_chunk(call: &'a [u8]) -> Self {
-        let (xid, payload) = apart(call, SingleChunk::CALL_LEN);
-        Self { xid, chunk: SingleChunk::read(call), header: None, payload }
+    pub(super) fn with_chunk(call: &'a [u8], chunks: &SingleChunks) -> Self {
+        let (xid, payload) = apart(call, single_chunk_header_len(chunks.version(), Kind::Call));
+        Self { xid, chunk: chunks.read(call), header: None, payload }
     }
 
     /// Makes an anonymous Call without chunks of the procedure that `header` names, with these arguments.
@@ -41,10 +43,11 @@ impl<'a> Taken<'a> {
 
     /// Returns by how many octets the transport header of the Reply is longer than that of a Reply without chunks.
     #[inline]
-    pub(super) const fn reply_chunk_len(&self) -> usize {
+    pub(super) const fn reply_chunk_len(&self, version: Version) -> usize {
         match self.chunk {
             Some(SingleChunk { position: None, .. }) => {
-                SingleChunk::REPLY_LEN - unchunked_header_len(Version::Two, Kind::Reply)
+                single_chunk_header_len(version, Kind::Reply)
+                    - unchunked_header_len(version, Kind::Reply)
             }
             _ => 0,
         }

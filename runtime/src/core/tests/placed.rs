@@ -13,6 +13,7 @@ use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
 use crate::provider::toy::Toy;
 use crate::provider::{Head, OpenResult, Outgoing, Port, QueueFull, Sent, WorkQueue};
+use crate::service::ResultSource;
 use crate::sys::clock;
 
 /// Returns how the Call of a number is answered, and with how many octets.
@@ -52,8 +53,9 @@ fn octets(number: u32, length: usize) -> Vec<u8> {
 
 /// A service that answers FETCH as the Call's number says, STORE with the number if it came with its octets, and TELL
 /// with the argument.
-#[derive(Default)]
 struct Shelf {
+    /// Where the results of FETCH are said to come from.
+    source: ResultSource,
     fetched: u64,
     stored: u64,
     /// Calls that are answered later: their procedures, and their numbers.
@@ -70,7 +72,7 @@ impl Shelf {
 
 impl Service for Shelf {
     fn programs(&self) -> Vec<Program> {
-        vec![Program::new(binding())]
+        vec![Program::new(binding()).result_source(FETCH, self.source)]
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
@@ -239,6 +241,9 @@ impl Service for Fetcher {
                 (PlannedAnswer::Failed, Err(CallError::Rejected(AcceptStat::SystemErr))) => {
                     assert_eq!(lease.len(), 0, "{number}: what failed left nothing");
                 }
+                (PlannedAnswer::TooLong, Err(CallError::Refused(TransportError::One(error)))) => {
+                    assert_eq!(error, haulage_proto::v1::error::ErrorBody::Chunk, "{number}");
+                }
                 (PlannedAnswer::TooLong, Err(CallError::Refused(TransportError::Two(error)))) => {
                     let length_needed = u32::try_from(length).unwrap();
                     let wanted = ErrorBody::WriteResource { chunk_index: 1, length_needed };
@@ -282,9 +287,14 @@ impl Service for Fetcher {
 const CALLS: u32 = 700;
 
 /// Makes the Calls over a provider that `make` makes.
-fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn() -> (P, Pool)) {
+fn moves<P: Provider>(
+    (limits, source): (Limits, ResultSource),
+    procedure: fn(u32) -> u32,
+    make: impl Fn() -> (P, Pool),
+) {
     let (provider, pool) = make();
-    let mut server = Core::new(provider, Shelf::default(), pool, limits, 7).unwrap();
+    let shelf = Shelf { source, fetched: 0, stored: 0, waiting: VecDeque::new() };
+    let mut server = Core::new(provider, shelf, pool, limits, 7).unwrap();
     let (provider, pool) = make();
     let fetcher =
         Fetcher { connection: None, procedure, owed: 1, made: 0, fetched: 0, stored: 0, ended: 0 };
@@ -316,11 +326,23 @@ fn moves<P: Provider>(limits: Limits, procedure: fn(u32) -> u32, make: impl Fn()
     all_home(&mut server, clock::now());
 }
 
-/// Returns limits: nothing is in the way; hardly a buffer; few credits; more Calls than a short ring takes.
-fn circumstances() -> [Limits; 4] {
+/// Returns limits, and where results come from: nothing is in the way; hardly a buffer; few credits; more Calls than a
+/// short ring takes; and some of these with results that are leased, and in version 1.
+fn circumstances() -> [(Limits, ResultSource); 7] {
+    use ResultSource::{Leased, Resident};
     let few = Limits { send_buffers_max: 2, ..LIMITS };
     let poor = Limits { credits_max: 6, receives_max: 40, ..LIMITS };
-    [LIMITS, few, poor, Limits { calls_out_max: 128, receives_max: 256, ..LIMITS }]
+    let many = Limits { calls_out_max: 128, receives_max: 256, ..LIMITS };
+    let one = |limits| Limits { versions: Versions::OnlyOne, ..limits };
+    [
+        (LIMITS, Resident),
+        (few, Resident),
+        (poor, Resident),
+        (many, Resident),
+        (many, Leased),
+        (one(few), Resident),
+        (one(many), Leased),
+    ]
 }
 
 fn pool(pages: PagePreference) -> Pool {
@@ -329,10 +351,10 @@ fn pool(pages: PagePreference) -> Pool {
 
 #[test]
 fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
-    for limits in circumstances() {
+    for circumstances in circumstances() {
         // A ring that has room, and a ring that is soon full.
         for ring_bytes in [64 << 10, 4 << 10] {
-            moves(limits, anything, || {
+            moves(circumstances, anything, || {
                 let pool = pool(PagePreference::Shared);
                 let config = shm::Config { ring_bytes, ..shm::Config::default() };
                 (Shm::new(&config, &pool).unwrap(), pool)
@@ -343,9 +365,9 @@ fn items_are_placed_over_shared_memory_whatever_is_in_the_way() {
 
 #[test]
 fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
-    for limits in circumstances() {
+    for circumstances in circumstances() {
         for procedure in [anything, fetches] {
-            moves(limits, procedure, || {
+            moves(circumstances, procedure, || {
                 (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap))
             });
         }
@@ -355,9 +377,9 @@ fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
 /// No message is delivered without a Receive: each Call and each Reply is posted, and taken from a Receive.
 #[test]
 fn items_are_placed_over_a_provider_without_optional_abilities() {
-    for limits in circumstances() {
+    for circumstances in circumstances() {
         let net = Rc::default();
-        moves(limits, anything, || (Toy::join(&net).unwrap(), pool(PagePreference::Heap)));
+        moves(circumstances, anything, || (Toy::join(&net).unwrap(), pool(PagePreference::Heap)));
     }
 }
 

@@ -91,6 +91,36 @@ impl Connection {
         }
     }
 
+    /// Reads a short chunk of the peer's memory at once, if no earlier request waits.
+    pub(super) fn read_now(
+        &mut self,
+        nic: &mut Nic,
+        source: &ClaimedSegment,
+        octets: &mut [u8],
+    ) -> Result<(), Refused> {
+        let length = octets.len();
+        if length != source.length() as usize || length >= PUBLISH_BEFORE {
+            return Err(Refused::TooLong);
+        }
+        if self.state != ConnectionState::Open {
+            return Err(Refused::Gone);
+        }
+        if self.ord == 0 || !self.pending.is_empty() {
+            return Err(Refused::Full);
+        }
+        let copy = |region: &Shared, at| {
+            region.copy_to(at, octets);
+            true
+        };
+        match self.touch(nic, source, Access::RemoteRead, 0, copy, length) {
+            Ran::Done => {
+                nic.counters.count_read(length);
+                Ok(())
+            }
+            _ => Err(Refused::NotOpen),
+        }
+    }
+
     /// Copies a message into the ring, and what goes ahead of it to its places, if all of that is short and no earlier
     /// request waits; otherwise takes the message. The peer sees it with the next [`Self::post`].
     #[inline]
@@ -421,9 +451,7 @@ impl Connection {
         if matches!(ran, Ran::Done) {
             *moved += length;
             *budget -= length;
-            nic.counters.tagged_received += length as u64;
-            nic.counters.tagged_copied += length as u64;
-            nic.counters.bytes_copied += length as u64;
+            nic.counters.count_read(length);
             if *moved < sink.len() {
                 return Ran::Waits;
             }

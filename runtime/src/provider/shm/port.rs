@@ -86,10 +86,7 @@ impl Port for RingPort<'_> {
         self.before_copy(length);
         self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
         self.moved.moved += length;
-        let counters = &mut self.nic.counters;
-        counters.tagged_received += length as u64;
-        counters.tagged_copied += length as u64;
-        counters.bytes_copied += length as u64;
+        self.nic.counters.count_read(length);
         Ok(())
     }
 
