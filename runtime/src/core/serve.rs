@@ -10,7 +10,7 @@ use haulage_proto::v2::error::ErrorBody;
 use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
-use super::program::{Argument, Header, Unserved};
+use super::program::{Argument, Header, KnownHeader, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
@@ -18,16 +18,16 @@ use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Re
 
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]
-pub(crate) struct Whole<'a> {
+pub(crate) struct Whole<'a, 'm> {
     pub(crate) connection: ConnectionKey,
     pub(crate) version: Version,
     pub(crate) xid: u32,
     /// The name of the Call, or the name that it will get if it is answered later.
     pub(crate) name: CallKey,
     pub(crate) header: Header,
-    pub(crate) credential: Credential<'a>,
+    pub(crate) credential: Credential<'m>,
     /// The Payload stream, or only its part from the arguments on.
-    pub(crate) payload: &'a [u8],
+    pub(crate) payload: &'m [u8],
     /// A reference, because a move just after the lease was made waits until its parts are in the cache.
     pub(crate) argument: Option<&'a mut Argument>,
 }
@@ -51,7 +51,7 @@ pub(crate) enum Acted {
 pub(crate) fn serve<S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    call: Whole<'_>,
+    call: Whole<'_, '_>,
     reply: &mut Reply,
 ) -> Acted {
     let Whole { connection, version, xid, name, header, credential, payload, argument } = call;
@@ -82,17 +82,19 @@ pub(crate) fn serve<S: Service>(
     }
 }
 
-/// Reads the RPC header of a Call and runs the service for it. A Call that is not for the service gets a verdict
-/// instead.
+/// Reads the RPC header of a Call of a run, of which `known` is an earlier one, and runs the service for it. A Call that is
+/// not for the service gets a verdict instead.
 #[inline(never)]
-pub(crate) fn serve_other<S: Service>(
+pub(crate) fn serve_other<'m, S: Service>(
     cx: &mut Cx<'_>,
     service: &mut S,
-    call: Whole<'_>,
+    call: Whole<'_, 'm>,
+    known: &mut Option<KnownHeader<'m>>,
     reply: &mut Reply,
 ) -> Acted {
-    match cx.inner.responder.programs.read_header(call.xid, call.payload) {
-        Ok((CallHeader { credential, .. }, header)) => {
+    let programs = &cx.inner.responder.programs;
+    match programs.read_header_of_run(call.xid, call.payload, known) {
+        Ok((credential, header)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
                 reply.forbid_reduction();

@@ -17,16 +17,22 @@ pub const UNCHUNKED_LEN: usize = 28;
 #[inline]
 pub fn unchunked(message: &[u8]) -> Option<Unchunked> {
     let words: &[[u8; 4]; 9] = message.first_chunk::<36>()?.as_chunks().0.try_into().ok()?;
-    let [xid, vers, credit, proc, lists @ .., rpc_xid, direction] = words.map(u32::from_be_bytes);
+    // `map` over so many words would be a call.
+    let [xid, vers, credit, proc, lists @ .., rpc_xid, direction] = words;
     // No Read list, no Write list, no Reply chunk.
-    if vers != VERSION || proc != MSG || lists != [0; 3] || rpc_xid != xid {
+    let is_plain = *vers == VERSION.to_be_bytes()
+        && *proc == MSG.to_be_bytes()
+        && *lists == [[0; 4]; 3]
+        && rpc_xid == xid;
+    if !is_plain {
         return None;
     }
     let kind = match direction {
-        0 => Kind::Call,
-        1 => Kind::Reply,
+        [0, 0, 0, 0] => Kind::Call,
+        [0, 0, 0, 1] => Kind::Reply,
         _ => return None,
     };
+    let (xid, credit) = (u32::from_be_bytes(*xid), u32::from_be_bytes(*credit));
     Some(Unchunked { kind, xid, credit, payload_at: 28 })
 }
 

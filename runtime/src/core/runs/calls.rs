@@ -73,6 +73,7 @@ impl<S: Service> Runs<'_, S> {
         let mut leave = true;
         let (mut done, mut parked, mut refused) = (0, 0, None);
         let mut argument = None;
+        let mut known = None;
         let mut cx = Cx::new(*now, inner);
         for call in calls {
             if reply.is_none() {
@@ -115,7 +116,10 @@ impl<S: Service> Runs<'_, S> {
             };
             let acted = match header {
                 Some(header) => serve(&mut cx, *service, whole(header), making),
-                None => serve_other(&mut cx, *service, whole(Header::default()), making),
+                None => {
+                    let whole = whole(Header::default());
+                    serve_other(&mut cx, *service, whole, &mut known, making)
+                }
             };
             // What the service has not taken goes home: it is not of the next Call.
             if chunk.is_some() {
