@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use super::config::Expose;
 use super::connection::Connection;
 use super::ended::Ended;
-use super::hello::{Hello, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
+use super::hello::{ANOTHER_RELEASE, Hello, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
 use super::nic::Nic;
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
@@ -101,7 +101,13 @@ impl Connection {
                     self.on_hello(nic, hello, &fds);
                     return drop_elsewhere(fds);
                 }
-                Err(what) => return self.fail_setup(nic, ConnectError::BadHandshake(what)),
+                Err(what) => {
+                    if what == ANOTHER_RELEASE && self.state != ConnectionState::Requesting {
+                        // The peer learns from the format of the answer why it is refused.
+                        self.say_no(nic, &[], None);
+                    }
+                    return self.fail_setup(nic, ConnectError::BadHandshake(what));
+                }
             }
         }
     }

@@ -141,7 +141,9 @@ impl Incoming {
         self.fds.extend(fds);
         let told = self.bytes.len().min(MAGIC.len());
         if self.bytes.get(..told) != MAGIC.get(..told) {
-            return Err("not a setup message");
+            let [name @ .., _] = &MAGIC;
+            let is_ours = self.bytes.starts_with(name);
+            return Err(if is_ours { ANOTHER_RELEASE } else { "not a setup message" });
         }
         if self.fds.len() > 2 {
             return Err("too many descriptors");
@@ -217,7 +219,11 @@ impl Words<'_> {
 pub(super) const PRIVATE_DATA_MAX: usize = 512;
 /// The most octets of a message.
 pub(super) const LENGTH_MAX: usize = MAGIC.len() + 36 + PRIVATE_DATA_MAX;
+/// Its last octet names the format of the messages, the rings and the tables: ends of different formats refuse each
+/// other.
 const MAGIC: [u8; 8] = *b"haulshm4";
+/// The reason for which a peer of another format is refused.
+pub(super) const ANOTHER_RELEASE: &str = "the peer is of a release with another format of shared memory; run the same release at both ends";
 
 #[cfg(test)]
 mod tests {
@@ -281,8 +287,9 @@ mod tests {
         };
         let cases = [
             (b"GET / HTTP/1.1\r\n".to_vec(), 1, "not a setup message"),
-            (b"haulshm1".to_vec(), 1, "not a setup message"),
-            (b"haulshm3".to_vec(), 1, "not a setup message"),
+            (b"haulshm1".to_vec(), 1, ANOTHER_RELEASE),
+            (b"haulshm5 and more".to_vec(), 1, ANOTHER_RELEASE),
+            (b"haulshm".map(|_| 0).to_vec(), 1, "not a setup message"),
             (with(8, 0), 1, "neither request nor answer"),
             (with(8, 4), 1, "neither request nor answer"),
             (with(20, 5000), 1, "a segment size that is not allowed"),

@@ -3,7 +3,7 @@ use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-use super::super::hello::{Incoming, Kind as HelloKind, LENGTH_MAX};
+use super::super::hello::{ANOTHER_RELEASE, Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::rogue::{Rogue, hello, layout};
 use super::*;
 use crate::sys::shared::Shared;
@@ -108,6 +108,28 @@ fn a_stranger_that_hangs_up_or_is_silent_is_forgotten() {
 }
 
 #[test]
+fn a_peer_of_another_release_is_answered_and_finds_out() {
+    let mut node = Node::new();
+    let mut question = hello(None).encode();
+    question[7] += 1;
+    let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
+    stream.send(&question, &[]).unwrap();
+    let (mut answer, mut fds) = ([0; LENGTH_MAX], Vec::new());
+    for _ in 0..POLLS_MAX {
+        node.poll();
+        if let Some(count) = stream.receive(&mut answer, &mut fds).unwrap() {
+            // It would say the same of ours.
+            assert!(answer[..count].starts_with(b"haulshm") && answer[7] != question[7]);
+            let (told, _) = Incoming::default().take(&answer[..count], fds).unwrap().unwrap();
+            assert_eq!(told.kind, HelloKind::Reject);
+            assert_eq!(node.nic.counters().newcomers.handshakes_failed(), 1);
+            return;
+        }
+    }
+    panic!("the peer was not answered");
+}
+
+#[test]
 fn an_answer_that_is_none_fails_the_connection() {
     let port = 1024 + u16::try_from(std::process::id() % 40_000).unwrap();
     let listener = Listener::bind(&name(port)).unwrap();
@@ -119,6 +141,7 @@ fn an_answer_that_is_none_fails_the_connection() {
             ConnectError::BadHandshake("a request instead of an answer, or the reverse"),
         ),
         (b"HTTP/1.1 400".to_vec(), ConnectError::BadHandshake("not a setup message")),
+        (b"haulshm9".to_vec(), ConnectError::BadHandshake(ANOTHER_RELEASE)),
         (Vec::new(), ConnectError::System(io::ErrorKind::ConnectionReset)),
     ];
     for (bytes, reason) in said {
