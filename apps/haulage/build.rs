@@ -11,7 +11,7 @@ fn main() {
     if commit.is_none() {
         return;
     }
-    // What names HEAD: itself, the branch it is at, and the log of where it was.
+    // HEAD, its log and the file of the current branch change whenever another commit is checked out.
     let branch = git(&here, &["symbolic-ref", "--quiet", "HEAD"]);
     for name in [Some("HEAD"), Some("logs/HEAD"), branch.as_deref()].into_iter().flatten() {
         let path = git(&here, &["rev-parse", "--git-path", name]).map(|path| here.join(path));

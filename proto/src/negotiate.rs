@@ -303,7 +303,7 @@ impl Connection {
         match (control, &self.engine) {
             (Control::One(control), _) => control.encode(w),
             (Control::Two(control), Engine::Two(two)) => two.encode(control, w),
-            // What was asked for before the version was settled is not sent after.
+            // The message was asked for before the connection settled on version 1, so it is not sent.
             (Control::Two(_), Engine::One(_)) => Err(Truncated { at: 0 }),
         }
     }
@@ -388,7 +388,7 @@ impl Connection {
             Engine::Two(two) => two.handle(now, v2::connection::Input::Established),
         }
         if self.role == Role::Client && self.fallback.is_some() {
-            // P6: until the server has spoken version 2, it does not.
+            // P6: until the server has spoken version 2, it is taken to speak version 1 alone.
             self.remembered = Remembered::OnlyVersionOne;
         }
     }
@@ -397,7 +397,7 @@ impl Connection {
         match received {
             Received::One(message) => {
                 if let (Engine::Two(two), Some(one)) = (&self.engine, self.fallback.take()) {
-                    // [V2-4.3.3-1] it is the version of all that follows.
+                    // [V2-4.3.3-1] all later messages have the version of this first one.
                     let receives = two.reserved();
                     self.settle_on_one(*one, receives);
                 }

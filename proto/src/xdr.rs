@@ -276,7 +276,7 @@ mod tests {
         w.u32(1).unwrap();
         w.opaque(b"hello").unwrap();
         assert_eq!((w.position(), w.room(), w.written()), (4 + 4 + 8, 0, &[][..]));
-        // Nothing fits behind what did not, either.
+        // Once an item did not fit, no later item is written, however short.
         w.put([7]).unwrap();
         assert_eq!(w.position(), 17);
         assert_eq!(memory, *b"\0\0\0\x01\0\0\0\x05\xff\xff");

@@ -226,7 +226,7 @@ mod tests {
 
     impl Service for Standing {
         fn turn(&mut self, _: &mut Cx<'_>) -> bool {
-            // Both ends are gone once it was let go.
+            // Sending fails once the test has ended and dropped its ends of both channels.
             if self.entered.send(()).is_ok() {
                 let _ = self.let_go.recv();
             }

@@ -228,7 +228,7 @@ impl Limits {
     pub const fn transport_bytes(&self) -> usize {
         let mut bytes = 0;
         bytes += self.receives_max as usize * INLINE_SIZE;
-        // And one for Replies that are made to leave at once.
+        // One more buffer is for Replies that are made to leave at once.
         let send_buffers = self.send_buffers_max as usize + 1;
         bytes += send_buffers * SEND_BUFFER.next_multiple_of(1024);
         bytes
@@ -247,7 +247,7 @@ impl Limits {
         let pairs = u32::try_from(caps.queue_pairs_max).unwrap_or(u32::MAX);
         let pairs = pairs.saturating_sub(LEAVING_MAX).max(pairs.div_ceil(2));
         self.connections_max = self.connections_max.min(pairs);
-        // One address has the same part of fewer connections.
+        // If there are fewer connections than wanted, the share of one address shrinks in proportion.
         let each = u64::from(self.connections_each_max) * u64::from(self.connections_max);
         let each = u32::try_from(each.div_ceil(u64::from(wanted))).unwrap_or(u32::MAX);
         self.connections_each_max = self.connections_each_max.min(each.max(1));

@@ -49,9 +49,9 @@ pub mod wire;
 
 /// Runs the command line `arguments`, the program's name first. Returns its exit status.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // If this fails, signals are ignored as by any other process 1.
+    // If `end_as_first_process` fails, signals are ignored as by any other process 1.
     let _ = signal::end_as_first_process();
-    // If this fails, what grows a file beyond the limit of file sizes ends the process.
+    // If the signal cannot be ignored, growing a file beyond the limit of file sizes ends the process.
     let _ = signal::ignore_file_size_limit();
     match cli::parse(arguments) {
         Ok(Parsed::Help(text)) => {

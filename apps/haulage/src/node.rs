@@ -174,7 +174,7 @@ const SETUPS_MAX: u32 = 1024;
 pub fn server_limits(peers: &PeerOptions, Count(connections): Count) -> Limits {
     Limits {
         connections_max: connections,
-        // One address can have half of them.
+        // One address can have half of the connections.
         connections_each_max: connections.div_ceil(2),
         receives_max: LIMITS_DEFAULT.receives_max.max(2 * RECEIVES_IDLE * connections),
         ..peers.within(LIMITS_DEFAULT)

@@ -307,7 +307,7 @@ fn a_peer_that_is_no_peer_disturbs_nobody() {
     hungry.write_all(b"MPA ID Req Frame\x40\x01\xff\xff").unwrap();
     assert!(server.put("key", b"value").status.success());
     assert_eq!(server.get("key").stdout, b"value");
-    // What makes no sense is closed at once, without waiting for a deadline.
+    // Connections that sent no valid handshake are closed at once, without waiting for a deadline.
     let mut rest = Vec::new();
     let _ = garbage.read_to_end(&mut rest);
     let _ = hungry.read_to_end(&mut rest);
@@ -391,7 +391,7 @@ fn a_value_is_neither_lost_nor_emptied_by_a_closed_descriptor() {
         assert!(said.contains(which) && said.contains("closed"), "{said}");
     }
     assert_eq!(run(&mut server.client(&["get", "key"])).stdout, b"value");
-    // What is open and leads nowhere was asked for.
+    // A descriptor that is open to /dev/null was the choice of the caller, and is used.
     for open in ["> /dev/null", "1<> /dev/null"] {
         assert!(run_closing(open, &["kv", "get", "key", to[0], to[1]]).status.success(), "{open}");
     }

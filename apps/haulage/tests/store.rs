@@ -338,7 +338,7 @@ fn memory_that_is_full_has_no_space_left_until_a_file_goes() {
     let said = server.refused(&["put", large.to_str().unwrap(), "/large"]);
     assert_eq!(said, "no space left: /large");
     assert_eq!(server.done(&["get", "/kept", "-"]), [1; 100_000]);
-    // What was stored of it is a file like others.
+    // The part of the large file that was stored is a file like others.
     made_over_tcp(&server, "large", truncated(0));
     server.put("/again", &pattern(2 << 20));
     assert!(server.done(&["get", "/again", "-"]) == pattern(2 << 20));
@@ -363,7 +363,7 @@ fn output_that_cannot_be_written_is_not_blamed_on_the_server() {
     assert!(said.starts_with("cannot create "), "{said}");
     let full = server.refused(&["get", "/file", "/dev/full"]);
     assert!(full.starts_with("cannot write to /dev/full: "), "{full}");
-    // Whoever reads has seen enough.
+    // The reader of the output closes it early, which is no failure.
     let mut command = server.command(&["get", "/file"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut first = [0; 10];

@@ -92,7 +92,7 @@ fn threads_share_a_core_and_its_connection() {
         builder.spawn_scoped(scope, || store_and_fetch(&mut second, "second")).unwrap();
         store_and_fetch(&mut core.started, "first");
     });
-    // Whoever leaves makes room: the core notices by itself.
+    // A client that is dropped makes room for another: the core notices by itself.
     drop(third);
     let start = clock::now();
     while core.started.try_clone().is_none() {

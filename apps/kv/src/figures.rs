@@ -41,7 +41,7 @@ pub struct Figures {
 impl Figures {
     /// Reads the counters, on the core's thread, by seven system calls.
     pub fn of(cx: &Cx<'_>) -> Self {
-        // This may take long; reading it first keeps its time out of a period that begins here.
+        // The share of memory is read first, because that may take long, and would count in a period that begins here.
         let memory = process::share_of_memory().unwrap_or(0);
         let (moved, done) = (cx.moved(), cx.counters());
         let nanos = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);

@@ -152,7 +152,7 @@ impl Crowd {
     /// Has every connection end once what is being served on it is answered.
     pub fn close(self) {
         for member in self.members {
-            // It fails only if the connection is gone. Its thread reads the end.
+            // `shutdown` fails only if the connection is gone. The thread of the connection reads the end.
             let _ = member.stream.shutdown(Shutdown::Read);
         }
     }

@@ -34,7 +34,7 @@ impl Place {
         let path = std::env::temp_dir().join(name);
         // A killed run may have left a directory of this name.
         let _ = std::fs::remove_dir_all(&path);
-        // Whatever the umask of this process, which a server of a directory clears.
+        // The mode is given, because the umask of this process varies: a server of a directory clears it.
         DirBuilder::new().mode(0o755).create(&path).unwrap();
         Self(path)
     }

@@ -230,7 +230,7 @@ mod tests {
         for (offered, got, expected) in cases {
             let (offered, mut got) = (segments(offered), segments(got));
             assert_eq!(returned(&offered, &got), expected, "{offered:?} {got:?}");
-            // What the peer says about handles and offsets is not looked at.
+            // Handles and offsets in a returned chunk are ignored.
             got.iter_mut().for_each(|s| (s.handle, s.offset) = (Handle(99), 0));
             assert_eq!(returned(&offered, &got), expected);
         }

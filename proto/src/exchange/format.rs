@@ -23,11 +23,11 @@ impl CallLists {
     pub(super) fn wire_len(&self, version: Version, writes: impl Iterator<Item = u32>) -> usize {
         let call = self.call.unwrap_or_default();
         let lists = match version {
-            // One list for both.
+            // Version 1 has one list for Read chunks and the Call chunk.
             Version::One => ReadList::wire_len(count(self.reads.saturating_add(call))),
             Version::Two => {
                 let call = self.call.map_or(0, |call| ReadList::wire_len(count(call)));
-                // rdma_inv_handle goes before them.
+                // The 4 octets are rdma_inv_handle, which stands before the lists.
                 ReadList::wire_len(count(self.reads)).saturating_add(call).saturating_add(4)
             }
         };

@@ -32,7 +32,7 @@ fn every_call_survives_the_round_trip() {
         let (header, at) = CallHeader::decode(&bytes).unwrap();
         assert_eq!(at, bytes.len(), "{name}");
         assert_eq!(written(|w| header.encode(w)), bytes, "{name}");
-        // What follows the header is the arguments' business.
+        // Octets behind the header are arguments, which the decoder of headers ignores.
         let longer = [&bytes[..], &[1, 2, 3]].concat();
         assert_eq!(CallHeader::decode(&longer), Ok((header, at)), "{name}");
         assert_eq!(CallHeader::credential_of(&longer), header.credential, "{name}");

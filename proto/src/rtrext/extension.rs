@@ -108,7 +108,7 @@ impl Extension {
         };
         let length = body.len().saturating_add(Prefix::WIRE_LEN);
         if let Some(dir) = first_dir(prefix.htype).filter(|_| self.group.is_open()) {
-            // It breaks the group whatever it holds.
+            // A message that begins an RPC breaks an open group, whatever the message holds.
             let (count, count_max, pslen) = (1, 1, 0);
             let (xid, htype) = (prefix.xid, prefix.htype);
             let first = First { xid, dir, htype, count, count_max, pslen };

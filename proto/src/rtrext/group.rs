@@ -205,7 +205,7 @@ impl Group {
         let bad = TransmissionId { xid, dir, seq: part_of.xnum };
         if verdict == Verdict::Report {
             let info = if !open {
-                // Nothing before it led to this.
+                // No group is open that this transmission could continue.
                 self.parts.clear();
                 ReportInfo::BadContinuation
             } else if xid == self.xid {
@@ -246,7 +246,7 @@ impl Group {
     pub fn refuse(&mut self, info: ReportInfo) -> Report {
         let seq = u32::try_from(self.parts.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let bad = TransmissionId { xid: self.xid, dir: self.dir(), seq };
-        // What an item says stands in the first transmission.
+        // Items are described in the first transmission, so a report about a later one names the first, too.
         let lead = (seq > 0).then_some(TransmissionId { seq: 0, ..bad });
         self.drop_rest();
         Report { bad, lead, info }

@@ -72,7 +72,7 @@ impl Plan {
             return Err(Unfit::NotAPayload);
         }
         let bulk = message.items.iter().any(Item::is_bulk);
-        // Which targetable segment of a buffer is the first to be used; the fewest transmissions win.
+        // Bulk data may begin in any targetable segment of a buffer: the fewest transmissions win.
         let firsts = if bulk { terms.theirs.targetable().count() } else { 1 };
         let plans = (0..firsts)
             .map(|first| Self::arrange(terms, message, count_max, bulk.then_some(first)));
@@ -190,13 +190,13 @@ impl Plan {
         let targets = Targets::new(&terms.theirs, first.unwrap_or_default(), max);
         let mut slots = Vec::new();
         if first.is_some() {
-            // A header alone reaches into the first of them.
+            // The header of a continuation has to fit in front of the first targetable segment.
             let front = targets.front().filter(|front| *front >= CONT_LEN);
             front.ok_or(Unfit::NoTarget)?;
             slots = targets.fill(message.items, count_max)?;
         }
         let mut header = first_wire_len(message, slots.len());
-        // Where the last of the Payload stream has to end.
+        // The last part of the Payload stream has to end before the first targetable segment.
         let limit = targets.front().filter(|_| first.is_some()).unwrap_or(max);
         let mut transmissions = Vec::new();
         let mut at = 0_usize;

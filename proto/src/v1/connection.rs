@@ -127,7 +127,7 @@ impl Connection {
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
         if self.phase == Phase::Closed {
             if matches!(input, Input::Received(_)) {
-                // It used a Receive like any other, which the caller is still to be told of.
+                // A message that comes after the end has used a Receive as well, which the caller must still learn.
                 let _ = self.credits.on_received();
             }
             return;
@@ -288,8 +288,8 @@ impl Connection {
     }
 
     fn on_call(&mut self, message: &Message<'_>, rpc: &Rpc<'_>) {
-        // What a Call asks for is a wish; what it is granted follows our Receives. [R5666-3.3-5] one
-        // beyond the grant that found a Receive is served like any other.
+        // The credit word of a Call is only a wish: our Receives decide how many credits are granted.
+        // [R5666-3.3-5] a Call beyond the grant that found a Receive is served like any other.
         self.credits.owe();
         if accept::is_acceptable(&self.config, message, rpc) {
             self.outputs.push(Output::Event(Event::Call));
@@ -301,7 +301,7 @@ impl Connection {
 
     fn on_reply(&mut self, message: &Message<'_>, rpc: &Rpc<'_>) {
         if self.credits.unanswered() == 0 {
-            // Nobody waits for it.
+            // No Call of ours waits for a Reply.
             return;
         }
         let Prefix { xid, credit, .. } = rpc.prefix;
@@ -356,7 +356,7 @@ impl Connection {
                 self.credits.owe();
                 self.error(prefix.xid, prefix.vers, report);
             }
-            // It is no Call, so it can only be a bad Reply.
+            // A message of no report is no Call, so it can only be a bad Reply.
             None if waiting => {
                 self.answer = Some(Answer::Bad);
                 let refused = Event::Refused { xid: prefix.xid, error: ErrorBody::Chunk };

@@ -148,7 +148,7 @@ mod tests {
                 assert_eq!(PrivateData::find(&bytes), None, "{before}");
             }
         }
-        // What looks like it and is of another version hides nothing.
+        // Private data of another version in front of ours does not hide ours.
         let mut decoy = ours.clone();
         decoy[4] = 2;
         assert_eq!(PrivateData::find(&decoy), None);

@@ -140,7 +140,7 @@ impl Connection {
     pub fn handle(&mut self, now: Instant, input: Input<'_>) {
         if self.phase == Phase::Closed {
             if matches!(input, Input::Received(_)) {
-                // It used a Receive like any other, which the caller is still to be told of.
+                // A message that comes after the end has used a Receive as well, which the caller must still learn.
                 let _ = self.credits.on_ignored(Arrived::Other);
             }
             return;

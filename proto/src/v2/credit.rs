@@ -212,7 +212,7 @@ impl Credits {
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
         let (mut count, mut alike) = (0_u32, 0_u32);
-        // Most say what the one before said.
+        // Most messages repeat the credit word of the message before, which needs no second look.
         let mut limit = None;
         for credit in run {
             if count == room {

@@ -205,7 +205,7 @@ impl Setup {
             let room = room & !(UNIT - 1);
             let octets = self.auth.speak(self.role, kind, &said, room)?;
             if self.auth.waits() && (is_last || self.progress.theirs == Side::Final) {
-                // One of the two has no message left for what is still missing.
+                // Authentication is not complete, and one of the two ends has already sent its last message.
                 return Err(Fault::Refused(Refused::Unfinished));
             }
             if is_first || !octets.is_empty() {

@@ -146,7 +146,7 @@ impl Common {
 
     /// Notes the terms that both ends of a connection agreed on: RPC messages may flow now.
     pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
-        // Calls may have been waiting for this.
+        // Calls may have waited until the connection was ready: touched, it sends them in this turn.
         let connection = self.connections.get_touched(key)?;
         let Connection { engine, role, agreed, .. } = &*connection;
         connection.terms = Terms::of(engine.engine(), *role, agreed);

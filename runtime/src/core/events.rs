@@ -69,7 +69,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
     fn on_received(&mut self, received: &mut ReceivedRun) {
         let Some(qp) = received.qp.take() else { return };
         let Self { now, provider, service, inner, reply, .. } = self;
-        // Its connection may have become ready just now.
+        // The connection may have become ready just now, which its service is told before the first Call.
         tell::tell_ready(inner, *service, *now);
         let mut messages = [&[][..]; RUN_MAX];
         let buffers = inner.common.receives.lend();

@@ -316,7 +316,7 @@ impl Inbox {
     /// Forgets a client whose thread has gone and whose entries have all been taken.
     fn retire(&mut self, number: u32) {
         let Some(place) = self.clients.get_mut(number as usize) else { return };
-        // In this order, because the client may push until it goes.
+        // `is_abandoned` is asked first, because the client may push entries until it goes.
         let is_over = |entries: &Consumer<Entry>| entries.is_abandoned() && entries.is_empty();
         if place.as_ref().is_some_and(|client| is_over(&client.entries)) {
             *place = None;

@@ -227,7 +227,7 @@ impl Memory {
         let Some(octets) = wanted.lease.checked_add(wanted.later) else { return Grant::Never };
         let free = pool.free_bytes().saturating_sub(self.promised);
         let Some(holder) = self.holders.get_mut(share.holder) else { return Grant::Never };
-        // A Call that holds memory gives it back sooner if it goes on.
+        // A Call that holds memory may exceed the share: it gives all back the sooner, the sooner it goes on.
         let exceeds_share = own == 0
             && holder.held > 0
             && holder.held.saturating_add(octets) > free.saturating_sub(octets);
@@ -237,7 +237,7 @@ impl Memory {
         let density = if makes_room { Density::Full } else { Density::Any };
         let lease =
             if exceeds_share || exceeds_rest { None } else { lease(pool, wanted.lease, density) };
-        // All that other Calls hold may come back; values that a service keeps may not.
+        // Memory of other Calls will come back, but values that a service keeps may stay.
         let others = self.held.saturating_sub(own);
         match lease {
             Some(lease) => {
@@ -352,7 +352,7 @@ impl Memory {
     /// octets are free.
     pub(super) fn begin_transfer(&self, share: &mut Share, octets: usize, free: usize) {
         let earliest = self.now.saturating_add(GRACE);
-        // Who was quick before may not be slow for that.
+        // A peer that was quick earlier saves up no time to be slow in.
         let latest = earliest.saturating_add(time_for(share.held));
         let Transfers { under_way, due } = &mut share.transfers;
         let from = if *under_way == 0 { earliest } else { *due };

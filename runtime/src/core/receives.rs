@@ -502,7 +502,7 @@ mod tests {
         let each = RECEIVES_IDLE + BEYOND / 2 / 3;
         let other = RECEIVES_IDLE + BEYOND / 2;
         assert_eq!(busy.map(|peer| peers.parts[peer].1), [each, each, each, other]);
-        // As it goes, the rest have its share.
+        // When the connection of the other origin ends, the three others share what it had.
         let (part, reserved) = peers.parts.pop().unwrap();
         peers.receives.release(&part, reserved);
         for _ in 0..200 {
@@ -578,7 +578,7 @@ mod tests {
             peers.send(2, u32::MAX);
             peers.flush();
         }
-        // It has the most that one may have, and the others would take more than their minimums.
+        // Connection 2 has the most that one may have, and the other two ask for more than their minimums.
         assert_eq!(peers.parts[2].1, RECEIVES_IDLE + BEYOND);
         (0..3).for_each(|peer| peers.send(peer, u32::MAX));
         peers.flush();

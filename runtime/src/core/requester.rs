@@ -129,7 +129,7 @@ impl Requester {
             && grant.takes_unchunked(new.procedure, &encoded)
             && let Some(template) = grant.binding.template(new.procedure)
         {
-            // Made here, so that it is written to memory once: as an argument.
+            // The head is made here and not earlier, so that it is written to memory once: as an argument.
             let patch = HeaderPatch { xid: named.xid, credit: grant.credits.word() };
             let head = Head::like(encoded.message(Version::Two), template, patch);
             grant.credits.spend();

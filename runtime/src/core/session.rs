@@ -52,7 +52,7 @@ impl Inner {
             if matches!(reason, Local | Peer | PeerHasAll) {
                 connection.manner = Manner::Ordinary;
             }
-            // What was not even posted, and what is not answered yet, the peer does not have.
+            // The peer lacks a Reply if one was not posted yet, or if a Call is still being served.
             let owes = !connection.queue.is_empty() || is_serving;
             connection.has_all = matches!(reason, PeerHasAll) && !owes;
         }

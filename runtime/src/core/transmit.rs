@@ -99,7 +99,7 @@ fn send_replies(
         && let Some(credit) = connection.engine.try_send(Class::Reply)
         && let Some(name) = connection.replies.pop_front()
     {
-        // Others may wait on, but not for want of any credit.
+        // Other Replies may still wait, but credits came, so the time for the peer to give some begins anew.
         connection.answered.count();
         common.memory.end_sending(&mut connection.share);
         if let Some(call) = served.calls.remove(name) {

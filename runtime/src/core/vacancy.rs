@@ -61,7 +61,7 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
     let served = common.connections.iter().filter(|connection| connection.role == Role::Server);
     let due = served.filter(|connection| connection.is_up()).map(|connection| {
         let due = connection.active.saturating_add(limit);
-        // A busy connection is looked at again after as long a time.
+        // An overdue connection that is still up is busy or promised: it is looked at again after another limit.
         if due <= now { now.saturating_add(limit) } else { due }
     });
     if let Some(due) = due.min() {

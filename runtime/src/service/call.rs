@@ -178,7 +178,7 @@ impl<'a> Arguments<'a> {
             PayloadItem::Reduced { length } => {
                 match self.placed.as_deref_mut().map_or(Placement::None, Placement::take) {
                     Placement::Placed(mut leases) => {
-                        // On version 1 its padding may have come with it.
+                        // On version 1 an item's padding may have been placed behind it.
                         leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));
                         Argument::Placed(leases)
                     }

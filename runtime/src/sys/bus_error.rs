@@ -202,7 +202,7 @@ fn try_install() -> io::Result<()> {
     if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // The handler may run as soon as it is installed, and then reads this.
+    // The handler reads the previous action, and may run as soon as it is installed: store the action before.
     PREVIOUS.get_or_init(|| before);
     // SAFETY: as above.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

@@ -95,7 +95,7 @@ impl Drop for Acting<'_> {
     fn drop(&mut self) {
         let Own { uid, gid, groups, capabilities } = self.own;
         if let Err(error) = become_user((*uid, *gid), groups, *capabilities) {
-            // Whatever came next would be done as another.
+            // If the process went on, it would act with another user's rights.
             tracing::error!(target: "haulage", reason = %error, "file_user.stuck");
             std::process::abort();
         }
@@ -108,7 +108,7 @@ fn become_user(
     capabilities: CapabilitySets,
 ) -> Result<(), Errno> {
     set_thread_groups(groups)?;
-    // Both return what was before, and nothing of what went wrong.
+    // Neither call reports a failure. Both return the previous ID, so calls with an invalid ID show the present one.
     set_fs_group(gid);
     set_fs_user(uid);
     if (set_fs_user(NOBODY), set_fs_group(NOBODY)) != (uid, gid) {
@@ -188,7 +188,7 @@ mod tests {
             let after = (getgroups().unwrap(), capabilities(None).unwrap().effective);
             assert_eq!(after, (own.groups.clone(), own.capabilities.effective));
         }
-        // What fails in between leaves nothing behind.
+        // A change of user that fails half-way restores the groups and the capabilities.
         for (uid, gid) in [(u32::MAX, 2), (1, u32::MAX)] {
             let user = FileUser { uid, gid, groups: &groups, judge: Judge::System };
             let refused = own.act_as(&user).unwrap_err();

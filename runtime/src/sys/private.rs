@@ -79,7 +79,7 @@ impl Directory {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // What is above it now may have been made by others in the meantime.
+        // Others may have made a directory above the new one in the meantime, so those are checked again.
         check_above(&path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | ALWAYS;
         let file = match openat(CWD, &path, flags, Mode::empty()) {
@@ -206,7 +206,7 @@ fn check_above(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             found => found?,
         };
-        // Who is outside of the user namespace made it, and what is above the rest.
+        // Owners outside of this user namespace made it, and are trusted.
         if users.has(found.uid()) {
             check_owner(above, &found)?;
         }

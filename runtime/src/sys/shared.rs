@@ -58,11 +58,11 @@ impl Shared {
 
     /// Maps a memfd of exactly `length` octets that a peer passed.
     pub fn open(memfd: BorrowedFd<'_>, length: usize) -> Result<Self, Unfit> {
-        // This fails on a file that is no memfd.
+        // Asking for the seals fails on a file that is no memfd.
         if !fcntl_get_seals(memfd).is_ok_and(|seals| seals.contains(SEALS)) {
             return Err(Unfit::NotSealed);
         }
-        // Read after the seals were checked: from there on it cannot change.
+        // The size is read after the check of the seals, because a sealed file cannot change its size.
         let file = File::from(memfd.try_clone_to_owned().map_err(Unfit::System)?);
         let size = file.metadata().map_err(Unfit::System)?.len();
         if length == 0 || size != length as u64 {

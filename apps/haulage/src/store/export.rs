@@ -112,7 +112,7 @@ pub(super) fn directory(
 
 /// Says what clients will miss because of the file systems at the place of an export.
 fn warn_of_place(path: &Path, output: &Output) {
-    // Where the system does not tell, nothing is known to be missing.
+    // If the system does not say what is mounted, there is nothing to warn of.
     let Ok(Surroundings { is_overlay, mounted }) = directory::surroundings(path) else { return };
     if is_overlay {
         output.note(&format!(

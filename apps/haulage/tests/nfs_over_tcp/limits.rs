@@ -84,7 +84,7 @@ fn a_call_that_stops_halfway_is_given_up_over_tcp() {
     let mut stream = connect(&server);
     // A record of 1 MiB, of which more than one step comes. The server may give up even before.
     let _ = stream.write_all(&[&0x8010_0000_u32.to_be_bytes()[..], &[0; 100_000]].concat());
-    // What was not read when it closed makes a reset of the end.
+    // If the server closes with octets unread, the end is a reset.
     let ended = stream.read(&mut [0]);
     let is_reset = |error: &io::Error| error.kind() == ErrorKind::ConnectionReset;
     assert!(matches!(&ended, Ok(0)) || ended.as_ref().is_err_and(is_reset), "{ended:?}");

@@ -263,7 +263,7 @@ fn renamed_files_stay_the_same() {
         assert_eq!(client.rename((&two, "moved"), (&two, "again")), Ok(()));
         assert_eq!(client.lookup(&two, "again").as_ref(), Ok(&file));
 
-        // What had the new name is gone, and two names of one file stay.
+        // A rename removes the file that had the new name, but between two names of one file it changes nothing.
         let replaced = client.file(&two, "replaced", 0o600);
         assert_eq!(client.rename((&two, "again"), (&two, "replaced")), Ok(()));
         assert_eq!(client.attributes(&replaced).unwrap_err(), NFS3ERR_STALE);

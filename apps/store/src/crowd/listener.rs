@@ -42,7 +42,7 @@ impl Listener {
     /// Stops listening, so that another process can listen there at once. The thread that accepts ends.
     pub fn close(&self) {
         self.0.is_closed.store(true, Ordering::Release);
-        // It fails only if that was done before.
+        // `shutdown` fails only if the socket was shut down before.
         let _ = shutdown(&self.0.socket, Shutdown::Both);
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let _client = TcpStream::connect(at).unwrap();
         let _served = told.recv().unwrap();
         listener.close();
-        // As one process that listens there, while the other still has the socket.
+        // The new listener stands for another process, which binds the port while this one still has its socket.
         let next = Listener::bind(at).unwrap();
         let (accepting, counts) = thread.join().unwrap();
         assert_eq!(counts, haulage::provider::Accepts::default(), "its end is no failure");

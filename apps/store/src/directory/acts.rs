@@ -273,7 +273,7 @@ pub(super) fn settle(changed: Option<&Sync>) -> Result<(), Errno> {
         None => Ok(()),
         Some(Sync::File(file)) => fs::fsync(file),
         Some(Sync::FileSystem(file)) => fs::syncfs(file),
-        // It was not made ready.
+        // The file was never opened for syncing: see `ready`.
         Some(Sync::Shut(_)) => Err(Errno::ACCESS),
     }
 }

@@ -54,7 +54,7 @@ impl Directory {
         file: FileId,
         write: Incoming<'_>,
     ) -> Result<Option<WriteDone>, Status> {
-        // Its data would keep its memory meanwhile.
+        // A WRITE of a file that is being cut is refused at once, because its data would hold memory while it waits.
         self.check_uncut(file)?;
         let (node, look) = self.tree.find(file)?;
         look.regular()?;

@@ -242,7 +242,7 @@ mod tests {
         assert!(known.len().1 <= longer);
         known.forget(file(999));
         assert_eq!(known.find(file(999)), None);
-        // What is too long for all of the table is not known.
+        // An entry that is longer than the whole table is not kept.
         let mut none = Known::new(each - 1);
         note(&mut none, 100, &[]);
         assert_eq!(none.len(), (0, 0));

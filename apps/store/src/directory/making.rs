@@ -49,7 +49,7 @@ impl Make {
     pub(super) fn run(&self) -> Result<Fresh, Undone> {
         let dir_changed = ready(self.at.changed.as_ref())?;
         let mut fresh = self.create()?;
-        // Only this Call knows a file that it cannot complete.
+        // A new file that cannot be completed is removed again: nobody but this Call knows it.
         let changed = self.complete(&mut fresh).and_then(|()| self.syncing(&fresh));
         let changed = changed.inspect_err(|_| self.undo())?;
         settle(dir_changed.as_ref()).map_err(Undone::Unsettled)?;
@@ -106,7 +106,7 @@ impl Make {
         let uid = if is_sole_owner { geteuid().as_raw() } else { new.uid };
         let by_name = !is_regular && !is_sole_owner;
         let found = fresh.look.attributes;
-        // What is the superuser's and older than this Call is not changed, though its owner might.
+        // A file of the superuser that is older than this Call is left as it is, although its owner might change it.
         let is_foreign = by_name && uid == ROOT && !fresh.look.is_born_since(self.parent.ctime);
         if found.uid != uid || is_foreign {
             return Ok(());

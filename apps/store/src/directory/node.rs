@@ -319,7 +319,7 @@ impl Node {
                     self.opening.replace(Some(opening));
                     return Err(Errno::AGAIN);
                 }
-                // It was opened for something else, or not at all.
+                // The helper opened the file for another kind of access, or failed to open it.
                 Ok(_) | Err(TryRecvError::Disconnected) => {}
             }
         }

@@ -147,7 +147,7 @@ fn a_call_that_comes_again_is_answered_as_before() {
     let remove = Arguments::Remove(at(&root, "f"));
     let removed = bed.call(3, remove);
     assert_eq!((bed.call(3, remove), bed.status(4, remove)), (removed, Status::NoEnt));
-    // What failed fails as before, even if it would not now.
+    // A repeated Call that failed fails again, even if it would now succeed.
     bed.status(5, create(&root, "f"));
     assert_eq!((bed.status(4, remove), bed.status(6, remove)), (Status::NoEnt, Status::Ok));
 }

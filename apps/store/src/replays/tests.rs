@@ -193,7 +193,7 @@ fn the_replies_of_a_connection_that_was_left_are_used_no_more() {
     replays.forget_connection(left);
     let known = |replays: &mut Replays, xid| replays.begin(&key(1, xid), at(0)) != Seen::New;
     assert_eq!([1, 2, 3].map(|xid| known(&mut replays, xid)), [false, false, true]);
-    // What is kept for the same Call afterwards is used, while the other still has its place.
+    // A Reply that is kept later for the same Call is used, although the first Reply still has its place.
     replays.keep(&key(1, 1), &given(other, End::Success));
     assert!(known(&mut replays, 1));
     // The names of connections go with their last Replies.

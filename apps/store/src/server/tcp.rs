@@ -227,7 +227,7 @@ impl Front {
             }
             let needed = record.len() + length;
             if needed > record.capacity() {
-                // As the vector grows, so that many short fragments are not copied often.
+                // The capacity at least doubles, so that many short fragments are not copied often.
                 let capacity = needed.max(2 * record.capacity());
                 self.grow(room, capacity)?;
                 record.reserve_exact(capacity - record.len());

@@ -147,7 +147,7 @@ impl Parking {
     fn next(&mut self) -> Option<Parked> {
         self.resumes_left = self.resumes_left.checked_sub(1)?;
         let parked = self.ready.pop_front()?;
-        // What takes long ends the turn.
+        // A Call that takes long is the last one of its turn.
         if is_costly(parked.procedure) {
             self.resumes_left = 0;
         }

@@ -42,7 +42,7 @@ impl<'a> ReadList<'a> {
         rules: Rules,
         allowed: impl Fn(u32) -> bool,
     ) -> Result<Self, ListFault> {
-        // Most lists are empty: for those this is all, at its caller's.
+        // Most lists are empty, and for those this inlined part is all that runs.
         let whole = r.rest();
         if !more(r, rules)? {
             return Ok(Self::default());

@@ -42,7 +42,7 @@ pub(super) fn provide(
     if shape.procedure.call_only {
         return Ok(Provision::default());
     }
-    // What a refusal has told us about results makes the longest Reply longer.
+    // If a refusal has told us longer results than the caller expected, the longest Reply is longer by the difference.
     let before = shape.results.iter().map(|length| padded(*length)).sum::<u64>();
     let after = allowance.results.iter().map(|length| padded(*length)).sum::<u64>();
     let longer = after.saturating_sub(before);

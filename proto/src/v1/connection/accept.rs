@@ -43,8 +43,8 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     if !rpc.payload.is_empty() {
         return rpc.direction();
     }
-    // What is written into a Reply chunk is a Reply. What is to be read is a Call, unless it comes
-    // to a client that takes Read lists in Replies, or that nobody may call: there it is a Reply, and answers its Call.
+    // A message with a Reply chunk and no Read list is a Reply, whose octets were written into that chunk. One with
+    // a Read list is a Call, but a Reply at a client that takes Read lists in Replies, or that nobody may call.
     let replies_are_read = config.profile.is_some() || config.reverse == Reverse::None;
     match (rpc.reads.is_empty(), config.role) {
         (true, _) => rpc.reply.map(|_| Direction::Reply),

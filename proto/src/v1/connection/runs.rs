@@ -37,7 +37,7 @@ impl Connection {
         let words = run.into_iter().take_while(|message| message.kind == kind);
         let words = words.map(|message| message.credit);
         match kind {
-            // What a Call asks for is a wish; what it is granted follows our Receives.
+            // The credit word of a Call is only a wish: our Receives decide how many credits are granted.
             Kind::Call => {
                 let count = words.count();
                 self.credits.on_calls(u32::try_from(count).unwrap_or(u32::MAX))
@@ -118,7 +118,7 @@ impl Connection {
     /// Returns whether a message of this kind without chunks has no output except its own event.
     #[inline]
     fn is_plain(&self, kind: Kind) -> bool {
-        // The other direction is of RFC 8167, where more is to be looked at.
+        // Messages of the reverse direction (RFC 8167) need more checks.
         let is_forward = (kind == Kind::Call) == (self.config.role == Role::Server);
         is_forward && self.phase == Phase::Open && self.is_at_rest()
     }

@@ -320,7 +320,7 @@ fn any_bytes_decode_to_something() {
         }
         match decode_transport(&bytes) {
             Ok(message) => {
-                // What was understood survives being written, lenient spellings apart.
+                // A decoded message is decoded to the same again once encoded, although its octets may differ.
                 let again = encoded(&message);
                 let reread = decode_transport(&again).unwrap();
                 assert_eq!(format!("{reread:?}"), format!("{message:?}"));

@@ -59,7 +59,7 @@ impl Connection {
             (ErrorBody::VersMismatch, _) => self.close(CloseReason::VersionRefused),
             (_, Phase::Setup) => self.close(CloseReason::SetupRefused),
             _ => {
-                // Nor does the rest of a Reply come that was begun.
+                // If a continued Reply to the Call had begun, its remaining messages do not come.
                 self.incoming.refuse(Kind::Reply, xid);
                 if error == ErrorBody::InvalHtype {
                     // [V2-7.1.3-3] the caller knows which header type it was.
@@ -289,7 +289,7 @@ impl Connection {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.close(CloseReason::SetupTimedOut);
         } else if self.poll_deadline().is_some_and(|deadline| deadline <= now) {
-            // What the caller asks for next is held against the credits in hand.
+            // The peer has been silent for long, so the caller's next question is decided by the credits in hand alone.
             self.credits.forget_window();
             self.heard = now;
         }

@@ -297,7 +297,7 @@ impl End {
         if self.pieces == 1 || self.without == Some(Rule::E12) {
             return self.may_send(Class::Call);
         }
-        // What may wait is what half of the window can take.
+        // The pieces of one Call may take at most half of what unanswered Calls leave of the window.
         let room = self.credits.window().saturating_sub(self.unanswered) / 2;
         room >= self.pieces && self.credits.may_send_all(Class::Call, self.pieces)
     }

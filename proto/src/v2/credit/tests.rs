@@ -89,7 +89,7 @@ fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
         let class = if rng.below(2) == 0 { Class::Call } else { Class::Reply };
         let mut one_by_one = lender.clone();
         let wanted = u32::from(rng.octet() % 10);
-        // What a Reply leaves behind is one less that is owed, of those that are.
+        // Each Reply settles one that is owed, so no more are asked for than are owed.
         let wanted = if class == Class::Reply { wanted.min(lender.owed()) } else { wanted };
         let (lent, credit) = lender.lend(class, wanted);
         let posted = if rng.below(3) == 0 { u32::from(rng.octet()) % (lent + 1) } else { lent };
@@ -573,7 +573,7 @@ fn a_run_of_messages_counts_as_one_after_the_other() {
                 word
             })
             .collect();
-        // What breaks a rule is left to be found by itself.
+        // The run ends before a message that breaks a rule, which is handled alone.
         let count = run.iter().take_while(|word| {
             let mut next = apart.clone();
             let taken = next.on_received(**word, Arrived::Other).is_ok();

@@ -187,7 +187,7 @@ fn encode(message: &Message<'_>, memory: &mut [u8]) -> Result<usize, Truncated> 
             after = payload;
         }
         Message::ReplyExternal(reply) => {
-            // What was offered is not in the message; here it is as long as what was written.
+            // The message does not tell the length that was offered: take the length that was written.
             let chunks = chunks(&reply.writes);
             let written: Vec<_> = reply.reply.segments().collect();
             let written = Returned { offered: &written, length: usize::MAX };

@@ -367,7 +367,7 @@ impl MadeCalls {
     ) -> bool {
         let slot = self.find_answered(key, xid);
         let Some((slot, found)) = slot.and_then(|slot| Some((slot, self.get_mut(slot)?))) else {
-            // It answers no Call, or one that was given up.
+            // The message answers no Call, or one that was given up.
             common.counters.replies_unmatched += 1;
             common.receives.give_back(message.received);
             return proof.is_none();

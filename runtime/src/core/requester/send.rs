@@ -83,7 +83,7 @@ impl Requester {
             };
             let patch = HeaderPatch { xid, credit };
             let binding = Rc::clone(binding);
-            // One of many begins with a template.
+            // A message that leaves together with others begins with a template.
             let is_one_of_many = connection.rings || !connection.calls.is_empty();
             let has_template = is_one_of_many && has_templates(connection);
             let template = if has_template { binding.template(call.procedure) } else { None };

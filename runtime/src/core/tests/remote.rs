@@ -89,7 +89,7 @@ fn a_client_that_fills_every_turn_does_not_keep_the_others_out() {
             other.entries.push(Entry::Lease { length: 1 }).unwrap();
             door.announce(other.number);
         }
-        // What the greedy client is granted goes home, and it asks for more.
+        // The greedy client lets its leases go home, and asks for more.
         for _ in 0..2 {
             world.client.turn(world.now);
             while greedy.completions.pop().is_ok() {}

@@ -133,7 +133,7 @@ fn try_sim<P: Provider>(name: &str, late: Duration, mut wrap: impl FnMut(Sim, u6
 
 #[test]
 fn what_came_while_a_core_stood_still_is_read_before_anything_is_idle_or_late() {
-    // What is at hand when a deadline passes is read in that turn.
+    // Messages that have arrived when a deadline passes are read in that turn.
     for late in [Duration::ZERO, LIMIT] {
         try_sim("in Receives", late, |sim, _| sim);
         try_sim("without Receives", late, |sim, seed| {

@@ -169,7 +169,7 @@ fn a_thousand_stopped_clients_leave_memory_to_others_and_take_no_more_places_tha
         crowd.until(|crowd| crowd.world.server.service.waiting.len() >= waiting);
         assert!(crowd.kept().1 >= CROWD as usize / 2 * ARGUMENT, "{:?}", crowd.kept());
         crowd.stop();
-        // What the clients cannot touch has returned: all but what Reads under way fill.
+        // All memory has returned but that which Reads under way fill: only this can clients still touch.
         let inner = &crowd.world.server.inner;
         let fills = |work: &&Work| matches!(work.held, Held::Read { .. });
         let reads = inner.common.posted.iter().filter(fills).count();

@@ -50,7 +50,7 @@ impl Connection {
             }
             return (Ok(None), 0);
         };
-        // This part of a Receive may end before the payload does; then nothing is read behind it.
+        // Where this part of the Receive is shorter than the payload, nothing behind the payload is read yet.
         let whole = length == self.receiver.payload_remaining();
         let behind = if whole { behind } else { &mut [] };
         let wanted = length + behind.len();
@@ -182,7 +182,7 @@ impl Connection {
         let octets = payload.len() as u64;
         nic.counters.bytes_copied += octets;
         nic.counters.tagged_received += octets;
-        // One copy is ours, one the system's out of the network.
+        // Each octet was copied twice: by the system, out of the network, and here.
         nic.counters.tagged_copied += 2 * octets;
         self.tagged = self.tagged.saturating_add(payload.len());
         true

@@ -30,7 +30,7 @@ impl Iwarp {
         budget: usize,
         sink: &mut impl MessageSink,
     ) -> usize {
-        // Messages that were polled before come first.
+        // Messages that lie in Receives and are not yet reported come before these.
         if !self.nic.reports.is_empty() {
             return 0;
         }

@@ -22,7 +22,7 @@ impl Connection {
 
     /// Notes that the peer's first FPDU has arrived.
     pub(super) const fn heard(&mut self) {
-        // If closing has begun, the deadline is that of closing, and stays.
+        // On a connection that is closing, the deadline is for the closing, and stays.
         if self.unheard.take().is_some() && matches!(self.state, ConnectionState::Open) {
             self.deadline = None;
         }
@@ -32,7 +32,7 @@ impl Connection {
     pub(super) fn send_keepalive(&mut self, nic: &mut Nic) {
         let Some(sent) = self.unheard else { return };
         if sent >= KEEPALIVES_MAX {
-            // The peer has nothing to send.
+            // After so many keepalives, the peer simply has nothing to send.
             self.unheard = None;
             return;
         }

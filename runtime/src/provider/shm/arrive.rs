@@ -247,7 +247,7 @@ impl Connection {
         let mut registrations = self.exposes.then_some(registrations);
         let mut sent = Moved::default();
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
-        // Made ahead, so that the message need not wait for it.
+        // The run is made before a message is there, so that no message waits while it is made.
         let mut run = Run::new();
         if !consumer.await_record(looks) {
             self.left_inline = true;

@@ -61,7 +61,7 @@ impl Connection {
             self.pump(nic);
         }
         if batch.is_empty() {
-            // Messages that were copied may wait to be published.
+            // Messages may have been copied into the ring and not yet shown to the peer.
             self.publish(nic);
             return Ok(());
         }

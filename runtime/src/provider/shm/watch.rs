@@ -27,7 +27,7 @@ impl Shm {
     #[inline]
     pub(super) fn read_hot(&mut self, events: &mut Vec<Event<ListenerId>>, limit: usize) -> bool {
         let count = self.hot.len();
-        // Each is the first in turn, or a busy one would use up the budget of the others.
+        // Every poll begins with another connection, or a busy one would use up the budget of the others.
         let mut moved = self.round.taken > 0;
         self.turn = if self.turn < count { self.turn } else { 0 };
         let mut at = self.turn;
@@ -76,7 +76,7 @@ impl Shm {
         budget: usize,
         sink: &mut impl MessageSink,
     ) -> usize {
-        // Messages that were polled before come first.
+        // Messages that lie in Receives and are not yet reported come before these.
         if self.nic.has_reports() {
             return 0;
         }

@@ -170,7 +170,7 @@ impl Net {
                 Err(_) => (Status::RemoteAccess, None),
             };
             if let Err(fault) = result {
-                // Its completion follows `Disconnected`.
+                // The completion of the failed request is reported after `Disconnected`.
                 self.qps[from].entries.push_front(Entry { done, signaled, work: Work::Nothing });
                 return self.break_off(from, to, fault);
             } else if signaled {

@@ -77,7 +77,7 @@ impl Domains {
     /// Deregisters memory in the domain of a connection that is gone.
     pub(super) fn let_go(&mut self, registered: Vec<Registered>) {
         if !registered.is_empty() {
-            // Without a thread for it, it has been done here.
+            // If the helper thread is gone, `order` has dropped the registrations, and so ended them on this thread.
             let _ = self.helper.order(Order::Deregister(registered));
         }
     }

@@ -100,7 +100,7 @@ impl Verbs {
         connection.phase = Phase::Flushing;
         connection.deadline = now.saturating_add(FLUSH_TIMEOUT);
         if let Some(id) = connection.id() {
-            // This fails if the peer was faster; the queue pair has failed, or will when it is destroyed.
+            // `disconnect` fails if the peer was faster. The queue pair has failed then, or does when it is destroyed.
             let _ = id.disconnect();
         }
         self.mark(qp);

@@ -106,7 +106,7 @@ impl Registrations {
             {
                 CarriedOut::Already
             }
-            // A call or a copy takes it back, when the request's turn has come.
+            // Without windows, a call deregisters the memory, or a copy takes it back, in the request's turn.
             (Self::Grants(_) | Self::Bounces(_), Operation::LocalInv { .. }) => CarriedOut::Already,
             _ => CarriedOut::ByDevice,
         }

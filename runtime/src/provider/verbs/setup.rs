@@ -191,7 +191,7 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
             return;
         };
-        // Until here they are the peer's request.
+        // The numbers of Reads that the peer asked for are lowered to those that the core and the device take.
         connection.ird = connection.ird.min(count(params.ird, self.caps.ird_max));
         connection.ord = connection.ord.min(count(params.ord, self.caps.ord_max));
         connection.phase = Phase::Accepting;
@@ -207,7 +207,7 @@ impl Verbs {
             return;
         };
         if let Some(id) = connection.id() {
-            // This fails if the peer is gone, which does no harm.
+            // `reject` fails if the peer is gone, which does no harm.
             let _ = id.reject(private_data);
         }
         self.forget(qp);
@@ -232,7 +232,7 @@ impl Verbs {
         let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let (ird, ord) = (connection.ird, connection.ord);
-        // They may have to be sent again.
+        // The connection keeps the private data, which may have to be sent again.
         let kept = std::mem::take(&mut connection.private_data);
         let told = Parameters { private_data: &kept, ird, ord, retries, retries_no_receive };
         let result = connection.id().map_or(Ok(()), |id| say(id, &told));
@@ -291,7 +291,7 @@ impl Verbs {
             (Phase::Accepting, _) => {}
             _ => return,
         }
-        // It stays among the pending connections until its peer was heard or sent a keepalive.
+        // The connection stays pending until its peer has sent something, or was sent a keepalive.
         connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
         connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;

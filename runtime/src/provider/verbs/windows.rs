@@ -106,7 +106,7 @@ impl Windows {
             (self.places.get_mut(number), self.resting.get_mut(qp.slot()))
         {
             *free = Some(place);
-            // In front of those that rest: it has never been used.
+            // A window that was never used goes before those that rest after use.
             resting.push_front(number);
         }
     }

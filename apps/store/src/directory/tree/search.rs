@@ -376,7 +376,7 @@ impl Pass {
 impl Absence {
     pub(super) const fn of(errno: Errno) -> Self {
         match errno {
-            // What is below a link in place of a directory is not in this tree.
+            // ELOOP: a link now stands in place of a directory, and files below a link are not in this tree.
             Errno::NOENT | Errno::NOTDIR | Errno::STALE | Errno::LOOP => Self::Absent,
             Errno::ACCESS | Errno::PERM => Self::Forbidden,
             _ => Self::Unknown,

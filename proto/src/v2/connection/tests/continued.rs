@@ -71,7 +71,7 @@ fn a_part_that_does_not_fit_is_answered_once_and_its_call_abandoned() {
     pair.receive(SERVER, &middle(&pair, SERVER, 9, 8..10));
     assert_eq!(pair.errors(SERVER), [(7, 2, 5)], "INVAL_CONT");
     assert_eq!(pair.ends[SERVER].events[1..], [Event::Abandoned { xid: 7 }]);
-    // What else comes of it is dropped, whatever it is.
+    // All further messages of the refused sequence are dropped.
     for bytes in [first, middle(&pair, SERVER, 9, 10..11), last(&pair, SERVER, 9, 11)] {
         pair.receive(SERVER, &bytes);
     }

@@ -84,7 +84,7 @@ fn what_may_never_find_its_credits_is_told_at_once() {
     let mut engine = client(12);
     assert_eq!((engine.messages_max(Kind::Call), engine.messages_max(Kind::Reply)), (6, 7));
     (0..2).for_each(|_| assert!(engine.try_post(&Sending::CALL).is_ok()));
-    // What two unanswered Calls may hold is not counted on.
+    // Receives that two unanswered Calls may hold are not counted on.
     assert_eq!((engine.messages_max(Kind::Call), engine.messages_max(Kind::Reply)), (5, 6));
     let long = |messages| continued(Kind::Reply, messages);
     assert_eq!(engine.try_post(&long(11)), Err(Unsent::TooLong { messages_max: 6 }));
@@ -208,7 +208,7 @@ fn credits_that_grants_used_are_given_again_before_half_of_them_are_gone() {
             pair.deliver(CLIENT);
             pair.handle(CLIENT, Input::Idle);
             pair.deliver(SERVER);
-            // What may wait for its credits finds them, although nobody says anything more.
+            // A message that may wait for credits gets them, although neither end says anything more.
             let engine = &mut pair.ends[SERVER].engine;
             let messages = engine.messages_max(Kind::Reply);
             assert!(engine.credits.may_send_all(Class::Reply, messages), "window {window}");
