@@ -36,7 +36,7 @@ pub(crate) const KINDS: usize = CLASSES + 1;
 
 /// A block that was just allocated.
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct Allocation {
     pub(crate) block: Block,
     /// The offset from the start of the region, in octets.
     pub(crate) offset: usize,
@@ -90,7 +90,7 @@ impl Blocks {
     }
 
     /// Allocates a block of at least `length` octets.
-    pub(crate) fn take(&mut self, length: usize) -> Option<Grant> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<Allocation> {
         if length > LEASE_MAX {
             return None;
         }
@@ -104,7 +104,7 @@ impl Blocks {
     }
 
     /// Allocates a block of at least `length` octets, unless it takes more memory than such blocks do in a slab.
-    pub(crate) fn take_dense(&mut self, length: usize) -> Option<Grant> {
+    pub(crate) fn take_dense(&mut self, length: usize) -> Option<Allocation> {
         match Class::of(length).filter(|class| class.saves_pages()) {
             Some(class) => self.take_from_slab(class, u32::MAX).map(|block| self.lend(block)),
             None => self.take(length),
@@ -113,7 +113,7 @@ impl Blocks {
 
     /// Allocates a page run of at least `length` octets, even if a slab has blocks of that length. It keeps no slab from
     /// becoming empty.
-    pub(crate) fn take_pages(&mut self, length: usize) -> Option<Grant> {
+    pub(crate) fn take_pages(&mut self, length: usize) -> Option<Allocation> {
         let block = self.take_run(pages_of(length), None)?;
         Some(self.lend(block))
     }
@@ -228,11 +228,11 @@ impl Blocks {
     }
 
     /// Counts a block as in use.
-    fn lend(&mut self, block: Block) -> Grant {
+    fn lend(&mut self, block: Block) -> Allocation {
         let (offset, capacity, kind) = self.place(block);
         self.out[kind] += 1;
         self.leased_bytes += capacity;
-        Grant { block, offset, capacity }
+        Allocation { block, offset, capacity }
     }
 
     /// Takes a run for one block, which would be of `class` in a slab.

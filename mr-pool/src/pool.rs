@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use crate::blocks::{Blocks, Grant, LEASE_MAX};
+use crate::blocks::{Allocation, Blocks, LEASE_MAX};
 use crate::error::PoolError;
 use crate::gauges::{ClassGauge, Gauges, LeaseState};
 use crate::lease::Local;
@@ -173,7 +173,7 @@ impl Pool {
     pub(crate) fn take(
         &self,
         length: usize,
-        take: impl FnMut(&mut Blocks) -> Option<Grant>,
+        take: impl FnMut(&mut Blocks) -> Option<Allocation>,
     ) -> Option<Local> {
         let pool = self.core.pool();
         Span::take(pool, length, take).map(|(block, span)| Local::new(pool, block, span))

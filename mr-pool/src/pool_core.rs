@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::blocks::{Block, Blocks, Grant, Resident};
+use crate::blocks::{Allocation, Block, Blocks, Resident};
 use crate::gauges::{Counters, LeaseState};
 use crate::region::Region;
 use crate::returns::Returns;
@@ -114,8 +114,8 @@ impl PoolRef {
     #[inline(always)]
     pub(crate) fn take(
         self,
-        mut take: impl FnMut(&mut Blocks) -> Option<Grant>,
-    ) -> Option<(Grant, NonNull<u8>)> {
+        mut take: impl FnMut(&mut Blocks) -> Option<Allocation>,
+    ) -> Option<(Allocation, NonNull<u8>)> {
         let owner = self.owner();
         let taken = take(&mut owner.blocks.borrow_mut());
         let grant = match taken {

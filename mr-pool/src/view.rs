@@ -12,7 +12,7 @@ use std::fmt;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use crate::blocks::{Block, Blocks, Grant};
+use crate::blocks::{Allocation, Block, Blocks};
 use crate::pool_core::{PoolRef, Reference};
 
 /// The exclusive right to a block's octets while no RNIC accesses them. It cannot be copied.
@@ -35,9 +35,9 @@ impl Span {
     pub(crate) fn take(
         pool: PoolRef,
         length: usize,
-        take: impl FnMut(&mut Blocks) -> Option<Grant>,
+        take: impl FnMut(&mut Blocks) -> Option<Allocation>,
     ) -> Option<(Block, Self)> {
-        let (Grant { block, capacity, .. }, start) = pool.take(take)?;
+        let (Allocation { block, capacity, .. }, start) = pool.take(take)?;
         assert!(length <= capacity, "the allocator gives what it is asked for");
         // SAFETY: the allocator gave out `capacity >= length` octets at `start`, inside the region, which
         // lives until every block is home. They were zeroed by the system or written since, so they are

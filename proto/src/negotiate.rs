@@ -25,7 +25,7 @@ use alloc::boxed::Box;
 pub use alphabet::{
     Class, CloseReason, Control, Event, Input, Output, Received, Refusal, Remembered,
 };
-pub use grant::Grant;
+pub use grant::CreditGrant;
 pub use message::{
     Call, CallChunks, PlainHeaders, Reply, ReplyChunks, patched, put_call_headers_with,
     put_results_headers, put_unchunked_header, single_chunk_header_len, unchunked,

@@ -22,7 +22,7 @@ use std::ops::Range;
 use super::class::{CLASSES, Class};
 use super::page::{Block, NONE, Page};
 use super::stretch::{Resident, STRETCH_BLOCKS_MAX, Sweep};
-use super::{Blocks, Grant, Spilled};
+use super::{Allocation, Blocks, Spilled};
 use crate::size::PAGE;
 
 impl Blocks {
@@ -148,7 +148,12 @@ impl Blocks {
     /// those of an order together. Those of slabs take no more new slabs than the stretch had; those of runs take no more
     /// pages than they had, or a slab of no more pages than all that go there had. What is left of the stretch is one
     /// run, from the front of which the allocator takes any number of pages that a slab or such a run has.
-    pub(crate) fn take_again(&mut self, from: &Resident, length: usize, pages_max: u32) -> Grant {
+    pub(crate) fn take_again(
+        &mut self,
+        from: &Resident,
+        length: usize,
+        pages_max: u32,
+    ) -> Allocation {
         let block = match from.spilled {
             None => Class::of(from.capacity).and_then(|class| self.take_from_slab(class, u32::MAX)),
             Some(class) => Some(class)

@@ -10,7 +10,7 @@ use crate::v1;
 #[doc(hidden)]
 #[derive(Debug)]
 #[must_use = "credits that are not settled are lost"]
-pub struct Grant {
+pub struct CreditGrant {
     class: Class,
     /// The number of messages that may be posted.
     count: u32,
@@ -20,7 +20,7 @@ pub struct Grant {
     granted_before: u32,
 }
 
-impl Grant {
+impl CreditGrant {
     /// An empty grant, which belongs to no connection.
     pub const NONE: Self =
         Self { class: Class::Reply, count: 0, posted: 0, word: 0, granted_before: 0 };
@@ -55,7 +55,7 @@ impl Connection {
     /// [`Self::try_send`].
     #[doc(hidden)]
     #[inline]
-    pub fn lend(&mut self, class: Class, count: u32) -> Grant {
+    pub fn lend(&mut self, class: Class, count: u32) -> CreditGrant {
         #[cfg(debug_assertions)]
         {
             let is_out = core::mem::replace(self.is_lent(class), true);
@@ -71,7 +71,7 @@ impl Connection {
                 (count, word, 0)
             }
         };
-        Grant { class, count, posted: 0, word, granted_before }
+        CreditGrant { class, count, posted: 0, word, granted_before }
     }
 
     /// Settles a grant and returns the credits of the messages that were not posted.
@@ -80,9 +80,9 @@ impl Connection {
     /// If more messages were posted than granted.
     #[doc(hidden)]
     #[inline]
-    pub fn settle(&mut self, grant: &Grant) {
+    pub fn settle(&mut self, grant: &CreditGrant) {
         // Read where it is: a copy would wait until what was counted last has reached the cache.
-        let Grant { class, count, posted, word, granted_before } = *grant;
+        let CreditGrant { class, count, posted, word, granted_before } = *grant;
         assert!(posted <= count, "messages were posted for which there was no credit");
         #[cfg(debug_assertions)]
         {

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use haulage_mr_pool::{Density, Pool, Strategy};
-use haulage_proto::negotiate::{Connection as Engine, Control, Grant, Output, Remembered};
+use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -17,7 +17,7 @@ use super::buffers::SendBuffers;
 use super::connection::{Change, Connection, Link, SessionState, Terms};
 use super::connections::Connections;
 use super::counters::CoreCounters;
-use super::memory::{Charge, Grant as MemoryGrant, Memory, Until, Wanted};
+use super::memory::{Charge, Memory, MemoryGrant, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::templates::Bound;
 use super::trace::Trace;
@@ -232,7 +232,7 @@ impl Common {
 
     /// Gives back the credits of messages that did not leave.
     #[inline]
-    pub(crate) fn settle_grant(&mut self, key: ConnectionKey, grant: &Grant) {
+    pub(crate) fn settle_grant(&mut self, key: ConnectionKey, grant: &CreditGrant) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.engine.settle(grant);
             connection.rings |= grant.posted() > 0;

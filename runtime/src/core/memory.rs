@@ -154,7 +154,7 @@ pub(crate) enum Purpose {
 
 /// The answer to a request for memory.
 #[derive(Debug)]
-pub(crate) enum Grant<L> {
+pub(crate) enum MemoryGrant<L> {
     /// The memory, and the charge for it and for the octets that the service will lease.
     Taken(L, Charge),
     /// There is not enough memory now.
@@ -219,14 +219,16 @@ impl Memory {
         pool: &Pool,
         wanted: &Wanted,
         lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
-    ) -> Grant<L> {
+    ) -> MemoryGrant<L> {
         let own = wanted.own;
         if wanted.purpose == Purpose::Reads && share.reading >= share.reading_max {
-            return Grant::Waits(Until::Reads);
+            return MemoryGrant::Waits(Until::Reads);
         }
-        let Some(octets) = wanted.lease.checked_add(wanted.later) else { return Grant::Never };
+        let Some(octets) = wanted.lease.checked_add(wanted.later) else {
+            return MemoryGrant::Never;
+        };
         let free = pool.free_bytes().saturating_sub(self.promised);
-        let Some(holder) = self.holders.get_mut(share.holder) else { return Grant::Never };
+        let Some(holder) = self.holders.get_mut(share.holder) else { return MemoryGrant::Never };
         // A Call that holds memory may exceed the share: it gives all back the sooner, the sooner it goes on.
         let exceeds_share = own == 0
             && holder.held > 0
@@ -245,16 +247,16 @@ impl Memory {
                 holder.held += octets;
                 self.held += octets;
                 self.promised += wanted.later;
-                Grant::Taken(lease, Charge { octets, promised: wanted.later })
+                MemoryGrant::Taken(lease, Charge { octets, promised: wanted.later })
             }
             None if makes_room => {
                 self.making.wanted.get_or_insert(octets);
-                Grant::Waits(Until::Memory)
+                MemoryGrant::Waits(Until::Memory)
             }
             None if others > 0 && free.saturating_add(others) >= octets => {
-                Grant::Waits(Until::Memory)
+                MemoryGrant::Waits(Until::Memory)
             }
-            None => Grant::Never,
+            None => MemoryGrant::Never,
         }
     }
 

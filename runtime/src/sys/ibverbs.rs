@@ -42,7 +42,7 @@ pub(crate) use bounce::Bounce;
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters, PeerParameters};
 pub(crate) use device::{Attributes, Device, Fault, Link};
-pub(crate) use grant::Grant;
+pub(crate) use grant::AccessGrant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;
 pub(crate) use queue_pair::{

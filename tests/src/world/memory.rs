@@ -13,7 +13,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle};
 pub struct Memory {
     blocks: Vec<Option<Block>>,
     free: Vec<usize>,
-    grants: Vec<Option<Grant>>,
+    grants: Vec<Option<HandleState>>,
     free_grants: Vec<usize>,
     /// Number of handles reserved so far, which varies the key of each.
     reserved: u32,
@@ -43,7 +43,7 @@ struct Block {
 
 /// The state of a handle: reserved, or open.
 #[derive(Debug)]
-struct Grant {
+struct HandleState {
     handle: Handle,
     open: Option<(Access, u64, Part)>,
 }
@@ -118,7 +118,7 @@ impl Memory {
         self.reserved = self.reserved.wrapping_add(1);
         let slot = u32::try_from(at + 1).expect("few handles");
         let handle = Handle(slot << 16 | self.reserved & 0xffff);
-        let grant = Some(Grant { handle, open: None });
+        let grant = Some(HandleState { handle, open: None });
         if at == self.grants.len() {
             self.grants.push(grant);
         } else {
@@ -184,7 +184,7 @@ impl Memory {
         self.blocks[id.0].as_mut().expect("the block is there")
     }
 
-    fn grant_mut(&mut self, handle: Handle) -> Option<&mut Grant> {
+    fn grant_mut(&mut self, handle: Handle) -> Option<&mut HandleState> {
         let grant = self.grants.get_mut(slot(handle))?.as_mut()?;
         (grant.handle == handle).then_some(grant)
     }

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use haulage_proto::exchange::UnchunkedMax;
-use haulage_proto::negotiate::{Class, Grant, PlainHeaders, Version, unchunked_header_len};
+use haulage_proto::negotiate::{Class, CreditGrant, PlainHeaders, Version, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::HeaderPatch;
@@ -40,7 +40,7 @@ pub(crate) struct SendGrant {
     pub(super) binding: Rc<Bound>,
     unchunked_max: UnchunkedMax,
     /// The credits of these Calls, and their credit word.
-    pub(super) credits: Grant,
+    pub(super) credits: CreditGrant,
 }
 
 impl SendGrant {

@@ -8,7 +8,7 @@ use haulage_proto::verbs::ClaimedSegment;
 use super::{Responder, Stage, Want};
 use crate::core::common::Common;
 use crate::core::connection::Connection;
-use crate::core::memory::{Charge, Grant, Supply, Until};
+use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::program::{Argument, ReadChunk};
 use crate::core::vacancy::close_slow;
 use crate::core::work::Held;
@@ -126,9 +126,9 @@ impl Responder {
             }
         };
         match common.grant(call.connection, &wanted, lease) {
-            Grant::Waits(until) => return Supply::Waits(until),
-            Grant::Taken(leases, charge) => self.supplied(common, name, leases, charge),
-            Grant::Never => self.refuse_memory(common, name, Refusal::NoMemory),
+            MemoryGrant::Waits(until) => return Supply::Waits(until),
+            MemoryGrant::Taken(leases, charge) => self.supplied(common, name, leases, charge),
+            MemoryGrant::Never => self.refuse_memory(common, name, Refusal::NoMemory),
         }
         Supply::Done
     }

@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::Pool;
 use haulage_proto::negotiate::{
-    Class, Grant, SingleChunks, Version, put_results_headers, single_chunk_header_len,
+    Class, CreditGrant, SingleChunks, Version, put_results_headers, single_chunk_header_len,
     unchunked_header_len,
 };
 use haulage_proto::rpc::Credential;
@@ -16,7 +16,7 @@ use super::taken::Taken;
 use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
-use crate::core::memory::{Charge, Grant as MemoryGrant, Purpose, Wanted};
+use crate::core::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use crate::core::outbox::Left;
 use crate::core::program::{Argument, Header};
 use crate::core::responder::ServedCall;
@@ -260,12 +260,12 @@ fn promise(common: &mut Common, key: ConnectionKey, later: usize) -> Option<Char
 /// Grants the peer credits for `count` further Calls, and takes credits for `count` Replies that leave at once; for
 /// none if other Replies wait.
 #[inline]
-fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Grant {
+fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> CreditGrant {
     let touched = common.connections.touched();
-    let Some(connection) = common.connections.get_mut(key) else { return Grant::NONE };
+    let Some(connection) = common.connections.get_mut(key) else { return CreditGrant::NONE };
     connection.give_credits(&mut common.receives, touched, count, count);
     if !connection.replies.is_empty() || !connection.queue.is_empty() {
-        return Grant::NONE;
+        return CreditGrant::NONE;
     }
     connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))
 }

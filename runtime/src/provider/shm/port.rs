@@ -10,7 +10,7 @@ use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::ring::{BadRing, Producer};
 use super::segment::Segment;
-use super::table::{Extent, Grant, Registrations, Retired};
+use super::table::{CopyGrant, Extent, Registrations, Retired};
 use crate::provider::{
     Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
 };
@@ -283,7 +283,7 @@ impl Far<'_> {
         length: usize,
     ) -> Result<bool, Fault> {
         let slot = nic.peer_slot(claim.handle(), self.segment.layout().entries());
-        let grant = Grant::enter(self.segment, slot, claim.handle(), access)?;
+        let grant = CopyGrant::enter(self.segment, slot, claim.handle(), access)?;
         let at = grant.locate(claim, access)?;
         // The table is under the peer's control: octets outside the region we mapped are not touched, whatever it says.
         let at = usize::try_from(at).ok().and_then(|at| at.checked_add(skip));

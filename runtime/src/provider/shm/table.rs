@@ -173,13 +173,13 @@ fn close(segment: &Segment, index: usize) -> bool {
 
 /// A registration of the peer that we may copy from or to; the peer waits for us.
 #[derive(Debug)]
-pub(super) struct Grant<'a> {
+pub(super) struct CopyGrant<'a> {
     segment: &'a Segment,
     entry: usize,
     extent: Extent,
 }
 
-impl<'a> Grant<'a> {
+impl<'a> CopyGrant<'a> {
     /// Enters the peer's registration `handle`, which `slot` names.
     pub(super) fn enter(
         segment: &'a Segment,
@@ -227,7 +227,7 @@ impl<'a> Grant<'a> {
     }
 }
 
-impl Drop for Grant<'_> {
+impl Drop for CopyGrant<'_> {
     fn drop(&mut self) {
         self.segment.memory().u32_at(self.entry + IN_USE).store(0, Ordering::Release);
     }

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use haulage_mr_pool::Local;
 use haulage_proto::verbs::{Access, Handle, QpNum};
 
-use crate::sys::ibverbs::{Domain, Grant};
+use crate::sys::ibverbs::{AccessGrant, Domain};
 
 /// The grants of one provider.
 #[derive(Debug)]
 pub(super) struct Grants {
     most: usize,
     /// All grants, ascending by handle.
-    granted: Vec<(Handle, QpNum, Grant)>,
+    granted: Vec<(Handle, QpNum, AccessGrant)>,
 }
 
 impl Grants {
@@ -37,7 +37,7 @@ impl Grants {
         if self.granted.len() >= self.most {
             return None;
         }
-        let grant = Grant::new(domain, lease, access, scrap?).ok()?;
+        let grant = AccessGrant::new(domain, lease, access, scrap?).ok()?;
         let handle = grant.key();
         let at = self.granted.partition_point(|(known, ..)| known.0 < handle.0);
         self.granted.insert(at, (handle, qp, grant));
@@ -45,7 +45,7 @@ impl Grants {
     }
 
     /// Finds the grant that `qp` reserved as `handle` and that is not open yet.
-    pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Grant> {
+    pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&AccessGrant> {
         let (_, _, grant) = self.granted.get(self.find(handle, qp)?)?;
         (!grant.is_open()).then_some(grant)
     }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use haulage_mr_pool::{Sink, Source};
 use haulage_proto::verbs::{Access, Exposure, Handle};
 
-use super::{Domain, Grant, Refused};
+use super::{AccessGrant, Domain, Refused};
 
 /// Octets that the peers of a domain's queue pairs may read, or write, and the lease that they stand for now.
 #[derive(Debug)]
 pub(crate) struct Bounce {
     /// First, so that the grant is dropped before the memory is.
-    grant: Grant,
+    grant: AccessGrant,
     memory: Memory,
     access: Access,
 }
@@ -33,7 +33,7 @@ impl Bounce {
         access: Access,
     ) -> Result<Self, Refused> {
         let memory = Memory::new(octets)?;
-        let grant = Grant::register(domain, memory.address(), octets, access)?;
+        let grant = AccessGrant::register(domain, memory.address(), octets, access)?;
         Ok(Self { grant, memory, access })
     }
 

@@ -14,13 +14,13 @@ use super::{Domain, Refused};
 /// A registration with remote access. The memory belongs to a view that outlives it: the one in `open`, or that of the
 /// work request it is posted with. Or it belongs to a [`Bounce`](super::Bounce).
 #[derive(Debug)]
-pub(crate) struct Grant {
+pub(crate) struct AccessGrant {
     mr: NonNull<ibv_mr>,
     open: RefCell<Option<Exposure<Source, Sink>>>,
     _domain: Arc<Domain>,
 }
 
-impl Grant {
+impl AccessGrant {
     /// Grants every peer of the domain's queue pairs access to the memory of `lease`, which is about to be exposed. As
     /// no octets cannot be registered, an empty lease grants the octet at `scrap`, which is in a [`Region`].
     ///
@@ -94,7 +94,7 @@ impl Grant {
     }
 }
 
-impl Drop for Grant {
+impl Drop for AccessGrant {
     fn drop(&mut self) {
         // SAFETY: it came from ibv_reg_mr and is freed once. With it goes the peer's access, before the
         // view does.

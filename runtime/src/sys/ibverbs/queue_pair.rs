@@ -16,7 +16,7 @@ use rdma_sys::{
 use super::names::SEQUENCE_MASK;
 use super::receives::OwnReceives;
 use super::{
-    CmId, CompletionQueue, Domain, Fault, Grant, Refused, Region, SharedReceives, WorkStatus,
+    AccessGrant, CmId, CompletionQueue, Domain, Fault, Refused, Region, SharedReceives, WorkStatus,
 };
 use crate::work::Receive;
 
@@ -95,7 +95,7 @@ struct Posted {
     is_told: bool,
     status: Option<WorkStatus>,
     /// The registration of a Read's sink: dropped before its view is.
-    _grant: Option<Grant>,
+    _grant: Option<AccessGrant>,
     _held: Held,
 }
 

@@ -10,7 +10,7 @@ use loom::thread;
 
 use super::ends::segment;
 use super::segment::Segment;
-use super::table::{Extent, Grant, Registrations, Retired};
+use super::table::{CopyGrant, Extent, Registrations, Retired};
 use crate::check_deep;
 
 /// The memory of a registration is used again only when the peer is not copying, and a peer that enters a later handle
@@ -64,7 +64,7 @@ pub fn a_peer_that_is_refused_at_the_end_knows_why() {
 /// Writes to the memory under a handle, if it is open. Returns whether it was.
 fn copy(theirs: &Segment, handle: Handle, extent: Extent, octets: &UnsafeCell<()>) -> bool {
     let access = Access::RemoteWrite;
-    let Ok(grant) = Grant::enter(theirs, 0, handle, access) else { return false };
+    let Ok(grant) = CopyGrant::enter(theirs, 0, handle, access) else { return false };
     let claim = Claim { handle, offset: extent.base, length: 100 };
     let claim = ClaimedSegment::try_from(claim).expect("a segment that can be");
     assert_eq!(grant.locate(&claim, access), Ok(extent.start), "the extent of this handle");

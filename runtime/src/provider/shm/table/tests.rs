@@ -38,8 +38,8 @@ impl Bed {
         (exposed, handle)
     }
 
-    fn enter(&self, handle: Handle, access: Access) -> Result<Grant<'_>, Fault> {
-        Grant::enter(&self.theirs, self.handles.slot(handle), handle, access)
+    fn enter(&self, handle: Handle, access: Access) -> Result<CopyGrant<'_>, Fault> {
+        CopyGrant::enter(&self.theirs, self.handles.slot(handle), handle, access)
     }
 
     fn retire(&mut self, handle: Handle) -> Retired {
@@ -63,7 +63,7 @@ fn only_the_whole_handle_for_what_it_was_made_for_lets_in() {
         let other = Handle(handle.0 ^ 1 << bit);
         assert_eq!(bed.enter(other, Access::RemoteWrite).err(), Some(Fault::TaggedStag), "{bit}");
     }
-    let beyond = Grant::enter(&bed.theirs, ENTRIES as usize, handle, Access::RemoteWrite);
+    let beyond = CopyGrant::enter(&bed.theirs, ENTRIES as usize, handle, Access::RemoteWrite);
     assert_eq!(beyond.err(), Some(Fault::TaggedStag));
     // A peer that was refused is not copying, either.
     assert_eq!(bed.retire(handle), Retired::Now);
@@ -116,7 +116,7 @@ fn a_registration_ends_when_nobody_copies_any_more() {
     let exposed = crate::sys::complete::tests::fence_early(exposed, handle).unwrap_err();
     // But the peer cannot enter again.
     assert_eq!(
-        Grant::enter(&bed.theirs, slot, handle, Access::RemoteWrite).err(),
+        CopyGrant::enter(&bed.theirs, slot, handle, Access::RemoteWrite).err(),
         Some(Fault::TaggedStag)
     );
     bed.theirs.memory().u32_at(entry + IN_USE).store(0, Ordering::SeqCst);
@@ -158,7 +158,8 @@ fn a_copy_and_an_invalidation_never_overlap() {
             let theirs = Segment::open(fd.as_fd(), layout).unwrap();
             for round in 1..=ROUNDS {
                 round_ends.wait();
-                if let Ok(grant) = Grant::enter(&theirs, 0, Handle(round), Access::RemoteWrite) {
+                if let Ok(grant) = CopyGrant::enter(&theirs, 0, Handle(round), Access::RemoteWrite)
+                {
                     inside.store(true, Ordering::SeqCst);
                     std::hint::black_box(&grant);
                     inside.store(false, Ordering::SeqCst);

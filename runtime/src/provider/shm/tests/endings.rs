@@ -1,7 +1,7 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
-use super::super::table::Grant;
+use super::super::table::CopyGrant;
 use super::*;
 
 /// Returns the in-use word of a registration of `owner`, whose peer this thread plays.
@@ -180,7 +180,7 @@ fn as_a_peer() {
     let handle = Handle(u32::from_be_bytes(handle.bytes().try_into().unwrap()));
     let slot = node.nic.nic.handles.slot(handle);
     let theirs = node.connection().consumer.as_ref().unwrap().segment();
-    let grant = Grant::enter(theirs, slot, handle, Access::RemoteWrite).unwrap();
+    let grant = CopyGrant::enter(theirs, slot, handle, Access::RemoteWrite).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "{COPYING}").and_then(|()| out.flush()).unwrap();
     // Wait to be killed, or for the end of the process that would do that.

@@ -9,7 +9,7 @@ use super::list::List;
 use super::part::{Part, Place, Work};
 use super::{Held, Posted, QueuePair, QueuePairLimits};
 use crate::sys::ibverbs::names::{SEQUENCE_MASK, name_of};
-use crate::sys::ibverbs::{Grant, Refused, Region, Window, window};
+use crate::sys::ibverbs::{AccessGrant, Refused, Region, Window, window};
 use crate::work::{Operation, WorkRequest};
 
 /// Storage of the requests that are posted together.
@@ -148,7 +148,7 @@ impl<'w> Doorbell<'w> {
                 let memory = (sink.address(), octets);
                 entry.is_told = self.queue_pair.limits.is_iwarp;
                 if entry.is_told && octets > 0 {
-                    let grant = Grant::sink(&self.queue_pair.domain, &sink);
+                    let grant = AccessGrant::sink(&self.queue_pair.domain, &sink);
                     let done = grant.map_err(drop).and_then(|grant| {
                         let lkey = grant.lkey();
                         entry.grant = Some(grant);
@@ -333,7 +333,7 @@ struct Entry {
     handle: Option<Handle>,
     entries: u32,
     is_told: bool,
-    grant: Option<Grant>,
+    grant: Option<AccessGrant>,
     held: Held,
 }
 
