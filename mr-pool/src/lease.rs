@@ -81,8 +81,8 @@ impl Local {
     }
 
     /// Returns where the lease is.
-    pub const fn place(&self) -> Place {
-        Place(self.block_ref.block)
+    pub const fn place(&self) -> LeasePlace {
+        LeasePlace(self.block_ref.block)
     }
 
     /// Returns the start and the length of the octets. The state of the lease says who may access
@@ -100,7 +100,7 @@ impl Local {
 
 /// The place of a lease in its pool: no other lease has it as long as the lease exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place(pub(crate) Block);
+pub struct LeasePlace(pub(crate) Block);
 
 /// A block in use. Dropping it returns the block to the pool, from any thread.
 #[derive(Debug)]
@@ -150,8 +150,8 @@ impl Shared {
     }
 
     /// Returns where the lease is. All references to one block are at the same place.
-    pub const fn place(&self) -> Place {
-        Place(self.reference.count().block())
+    pub const fn place(&self) -> LeasePlace {
+        LeasePlace(self.reference.count().block())
     }
 
     /// Returns the start and the length of the octets, which are immutable.

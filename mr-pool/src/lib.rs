@@ -118,7 +118,7 @@ pub use allowance::{Allowance, CpuQuota, GroupLimit};
 pub use error::PoolError;
 pub use gauges::{ClassGauge, Gauges};
 pub use handles::{Handles, NoEntropy};
-pub use lease::{Local, Place, Shared};
+pub use lease::{LeasePlace, Local, Shared};
 pub use leases::{Leases, PostedSinks};
 pub use lent::{Exposed, Invalidated, PostedSink, PostedSource};
 pub use mover::{Keeper, Movable, Moved, Mover, Step};

@@ -11,7 +11,7 @@
 
 use crate::Pool;
 use crate::blocks::{Blocks, Resident, SLAB_BLOCKS_MAX, STRETCH_BLOCKS_MAX, STRETCH_OCTETS_MAX};
-use crate::lease::{Local, Place, Shared};
+use crate::lease::{LeasePlace, Local, Shared};
 use crate::pool_core::PoolRef;
 use crate::view::Span;
 
@@ -20,11 +20,11 @@ pub trait Keeper {
     /// Takes the lease at `place` out of where `tag` says that it is kept. Returns `None` if it is not there: then it
     /// is not moved now. A lease that is elsewhere, or to which there are other references, comes back by
     /// [`Self::put`].
-    fn take(&mut self, tag: u32, place: Place) -> Option<Movable>;
+    fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable>;
 
     /// Takes a lease back that [`Self::take`] returned for the same `tag` and `place`. It may be at another place now,
     /// and has the same octets and the same tag.
-    fn put(&mut self, tag: u32, place: Place, lease: Movable);
+    fn put(&mut self, tag: u32, place: LeasePlace, lease: Movable);
 }
 
 /// A lease that can be moved.
@@ -46,7 +46,7 @@ impl Movable {
     }
 
     /// Returns whether the lease is at `place`, and nothing else refers to its block.
-    fn is_all_of(&self, place: Place) -> bool {
+    fn is_all_of(&self, place: LeasePlace) -> bool {
         match self {
             Self::Local(lease) => lease.place() == place,
             Self::Shared(lease) => lease.place() == place && lease.count().is_one(),
@@ -151,7 +151,7 @@ impl Mover {
     fn take_out(&mut self, keeper: &mut impl Keeper) -> bool {
         let Self { residents, taken, .. } = self;
         for resident in &*residents {
-            let place = Place(resident.block);
+            let place = LeasePlace(resident.block);
             let Some(lease) = keeper.take(resident.tag, place) else { break };
             if !lease.is_all_of(place) {
                 keeper.put(resident.tag, place, lease);
@@ -164,7 +164,7 @@ impl Mover {
         if !has_all {
             for Taken { resident, lease, .. } in taken.drain(..) {
                 if let Some(lease) = lease {
-                    keeper.put(resident.tag, Place(resident.block), lease);
+                    keeper.put(resident.tag, LeasePlace(resident.block), lease);
                 }
             }
         }
@@ -203,7 +203,7 @@ impl Mover {
             lease.tag(resident.tag);
             let lease =
                 if is_shared { Movable::Shared(lease.share()) } else { Movable::Local(lease) };
-            keeper.put(resident.tag, Place(resident.block), lease);
+            keeper.put(resident.tag, LeasePlace(resident.block), lease);
             moved.leases += 1;
             moved.octets += length as u64;
         }

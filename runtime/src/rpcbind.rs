@@ -44,7 +44,7 @@ pub use address::{Netid, parse_universal, universal};
 pub use fault::Fault;
 pub use message::Entry;
 pub use program::Program;
-pub use stream::{Place, REPLY_MAX, Stream};
+pub use stream::{Endpoint, REPLY_MAX, Stream};
 
 use message::{Mapping, Outcome, Procedure};
 
@@ -59,7 +59,7 @@ mod stream;
 /// A client of one rpcbind.
 #[derive(Clone, Debug)]
 pub struct Rpcbind {
-    places: Vec<Place>,
+    endpoints: Vec<Endpoint>,
     timeout: Duration,
 }
 
@@ -85,18 +85,18 @@ impl Rpcbind {
     /// Makes a client of the rpcbind of this machine.
     pub fn here() -> Self {
         let loopback = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
-        Self::at(vec![Place::Local(PathBuf::from(SOCKET)), Place::Tcp(loopback)], TIMEOUT)
+        Self::at(vec![Endpoint::Local(PathBuf::from(SOCKET)), Endpoint::Tcp(loopback)], TIMEOUT)
     }
 
     /// Makes a client of the rpcbind of another machine.
     pub fn of(host: IpAddr) -> Self {
-        Self::at(vec![Place::Tcp(SocketAddr::new(host, PORT))], TIMEOUT)
+        Self::at(vec![Endpoint::Tcp(SocketAddr::new(host, PORT))], TIMEOUT)
     }
 
-    /// Makes a client of the rpcbind at the first of `places` that accepts a connection. Each call takes at most
-    /// `timeout`, for all places and versions together.
-    pub const fn at(places: Vec<Place>, timeout: Duration) -> Self {
-        Self { places, timeout }
+    /// Makes a client of the rpcbind at the first of `endpoints` that accepts a connection. Each call takes at most
+    /// `timeout`, for all endpoints and versions together.
+    pub const fn at(endpoints: Vec<Endpoint>, timeout: Duration) -> Self {
+        Self { endpoints, timeout }
     }
 
     /// Registers a service when its server starts: replaces the registration that an earlier server left behind, and
@@ -138,15 +138,15 @@ impl Rpcbind {
     /// If the registered IP address is unspecified, the IP address of the rpcbind takes its place, provided that it is
     /// of the same kind.
     pub fn look_up(&self, program: Program, netid: Netid) -> Result<Option<SocketAddr>, Fault> {
-        let (entries, place) = self.ask(Procedure::Dump, None, message::entries)?;
+        let (entries, endpoint) = self.ask(Procedure::Dump, None, message::entries)?;
         let wanted = |entry: &&Entry| entry.program == program && entry.netid == netid.name();
         let Some(found) = entries.iter().find(wanted) else { return Ok(None) };
         let mut address = parse_universal(&found.address).ok_or(Fault::Malformed)?;
         if address.ip().is_unspecified() {
-            let host = match (place, netid) {
-                (Place::Tcp(at), _) if Netid::of(at.ip()) == netid => at.ip(),
-                (Place::Local(_), Netid::Rdma) => Ipv4Addr::LOCALHOST.into(),
-                (Place::Local(_), Netid::Rdma6) => Ipv6Addr::LOCALHOST.into(),
+            let host = match (endpoint, netid) {
+                (Endpoint::Tcp(at), _) if Netid::of(at.ip()) == netid => at.ip(),
+                (Endpoint::Local(_), Netid::Rdma) => Ipv4Addr::LOCALHOST.into(),
+                (Endpoint::Local(_), Netid::Rdma6) => Ipv6Addr::LOCALHOST.into(),
                 _ => address.ip(),
             };
             address.set_ip(host);
@@ -183,10 +183,10 @@ impl Rpcbind {
         procedure: Procedure,
         program: Program,
     ) -> Result<Option<SocketAddr>, Fault> {
-        let tcp = |place: &&Place| matches!(place, Place::Tcp(_));
-        let places: Vec<_> = self.places.iter().filter(tcp).cloned().collect();
+        let tcp = |endpoint: &&Endpoint| matches!(endpoint, Endpoint::Tcp(_));
+        let endpoints: Vec<_> = self.endpoints.iter().filter(tcp).cloned().collect();
         let mapping = Mapping { program, netid: "tcp", address: "" };
-        let asked = Self { places, timeout: self.timeout };
+        let asked = Self { endpoints, timeout: self.timeout };
         let (address, _) = asked.ask(procedure, Some(&mapping), message::string)?;
         if address.is_empty() {
             return Ok(None);
@@ -194,38 +194,41 @@ impl Rpcbind {
         parse_universal(&address).map(Some).ok_or(Fault::Malformed)
     }
 
-    /// Asks at the first place that accepts a connection. Returns the result, and the place.
+    /// Asks at the first endpoint that accepts a connection. Returns the result, and the endpoint.
     fn ask<T>(
         &self,
         procedure: Procedure,
         mapping: Option<&Mapping<'_>>,
         parse: fn(&mut Reader<'_>) -> Option<T>,
-    ) -> Result<(T, &Place), Fault> {
+    ) -> Result<(T, &Endpoint), Fault> {
         let deadline = clock::now().saturating_add(self.timeout);
-        for place in &self.places {
-            match Stream::connect(place, deadline) {
+        for endpoint in &self.endpoints {
+            match Stream::connect(endpoint, deadline) {
                 Ok(mut stream) => {
-                    return Ok((converse(&mut stream, place, procedure, mapping, parse)?, place));
+                    return Ok((
+                        converse(&mut stream, endpoint, procedure, mapping, parse)?,
+                        endpoint,
+                    ));
                 }
                 Err(error) if is_absent(&error) => {}
-                Err(error) => return Err(Fault::of(place, error)),
+                Err(error) => return Err(Fault::of(endpoint, error)),
             }
         }
-        Err(Fault::Absent(self.places.clone()))
+        Err(Fault::Absent(self.endpoints.clone()))
     }
 }
 
 /// Asks in version 4, and in version 3 if rpcbind does not speak version 4.
 fn converse<T>(
     stream: &mut Stream,
-    place: &Place,
+    endpoint: &Endpoint,
     procedure: Procedure,
     mapping: Option<&Mapping<'_>>,
     parse: fn(&mut Reader<'_>) -> Option<T>,
 ) -> Result<T, Fault> {
     for version in procedure.versions() {
         let call = message::call(version, procedure, mapping).ok_or(Fault::Malformed)?;
-        let reply = stream.exchange(&call).map_err(|error| Fault::of(place, error))?;
+        let reply = stream.exchange(&call).map_err(|error| Fault::of(endpoint, error))?;
         match message::outcome(&reply) {
             Outcome::Success(mut results) => {
                 let parsed = parse(&mut results).filter(|_| results.is_empty());

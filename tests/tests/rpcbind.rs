@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use haulage::rpcbind::{Fault, Need, Netid, Place, Program, Registered, Rpcbind};
+use haulage::rpcbind::{Endpoint, Fault, Need, Netid, Program, Registered, Rpcbind};
 
 /// Runs this test again in new namespaces, where it calls [`inside`].
 #[test]
@@ -72,8 +72,8 @@ fn inside() {
 
     // `rpcbind -w` returns once it listens.
     assert!(Command::new("rpcbind").arg("-w").status().unwrap().success());
-    let tcp = Place::Tcp("127.0.0.1:111".parse().unwrap());
-    let local = Place::Local("/run/rpcbind.sock".into());
+    let tcp = Endpoint::Tcp("127.0.0.1:111".parse().unwrap());
+    let local = Endpoint::Local("/run/rpcbind.sock".into());
     for place in [&local, &tcp] {
         registered_and_not(&Rpcbind::at(vec![place.clone()], LONG), at);
     }

@@ -99,8 +99,9 @@ fn as_process_1_it_ends_by_the_signals_that_end_others() {
 
 #[test]
 fn a_supervisor_is_told_that_a_server_is_ready_alive_and_stopping() {
-    let place = Place(std::env::temp_dir().join(format!("haulage-notify-{}", std::process::id())));
-    let Place(path) = &place;
+    let place =
+        TempPath(std::env::temp_dir().join(format!("haulage-notify-{}", std::process::id())));
+    let TempPath(path) = &place;
     let _ = std::fs::remove_file(path);
     let name = format!("haulage-notify-{}", std::process::id());
     let of_abstract = SocketAddr::from_abstract_name(&name).unwrap();
@@ -131,9 +132,9 @@ fn a_supervisor_is_told_that_a_server_is_ready_alive_and_stopping() {
 }
 
 /// The name of a socket, which goes with the test however it ends.
-struct Place(PathBuf);
+struct TempPath(PathBuf);
 
-impl Drop for Place {
+impl Drop for TempPath {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.0);
     }

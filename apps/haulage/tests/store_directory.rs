@@ -18,9 +18,9 @@ fn haulage(arguments: &[&str]) -> Command {
 }
 
 /// Directories of one test.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new(name: &str) -> Self {
         // A server keeps no state where others may write, as they may above a checkout.
         let path = std::env::temp_dir().join(format!("haulage-{name}-{}", std::process::id()));
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -53,7 +53,7 @@ impl Drop for Place {
 struct Server(Started);
 
 impl Server {
-    fn start(place: &Place, options: &[&str]) -> Self {
+    fn start(place: &TempDir, options: &[&str]) -> Self {
         let (export, state) = (place.at("served"), place.at("state"));
         let ports = ["--listen", ":0", "--mount-listen", ":0", "--tcp-listen", "off"];
         let mut command = haulage(&["store", "serve", "--export", &export, "--state", &state]);
@@ -74,7 +74,7 @@ impl Server {
 
 #[test]
 fn what_is_stored_is_in_the_directory_and_comes_back() {
-    let place = Place::new("store-directory");
+    let place = TempDir::new("store-directory");
     let octets: Vec<u8> = (0..3_000_001_u32).map(|at| (at / 7).to_le_bytes()[0]).collect();
     for options in [&["--json"][..], &["--json", "--direct"]] {
         let server = Server::start(&place, options);
@@ -92,7 +92,7 @@ fn what_is_stored_is_in_the_directory_and_comes_back() {
 
 #[test]
 fn the_ready_line_says_whose_the_files_are() {
-    let place = Place::new("store-owner");
+    let place = TempDir::new("store-owner");
     let server = Server::start(&place, &["--json"]);
     let uid = haulage_store::directory::sole_owner().map(|owner| owner.uid);
     let told = uid.map_or_else(|| "null".to_owned(), |uid| uid.to_string());
@@ -107,7 +107,7 @@ fn the_ready_line_says_whose_the_files_are() {
 
 #[test]
 fn what_cannot_be_served_is_said() {
-    let place = Place::new("store-refused");
+    let place = TempDir::new("store-refused");
     let (code, said) = place.refused("nothing", "state");
     assert!(code == Some(1) && said.contains("cannot serve"), "{said}");
     fs::write(place.at("file"), b"").unwrap();
@@ -125,7 +125,7 @@ fn what_cannot_be_served_is_said() {
 
 #[test]
 fn state_that_others_may_have_put_there_is_refused_in_words() {
-    let place = Place::new("store-planted");
+    let place = TempDir::new("store-planted");
     let state = PathBuf::from(place.at("state"));
     fs::create_dir(&state).unwrap();
     let refused = |says: &str| {
@@ -181,7 +181,7 @@ fn a_server_with_some_of_the_privileges_over_files_is_refused() {
     if haulage_store::directory::sole_owner().is_some() {
         return eprintln!("skipped: only the superuser has some of his privileges");
     }
-    let place = Place::new("store-some-privileges");
+    let place = TempDir::new("store-some-privileges");
     for lacking in ["-chown", "-fowner", "-setuid", "-setgid"] {
         let mut command = Command::new("setpriv");
         command.args(["--bounding-set", lacking, env!("CARGO_BIN_EXE_haulage"), "store", "serve"]);
@@ -197,7 +197,7 @@ fn a_server_with_some_of_the_privileges_over_files_is_refused() {
 
 #[test]
 fn a_place_of_which_clients_will_miss_something_is_told_at_start() {
-    let place = Place::new("store-surroundings");
+    let place = TempDir::new("store-surroundings");
     let serve = |export: &str, prepare: &str| {
         let script = format!("{prepare} && exec \"$@\"");
         let mut command = Command::new("unshare");
@@ -232,7 +232,7 @@ fn a_place_of_which_clients_will_miss_something_is_told_at_start() {
 
 #[test]
 fn root_of_a_namespace_of_one_user_serves_as_that_user_only_if_told_to() {
-    let place = Place::new("store-namespace");
+    let place = TempDir::new("store-namespace");
     let serve = |options: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["-Ur", env!("CARGO_BIN_EXE_haulage"), "store", "serve", "--json"]);

@@ -34,7 +34,7 @@ use crate::nfs3::{
 };
 
 pub use error::Error;
-pub use path::{Found, Last, Place};
+pub use path::{Found, Last, ResolvedPath};
 pub use requester::{Answer, Items, Requester};
 
 /// A mounted file system.

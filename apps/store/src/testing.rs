@@ -24,9 +24,9 @@ pub(crate) fn words(words: &[u32]) -> Vec<u8> {
 
 /// An empty temporary directory, removed on drop.
 #[derive(Debug)]
-pub(crate) struct Place(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     pub(crate) fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -44,7 +44,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }

@@ -63,7 +63,7 @@ impl Kept {
 }
 
 impl Keeper for Kept {
-    fn take(&mut self, tag: u32, place: Place) -> Option<Movable> {
+    fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable> {
         let slot = &mut self.slots[tag as usize];
         if !slot.as_ref().is_some_and(|(_, lease)| place_of(lease) == place) {
             self.missed += usize::from(self.read.iter().all(|(_, read)| read.place() != place));
@@ -74,13 +74,13 @@ impl Keeper for Kept {
         Some(lease)
     }
 
-    fn put(&mut self, tag: u32, _: Place, lease: Movable) {
+    fn put(&mut self, tag: u32, _: LeasePlace, lease: Movable) {
         let number = self.moving.remove(&tag).expect("it was taken");
         self.slots[tag as usize] = Some((number, lease));
     }
 }
 
-fn place_of(lease: &Movable) -> Place {
+fn place_of(lease: &Movable) -> LeasePlace {
     match lease {
         Movable::Local(lease) => lease.place(),
         Movable::Shared(lease) => lease.place(),

@@ -20,13 +20,13 @@ pub struct Header {
     pub last: bool,
     /// The octet reserved for RDMAP.
     pub ulp: u8,
-    /// The place of the payload.
-    pub place: Place,
+    /// The placement of the payload.
+    pub placement: SegmentPlacement,
 }
 
-/// The place of a segment's payload.
+/// The placement of a segment's payload: by which of the two buffer models of DDP, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum SegmentPlacement {
     /// Tagged: the payload belongs into a buffer that the receiver advertised.
     Tagged {
         /// The STag of that buffer.
@@ -67,33 +67,33 @@ impl Header {
         if control & VERSION_MASK != VERSION {
             return Err(if tagged { Fault::DdpVersionTagged } else { Fault::DdpVersionUntagged });
         }
-        let place = if tagged {
-            Place::Tagged {
+        let placement = if tagged {
+            SegmentPlacement::Tagged {
                 handle: Handle(r.u32().map_err(short)?),
                 offset: r.u64().map_err(short)?,
             }
         } else {
-            Place::Untagged {
+            SegmentPlacement::Untagged {
                 ulp: r.u32().map_err(short)?,
                 queue: r.u32().map_err(short)?,
                 msn: r.u32().map_err(short)?,
                 offset: r.u32().map_err(short)?,
             }
         };
-        Ok(Self { last: control & LAST != 0, ulp, place })
+        Ok(Self { last: control & LAST != 0, ulp, placement })
     }
 
     /// Appends the header to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let last = if self.last { LAST } else { 0 };
-        match self.place {
-            Place::Tagged { handle, offset } => {
+        match self.placement {
+            SegmentPlacement::Tagged { handle, offset } => {
                 w.put([TAGGED | last | VERSION, self.ulp])?;
                 w.u32(handle.0)?;
                 w.u64(offset)
             }
-            Place::Untagged { ulp, queue, msn, offset } => {
+            SegmentPlacement::Untagged { ulp, queue, msn, offset } => {
                 w.put([last | VERSION, self.ulp])?;
                 w.u32(ulp)?;
                 w.u32(queue)?;

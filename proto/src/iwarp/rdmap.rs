@@ -3,7 +3,7 @@
 //! RDMAP's control octet is `RV(2) rsvd(2) opcode(4)`, in the octet DDP reserves for it. The opcode
 //! fixes the buffer model and, if untagged, the queue (RFC 5040 section 4.3, figure 3).
 
-use super::ddp::{self, Place};
+use super::ddp::{self, SegmentPlacement};
 use super::fault::Fault;
 use crate::verbs::Handle;
 use crate::xdr::{Reader, Truncated, Writer};
@@ -72,13 +72,13 @@ impl Segment {
         if header.ulp >> VERSION_SHIFT != VERSION {
             return Err(Fault::RdmapVersion);
         }
-        let kind = match (header.place, header.ulp & OPCODE_MASK) {
-            (Place::Tagged { handle, offset }, WRITE) => Kind::Write { handle, offset },
-            (Place::Tagged { handle, offset }, READ_RESPONSE) => {
+        let kind = match (header.placement, header.ulp & OPCODE_MASK) {
+            (SegmentPlacement::Tagged { handle, offset }, WRITE) => Kind::Write { handle, offset },
+            (SegmentPlacement::Tagged { handle, offset }, READ_RESPONSE) => {
                 Kind::ReadResponse { handle, offset }
             }
             (
-                Place::Untagged { queue: QUEUE_SEND, ulp, msn, offset },
+                SegmentPlacement::Untagged { queue: QUEUE_SEND, ulp, msn, offset },
                 opcode @ SEND..=SEND_SE_INV,
             ) => {
                 let invalidates = opcode == SEND_INV || opcode == SEND_SE_INV;
@@ -89,13 +89,13 @@ impl Segment {
                     offset,
                 }
             }
-            (Place::Untagged { queue: QUEUE_READ, msn, offset, .. }, READ_REQUEST) => {
+            (SegmentPlacement::Untagged { queue: QUEUE_READ, msn, offset, .. }, READ_REQUEST) => {
                 Kind::ReadRequest { msn, offset }
             }
-            (Place::Untagged { queue: QUEUE_TERMINATE, msn, offset, .. }, TERMINATE) => {
+            (SegmentPlacement::Untagged { queue: QUEUE_TERMINATE, msn, offset, .. }, TERMINATE) => {
                 Kind::Terminate { msn, offset }
             }
-            (Place::Untagged { queue, .. }, _) if queue > QUEUE_TERMINATE => {
+            (SegmentPlacement::Untagged { queue, .. }, _) if queue > QUEUE_TERMINATE => {
                 return Err(Fault::QueueNumber);
             }
             _ => return Err(Fault::UnexpectedOpcode),
@@ -106,14 +106,15 @@ impl Segment {
     /// Appends the header to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        let (opcode, place) = match self.kind {
-            Kind::Write { handle, offset } => (WRITE, Place::Tagged { handle, offset }),
+        let (opcode, placement) = match self.kind {
+            Kind::Write { handle, offset } => (WRITE, SegmentPlacement::Tagged { handle, offset }),
             Kind::ReadResponse { handle, offset } => {
-                (READ_RESPONSE, Place::Tagged { handle, offset })
+                (READ_RESPONSE, SegmentPlacement::Tagged { handle, offset })
             }
-            Kind::ReadRequest { msn, offset } => {
-                (READ_REQUEST, Place::Untagged { ulp: 0, queue: QUEUE_READ, msn, offset })
-            }
+            Kind::ReadRequest { msn, offset } => (
+                READ_REQUEST,
+                SegmentPlacement::Untagged { ulp: 0, queue: QUEUE_READ, msn, offset },
+            ),
             Kind::Send { invalidate, solicited, msn, offset } => {
                 let opcode = match (invalidate.is_some(), solicited) {
                     (false, false) => SEND,
@@ -122,13 +123,14 @@ impl Segment {
                     (true, true) => SEND_SE_INV,
                 };
                 let ulp = invalidate.unwrap_or_default().0;
-                (opcode, Place::Untagged { ulp, queue: QUEUE_SEND, msn, offset })
+                (opcode, SegmentPlacement::Untagged { ulp, queue: QUEUE_SEND, msn, offset })
             }
-            Kind::Terminate { msn, offset } => {
-                (TERMINATE, Place::Untagged { ulp: 0, queue: QUEUE_TERMINATE, msn, offset })
-            }
+            Kind::Terminate { msn, offset } => (
+                TERMINATE,
+                SegmentPlacement::Untagged { ulp: 0, queue: QUEUE_TERMINATE, msn, offset },
+            ),
         };
-        ddp::Header { last: self.last, ulp: VERSION << VERSION_SHIFT | opcode, place }.encode(w)
+        ddp::Header { last: self.last, ulp: VERSION << VERSION_SHIFT | opcode, placement }.encode(w)
     }
 }
 

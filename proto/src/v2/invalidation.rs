@@ -5,7 +5,7 @@ use crate::verbs::Handle;
 
 /// The place of a transport message among those that carry one RPC message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MessagePlace {
     /// Further messages follow.
     Earlier,
     /// No further message follows.
@@ -16,9 +16,10 @@ pub enum Place {
 /// `rdma_inv_handle` of the Call that the RPC message answers.
 ///
 /// Control messages have no `Kind` and never invalidate anything.
-pub fn invalidates(kind: Kind, place: Place, solicited: Handle) -> Option<Handle> {
+pub fn invalidates(kind: Kind, place: MessagePlace, solicited: Handle) -> Option<Handle> {
     // [V2-6.5-1] exactly the handle the Call solicited. E7: and only when all of the Reply has left.
-    (kind == Kind::Reply && place == Place::Last && solicited != Handle(0)).then_some(solicited)
+    (kind == Kind::Reply && place == MessagePlace::Last && solicited != Handle(0))
+        .then_some(solicited)
 }
 
 #[cfg(test)]
@@ -28,9 +29,9 @@ mod tests {
     #[test]
     fn only_the_last_message_of_a_reply_invalidates_and_only_what_was_solicited() {
         let handle = Handle(0x1234);
-        assert_eq!(invalidates(Kind::Reply, Place::Last, handle), Some(handle));
-        assert_eq!(invalidates(Kind::Reply, Place::Earlier, handle), None);
-        assert_eq!(invalidates(Kind::Call, Place::Last, handle), None);
-        assert_eq!(invalidates(Kind::Reply, Place::Last, Handle(0)), None);
+        assert_eq!(invalidates(Kind::Reply, MessagePlace::Last, handle), Some(handle));
+        assert_eq!(invalidates(Kind::Reply, MessagePlace::Earlier, handle), None);
+        assert_eq!(invalidates(Kind::Call, MessagePlace::Last, handle), None);
+        assert_eq!(invalidates(Kind::Reply, MessagePlace::Last, Handle(0)), None);
     }
 }

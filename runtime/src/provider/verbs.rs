@@ -193,7 +193,7 @@ impl Provider for Verbs {
             self.take_connection_events(now);
         }
         if self.domains.prepares() {
-            self.take_places(now);
+            self.take_domains(now);
         }
         if !self.pending.is_empty() {
             self.attend(now);

@@ -7,20 +7,20 @@ use thiserror::Error;
 
 use super::address::Netid;
 use super::program::Program;
-use super::stream::Place;
+use super::stream::Endpoint;
 
 /// Why rpcbind did not do what it was asked.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// No program listens at any of these places.
+    /// No program listens at any of these endpoints.
     #[error(fmt = absent)]
-    Absent(Vec<Place>),
+    Absent(Vec<Endpoint>),
     /// rpcbind did not answer in time.
     #[error("rpcbind at {0} did not answer in time")]
-    TimedOut(Place),
+    TimedOut(Endpoint),
     /// The connection to rpcbind failed.
     #[error("rpcbind at {0}: {1}")]
-    Io(Place, #[source] io::Error),
+    Io(Endpoint, #[source] io::Error),
     /// rpcbind does not permit the request.
     #[error("rpcbind does not let us do that")]
     Denied,
@@ -42,24 +42,24 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns why asking the rpcbind at `place` failed.
-    pub(super) fn of(place: &Place, error: io::Error) -> Self {
+    /// Returns why asking the rpcbind at `endpoint` failed.
+    pub(super) fn of(endpoint: &Endpoint, error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::TimedOut => Self::TimedOut(place.clone()),
+            io::ErrorKind::TimedOut => Self::TimedOut(endpoint.clone()),
             io::ErrorKind::InvalidData => Self::Malformed,
-            _ => Self::Io(place.clone(), error),
+            _ => Self::Io(endpoint.clone(), error),
         }
     }
 }
 
-/// Says that nothing listens at any of `places`.
-fn absent(places: &[Place], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if places.is_empty() {
+/// Says that nothing listens at any of `endpoints`.
+fn absent(endpoints: &[Endpoint], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if endpoints.is_empty() {
         return f.write_str("there is no rpcbind to ask over TCP: no address of one is named");
     }
     f.write_str("there is no rpcbind: nobody listens at ")?;
-    for (index, place) in places.iter().enumerate() {
-        write!(f, "{}{place}", if index == 0 { "" } else { " or " })?;
+    for (index, endpoint) in endpoints.iter().enumerate() {
+        write!(f, "{}{endpoint}", if index == 0 { "" } else { " or " })?;
     }
     Ok(())
 }

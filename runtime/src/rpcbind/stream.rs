@@ -12,16 +12,16 @@ use haulage_proto::time::Instant;
 
 use crate::sys::{clock, local};
 
-/// Where rpcbind listens.
+/// An address at which rpcbind listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Endpoint {
     /// At a local socket.
     Local(PathBuf),
     /// At an IP address and port.
     Tcp(SocketAddr),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local(path) => write!(f, "{}", path.display()),
@@ -44,15 +44,15 @@ enum Socket {
 }
 
 impl Stream {
-    /// Connects to `place`.
+    /// Connects to `endpoint`.
     ///
     /// # Errors
     /// The system's error; `TimedOut` at the deadline.
-    pub fn connect(place: &Place, deadline: Instant) -> io::Result<Self> {
+    pub fn connect(endpoint: &Endpoint, deadline: Instant) -> io::Result<Self> {
         let left = left(deadline)?;
-        let socket = match place {
-            Place::Tcp(address) => Socket::Tcp(TcpStream::connect_timeout(address, left)?),
-            Place::Local(path) => Socket::Local(local::connect(path, left)?),
+        let socket = match endpoint {
+            Endpoint::Tcp(address) => Socket::Tcp(TcpStream::connect_timeout(address, left)?),
+            Endpoint::Local(path) => Socket::Local(local::connect(path, left)?),
         };
         Ok(Self { socket, deadline })
     }

@@ -30,10 +30,10 @@ fn record(stream: &mut TcpStream) -> Vec<u8> {
     call
 }
 
-fn listen() -> (TcpListener, Place) {
+fn listen() -> (TcpListener, Endpoint) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let place = Place::Tcp(listener.local_addr().unwrap());
-    (listener, place)
+    let endpoint = Endpoint::Tcp(listener.local_addr().unwrap());
+    (listener, endpoint)
 }
 
 /// Runs `client` against connections that are answered with these replies. Returns its result, and the calls on each
@@ -42,13 +42,13 @@ fn with<T>(
     connections: &[&[Vec<u8>]],
     client: impl FnOnce(&Rpcbind) -> T,
 ) -> (T, Vec<Vec<Vec<u8>>>) {
-    let (listener, place) = listen();
+    let (listener, endpoint) = listen();
     let at = listener.local_addr().unwrap();
     thread::scope(|threads| {
         let fake = threads.spawn(|| {
             connections.iter().map(|answers| serve(&listener, answers)).collect::<Vec<_>>()
         });
-        let result = client(&Rpcbind::at(vec![place], LONG));
+        let result = client(&Rpcbind::at(vec![endpoint], LONG));
         // A client that made fewer connections leaves the server waiting: these connections end that.
         connections.iter().for_each(|_| drop(TcpStream::connect(at)));
         (result, fake.join().unwrap())
@@ -133,10 +133,10 @@ fn registering_replaces_what_was_left_behind() {
 #[test]
 fn absence_is_said_clearly_and_fails_only_where_it_must_not_be() {
     // Nobody can listen at port 0.
-    let place = Place::Tcp(address("127.0.0.1:0"));
-    let nowhere = Place::Local("/proc/self/absent".into());
-    let rpcbind = Rpcbind::at(vec![nowhere, place.clone()], LONG);
-    let said = format!("there is no rpcbind: nobody listens at /proc/self/absent or {place}");
+    let endpoint = Endpoint::Tcp(address("127.0.0.1:0"));
+    let nowhere = Endpoint::Local("/proc/self/absent".into());
+    let rpcbind = Rpcbind::at(vec![nowhere, endpoint.clone()], LONG);
+    let said = format!("there is no rpcbind: nobody listens at /proc/self/absent or {endpoint}");
     let at = address("192.0.2.7:20049");
     let Ok(Registered::Absent(fault)) = rpcbind.register(NFS, at, Need::Optional) else {
         panic!("it is absent")
@@ -145,21 +145,24 @@ fn absence_is_said_clearly_and_fails_only_where_it_must_not_be() {
     let fault = rpcbind.register(NFS, at, Need::Required).unwrap_err();
     assert_eq!(fault.to_string(), said);
     let fault = rpcbind.unset(NFS, Netid::Rdma).unwrap_err();
-    assert!(matches!(fault, Fault::Absent(places) if places.len() == 2));
+    assert!(matches!(fault, Fault::Absent(endpoints) if endpoints.len() == 2));
     let fault = rpcbind.look_up(NFS, Netid::Rdma).unwrap_err();
     assert!(matches!(fault, Fault::Absent(_)));
-    let local = Rpcbind::at(vec![Place::Local("/proc/self/absent".into())], LONG);
+    let local = Rpcbind::at(vec![Endpoint::Local("/proc/self/absent".into())], LONG);
     assert!(local.get_addr(NFS).unwrap_err().to_string().contains("no address of one is named"));
 }
 
 #[test]
-fn the_first_place_that_listens_is_asked() {
-    let (listener, place) = listen();
-    let places =
-        vec![Place::Local("/proc/self/absent".into()), place, Place::Tcp(address("127.0.0.1:0"))];
+fn the_first_endpoint_that_listens_is_asked() {
+    let (listener, endpoint) = listen();
+    let endpoints = vec![
+        Endpoint::Local("/proc/self/absent".into()),
+        endpoint,
+        Endpoint::Tcp(address("127.0.0.1:0")),
+    ];
     let (done, calls) = thread::scope(|threads| {
         let fake = threads.spawn(|| serve(&listener, &[reply(&TRUE)]));
-        (Rpcbind::at(places, LONG).unset(NFS, Netid::Rdma), fake.join().unwrap())
+        (Rpcbind::at(endpoints, LONG).unset(NFS, Netid::Rdma), fake.join().unwrap())
     });
     done.unwrap();
     assert_eq!(calls.len(), 1);
@@ -254,19 +257,19 @@ fn what_is_no_reply_is_malformed() {
 fn a_connection_that_ends_early_is_named() {
     let (done, _) =
         with(&[&[b"\x80\0\0\x1c\0\0".to_vec()]], |rpcbind| rpcbind.unset(NFS, Netid::Rdma));
-    let Err(Fault::Io(Place::Tcp(_), error)) = done else { panic!("{done:?}") };
+    let Err(Fault::Io(Endpoint::Tcp(_), error)) = done else { panic!("{done:?}") };
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }
 
 #[test]
 fn silence_ends_with_the_time() {
     // Nobody accepts, and nobody answers.
-    let (listener, place) = listen();
-    let rpcbind = Rpcbind::at(vec![place.clone()], Duration::from_millis(20));
+    let (listener, endpoint) = listen();
+    let rpcbind = Rpcbind::at(vec![endpoint.clone()], Duration::from_millis(20));
     let said = rpcbind.unset(NFS, Netid::Rdma).unwrap_err().to_string();
-    assert_eq!(said, format!("rpcbind at {place} did not answer in time"));
+    assert_eq!(said, format!("rpcbind at {endpoint} did not answer in time"));
     // No time is over before the first octet.
-    let over = Rpcbind::at(vec![place], Duration::ZERO).unset(NFS, Netid::Rdma);
+    let over = Rpcbind::at(vec![endpoint], Duration::ZERO).unset(NFS, Netid::Rdma);
     assert!(matches!(over, Err(Fault::TimedOut(_))));
     drop(listener);
 }

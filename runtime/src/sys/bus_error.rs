@@ -18,16 +18,16 @@
 //! The handler replaces pages only in the range of a guard, and only for a fault in that range. Guards never
 //! overlap: `Guard::new` demands that a guard goes before its mapping does, so an address belongs to at most
 //! one of them. The thread that faults has a borrow of the mapping, or it could not access it, and the guard
-//! outlives every borrow. So the place that the handler looks for is stable as long as the handler runs. Other
-//! places may change meanwhile, as other threads make and drop guards: each has a version, which is odd during
-//! a change and different after it, and the handler passes over a place whose version is not the same and even
+//! outlives every borrow. So the slot that the handler looks for is stable as long as the handler runs. Other
+//! slots may change meanwhile, as other threads make and drop guards: each has a version, which is odd during
+//! a change and different after it, and the handler passes over a slot whose version is not the same and even
 //! before and after it reads the range. It never waits.
 //!
 //! The handler calls `mmap` and nothing else, allocates nothing, locks nothing, and keeps `errno`.
 //!
 //! # Limits
 //!
-//! 2^18 guards exist at once. The handler looks through all places that were ever in use.
+//! 2^18 guards exist at once. The handler looks through all slots that were ever in use.
 
 use std::io;
 use std::ptr::{self, NonNull};
@@ -51,31 +51,31 @@ impl Guard {
     /// guard. Any octet of the range may become zero at any moment.
     pub(super) unsafe fn new(start: NonNull<u8>, length: usize, extent: usize) -> io::Result<Self> {
         install()?;
-        let first = NEXT.load(Ordering::Relaxed).min(PLACES_MAX);
-        let claimed = (first..PLACES_MAX)
+        let first = NEXT.load(Ordering::Relaxed).min(SLOTS_MAX);
+        let claimed = (first..SLOTS_MAX)
             .chain(0..first)
-            .find(|index| PLACES.get(*index).is_some_and(Place::claim));
+            .find(|index| SLOTS.get(*index).is_some_and(GuardSlot::claim));
         let index = claimed.ok_or(io::ErrorKind::QuotaExceeded)?;
         NEXT.store(index + 1, Ordering::Relaxed);
         USED.fetch_max(index + 1, Ordering::Release);
         let guard = Self { index };
-        guard.place().set(Range { start: start.addr().get(), length, extent });
+        guard.slot().set(Range { start: start.addr().get(), length, extent });
         Ok(guard)
     }
 
     /// Returns whether pages of the mapping were replaced.
     pub(super) fn is_broken(&self) -> bool {
-        self.place().faults.load(Ordering::Relaxed) != 0
+        self.slot().faults.load(Ordering::Relaxed) != 0
     }
 
-    fn place(&self) -> &'static Place {
-        &PLACES[self.index]
+    fn slot(&self) -> &'static GuardSlot {
+        &SLOTS[self.index]
     }
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.place().clear();
+        self.slot().clear();
         NEXT.fetch_min(self.index, Ordering::Relaxed);
     }
 }
@@ -103,8 +103,8 @@ impl Range {
     }
 }
 
-/// A place for a guard. It is free while its length is zero.
-struct Place {
+/// A slot for a guard. It is free while its length is zero.
+struct GuardSlot {
     version: AtomicU64,
     start: AtomicUsize,
     length: AtomicUsize,
@@ -112,7 +112,7 @@ struct Place {
     faults: AtomicU64,
 }
 
-impl Place {
+impl GuardSlot {
     const fn free() -> Self {
         Self {
             version: AtomicU64::new(0),
@@ -123,7 +123,7 @@ impl Place {
         }
     }
 
-    /// Begins to change the place if it is free; returns whether it is.
+    /// Begins to change the slot if it is free; returns whether it is.
     fn claim(&self) -> bool {
         let version = self.version.load(Ordering::Acquire);
         let is_free = version.is_multiple_of(2) && self.length.load(Ordering::Relaxed) == 0;
@@ -131,7 +131,7 @@ impl Place {
         is_free && self.version.compare_exchange(version, odd, now, Ordering::Relaxed).is_ok()
     }
 
-    /// Sets the range of a place that was claimed.
+    /// Sets the range of a slot that was claimed.
     fn set(&self, range: Range) {
         fence(Ordering::Release);
         self.start.store(range.start, Ordering::Relaxed);
@@ -141,7 +141,7 @@ impl Place {
         self.version.fetch_add(1, Ordering::Release);
     }
 
-    /// Frees the place.
+    /// Frees the slot.
     fn clear(&self) {
         self.version.fetch_add(1, Ordering::Acquire);
         fence(Ordering::Release);
@@ -162,7 +162,7 @@ impl Place {
         is_stable.then_some(range)
     }
 
-    /// Replaces the pages around `address` if the place covers it; returns whether it did.
+    /// Replaces the pages around `address` if the slot covers it; returns whether it did.
     fn mend(&self, address: usize) -> bool {
         let Some((start, length)) = self.range().and_then(|range| range.around(address)) else {
             return false;
@@ -245,7 +245,7 @@ extern "C" fn on_bus_error(
 /// Replaces the pages around `address` if a guard covers it; returns whether one does.
 fn mend(address: usize) -> bool {
     let used = USED.load(Ordering::Acquire);
-    PLACES.iter().take(used).any(|place| place.mend(address))
+    SLOTS.iter().take(used).any(|slot| slot.mend(address))
 }
 
 /// Passes the signal on to the handler that was there before, or has its default effect.
@@ -286,13 +286,13 @@ fn pass_on(
 }
 
 /// The most guards at once: three for each of the connections that four cores can have.
-pub(super) const PLACES_MAX: usize = 1 << 18;
+pub(super) const SLOTS_MAX: usize = 1 << 18;
 
 /// The guards, as the handler finds them.
-static PLACES: [Place; PLACES_MAX] = [const { Place::free() }; PLACES_MAX];
-/// The number of places, from the first, that may have been in use at some time.
+static SLOTS: [GuardSlot; SLOTS_MAX] = [const { GuardSlot::free() }; SLOTS_MAX];
+/// The number of slots, from the first, that may have been in use at some time.
 static USED: AtomicUsize = AtomicUsize::new(0);
-/// The place at which the search for a free one begins.
+/// The slot at which the search for a free one begins.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// The number of faults mended.
 static FAULTS: AtomicU64 = AtomicU64::new(0);

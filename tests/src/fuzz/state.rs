@@ -22,7 +22,7 @@ use crate::world::choices::Choices;
 /// Reads one file of any contents. The reader refuses it, or returns its contents, which are written as they were read.
 pub(super) fn run(data: &[u8]) {
     let mut choices = Choices::replayed(data);
-    PLACE.with_borrow(|place| match choices.below(4) {
+    DIRECTORY.with_borrow(|place| match choices.below(4) {
         0 => secret_key(&mut choices, &place.0),
         1 => known_peers(&mut choices, &place.0),
         2 => key(&mut choices, &place.0),
@@ -31,9 +31,9 @@ pub(super) fn run(data: &[u8]) {
 }
 
 /// A directory of this thread, removed when dropped.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -50,14 +50,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 thread_local! {
-    static PLACE: RefCell<Place> = RefCell::new(Place::new());
+    static DIRECTORY: RefCell<TempDir> = RefCell::new(TempDir::new());
 }
 
 fn write(path: &Path, octets: &[u8]) {

@@ -138,9 +138,9 @@ mod tests {
     use super::*;
 
     /// A directory, removed with the test.
-    struct Place(PathBuf);
+    struct TempDir(PathBuf);
 
-    impl Place {
+    impl TempDir {
         fn new(name: &str) -> Self {
             let name = format!("haulage-whole-{}-{name}", std::process::id());
             let place = std::env::temp_dir().join(name);
@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TempDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_name_has_the_whole_file_or_what_it_had() {
-        let place = Place::new("names");
+        let place = TempDir::new("names");
         place.write("file", false);
         assert_eq!(place.names(), 0);
         fs::write(place.at("file"), b"older").unwrap();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn links_and_what_is_no_regular_file_stay() {
-        let place = Place::new("links");
+        let place = TempDir::new("links");
         fs::write(place.at("one"), b"older").unwrap();
         fs::hard_link(place.at("one"), place.at("other")).unwrap();
         place.write("one", true);

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use haulage_store::client::listing::Listing;
-use haulage_store::client::{Error, Found, Last, Place};
+use haulage_store::client::{Error, Found, Last, ResolvedPath};
 use haulage_store::nfs3::{FileType, Status};
 
 use super::session::Session;
@@ -137,8 +137,8 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
     let mut session = Session::open(mount)?;
     let place = session.client.find(path, Last::Follow);
     let found = place.and_then(|place| match place {
-        Place::There(found) => regular(found, path),
-        Place::Free { dir, name } => session.client.create(&dir, &name, mode),
+        ResolvedPath::There(found) => regular(found, path),
+        ResolvedPath::Free { dir, name } => session.client.create(&dir, &name, mode),
     });
     let written = found.and_then(|found| {
         if found.attributes.size > 0 {

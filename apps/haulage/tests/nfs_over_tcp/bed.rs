@@ -54,7 +54,7 @@ pub(crate) struct Server {
     /// What it runs in from its next start on, if not in the namespaces of the test.
     pub(crate) namespaces: Option<Namespaces>,
     started: Started,
-    place: Place,
+    place: TempDir,
     pub(crate) nfs: SocketAddr,
     pub(crate) mount: SocketAddr,
     /// The user whose all files are, if the server may not act as others.
@@ -63,7 +63,7 @@ pub(crate) struct Server {
 
 /// A directory of one server's own, removed with it.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
 /// A server that believes all claims, and a client that claims to be root.
 pub(crate) struct Bed {
@@ -127,7 +127,7 @@ impl Bed {
 
 impl Server {
     pub(crate) fn start(kind: Kind, options: &[&str]) -> Self {
-        let place = Place::new(kind.user);
+        let place = TempDir::new(kind.user);
         let mut server = Self {
             kind,
             namespaces: None,
@@ -171,7 +171,7 @@ impl Server {
     }
 }
 
-impl Place {
+impl TempDir {
     fn new(user: User) -> Self {
         // Other users may not reach where this was built.
         let name = format!("haulage-nfs-{}-{}", std::process::id(), next());
@@ -189,7 +189,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -200,7 +200,7 @@ fn next() -> u32 {
     COUNT.fetch_add(1, Ordering::Relaxed)
 }
 
-fn spawn(kind: Kind, place: &Place, namespaces: Option<Namespaces>, options: &[&str]) -> Started {
+fn spawn(kind: Kind, place: &TempDir, namespaces: Option<Namespaces>, options: &[&str]) -> Started {
     // By descriptor, as other users may not reach where this was built.
     let program = File::open(env!("CARGO_BIN_EXE_haulage")).unwrap();
     let mut command = match namespaces {

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use haulage::pool::{Keeper, Leases, Local, Movable, Pieces, Place, Shared};
+use haulage::pool::{Keeper, LeasePlace, Leases, Local, Movable, Pieces, Shared};
 use haulage::service::Data;
 
 use crate::index::Index;
@@ -84,7 +84,7 @@ impl Index<KeyLease, Value> {
 }
 
 impl Keeper for Index<KeyLease, Value> {
-    fn take(&mut self, tag: u32, place: Place) -> Option<Movable> {
+    fn take(&mut self, tag: u32, place: LeasePlace) -> Option<Movable> {
         let (KeyLease(key), value) = self.slot_mut(tag)?;
         if key.as_ref().is_some_and(|key| key.place() == place) {
             return key.take().map(Movable::Local);
@@ -92,7 +92,7 @@ impl Keeper for Index<KeyLease, Value> {
         value.movable()?.take_if(|value| value.place() == place).map(Movable::Shared)
     }
 
-    fn put(&mut self, tag: u32, _: Place, lease: Movable) {
+    fn put(&mut self, tag: u32, _: LeasePlace, lease: Movable) {
         let Some((key, value)) = self.slot_mut(tag) else { return };
         match lease {
             Movable::Local(lease) => key.0 = Some(lease),

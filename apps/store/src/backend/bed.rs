@@ -10,7 +10,7 @@ use crate::backend::{
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Attributes, FileType, Name, SetTime, Status, Time, Verifier};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 /// A backend under test with the context of its Calls. The clock stands still unless a test moves it.
 pub(crate) struct Bed<B> {
@@ -21,7 +21,7 @@ pub(crate) struct Bed<B> {
     pub(crate) owner: (u32, u32),
     pub(crate) pool: Pool,
     /// The directory of the files, for a backend that has one.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<TempDir>,
 }
 
 impl<B: Backend> Bed<B> {

@@ -10,7 +10,7 @@ use crate::handle::FileId;
 use crate::memory::{self, Memory};
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Device, FileType, SetAttributes, SetTime, Status, Time};
-use crate::testing::{Place, Rng};
+use crate::testing::{Rng, TempDir};
 
 /// Declares contract tests, each run on every named backend.
 macro_rules! behaviours {
@@ -63,7 +63,7 @@ fn in_memory() -> Bed<Memory> {
 
 /// Returns a bed on a directory; `ring` has no effect where the system lacks io_uring.
 fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
-    let place = Place::new();
+    let place = TempDir::new();
     let config = directory::Config {
         run: 77,
         open_max: 16,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
-use haulage::rpcbind::{Place, Stream};
+use haulage::rpcbind::{Endpoint, Stream};
 use haulage::service::{CallError, Request};
 use haulage::sys::clock;
 use haulage_proto::chunk::PayloadReader;
@@ -77,7 +77,7 @@ impl<'a> Way<'a> {
     /// The server cannot be reached.
     pub fn tcp(server: SocketAddr, identity: &'a Identity, timeout: Duration) -> io::Result<Self> {
         let deadline = clock::now().saturating_add(timeout);
-        let stream = Stream::connect(&Place::Tcp(server), deadline)?;
+        let stream = Stream::connect(&Endpoint::Tcp(server), deadline)?;
         Ok(Self::Tcp(Session { stream, identity, xid: 0 }))
     }
 

@@ -13,7 +13,7 @@ use crate::nfs3::{Arguments, Attributes, FileType, PATH_MAX, Procedure, Results,
 
 /// The result of resolving a path.
 #[derive(Debug)]
-pub enum Place {
+pub enum ResolvedPath {
     /// An existing file.
     There(Found),
     /// A free name in an existing directory.
@@ -48,7 +48,7 @@ impl<R: Requester> Client<R> {
     ///
     /// # Errors
     /// A component cannot be looked up; the error names it.
-    pub fn find(&mut self, path: &[u8], last: Last) -> Result<Place, Error> {
+    pub fn find(&mut self, path: &[u8], last: Last) -> Result<ResolvedPath, Error> {
         let file = self.root;
         let attributes = self.attributes(&file).map_err(|error| error.at(b"/"))?;
         let mut way = Way { passed: vec![], ahead: VecDeque::new() };
@@ -73,7 +73,7 @@ impl<R: Requester> Client<R> {
             }
             let found = match self.look_up(&here.file, &name) {
                 Err(Error::Refused(Status::NoEnt)) if way.ahead.is_empty() => {
-                    return Ok(Place::Free { dir: here.file, name });
+                    return Ok(ResolvedPath::Free { dir: here.file, name });
                 }
                 found => found.map_err(|error| error.at(&way.path(Some(&name))))?,
             };
@@ -93,7 +93,7 @@ impl<R: Requester> Client<R> {
             }
             way.prepend(&target);
         }
-        Ok(Place::There(way.passed.pop().map_or(top, |(_, found)| found)))
+        Ok(ResolvedPath::There(way.passed.pop().map_or(top, |(_, found)| found)))
     }
 
     /// Resolves a path to an existing file.
@@ -102,8 +102,8 @@ impl<R: Requester> Client<R> {
     /// The file does not exist, or a component cannot be looked up.
     pub fn find_file(&mut self, path: &[u8], last: Last) -> Result<Found, Error> {
         match self.find(path, last)? {
-            Place::There(found) => Ok(found),
-            Place::Free { .. } => Err(Error::File(path.to_vec(), Status::NoEnt)),
+            ResolvedPath::There(found) => Ok(found),
+            ResolvedPath::Free { .. } => Err(Error::File(path.to_vec(), Status::NoEnt)),
         }
     }
 

@@ -14,16 +14,16 @@ use super::helpers::{Cost, Helpers};
 use super::node::SECTOR;
 use crate::nfs3::{Attributes, FileType};
 
-/// A place: a descriptor that is closed by a helper if it is the last one of a large file without a name.
+/// A place: an `O_PATH` descriptor that is closed by a helper if it is the last one of a large file without a name.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PathDescriptor {
     /// Taken when it is dropped.
     file: Option<OwnedFd>,
     /// The helpers, for a file that may be large.
     helpers: Option<Helpers>,
 }
 
-impl Place {
+impl PathDescriptor {
     /// Holds a place, of a file that may be large if there are helpers.
     pub(super) const fn new(file: OwnedFd, helpers: Option<Helpers>) -> Self {
         Self { file: Some(file), helpers }
@@ -35,7 +35,7 @@ impl Place {
     }
 }
 
-impl Deref for Place {
+impl Deref for PathDescriptor {
     type Target = OwnedFd;
 
     fn deref(&self) -> &OwnedFd {
@@ -43,13 +43,13 @@ impl Deref for Place {
     }
 }
 
-impl AsFd for Place {
+impl AsFd for PathDescriptor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         (**self).as_fd()
     }
 }
 
-impl Drop for Place {
+impl Drop for PathDescriptor {
     fn drop(&mut self) {
         let (Some(file), Some(helpers)) = (self.file.take(), self.helpers.take()) else { return };
         let is_dear = |found: rustix::fs::Stat| {

@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::Directory;
 use super::acts::{Act, LookUp};
 use super::changes::{Change, Then};
-use super::closing::Place;
+use super::closing::PathDescriptor;
 use super::helpers::Cost;
 use super::node::{self, Node};
 use crate::backend::{Names, Ticket};
@@ -34,7 +34,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) enum What {
     /// A file that was not used yet.
-    Place(Place),
+    Descriptor(PathDescriptor),
     /// A file that is open.
     Kept(Rc<Node>),
     /// No file.
@@ -66,7 +66,7 @@ impl Directory {
                 // Another one is found to be no directory, or gone, when the Call is executed.
                 let Some(node) = self.tree.at_hand(dir) else { continue };
                 let what = match node.cached_place(name.0) {
-                    Some(Ok(place)) => What::Place(place),
+                    Some(Ok(place)) => What::Descriptor(place),
                     Some(Err(errno)) => What::Failed(errno),
                     None => {
                         let begun = self.begin_look_up(ticket, &node, name);
@@ -116,7 +116,7 @@ impl What {
     /// Returns the identity of the file, if there is one.
     fn file(&self) -> Option<FileId> {
         match self {
-            Self::Place(place) => node::look(place).ok().map(|look| look.id),
+            Self::Descriptor(place) => node::look(place).ok().map(|look| look.id),
             Self::Kept(node) => Some(node.id),
             Self::Failed(_) => None,
         }

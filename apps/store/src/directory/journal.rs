@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_long_journal_is_read_in_parts() {
-        let place = crate::testing::Place::new();
+        let place = crate::testing::TempDir::new();
         let directory = Arc::new(Directory::open(&place.path().join("state")).unwrap());
         let mut journal = Journal::open(Arc::clone(&directory)).unwrap();
         let name = [b'n'; 255];

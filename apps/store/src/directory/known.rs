@@ -19,8 +19,8 @@ use crate::handle::FileId;
 /// The table of where files were last seen.
 #[derive(Debug)]
 pub(super) struct Known {
-    /// Places by inode number.
-    places: BTreeMap<u64, Place>,
+    /// The entries by inode number.
+    entries: BTreeMap<u64, PackedSeen>,
     /// Estimated size of the table, in octets.
     octets: usize,
     octets_max: usize,
@@ -42,7 +42,7 @@ pub(super) struct Seen<'a> {
 
 /// A [`Seen`] in one block of memory.
 #[derive(Debug)]
-struct Place {
+struct PackedSeen {
     generation: u64,
     /// Whether the file was noted or looked up since the clock hand last passed it.
     is_recent: Cell<bool>,
@@ -53,7 +53,7 @@ struct Place {
 impl Known {
     /// Creates an empty table of at most `octets_max` octets.
     pub(super) const fn new(octets_max: usize) -> Self {
-        Self { places: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
+        Self { entries: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
     }
 
     /// Creates a table from the records of a journal, to which it appends from then on.
@@ -72,9 +72,9 @@ impl Known {
 
     /// Returns where a file was seen last.
     pub(super) fn find(&self, file: FileId) -> Option<Seen<'_>> {
-        let place = self.places.get(&file.inode)?;
-        let seen = (place.generation == file.generation).then(|| place.seen()).flatten();
-        place.is_recent.set(seen.is_some());
+        let entry = self.entries.get(&file.inode)?;
+        let seen = (entry.generation == file.generation).then(|| entry.seen()).flatten();
+        entry.is_recent.set(seen.is_some());
         seen
     }
 
@@ -106,27 +106,27 @@ impl Known {
 
     fn insert(&mut self, file: FileId, seen: Seen<'_>, is_open: impl Fn(FileId) -> bool) {
         self.remove(file.inode);
-        let place = Place::new(file.generation, &seen);
-        while self.octets + place.octets() > self.octets_max {
+        let entry = PackedSeen::new(file.generation, &seen);
+        while self.octets + entry.octets() > self.octets_max {
             let Some(oldest) = self.forgettable(&is_open) else { return };
             self.remove(oldest);
         }
-        self.octets += place.octets();
-        self.places.insert(file.inode, place);
+        self.octets += entry.octets();
+        self.entries.insert(file.inode, entry);
     }
 
     fn remove(&mut self, inode: u64) {
-        if let Some(place) = self.places.remove(&inode) {
-            self.octets -= place.octets();
+        if let Some(entry) = self.entries.remove(&inode) {
+            self.octets -= entry.octets();
         }
     }
 
     /// Returns the inode number of a file to evict. Skips files in use, at most [`PASSED_MAX`] of them.
     fn forgettable(&mut self, is_open: impl Fn(FileId) -> bool) -> Option<u64> {
         for _ in 0..PASSED_MAX {
-            let (inode, place) = self.next_behind(self.hand)?;
-            let file = FileId { inode, generation: place.generation };
-            let is_used = place.is_recent.take() || is_open(file);
+            let (inode, entry) = self.next_behind(self.hand)?;
+            let file = FileId { inode, generation: entry.generation };
+            let is_used = entry.is_recent.take() || is_open(file);
             self.hand = inode;
             if !is_used {
                 break;
@@ -136,10 +136,10 @@ impl Known {
     }
 
     /// Returns the entry with the next higher inode number, or the first entry after the last.
-    fn next_behind(&self, inode: u64) -> Option<(u64, &Place)> {
-        let mut behind = self.places.range((Bound::Excluded(inode), Bound::Unbounded));
-        let next = behind.next().or_else(|| self.places.first_key_value());
-        next.map(|(inode, place)| (*inode, place))
+    fn next_behind(&self, inode: u64) -> Option<(u64, &PackedSeen)> {
+        let mut behind = self.entries.range((Bound::Excluded(inode), Bound::Unbounded));
+        let next = behind.next().or_else(|| self.entries.first_key_value());
+        next.map(|(inode, entry)| (*inode, entry))
     }
 
     /// Appends to the journal, and compacts it if most of its records are obsolete.
@@ -147,7 +147,7 @@ impl Known {
         let Some(mut journal) = self.journal.take() else { return };
         // If the disk fails, handles may not outlive the server, but service continues.
         let written = journal.append(record);
-        let wasted = journal.records() > 4 * self.places.len() as u64 + SHORT;
+        let wasted = journal.records() > 4 * self.entries.len() as u64 + SHORT;
         if written.is_ok() && wasted {
             let _ = self.rewrite(&mut journal);
         }
@@ -155,9 +155,9 @@ impl Known {
     }
 
     fn rewrite(&self, journal: &mut Journal) -> std::io::Result<()> {
-        journal.rewrite(self.places.iter().filter_map(|(inode, place)| {
-            let file = FileId { inode: *inode, generation: place.generation };
-            let Seen { dir, name, called } = place.seen()?;
+        journal.rewrite(self.entries.iter().filter_map(|(inode, entry)| {
+            let file = FileId { inode: *inode, generation: entry.generation };
+            let Seen { dir, name, called } = entry.seen()?;
             Some(Record::Seen { file, dir, name, called })
         }))
     }
@@ -165,13 +165,13 @@ impl Known {
     /// Returns the number of files in the table, and its size in octets.
     #[cfg(test)]
     pub(super) fn len(&self) -> (usize, usize) {
-        let octets = self.places.values().map(Place::octets).sum();
+        let octets = self.entries.values().map(PackedSeen::octets).sum();
         assert_eq!(self.octets, octets);
-        (self.places.len(), octets)
+        (self.entries.len(), octets)
     }
 }
 
-impl Place {
+impl PackedSeen {
     fn new(generation: u64, seen: &Seen<'_>) -> Self {
         // A file system's handle is at most 132 octets long.
         let length = u8::try_from(seen.called.len()).unwrap_or(0);
@@ -198,7 +198,7 @@ impl Place {
 /// Octets of an entry besides its own block: some 150 in all for a name of 16.
 const AROUND: usize = {
     let mut octets = 0;
-    octets += 2 * (size_of::<u64>() + size_of::<Place>()); // in a node that may be half full
+    octets += 2 * (size_of::<u64>() + size_of::<PackedSeen>()); // in a node that may be half full
     octets += 24; // what the heap adds to a block, at most
     octets
 };

@@ -16,7 +16,7 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
-use super::closing::{Place, may_be_large};
+use super::closing::{PathDescriptor, may_be_large};
 use super::helpers::Helpers;
 use super::mounted;
 use super::status::status;
@@ -42,7 +42,7 @@ pub(super) struct Node {
     opening: RefCell<Option<Opening>>,
     helpers: Helpers,
     /// It is closed after all other descriptors.
-    pub(super) place: Place,
+    pub(super) place: PathDescriptor,
 }
 
 /// The identity and attributes of a file, from `statx`.
@@ -92,14 +92,19 @@ impl Node {
 
     /// Creates the stand-in for a name of this directory where another file system is mounted.
     fn stand_in(&self, name: &[u8]) -> Result<(Self, Look), Errno> {
-        let place = Place::new(fcntl_dupfd_cloexec(&self.place, 0)?, None);
+        let place = PathDescriptor::new(fcntl_dupfd_cloexec(&self.place, 0)?, None);
         let id = mounted::id(self.id, name);
         let node = Self::with(place, id, Some(name.into()), &self.helpers);
         let look = node.look()?;
         Ok((node, look))
     }
 
-    fn with(place: Place, id: FileId, mounted: Option<Box<[u8]>>, helpers: &Helpers) -> Self {
+    fn with(
+        place: PathDescriptor,
+        id: FileId,
+        mounted: Option<Box<[u8]>>,
+        helpers: &Helpers,
+    ) -> Self {
         Self {
             id,
             mounted,
@@ -116,14 +121,17 @@ impl Node {
     }
 
     /// Creates a node of a file, and reads its attributes.
-    pub(super) fn of_place(place: Place, helpers: &Helpers) -> Result<(Self, Look), Errno> {
+    pub(super) fn of_place(
+        place: PathDescriptor,
+        helpers: &Helpers,
+    ) -> Result<(Self, Look), Errno> {
         let look = look(&place)?;
         Ok((Self::with(place, look.id, None, helpers), look))
     }
 
     /// Returns a place of the file with a name in this directory, or why there is none, if the system knows without
     /// waiting. A name of which it does not know is `None`.
-    pub(super) fn cached_place(&self, name: &[u8]) -> Option<Result<Place, Errno>> {
+    pub(super) fn cached_place(&self, name: &[u8]) -> Option<Result<PathDescriptor, Errno>> {
         if self.is_stand_in() {
             return Some(Err(Errno::NOENT));
         }
@@ -132,7 +140,9 @@ impl Node {
         match fs::openat2(&self.place, name, flags, Mode::empty(), within) {
             // Systems before 5.12 have no such flag.
             Err(Errno::AGAIN | Errno::INVAL) => None,
-            place => Some(place.map(|place| Place::new(place, Some(self.helpers.clone())))),
+            place => {
+                Some(place.map(|place| PathDescriptor::new(place, Some(self.helpers.clone()))))
+            }
         }
     }
 
@@ -170,7 +180,8 @@ impl Node {
     /// Creates a node of a new file. A regular one stays open for writing, which its permission bits may not allow later.
     pub(super) fn from_fresh(fresh: Fresh, helpers: &Helpers) -> Self {
         let Fresh { place, writing, look } = fresh;
-        let place = Place::new(place, may_be_large(look.attributes.kind).then(|| helpers.clone()));
+        let place =
+            PathDescriptor::new(place, may_be_large(look.attributes.kind).then(|| helpers.clone()));
         let node = Self::with(place, look.id, None, helpers);
         if let Some(writing) = writing {
             node.note_mode(look.attributes.mode);

@@ -12,20 +12,20 @@ use crate::backend::bed::Bed;
 use crate::backend::{ListingKind, NewKind};
 use crate::nfs3::NO_ID;
 use crate::nfs3::arguments::Stable;
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 mod helping;
 mod searching;
 
 /// A directory to export, with the state directory of its server.
 struct World {
-    place: Place,
+    place: TempDir,
     run: u64,
 }
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = TempDir::new();
         fs::mkdir(place.path().join("served"), fs::Mode::RWXU).unwrap();
         Self { place, run: 0 }
     }

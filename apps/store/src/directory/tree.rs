@@ -161,7 +161,7 @@ impl Tree {
                 let look = node.look()?;
                 (node, look)
             }
-            What::Place(place) => {
+            What::Descriptor(place) => {
                 let (node, look) = Node::of_place(place, &self.helpers)?;
                 (self.keep(node, dir.id, name), look)
             }

@@ -17,7 +17,7 @@ use crate::memory::{Limits, Memory};
 use crate::nfs3::binding::Limits as CallLimits;
 use crate::nfs3::{Name, SetTime, Time};
 use crate::service::Config;
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 struct Bed<B = Memory> {
     mounts: Mounts,
@@ -141,7 +141,7 @@ fn directories_are_mounted_by_their_paths() {
 
 #[test]
 fn a_path_whose_names_are_not_cached_keeps_nobody_waiting() {
-    let place = Place::new();
+    let place = TempDir::new();
     fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
     fs::create_dir(place.path().join("known")).unwrap();
     let waker = Waker::new().unwrap();

@@ -36,12 +36,12 @@ impl<B: Backend> Service<B> {
                 How::Unchecked(wanted) | How::Guarded(wanted) => (wanted, None),
                 How::Exclusive(verifier) => (marked(verifier), Some(verifier)),
             };
-            let place = Place { dir, attributes, name: asked.at.name };
+            let entry = NewEntry { dir, attributes, name: asked.at.name };
             let what = (NewKind::Regular, &wanted);
-            let made = service.make(cx, (Procedure::Create, ticket), &place, what);
+            let made = service.make(cx, (Procedure::Create, ticket), &entry, what);
             match (made, asked.how) {
                 (Err(Status::Exist), How::Unchecked(_)) => {
-                    service.reuse(cx, ticket, &place, &wanted)
+                    service.reuse(cx, ticket, &entry, &wanted)
                 }
                 (Err(Status::Exist), How::Exclusive(_)) => {
                     let file = service.backend.lookup(cx, dir, asked.at.name)?;
@@ -59,9 +59,9 @@ impl<B: Backend> Service<B> {
     pub(super) fn mk_dir(&mut self, cx: &Context<'_>, asked: &MkDir<'_>) -> Answer<'_> {
         let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
-            let place = Place { dir, attributes, name: asked.at.name };
+            let entry = NewEntry { dir, attributes, name: asked.at.name };
             let at = (Procedure::MkDir, ticket);
-            service.make(cx, at, &place, (NewKind::Directory, &asked.attributes))
+            service.make(cx, at, &entry, (NewKind::Directory, &asked.attributes))
         });
         self.making(cx, (Procedure::MkDir, ticket), outcome)
     }
@@ -74,12 +74,12 @@ impl<B: Backend> Service<B> {
     ) -> Answer<'_> {
         let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
-            let place = Place { dir, attributes, name: asked.at.name };
+            let entry = NewEntry { dir, attributes, name: asked.at.name };
             allow(asked.path.length() <= PATH_MAX as u64, Status::NameTooLong)?;
             let path = service.octets(asked.path.0, placed, PATH_MAX)?;
             allow(!path.bytes().is_empty() && !path.bytes().contains(&0), Status::Inval)?;
             let what = (NewKind::Symlink(path.bytes()), &asked.attributes);
-            service.make(cx, (Procedure::Symlink, ticket), &place, what)
+            service.make(cx, (Procedure::Symlink, ticket), &entry, what)
         });
         self.making(cx, (Procedure::Symlink, ticket), outcome)
     }
@@ -87,7 +87,7 @@ impl<B: Backend> Service<B> {
     pub(super) fn mk_nod(&mut self, cx: &Context<'_>, asked: &MkNod<'_>) -> Answer<'_> {
         let ticket = self.ticket();
         let outcome = self.changing(cx, asked.at.dir, |service, dir, attributes| {
-            let place = Place { dir, attributes, name: asked.at.name };
+            let entry = NewEntry { dir, attributes, name: asked.at.name };
             let (wanted, device) = match asked.what {
                 Special::Character(wanted, device) | Special::Block(wanted, device) => {
                     allow(cx.caller.is_root(), Status::Perm)?;
@@ -97,7 +97,7 @@ impl<B: Backend> Service<B> {
                 Special::Ordinary(_) => return Err(Status::BadType),
             };
             let what = (NewKind::Special(asked.what.kind(), device), &wanted);
-            service.make(cx, (Procedure::MkNod, ticket), &place, what)
+            service.make(cx, (Procedure::MkNod, ticket), &entry, what)
         });
         self.making(cx, (Procedure::MkNod, ticket), outcome)
     }
@@ -200,20 +200,20 @@ impl<B: Backend> Service<B> {
         &mut self,
         cx: &Context<'_>,
         (procedure, ticket): (Procedure, Ticket),
-        place: &Place<'_>,
+        entry: &NewEntry<'_>,
         (kind, wanted): (NewKind<'_>, &SetAttributes),
     ) -> Result<Option<FileId>, Status> {
-        allow_in(cx.caller, place.attributes, EXECUTE)?;
-        self.check_name(place.name)?;
-        allow(!is_dots(place.name), Status::Exist)?;
-        if self.backend.lookup(cx, place.dir, place.name).is_ok() {
+        allow_in(cx.caller, entry.attributes, EXECUTE)?;
+        self.check_name(entry.name)?;
+        allow(!is_dots(entry.name), Status::Exist)?;
+        if self.backend.lookup(cx, entry.dir, entry.name).is_ok() {
             return Err(Status::Exist);
         }
-        allow(cx.caller.may(place.attributes, WRITE), Status::Acces)?;
+        allow(cx.caller.may(entry.attributes, WRITE), Status::Acces)?;
         allow(wanted.has_valid_times(), Status::Inval)?;
-        let new = place.owned(cx, kind, wanted);
-        let progress = self.backend.make(cx, ticket, (place.dir, place.name), new);
-        self.until(progress, ticket, Pending::new(procedure, place.dir, cx))
+        let new = entry.owned(cx, kind, wanted);
+        let progress = self.backend.make(cx, ticket, (entry.dir, entry.name), new);
+        self.until(progress, ticket, Pending::new(procedure, entry.dir, cx))
     }
 
     /// Returns the existing regular file of this name; truncates it if a size is set, and returns none if that ends later.
@@ -221,10 +221,10 @@ impl<B: Backend> Service<B> {
         &mut self,
         cx: &Context<'_>,
         ticket: Ticket,
-        place: &Place<'_>,
+        entry: &NewEntry<'_>,
         wanted: &SetAttributes,
     ) -> Result<Option<FileId>, Status> {
-        let file = self.backend.lookup(cx, place.dir, place.name)?;
+        let file = self.backend.lookup(cx, entry.dir, entry.name)?;
         let found = self.look(cx, file)?;
         allow(found.kind == FileType::Regular, Status::Exist)?;
         if wanted.size.is_some() {
@@ -233,7 +233,7 @@ impl<B: Backend> Service<B> {
             let to = SetAttributes { size: wanted.size, mode, ..SetAttributes::default() };
             let progress = self.backend.change(cx, ticket, file, &to);
             let mut pending = Pending::new(Procedure::Create, file, cx);
-            pending.other = Some((place.dir, None));
+            pending.other = Some((entry.dir, None));
             return Ok(self.until(progress, ticket, pending)?.map(|()| file));
         }
         Ok(Some(file))
@@ -322,14 +322,14 @@ impl<B: Backend> Service<B> {
     }
 }
 
-/// The directory and the name of a file to be created.
-struct Place<'a> {
+/// A directory entry to be created: the directory, and the name of the new file.
+struct NewEntry<'a> {
     dir: FileId,
     attributes: &'a Attributes,
     name: Name<'a>,
 }
 
-impl Place<'_> {
+impl NewEntry<'_> {
     /// Returns the file to be created, with the owner and the group that the caller may give it.
     fn owned<'k>(&self, cx: &Context<'_>, kind: NewKind<'k>, wanted: &SetAttributes) -> New<'k> {
         let caller = cx.caller;

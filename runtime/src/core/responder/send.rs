@@ -3,7 +3,7 @@
 use haulage_proto::negotiate::ReplyChunks;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Returned;
-use haulage_proto::v2::invalidation::{Place, invalidates};
+use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::xdr::Writer;
 
 use super::answer::QueuedReply;
@@ -36,7 +36,7 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
     assert!(encoded.is_ok(), "the header room holds the longest header");
     let invalidate =
-        call.invalidate.and_then(|handle| invalidates(Kind::Reply, Place::Last, handle));
+        call.invalidate.and_then(|handle| invalidates(Kind::Reply, MessagePlace::Last, handle));
 
     let stream = HEADER_ROOM..HEADER_ROOM + length;
     let end = if is_special { HEADER_ROOM } else { stream.end };

@@ -8,7 +8,7 @@ use haulage_proto::negotiate::{
 use haulage_proto::rpc::Credential;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
-use haulage_proto::v2::invalidation::{Place, invalidates};
+use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::verbs::{ClaimedSegment, Handle, HeaderPatch, Segment};
 
 use super::sender::{Runs, Sender};
@@ -306,7 +306,7 @@ impl Reply {
         SingleChunk { inv_handle, position, segment, .. }: &SingleChunk,
         length: usize,
     ) -> Head<'static> {
-        let invalidate = invalidates(Kind::Reply, Place::Last, *inv_handle);
+        let invalidate = invalidates(Kind::Reply, MessagePlace::Last, *inv_handle);
         if position.is_some() {
             return self.put_headers(version, patch, None, invalidate, length);
         }

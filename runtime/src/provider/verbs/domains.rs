@@ -42,12 +42,12 @@ impl Domains {
         &self.first
     }
 
-    /// Returns a place in the first domain.
-    pub(super) fn first_place(&self) -> Place {
-        Place { domain: Arc::clone(&self.first), regions: Vec::new() }
+    /// Returns the first domain, for a connection.
+    pub(super) fn first_domain(&self) -> ConnectionDomain {
+        ConnectionDomain { domain: Arc::clone(&self.first), regions: Vec::new() }
     }
 
-    /// Has a place prepared for a connection in a domain of its own, which [`next`](Self::next) returns.
+    /// Has a domain of its own prepared for a connection, which [`next`](Self::next) returns.
     pub(super) fn prepare(
         &mut self,
         device: &Device,
@@ -62,12 +62,12 @@ impl Domains {
         Ok(())
     }
 
-    /// Returns whether places are being prepared.
+    /// Returns whether domains are being prepared.
     pub(super) const fn prepares(&self) -> bool {
         self.preparing > 0
     }
 
-    /// Returns the result of preparing a place, if one is ready.
+    /// Returns the result of preparing a domain, if one is ready.
     pub(super) fn next(&mut self) -> Option<Prepared> {
         let prepared = self.helper.next()?;
         self.preparing -= 1;
@@ -83,9 +83,9 @@ impl Domains {
     }
 }
 
-/// A protection domain, and our memory in it, if it is not the first domain.
+/// The protection domain of a connection, and our memory in it, if it is not the first domain.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct ConnectionDomain {
     pub(super) domain: Arc<Domain>,
     pub(super) regions: Vec<Region>,
 }

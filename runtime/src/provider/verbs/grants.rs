@@ -3,7 +3,7 @@
 //! # Limits
 //!
 //! A peer of any queue pair of a protection domain may use grants made in it, and on iWARP these include the targets of
-//! our RDMA Reads. So no two connections share a domain ([`Place`](super::domains::Place)).
+//! our RDMA Reads. So no two connections share a domain ([`ConnectionDomain`](super::domains::ConnectionDomain)).
 
 use std::sync::Arc;
 

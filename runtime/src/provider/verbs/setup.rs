@@ -7,7 +7,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::{Connection, MISBEHAVED, Objects, Phase};
-use super::domains::{Place, Prepared};
+use super::domains::{ConnectionDomain, Prepared};
 use super::ending::NUDGE_AFTER;
 use super::names::{LISTENER, ListenerId, token};
 use super::state::Verbs;
@@ -66,7 +66,7 @@ impl Verbs {
         let Some(qp) = self.slots.at(event.token) else { return };
         match event.kind {
             CmEventKind::AddressResolved => self.on_address(qp),
-            CmEventKind::RouteResolved => self.find_place(now, qp),
+            CmEventKind::RouteResolved => self.find_domain(now, qp),
             CmEventKind::Established(answer) => self.on_established(now, qp, Some(&answer)),
             CmEventKind::Rejected(status) => self.set_up_failed(now, qp, refusal(status)),
             CmEventKind::Failed(error) => self.set_up_failed(now, qp, failure(&error)),
@@ -119,25 +119,25 @@ impl Verbs {
         }
     }
 
-    /// Finds a place for a connection that is being set up, which continues once it has one.
-    fn find_place(&mut self, now: Instant, qp: QpNum) {
+    /// Finds a domain for a connection that is being set up, which continues once it has one.
+    fn find_domain(&mut self, now: Instant, qp: QpNum) {
         if !self.registrations.need_domains() || self.is_domain_free() {
-            return self.on_place(now, qp, Ok(self.domains.first_place()));
+            return self.on_domain(now, qp, Ok(self.domains.first_domain()));
         }
         if let Err(refused) = self.domains.prepare(&self.device, &self.regions, qp) {
-            self.on_place(now, qp, Err(refused));
+            self.on_domain(now, qp, Err(refused));
         }
     }
 
-    /// Continues with connections whose places are ready.
-    pub(super) fn take_places(&mut self, now: Instant) {
+    /// Continues with connections whose domains are ready.
+    pub(super) fn take_domains(&mut self, now: Instant) {
         while let Some(Prepared { qp, octets, made }) = self.domains.next() {
             let waits = self.slots.peek(qp).filter(|c| matches!(c.objects, Objects::Id(_)));
             match (waits.map(|connection| connection.phase), made) {
                 (Some(Phase::Resolving | Phase::Accepting), Ok((domain, registered))) => {
                     let both = self.regions.iter().zip(registered);
                     let regions = both.map(|(region, again)| region.again(again)).collect();
-                    self.on_place(now, qp, Ok(Place { domain, regions }));
+                    self.on_domain(now, qp, Ok(ConnectionDomain { domain, regions }));
                 }
                 (Some(Phase::Resolving), Err(refused))
                     if refused.error.kind() == io::ErrorKind::OutOfMemory =>
@@ -145,7 +145,7 @@ impl Verbs {
                     self.failed(qp, ConnectError::Memory(octets));
                 }
                 (Some(Phase::Resolving | Phase::Accepting), Err(refused)) => {
-                    self.on_place(now, qp, Err(refused));
+                    self.on_domain(now, qp, Err(refused));
                 }
                 // The connection was given up.
                 (_, Ok((_, registered))) => self.domains.let_go(registered),
@@ -160,9 +160,9 @@ impl Verbs {
         !domains.any(|domain| Arc::ptr_eq(domain, self.domains.first()))
     }
 
-    /// Continues with a connection that has a place, or can have none.
-    fn on_place(&mut self, now: Instant, qp: QpNum, place: Result<Place, Refused>) {
-        let made = place.and_then(|place| self.make_queue_pair(qp, place));
+    /// Continues with a connection that has a domain, or can have none.
+    fn on_domain(&mut self, now: Instant, qp: QpNum, domain: Result<ConnectionDomain, Refused>) {
+        let made = domain.and_then(|domain| self.make_queue_pair(qp, domain));
         match self.slots.peek(qp).map(|connection| connection.phase) {
             Some(Phase::Resolving) => self.ask_peer(now, qp, made),
             Some(Phase::Accepting) => self.answer_peer(now, qp, made),
@@ -198,7 +198,7 @@ impl Verbs {
         connection.deadline = deadline;
         connection.private_data = params.private_data.into();
         self.pending.push(qp);
-        self.find_place(now, qp);
+        self.find_domain(now, qp);
     }
 
     /// Rejects a peer.
@@ -241,8 +241,8 @@ impl Verbs {
     }
 
     /// Makes the queue pair of a connection.
-    fn make_queue_pair(&mut self, qp: QpNum, place: Place) -> Result<(), Refused> {
-        let Place { domain, regions } = place;
+    fn make_queue_pair(&mut self, qp: QpNum, domain: ConnectionDomain) -> Result<(), Refused> {
+        let ConnectionDomain { domain, regions } = domain;
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
         let id = match std::mem::replace(&mut connection.objects, Objects::Nothing) {
             Objects::Id(id) => id,

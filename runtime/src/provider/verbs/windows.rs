@@ -28,20 +28,21 @@ use crate::sys::ibverbs::{Domain, Refused, Window};
 #[derive(Debug)]
 pub(super) struct Windows {
     domain: Arc<Domain>,
-    /// One place for each window there may be.
-    places: Vec<Option<Place>>,
-    /// Places without a window.
+    /// The windows by number, as many as there may be.
+    windows: Vec<Option<OwnedWindow>>,
+    /// The numbers without a window.
     vacant: Vec<usize>,
-    /// The places of each connection that are not in use, by slot, longest unused first.
+    /// The numbers of the windows of each connection that are not in use, by slot, longest unused first.
     resting: Vec<VecDeque<usize>>,
-    /// The place of each handle, by the part of the handle that never changes, ascending.
+    /// The number of the window of each handle, by the part of the handle that never changes, ascending.
     index: Vec<(u32, usize)>,
     /// The source of our part of handles; the device chooses the rest.
     random: Stags,
 }
 
+/// A window, its owner and its use.
 #[derive(Debug)]
-struct Place {
+struct OwnedWindow {
     window: Window,
     /// The only queue pair that uses the window.
     owner: QpNum,
@@ -59,7 +60,7 @@ impl Windows {
     ) -> Result<Self, Unavailable> {
         Ok(Self {
             domain: Arc::clone(domain),
-            places: std::iter::repeat_with(|| None).take(count).collect(),
+            windows: std::iter::repeat_with(|| None).take(count).collect(),
             vacant: (0..count).rev().collect(),
             resting: vec![VecDeque::new(); connections],
             index: Vec::with_capacity(count),
@@ -79,10 +80,10 @@ impl Windows {
             self.add(qp);
         }
         let number = self.resting.get_mut(qp.slot())?.pop_front()?;
-        let place = self.places.get_mut(number)?.as_mut()?;
-        let last = place.window.key();
+        let owned = self.windows.get_mut(number)?.as_mut()?;
+        let last = owned.window.key();
         let handle = Handle(last.0 & !KEY | fresh_key(&mut self.random, last.0));
-        place.used = Some(handle);
+        owned.used = Some(handle);
         Some(handle)
     }
 
@@ -101,11 +102,11 @@ impl Windows {
         let known = window.key().0 >> 8;
         let at = self.index.partition_point(|(index, _)| *index < known);
         self.index.insert(at, (known, number));
-        let place = Place { window, owner: qp, used: None, is_void: false };
+        let owned = OwnedWindow { window, owner: qp, used: None, is_void: false };
         if let (Some(free), Some(resting)) =
-            (self.places.get_mut(number), self.resting.get_mut(qp.slot()))
+            (self.windows.get_mut(number), self.resting.get_mut(qp.slot()))
         {
-            *free = Some(place);
+            *free = Some(owned);
             // A window that was never used goes before those that rest after use.
             resting.push_front(number);
         }
@@ -113,37 +114,37 @@ impl Windows {
 
     /// Finds the window that `qp` reserved as `handle` and that is not bound yet.
     pub(super) fn reserved(&self, handle: Handle, qp: QpNum) -> Option<&Window> {
-        let place = self.place(handle).filter(|place| place.is_used(handle, qp))?;
-        (!place.window.is_open()).then_some(&place.window)
+        let owned = self.of_handle(handle).filter(|owned| owned.is_used(handle, qp))?;
+        (!owned.window.is_open()).then_some(&owned.window)
     }
 
     /// Returns whether the device has the window of `qp`'s `handle` open. Closing a window that is not open would be an
     /// error, and with soft-RoCE a fatal one.
     pub(super) fn is_open(&self, handle: Handle, qp: QpNum) -> bool {
-        self.place(handle).is_some_and(|place| {
-            place.is_used(handle, qp) && place.window.is_open() && !place.is_void
+        self.of_handle(handle).is_some_and(|owned| {
+            owned.is_used(handle, qp) && owned.window.is_open() && !owned.is_void
         })
     }
 
     /// Notes that the device closed a window for a peer that does not own it.
     pub(super) fn stolen(&mut self, handle: Handle) {
-        let found = self.find(handle).and_then(|number| self.places.get_mut(number));
-        if let Some(place) = found.and_then(Option::as_mut) {
-            place.is_void |= place.used == Some(handle);
+        let found = self.find(handle).and_then(|number| self.windows.get_mut(number));
+        if let Some(owned) = found.and_then(Option::as_mut) {
+            owned.is_void |= owned.used == Some(handle);
         }
     }
 
     /// Notes that `qp`'s `handle` was invalidated, and drops the view. Returns whether it was open.
     pub(super) fn closed(&mut self, handle: Handle, qp: QpNum) -> bool {
         let Some(number) = self.find(handle) else { return false };
-        let found = self.places.get_mut(number).and_then(Option::as_mut);
-        let Some(place) = found.filter(|place| place.is_used(handle, qp)) else { return false };
-        if !place.window.is_open() {
+        let found = self.windows.get_mut(number).and_then(Option::as_mut);
+        let Some(owned) = found.filter(|owned| owned.is_used(handle, qp)) else { return false };
+        if !owned.window.is_open() {
             return false;
         }
-        place.window.closed();
-        place.used = None;
-        place.is_void = false;
+        owned.window.closed();
+        owned.used = None;
+        owned.is_void = false;
         if let Some(resting) = self.resting.get_mut(qp.slot()) {
             resting.push_back(number);
         }
@@ -155,9 +156,9 @@ impl Windows {
         if let Some(resting) = self.resting.get_mut(qp.slot()) {
             resting.clear();
         }
-        for number in 0..self.places.len() {
-            let place = self.places.get(number).and_then(Option::as_ref);
-            if place.is_some_and(|place| place.owner == qp) {
+        for number in 0..self.windows.len() {
+            let owned = self.windows.get(number).and_then(Option::as_ref);
+            if owned.is_some_and(|owned| owned.owner == qp) {
                 self.free(number);
             }
         }
@@ -165,16 +166,16 @@ impl Windows {
 
     /// Frees all windows: no peer reaches anything.
     pub(super) fn clear(&mut self) {
-        self.places.clear();
+        self.windows.clear();
         self.vacant.clear();
         self.resting.clear();
         self.index.clear();
     }
 
-    /// Frees the window of a place that is not resting.
+    /// Frees a window that is not resting.
     fn free(&mut self, number: usize) {
-        let place = self.places.get_mut(number).and_then(Option::take);
-        if let Some(Place { window, .. }) = place {
+        let owned = self.windows.get_mut(number).and_then(Option::take);
+        if let Some(OwnedWindow { window, .. }) = owned {
             let known = window.key().0 >> 8;
             self.index.retain(|(index, _)| *index != known);
             drop(window);
@@ -182,8 +183,8 @@ impl Windows {
         }
     }
 
-    fn place(&self, handle: Handle) -> Option<&Place> {
-        self.places.get(self.find(handle)?)?.as_ref()
+    fn of_handle(&self, handle: Handle) -> Option<&OwnedWindow> {
+        self.windows.get(self.find(handle)?)?.as_ref()
     }
 
     fn find(&self, handle: Handle) -> Option<usize> {
@@ -192,7 +193,7 @@ impl Windows {
     }
 }
 
-impl Place {
+impl OwnedWindow {
     fn is_used(&self, handle: Handle, by: QpNum) -> bool {
         self.owner == by && self.used == Some(handle)
     }

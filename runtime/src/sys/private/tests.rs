@@ -9,9 +9,9 @@ use rustix::fs::{FileType, mknodat};
 use super::*;
 
 /// A directory of one test's own, removed with it.
-struct Place(PathBuf);
+struct TempDir(PathBuf);
 
-impl Place {
+impl TempDir {
     fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -43,7 +43,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -67,7 +67,7 @@ fn fault<T: std::fmt::Debug>(refused: io::Result<T>) -> Fault {
 
 #[test]
 fn what_is_made_is_open_to_nobody_else_and_opens_again() {
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.at("a/b");
     let directory = Directory::open(&path).unwrap();
     directory.append("file").unwrap().write_all(b"first").unwrap();
@@ -86,7 +86,7 @@ fn what_is_made_is_open_to_nobody_else_and_opens_again() {
 
 #[test]
 fn rights_of_others_are_refused() {
-    let place = Place::new();
+    let place = TempDir::new();
     for bits in [0o755, 0o770, 0o701, 0o1777, 0o720] {
         let path = place.directory(&format!("{bits:o}"), bits);
         assert_eq!(fault(Directory::open(&path)), Fault::Open { path, fix: "700" });
@@ -105,7 +105,7 @@ fn rights_of_others_are_refused() {
 
 #[test]
 fn what_is_no_directory_is_refused() {
-    let place = Place::new();
+    let place = TempDir::new();
     let real = place.directory("real", 0o700);
     let link = place.at("link");
     symlink(&real, &link).unwrap();
@@ -124,7 +124,7 @@ fn what_is_no_directory_is_refused() {
 
 #[test]
 fn what_is_no_regular_file_is_refused_and_holds_up_nobody() {
-    let place = Place::new();
+    let place = TempDir::new();
     let own = place.directory("own", 0o700);
     let directory = Directory::open(&own).unwrap();
     let target = place.file("target", 0o600);
@@ -152,7 +152,7 @@ fn what_is_no_regular_file_is_refused_and_holds_up_nobody() {
 
 #[test]
 fn a_directory_whose_place_others_can_take_is_refused() {
-    let place = Place::new();
+    let place = TempDir::new();
     for bits in [0o777, 0o775, 0o757] {
         let above = place.directory(&format!("{bits:o}"), bits);
         assert_eq!(fault(Directory::open(&above.join("a/b"))), Fault::Replaceable(above.clone()));
@@ -172,7 +172,7 @@ fn a_directory_whose_place_others_can_take_is_refused() {
 #[test]
 fn what_others_own_is_refused() {
     const NOBODY: u32 = 65_534;
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.directory("foreign", 0o700);
     let own = place.directory("own", 0o700);
     let file = place.file("own/file", 0o600);
@@ -196,7 +196,7 @@ fn what_others_own_is_refused() {
 
 #[test]
 fn a_file_that_others_may_read_is_none_that_they_may_write() {
-    let place = Place::new();
+    let place = TempDir::new();
     for (bits, as_secret, as_known) in
         [(0o600, true, true), (0o644, false, true), (0o664, false, false), (0o646, false, false)]
     {

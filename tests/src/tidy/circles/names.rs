@@ -18,11 +18,11 @@ pub(super) fn needs(workspace: &Workspace, home: &str) -> Needs {
 }
 
 /// The names that lead from the crate's root to a module or an item.
-type Place = Vec<String>;
+type ModulePath = Vec<String>;
 
 /// The modules of a crate that have a file of their own and are not for tests only.
 struct Tree {
-    modules: BTreeMap<Place, Module>,
+    modules: BTreeMap<ModulePath, Module>,
 }
 
 struct Module {
@@ -43,7 +43,7 @@ struct Use {
 impl Tree {
     fn read(workspace: &Workspace, home: &str) -> Self {
         let mut modules = BTreeMap::new();
-        let mut pending = vec![Place::new()];
+        let mut pending = vec![ModulePath::new()];
         while let Some(place) = pending.pop() {
             let inside = if place.is_empty() { "lib".to_owned() } else { place.join("/") };
             let file = format!("{home}/src/{inside}.rs");
@@ -63,7 +63,7 @@ impl Tree {
     }
 
     /// Returns the files that define the names in `module`, its own file among them.
-    fn needs(&self, place: &Place, module: &Module) -> BTreeSet<&str> {
+    fn needs(&self, place: &ModulePath, module: &Module) -> BTreeSet<&str> {
         let paths = paths(&module.code);
         let mut found = BTreeSet::new();
         for used in &module.uses {
@@ -89,7 +89,7 @@ impl Tree {
         let (first, mut rest) = path.split_first()?;
         let (_, up) = from.split_last().unzip();
         let mut at = match first.as_str() {
-            "crate" => Place::new(),
+            "crate" => ModulePath::new(),
             "self" => from.to_vec(),
             "super" => {
                 let above = rest.iter().take_while(|next| *next == "super").count();
@@ -111,7 +111,12 @@ impl Tree {
 
     /// Returns the place and the file of the module that defines the item at `path`, seen from the module at `from`;
     /// `None` if `path` leads out of the crate, or names a module.
-    fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<(&Place, &str)> {
+    fn resolve(
+        &self,
+        from: &[String],
+        path: &[String],
+        depth: usize,
+    ) -> Option<(&ModulePath, &str)> {
         let (first, rest) = path.split_first()?;
         let up = from.split_last().map(|(_, up)| up);
         match first.as_str() {
@@ -131,7 +136,7 @@ impl Tree {
     }
 
     /// Like `resolve`, but looks up every name inside the module at `at`.
-    fn find(&self, at: &[String], path: &[String], depth: usize) -> Option<(&Place, &str)> {
+    fn find(&self, at: &[String], path: &[String], depth: usize) -> Option<(&ModulePath, &str)> {
         let (place, module) = self.modules.get_key_value(at)?;
         let (name, rest) = path.split_first()?;
         let depth = depth.checked_sub(1)?;
@@ -155,7 +160,7 @@ impl Tree {
             self.resolve(at, &longer, depth)
         });
         let is_there =
-            |place: &Place| self.modules.get(place).is_some_and(|m| defines(&m.code, name));
+            |place: &ModulePath| self.modules.get(place).is_some_and(|m| defines(&m.code, name));
         of_globs.find(|(place, _)| is_there(place)).or(Some((place, &module.file)))
     }
 }
@@ -163,7 +168,7 @@ impl Tree {
 /// Maximum number of re-exports followed from one name; a longer chain is taken for a circle.
 const DEPTH: usize = 32;
 
-fn child(place: &[String], name: &str) -> Place {
+fn child(place: &[String], name: &str) -> ModulePath {
     place.iter().cloned().chain([name.to_owned()]).collect()
 }
 

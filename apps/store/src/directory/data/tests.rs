@@ -10,7 +10,7 @@ use crate::backend::Backend;
 use crate::backend::bed::Bed;
 use crate::directory::transfers::WAITING_MAX;
 use crate::directory::{Config, Ring};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 const CONFIG: Config = Config {
     run: 0,
@@ -24,7 +24,7 @@ const CONFIG: Config = Config {
 
 /// Returns a served directory and a file in it, with a ring for `ring` transfers if the system has rings.
 fn bed(ring: Option<u16>) -> (Bed<Directory>, FileId) {
-    let (place, waker) = (Place::new(), Waker::new().unwrap());
+    let (place, waker) = (TempDir::new(), Waker::new().unwrap());
     let mut bed = Bed::new(|pool, _| {
         let ring = ring.and_then(|transfers_max| FileRing::new(transfers_max, pool, &waker).ok());
         let ring = ring.map(Ring);

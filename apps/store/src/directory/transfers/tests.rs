@@ -5,7 +5,7 @@ use haulage::provider::Waker;
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
 use super::*;
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 /// With a ring, if there are such, and without.
 fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
@@ -13,7 +13,7 @@ fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
     let pool = Pool::new(&config).unwrap();
     let waker = Waker::new().unwrap();
     for ring in [None, FileRing::new(4, &pool, &waker).ok()] {
-        let place = Place::new();
+        let place = TempDir::new();
         let path = place.path().join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
         let mut transfers = Transfers::new(ring, Arc::new(Rights::find())).unwrap();
@@ -145,7 +145,7 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
     let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let (pool, waker) = (Pool::new(&config).unwrap(), Waker::new().unwrap());
     let Ok(ring) = FileRing::new(1, &pool, &waker) else { return };
-    let place = Place::new();
+    let place = TempDir::new();
     let path = place.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
     let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find())).unwrap();
@@ -257,7 +257,7 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     for number in 1..=4 {
         assert!(transfers.read(read(number, &from), lease(&pool, b"----")).is_none());
     }
-    let place = Place::new();
+    let place = TempDir::new();
     let file = Arc::new(File::create_new(place.path().join("file")).unwrap().into());
     let ticket = Ticket { number: 5, network: 1 };
     let write = Write { ticket, ..write(&file, Writer::Other) };

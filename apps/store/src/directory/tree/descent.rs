@@ -22,7 +22,7 @@ use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::super::acts::{Act, Done, LookUp, Made, Open, Undone};
-use super::super::closing::Place;
+use super::super::closing::PathDescriptor;
 use super::super::gone::Searched;
 use super::super::helpers::Cost;
 use super::super::node::{Look, Node};
@@ -339,7 +339,7 @@ impl Tree {
     }
 
     /// Returns what a name in a directory leads to, if the system knows without waiting.
-    fn cached(&self, dir: &Node, name: &[u8]) -> Option<Result<Place, Errno>> {
+    fn cached(&self, dir: &Node, name: &[u8]) -> Option<Result<PathDescriptor, Errno>> {
         #[cfg(test)]
         if self.descents.is_cold {
             return None;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::directory::{self, Directory};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 const CONFIG: directory::Config = directory::Config {
     run: 1,
@@ -18,7 +18,7 @@ const CONFIG: directory::Config = directory::Config {
 };
 
 /// Serves a directory of this many files without privileges. Also returns the handle of a removed file.
-fn world(place: &Place, files: usize) -> (World<Directory>, Vec<u8>) {
+fn world(place: &TempDir, files: usize) -> (World<Directory>, Vec<u8>) {
     let served = place.path();
     std::fs::set_permissions(served, Permissions::from_mode(0o777)).unwrap();
     let open = |_: &Pool| Directory::open(served, None, None, CONFIG).unwrap();
@@ -46,7 +46,7 @@ fn status(ended: Ended) -> u32 {
 
 #[test]
 fn a_stale_handle_keeps_nobody_waiting_but_who_has_it() {
-    let place = Place::new();
+    let place = TempDir::new();
     let (mut world, gone) = world(&place, 3000);
     let root = world.root();
     world.begin(1, &Arguments::GetAttr(handle(&gone)), [None, None]);
@@ -66,7 +66,7 @@ fn a_stale_handle_keeps_nobody_waiting_but_who_has_it() {
 
 #[test]
 fn what_a_directory_was_in_one_turn_says_nothing_of_the_next() {
-    let (place, elsewhere) = (Place::new(), Place::new());
+    let (place, elsewhere) = (TempDir::new(), TempDir::new());
     let (mut world, _) = world(&place, 0);
     let root = world.root();
     let made = Arguments::MkDir(nfs3::arguments::MkDir {
@@ -87,7 +87,7 @@ fn what_a_directory_was_in_one_turn_says_nothing_of_the_next() {
 
 #[test]
 fn a_call_that_waits_for_two_searches_needs_nothing_to_come_in_between() {
-    let place = Place::new();
+    let place = TempDir::new();
     let (mut world, _) = world(&place, 10);
     let root = world.root();
     let made = |made: Ended| {

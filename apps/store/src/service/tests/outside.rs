@@ -1,19 +1,19 @@
 //! Tests of directories that the operator moves out of the export.
 
 use crate::directory::{self, Directory};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 use super::*;
 
 /// A served directory beside one that is not served.
 struct World {
-    place: Place,
+    place: TempDir,
     bed: Bed<Directory>,
 }
 
 impl World {
     fn new() -> Self {
-        let place = Place::new();
+        let place = TempDir::new();
         std::fs::create_dir(place.path().join("served")).unwrap();
         let served = place.path().join("served");
         let bed = bed_of(|_, _| Directory::open(&served, None, None, CONFIG).unwrap());

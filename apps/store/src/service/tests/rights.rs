@@ -16,11 +16,11 @@ use rustix::io::Errno;
 use super::names::makers_own_what_they_make;
 use super::*;
 use crate::directory::{self, Directory};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 /// An export that belongs to a user, with what is the superuser's in it; none where the tests are not privileged.
 struct World {
-    place: Place,
+    place: TempDir,
     bed: Bed<Directory>,
 }
 
@@ -30,7 +30,7 @@ impl World {
             eprintln!("skipped: only the superuser acts as others");
             return None;
         }
-        let place = Place::new();
+        let place = TempDir::new();
         chown(place.path(), Some(USER), Some(GROUP)).unwrap();
         // Helpers act for callers, as in a server.
         let waker = haulage::provider::Waker::new().unwrap();
@@ -279,7 +279,7 @@ fn a_race_of_names_gives_nothing_away() {
 
 #[test]
 fn the_cut_of_a_large_file_is_answered_once_it_is_cut() {
-    let place = Place::new();
+    let place = TempDir::new();
     let waker = haulage::provider::Waker::new().unwrap();
     let mut bed =
         bed_of(|_, _| Directory::open(place.path(), None, None, CONFIG).unwrap().woken_by(&waker));

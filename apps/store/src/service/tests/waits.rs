@@ -8,18 +8,18 @@ use haulage::provider::Waker;
 use super::*;
 use crate::backend::Finished;
 use crate::directory::{self, Directory};
-use crate::testing::Place;
+use crate::testing::TempDir;
 
 /// A served directory with a directory `dir`, of which the test keeps the helpers from acting.
 pub(super) struct World {
     pub(super) bed: Bed<Directory>,
-    pub(super) place: Place,
+    pub(super) place: TempDir,
     pub(super) dir: Handle,
 }
 
 impl World {
     pub(super) fn new() -> Self {
-        let place = Place::new();
+        let place = TempDir::new();
         let served = place.path().to_owned();
         fs::create_dir(served.join("dir")).unwrap();
         let mut world = Self::of(place, &served);
@@ -29,10 +29,10 @@ impl World {
 
     /// Serves another directory, which is `dir` itself.
     pub(super) fn at(path: &std::path::Path) -> Self {
-        Self::of(Place::new(), path)
+        Self::of(TempDir::new(), path)
     }
 
-    fn of(place: Place, served: &std::path::Path) -> Self {
+    fn of(place: TempDir, served: &std::path::Path) -> Self {
         let waker = Waker::new().unwrap();
         let open = || Directory::open(served, None, None, CONFIG).unwrap();
         let mut bed = bed_of(|_, _| open().woken_by(&waker));

@@ -20,7 +20,7 @@ use rdma_sys::{
     ibv_wr_send, ibv_wr_send_inv, ibv_wr_set_inline_data, ibv_wr_set_sge, ibv_wr_start,
 };
 
-use super::part::{POSTING, Part, Place, Work};
+use super::part::{POSTING, Part, RemoteAddress, Work};
 use crate::sys::ibverbs::{Refused, WindowUse};
 
 /// A queue pair that has all calls needed to post.
@@ -110,11 +110,11 @@ impl Extended {
             Work::Send => unsafe { ibv_wr_send(qp) },
             // SAFETY: as above.
             Work::SendWithInv(Handle(key)) => unsafe { ibv_wr_send_inv(qp, key) },
-            Work::Write(Place { handle, offset }) => {
+            Work::Write(RemoteAddress { handle, offset }) => {
                 // SAFETY: as above.
                 unsafe { ibv_wr_rdma_write(qp, handle.0, offset) }
             }
-            Work::Read(Place { handle, offset }) => {
+            Work::Read(RemoteAddress { handle, offset }) => {
                 // SAFETY: as above.
                 unsafe { ibv_wr_rdma_read(qp, handle.0, offset) }
             }

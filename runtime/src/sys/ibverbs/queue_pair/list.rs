@@ -10,7 +10,7 @@ use rdma_sys::{
     imm_data_invalidated_rkey_union_t, rdma_t,
 };
 
-use super::part::{POSTING, Part, Place, Work};
+use super::part::{POSTING, Part, RemoteAddress, Work};
 use crate::sys::ibverbs::Refused;
 
 /// Storage of the work requests of a list.
@@ -72,12 +72,12 @@ fn request(part: &Part) -> ibv_send_wr {
             request.wr.rdma = rdma_t { remote_addr: 0, rkey: handle.0 };
             ibv_wr_opcode::IBV_WR_SEND_WITH_INV
         }
-        Work::Write(place) => {
-            request.wr.rdma = remote(place);
+        Work::Write(address) => {
+            request.wr.rdma = remote(address);
             ibv_wr_opcode::IBV_WR_RDMA_WRITE
         }
-        Work::Read(place) => {
-            request.wr.rdma = remote(place);
+        Work::Read(address) => {
+            request.wr.rdma = remote(address);
             ibv_wr_opcode::IBV_WR_RDMA_READ
         }
         Work::Bind(mw, handle, bind_info) => {
@@ -92,8 +92,8 @@ fn request(part: &Part) -> ibv_send_wr {
     request
 }
 
-const fn remote(place: Place) -> rdma_t {
-    rdma_t { remote_addr: place.offset, rkey: place.handle.0 }
+const fn remote(address: RemoteAddress) -> rdma_t {
+    rdma_t { remote_addr: address.offset, rkey: address.handle.0 }
 }
 
 const fn key(handle: Handle) -> imm_data_invalidated_rkey_union_t {

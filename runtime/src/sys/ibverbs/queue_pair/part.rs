@@ -19,8 +19,8 @@ pub(super) struct Part {
 pub(super) enum Work {
     Send,
     SendWithInv(Handle),
-    Write(Place),
-    Read(Place),
+    Write(RemoteAddress),
+    Read(RemoteAddress),
     /// Binds a window by a key.
     Bind(*mut ibv_mw, Handle, ibv_mw_bind_info),
     LocalInv(Handle),
@@ -28,7 +28,7 @@ pub(super) enum Work {
 
 /// The address of a peer's memory.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct RemoteAddress {
     pub(super) handle: Handle,
     pub(super) offset: u64,
 }
@@ -47,7 +47,7 @@ impl Part {
 
 impl Work {
     /// One that does nothing but complete, after all before it: a Write of nothing to nowhere.
-    pub(super) const NOTHING: Self = Self::Write(Place { handle: Handle(0), offset: 0 });
+    pub(super) const NOTHING: Self = Self::Write(RemoteAddress { handle: Handle(0), offset: 0 });
 }
 
 /// The operation that an error of posting names.

@@ -6,7 +6,7 @@ use rdma_sys::{ibv_mw_bind_info, ibv_send_flags, ibv_sge};
 
 use super::create::Way;
 use super::list::List;
-use super::part::{Part, Place, Work};
+use super::part::{Part, RemoteAddress, Work};
 use super::{Held, Posted, QueuePair, QueuePairLimits};
 use crate::sys::ibverbs::names::{SEQUENCE_MASK, name_of};
 use crate::sys::ibverbs::{AccessGrant, Refused, Region, Window, window};
@@ -136,14 +136,14 @@ impl<'w> Doorbell<'w> {
                 done
             }
             Operation::Write { source, target } => {
-                let to = Place { handle: target.handle(), offset: target.offset() };
+                let to = RemoteAddress { handle: target.handle(), offset: target.offset() };
                 entry.entries = self.parts(octets);
                 let memory = (source.address(), octets);
                 entry.held = Held::Source(source);
                 self.transfer(Work::Write, memory, None, to, target.length())
             }
             Operation::Read { sink, source } => {
-                let from = Place { handle: source.handle(), offset: source.offset() };
+                let from = RemoteAddress { handle: source.handle(), offset: source.offset() };
                 entry.entries = self.parts(octets);
                 let memory = (sink.address(), octets);
                 entry.is_told = self.queue_pair.limits.is_iwarp;
@@ -227,10 +227,10 @@ impl<'w> Doorbell<'w> {
     /// whose number is `length`, or none.
     fn transfer(
         &mut self,
-        work: fn(Place) -> Work,
+        work: fn(RemoteAddress) -> Work,
         (address, octets): (u64, u64),
         lkey: Option<u32>,
-        Place { handle, offset }: Place,
+        RemoteAddress { handle, offset }: RemoteAddress,
         length: u32,
     ) -> Result<(), ()> {
         if octets != u64::from(length) {
@@ -241,7 +241,7 @@ impl<'w> Doorbell<'w> {
         loop {
             let part = (octets - at).min(max);
             let piece = self.piece(address + at, part, lkey)?;
-            self.chain(work(Place { handle, offset: offset.wrapping_add(at) }), piece);
+            self.chain(work(RemoteAddress { handle, offset: offset.wrapping_add(at) }), piece);
             at += part;
             if at == octets {
                 return Ok(());
@@ -404,13 +404,13 @@ mod tests {
             is_iwarp: false,
             posting: super::super::Posting::List,
         };
-        let place = Place { handle: Handle(1), offset: 0 };
+        let address = RemoteAddress { handle: Handle(1), offset: 0 };
         let with_inv = Work::SendWithInv(Handle(1));
-        for work in [Work::Send, Work::Write(place), with_inv] {
+        for work in [Work::Send, Work::Write(address), with_inv] {
             let takes = [0, 1, 64, 65].map(|length| limits.takes_inline(&work, length));
             assert_eq!(takes, [false, true, true, false]);
         }
-        assert!(!limits.takes_inline(&Work::Read(place), 8), "they come to us");
+        assert!(!limits.takes_inline(&Work::Read(address), 8), "they come to us");
         limits.is_iwarp = true;
         assert!(!limits.takes_inline(&with_inv, 8), "what iWARP devices are not asked for");
         assert!(limits.takes_inline(&Work::Send, 8));

@@ -8,7 +8,7 @@ use haulage_proto::v2::header::{
     Returned, encode_reply_external, encode_reply_inline, encode_reply_middle,
     reply_inline_wire_len,
 };
-use haulage_proto::v2::invalidation::{Place, invalidates};
+use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::verbs::{Handle, Operation, Segment};
 
 use crate::world::choices::Choices;
@@ -121,7 +121,12 @@ impl Incoming {
         if let (Format::Special, Some(offered)) = (plan.format, &self.reply_chunk) {
             let reply = Returned { offered, length: body.len() };
             let bytes = encoded(most, |w| encode_reply_external(w, xid, credit, &writes, &reply));
-            return line.send(queue, bytes, invalidates(Kind::Reply, Place::Last, solicited), last);
+            return line.send(
+                queue,
+                bytes,
+                invalidates(Kind::Reply, MessagePlace::Last, solicited),
+                last,
+            );
         }
         let header = reply_inline_wire_len(self.writes.iter().map(Vec::len));
         let split = Split::new(body.len(), most, header).expect("it was planned");
@@ -135,7 +140,7 @@ impl Incoming {
                 }
                 w.put(&body[piece.range.clone()])
             });
-            let place = if piece.is_last { Place::Last } else { Place::Earlier };
+            let place = if piece.is_last { MessagePlace::Last } else { MessagePlace::Earlier };
             let invalidate = invalidates(Kind::Reply, place, solicited);
             if piece.is_last {
                 line.send(queue, bytes, invalidate, last);

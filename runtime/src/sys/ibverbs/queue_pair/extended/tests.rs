@@ -107,7 +107,7 @@ fn bound() -> Part {
 
 #[test]
 fn each_part_is_begun_and_finished_and_a_refusal_of_all_is_told() {
-    let place = Place { handle: Handle(9), offset: 64 };
+    let place = RemoteAddress { handle: Handle(9), offset: 64 };
     let mut short = Part::new(Work::Send, piece(20));
     short.flags = ibv_send_flags::IBV_SEND_INLINE | ibv_send_flags::IBV_SEND_SIGNALED;
     short.name = 3;
