@@ -181,7 +181,7 @@ pub struct Flags {
     /// Start only after every earlier RDMA Read of this queue pair has completed.
     pub fence: bool,
     /// Copy the source when the request is posted, so that it may be reused at once.
-    pub inline: bool,
+    pub copied: bool,
 }
 
 /// One entry of a send queue.

@@ -147,8 +147,8 @@ impl Service for Echo {
                 Some(data) => data,
                 None => return Outcome::Failed(AcceptStat::SystemErr),
             },
-            Ok(Argument::Inline([])) => Data::Empty,
-            Ok(Argument::Inline(octets)) => {
+            Ok(Argument::Unreduced([])) => Data::Empty,
+            Ok(Argument::Unreduced(octets)) => {
                 let Some(mut lease) = cx.pool().lease(octets.len()) else {
                     return Outcome::Failed(AcceptStat::SystemErr);
                 };

@@ -160,7 +160,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         worked += self.supply(now); // Calls that waited for memory
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.tell_ready(now); // connections that became ready, before Calls are served
-        worked += self.take_inline(now, self.events_per_turn); // messages delivered without Receives
+        worked += self.take_in_place(now, self.events_per_turn); // messages delivered without Receives
         worked += self.fire_deadlines(now); // once what has arrived is read
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
@@ -366,10 +366,10 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     /// Handles at most `budget` messages that the provider delivers without Receives. Returns how many there were.
-    fn take_inline(&mut self, now: Instant, budget: usize) -> usize {
+    fn take_in_place(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, incoming, reply, .. } = self;
         let mut runs = Runs { inner, service, now, reply };
-        provider.receive_inline(incoming, INLINE_SIZE, budget, &mut runs)
+        provider.receive_in_place(incoming, INLINE_SIZE, budget, &mut runs)
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {

@@ -76,7 +76,7 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 /// 12. Reads beyond the granted ORD wait in the send queue; the peer never sees more. Where the ORD is zero, none is
 ///     posted.
 /// 13. A fenced request does not start before earlier Reads of its queue pair completed.
-/// 14. An inline Send's source may be reused as soon as `post` returns, and so may all of a message that [`Port::send`]
+/// 14. A copied Send's source may be reused as soon as `post` returns, and so may all of a message that [`Port::send`]
 ///     copied. Of a message that it took, what was not lent may be reused.
 ///
 /// Receive queue
@@ -102,9 +102,9 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///     this provider was signaled since the last `sleep`; never later.
 ///
 /// Messages without Receives
-/// 24. A message that `receive_inline` takes keeps its place: behind everything that was polled of its queue pair, and
-///     before anything that is polled next. A message that the sink does not take arrives in a Receive, as if
-///     `receive_inline` had not been called.
+/// 24. A message that `receive_in_place` takes keeps its place: behind everything that was polled of its queue pair,
+///     and before anything that is polled next. A message that the sink does not take arrives in a Receive, as if
+///     `receive_in_place` had not been called.
 ///
 /// Receive queues of each queue pair
 /// 25. Receives reserved for a queue pair (`reserve_receives`) are its own as soon as they are posted, before and after
@@ -169,7 +169,7 @@ pub trait Provider: sealed::Sealed {
     ///
     /// A queue pair that a message was taken from may have more, which the next poll leaves for this method: a caller
     /// calls it before every poll. A queue pair with a receive queue of its own has no such messages.
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         room: &mut [u8],
         length_max: usize,

@@ -51,9 +51,9 @@ pub const PARAMS: ConnectionParams<'static> =
     ConnectionParams { private_data: b"hello", ord: 8, ird: 8 };
 
 /// Flags of a request that reports its success.
-pub const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+pub const SIGNALED: Flags = Flags { signaled: true, fence: false, copied: false };
 /// Flags of a request that does not report its success.
-pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, inline: false };
+pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, copied: false };
 
 impl<N: Network> Bed<N> {
     /// Builds both ends; the passive one listens.

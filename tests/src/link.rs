@@ -380,7 +380,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Length of the largest message in either direction, in octets.
 pub const MESSAGE: usize = 4096;
 
-const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+const SIGNALED: Flags = Flags { signaled: true, fence: false, copied: false };
 const RECEIVES: u32 = 16;
 /// Maximum number of Reads outstanding on an accepted connection, at either end.
 const READS: u32 = 16;

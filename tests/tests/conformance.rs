@@ -32,7 +32,7 @@ macro_rules! provider_conformance {
                 line_11_a_write_is_at_rest_before_a_later_send
                 line_12_reads_beyond_the_ord_wait
                 line_13_a_fenced_request_waits_for_reads
-                line_14_an_inline_source_is_free_at_once
+                line_14_a_copied_source_is_free_at_once
                 line_15_receives_are_used_in_order
                 line_16_a_send_without_a_receive_waits
                 line_17_a_send_larger_than_its_receive_ends_its_connection

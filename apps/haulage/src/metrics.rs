@@ -339,7 +339,7 @@ impl Page {
             counter,
             "Octets of payload copied, by Haulage (us) or the system.",
             &[
-                ("by=\"us\"", moved.bytes_copied + core.bytes_inline),
+                ("by=\"us\"", moved.bytes_copied + core.bytes_unreduced),
                 ("by=\"system\"", moved.bytes_system),
             ],
         )?;

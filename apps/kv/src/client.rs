@@ -85,7 +85,7 @@ impl<'a> Client<'a> {
         let carriage = Carriage::of(results.reduced());
         let length = match Answer::decode(Procedure::Get, results.rest(), carriage)? {
             Answer::Value(Value::Reduced { length }) => u64::from(length),
-            Answer::Value(Value::Inline([])) => return Ok(None),
+            Answer::Value(Value::Unreduced([])) => return Ok(None),
             Answer::Refused(refusal) => return Err(refusal.into()),
             _ => return Err(ClientError::Mismatch("the reply holds no value")),
         };
@@ -124,7 +124,7 @@ impl<'a> Client<'a> {
     /// See [`ClientError`].
     pub fn stat(&mut self) -> Result<Stat, ClientError> {
         let reply = self.call(Procedure::Stat, None, None, None)?;
-        match Answer::decode(Procedure::Stat, reply.results().rest(), Carriage::Inline)? {
+        match Answer::decode(Procedure::Stat, reply.results().rest(), Carriage::Unreduced)? {
             Answer::Stat(stat) => Ok(stat),
             _ => Err(ClientError::Mismatch("the reply holds no figures")),
         }
@@ -142,7 +142,7 @@ impl<'a> Client<'a> {
             timeout: self.timeout,
         };
         let reply = self.remote.call(request, |w| w.u32(at)).map_err(CallError::from)?;
-        match Answer::decode(Procedure::Keys, reply.results().rest(), Carriage::Inline)? {
+        match Answer::decode(Procedure::Keys, reply.results().rest(), Carriage::Unreduced)? {
             // A position that does not increase would make the listing endless.
             Answer::Keys(list) if list.next.is_some_and(|next| next <= at) => {
                 Err(ClientError::Mismatch("the keys do not end"))
@@ -162,7 +162,7 @@ impl<'a> Client<'a> {
         argument: Option<Local>,
     ) -> Result<(), ClientError> {
         let reply = self.call(procedure, Some(key), argument, None)?;
-        match Answer::decode(procedure, reply.results().rest(), Carriage::Inline)? {
+        match Answer::decode(procedure, reply.results().rest(), Carriage::Unreduced)? {
             Answer::Done => Ok(()),
             Answer::Refused(refusal) => Err(refusal.into()),
             _ => Err(ClientError::Mismatch("the reply is that of another procedure")),
@@ -181,7 +181,7 @@ impl<'a> Client<'a> {
             Request { procedure: procedure as u32, argument, result, timeout: self.timeout };
         let reply = self.remote.call(request, |w| {
             key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
-            // An empty value is sent inline.
+            // An empty value is sent unreduced.
             if empty_value { w.opaque(&[]) } else { Ok(()) }
         })?;
         Ok(reply)

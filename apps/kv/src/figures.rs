@@ -56,7 +56,7 @@ impl Figures {
             receives: moved.receives,
             receive_batches: moved.receive_batches,
             tagged_copied: moved.tagged_copied,
-            all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_inline,
+            all_copied: moved.bytes_copied + moved.bytes_system + done.bytes_unreduced,
             connections: cx.connections().into(),
             memory,
             instructions: instructions::of_this_thread().unwrap_or(0),

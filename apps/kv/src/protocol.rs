@@ -86,11 +86,11 @@ impl Procedure {
     }
 }
 
-/// A value in the Payload stream: inline, or reduced to its length.
+/// A value in the Payload stream: unreduced, or reduced to its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
     /// The octets, in the stream.
-    Inline(&'a [u8]),
+    Unreduced(&'a [u8]),
     /// A reduced value: the stream holds only its length.
     Reduced {
         /// The number of octets.
@@ -102,7 +102,7 @@ impl Value<'_> {
     /// Returns the number of octets.
     pub fn length(&self) -> u64 {
         match self {
-            Self::Inline(bytes) => bytes.len() as u64,
+            Self::Unreduced(bytes) => bytes.len() as u64,
             Self::Reduced { length } => u64::from(*length),
         }
     }
@@ -110,14 +110,14 @@ impl Value<'_> {
     /// Decodes a value, which must be the last item of the stream.
     fn decode<'a>(r: &mut Reader<'a>, carriage: Carriage) -> Result<Value<'a>, Truncated> {
         match carriage {
-            Carriage::Inline => r.opaque(usize::MAX).map(Value::Inline),
+            Carriage::Unreduced => r.opaque(usize::MAX).map(Value::Unreduced),
             Carriage::Chunk => Ok(Value::Reduced { length: r.u32()? }),
         }
     }
 
     fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         match self {
-            Self::Inline(bytes) => w.opaque(bytes),
+            Self::Unreduced(bytes) => w.opaque(bytes),
             Self::Reduced { length } => w.u32(*length),
         }
     }
@@ -127,7 +127,7 @@ impl Value<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carriage {
     /// The Payload stream itself.
-    Inline,
+    Unreduced,
     /// A chunk.
     Chunk,
 }
@@ -136,7 +136,7 @@ impl Carriage {
     /// Returns the carrier of the value in results of which `reduced` octets are in a chunk.
     pub const fn of(reduced: Option<u32>) -> Self {
         match reduced {
-            None => Self::Inline,
+            None => Self::Unreduced,
             Some(_) => Self::Chunk,
         }
     }

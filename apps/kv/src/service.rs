@@ -96,14 +96,14 @@ impl KvService {
         let key_bytes = arguments.opaque(KEY_MAX)?;
         let value = match arguments.item(usize::MAX)? {
             Argument::Placed(leases) => Value::new(leases).ok_or(Refusal::NoSpace)?,
-            Argument::Inline([]) => Value::Empty,
-            Argument::Inline(bytes) if bytes.len() > self.value_max => {
+            Argument::Unreduced([]) => Value::Empty,
+            Argument::Unreduced(bytes) if bytes.len() > self.value_max => {
                 return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
             }
-            Argument::Inline(bytes) => {
+            Argument::Unreduced(bytes) => {
                 let mut leases = self.leases(cx, bytes.len()).ok_or(Refusal::NoSpace)?;
                 leases.copy_from_slice(bytes);
-                cx.count_inline(bytes.len() as u64);
+                cx.count_unreduced(bytes.len() as u64);
                 Value::new(leases).ok_or(Refusal::NoSpace)?
             }
             Argument::Refused { why: NotFetched::TooLarge, .. } => {
@@ -216,7 +216,7 @@ impl KvService {
             orphans: gauges.orphans,
             invalidations_remote: moved.invalidated_remote,
             invalidations_local: moved.invalidated_local,
-            copied_user: copied_user(moved) + cx.counters().bytes_inline,
+            copied_user: copied_user(moved) + cx.counters().bytes_unreduced,
             copied_system: copied_system(moved),
             connections_held: u64::from(census.connections_held),
             leases_held: census.leases_held as u64,

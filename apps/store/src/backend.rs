@@ -370,7 +370,7 @@ pub struct Incoming<'a> {
 #[derive(Debug)]
 pub enum Octets<'a> {
     /// Octets in a message; keeping them takes a copy.
-    Inline(&'a [u8]),
+    Unreduced(&'a [u8]),
     /// Octets that came by direct data placement and can stay where they are.
     Placed(Local),
 }
@@ -379,7 +379,7 @@ impl Octets<'_> {
     /// Returns the octets.
     pub fn bytes(&self) -> &[u8] {
         match self {
-            Self::Inline(bytes) => bytes,
+            Self::Unreduced(bytes) => bytes,
             Self::Placed(lease) => lease.bytes(),
         }
     }

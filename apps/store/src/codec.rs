@@ -55,11 +55,11 @@ pub(crate) const fn unknown(r: &PayloadReader<'_>, value: u32) -> Malformed {
     Malformed::Unknown { at: r.position(), value }
 }
 
-/// Appends a data item. An inline item is appended whole; of a reduced one only the length, as its octets are in a
+/// Appends a data item. An unreduced item is appended whole; of a reduced one only the length, as its octets are in a
 /// chunk.
 pub(crate) fn encode_item(item: &Item<'_>, w: &mut Writer<'_>) -> Result<(), Truncated> {
     match item {
-        Item::Inline(bytes) => w.opaque(bytes),
+        Item::Unreduced(bytes) => w.opaque(bytes),
         Item::Reduced { length } => {
             let length = u32::try_from(*length).map_err(|_| Truncated { at: w.position() })?;
             w.u32(length)

@@ -3,7 +3,7 @@
 //! # Normal operation
 //! A transport passes the octets of a Call's arguments, and the lease into which a reduced argument was placed. The
 //! program writes the results after the RPC header. The data in [`Ended::Done`] follows them, by direct data placement
-//! or inline. For [`Ended::Later`], [`Program::poll`] returns the Reply.
+//! or unreduced. For [`Ended::Later`], [`Program::poll`] returns the Reply.
 //!
 //! # Recovery
 //! The Replies of procedures that are not idempotent are cached under a key that identifies the Call on every
@@ -192,14 +192,14 @@ fn remember_encoded(
     }
 }
 
-/// Takes the octets of arguments apart into what is always inline, and the data item at their end, if there is one.
+/// Takes the octets of arguments apart into what is never reduced, and the data item at their end, if there is one.
 fn apart<'a>(
     stream: &'a [u8],
     arguments: &Arguments<'a>,
     placed: Option<&'a Local>,
 ) -> (&'a [u8], &'a [u8]) {
     match (arguments.item(), placed) {
-        (Some(Item::Inline(data)), _) => {
+        (Some(Item::Unreduced(data)), _) => {
             let padded = data.len().next_multiple_of(4);
             (stream.get(..stream.len().saturating_sub(padded)).unwrap_or(stream), data)
         }

@@ -115,7 +115,7 @@ pub enum Answer<'a> {
 pub struct Reply<'a> {
     /// The results. Those of READ and READLINK end in the length of the data.
     pub results: Results<'a>,
-    /// The data that follows the results, by direct data placement, or inline and padded.
+    /// The data that follows the results, by direct data placement, or unreduced and padded.
     pub data: Pieces,
 }
 
@@ -308,7 +308,7 @@ impl<'a> From<Results<'a>> for Reply<'a> {
 #[derive(Debug)]
 pub struct LateReply {
     results: LateResults,
-    /// The data that follows the results, by direct data placement, or inline and padded.
+    /// The data that follows the results, by direct data placement, or unreduced and padded.
     pub data: Pieces,
 }
 
@@ -361,10 +361,10 @@ impl LateReply {
         }
     }
 
-    /// Appends all of the Reply to `w`, its data inline.
+    /// Appends all of the Reply to `w`, its data unreduced.
     pub fn encode_inline(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.encode(w)?;
-        put_inline(&self.data, w)
+        put_unreduced(&self.data, w)
     }
 
     /// Returns an upper bound on the length of the whole Reply, in octets.
@@ -390,15 +390,15 @@ impl From<Results<'static>> for LateReply {
 }
 
 impl Reply<'_> {
-    /// Appends all of the Reply to `w`, its data inline.
+    /// Appends all of the Reply to `w`, its data unreduced.
     pub fn encode_inline(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         self.results.encode(w)?;
-        put_inline(&self.data, w)
+        put_unreduced(&self.data, w)
     }
 }
 
 /// Appends data and its padding to `w`.
-fn put_inline(data: &Pieces, w: &mut Writer<'_>) -> Result<(), Truncated> {
+fn put_unreduced(data: &Pieces, w: &mut Writer<'_>) -> Result<(), Truncated> {
     for piece in data.iter() {
         w.put(piece.bytes())?;
     }

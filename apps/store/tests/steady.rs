@@ -61,7 +61,7 @@ fn reading_writing_and_looking_take_nothing_from_the_heap() {
 
     let (offset, count, stable) = (0, 1 << 20, Stable::FileSync);
     let data = Data(Item::Reduced { length: 1 << 20 });
-    let small = Data(Item::Inline(b"hello"));
+    let small = Data(Item::Unreduced(b"hello"));
     let (cookie, verifier) = (0, Verifier(0));
     let rounds = [
         Arguments::Write(Write { file, offset, count, stable, data }),

@@ -38,7 +38,7 @@ pub struct Returned {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
     /// The opaque is in the Payload stream.
-    Inline(&'a [u8]),
+    Unreduced(&'a [u8]),
     /// Only the length word is in the Payload stream; the octets are in a chunk.
     Reduced {
         /// The length of the opaque in octets.
@@ -121,7 +121,7 @@ impl<'a> PayloadReader<'a> {
                 return Err(Truncated { at });
             }
             (self.reader, self.missing) = (reader, ahead.missing);
-            return Ok(Item::Inline(bytes));
+            return Ok(Item::Unreduced(bytes));
         };
         // [V2-4.5.3.1-3] [R5666-3.4-6] the length is the chunk's.
         let word = u64::from(word);

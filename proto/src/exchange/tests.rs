@@ -365,7 +365,7 @@ impl World {
             let position = u32::try_from(item.data().start).unwrap();
             let length = if item.kind() == Kind::Opaque {
                 match reader.eligible_opaque(usize::MAX).unwrap() {
-                    Item::Inline(_) => None,
+                    Item::Unreduced(_) => None,
                     Item::Reduced { length } => Some(length),
                 }
             } else {

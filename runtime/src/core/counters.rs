@@ -21,8 +21,8 @@ pub struct CoreCounters {
     pub write_chunks: u64,
     /// Calls received with a Reply chunk.
     pub reply_chunks: u64,
-    /// Octets of data items copied because they came or went inline.
-    pub bytes_inline: u64,
+    /// Octets of data items copied because they came or went unreduced.
+    pub bytes_unreduced: u64,
     /// Calls answered with a system error because their results broke the service's own binding: longer than
     /// declared, or with more items than one Write chunk takes.
     pub results_misdeclared: u64,

@@ -226,8 +226,8 @@ impl<'a> Cx<'a> {
         self.inner.census()
     }
 
-    /// Counts octets of a data item that were copied because it came or went inline.
-    pub const fn count_inline(&mut self, octets: u64) {
-        self.inner.common.counters.bytes_inline += octets;
+    /// Counts octets of a data item that were copied because it came or went unreduced.
+    pub const fn count_unreduced(&mut self, octets: u64) {
+        self.inner.common.counters.bytes_unreduced += octets;
     }
 }

@@ -76,9 +76,9 @@ impl Service for Keeper {
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            // An item shorter than the chunk that would name it comes inline.
+            // An item shorter than the chunk that would name it comes unreduced.
             STORE => match call.arguments.item(24) {
-                Ok(Argument::Inline(bytes)) => {
+                Ok(Argument::Unreduced(bytes)) => {
                     let mut lease = cx.pool().lease(bytes.len()).unwrap();
                     lease.bytes_mut().copy_from_slice(bytes);
                     self.item = Some(lease.share());
@@ -806,7 +806,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
 }
 
 mod endings;
-mod inline;
+mod in_place;
 mod memory;
 mod peers;
 mod pieces;

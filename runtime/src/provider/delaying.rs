@@ -76,7 +76,7 @@ impl<P: Provider> Provider for Delaying<P> {
     }
 
     /// Takes nothing while events are held back, which come first.
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         room: &mut [u8],
         length_max: usize,
@@ -86,7 +86,7 @@ impl<P: Provider> Provider for Delaying<P> {
         if !self.held.is_empty() || self.rng.below(0..100) < u64::from(self.percent) {
             return 0;
         }
-        self.inner.receive_inline(room, length_max, budget, sink)
+        self.inner.receive_in_place(room, length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -8,7 +8,7 @@
 //! [`Port::post`](super::Port::post) seals work requests into FPDUs and hands them to the socket at once, many in one
 //! system call. [`Provider::poll`] does the rest, every stage bounded: it reads the *hot* connections, takes the
 //! reactor's news of the others, serves connections that waited for a Receive or for room to send, and closes those
-//! that are over. [`Provider::receive_inline`] reads the hot connections before a poll does (`iwarp/inline.rs`).
+//! that are over. [`Provider::receive_in_place`] reads the hot connections before a poll does (`iwarp/in_place.rs`).
 //!
 //! A connection becomes hot, read at every poll without asking the reactor, when it is busy and few others are. A
 //! polled TCP socket is at its fastest that way; for many connections, and for sleeping, io_uring or epoll report which
@@ -46,8 +46,8 @@ mod connection;
 mod contention;
 mod depart;
 mod handshake;
+mod in_place;
 mod inbox;
-mod inline;
 mod intake;
 mod keepalive;
 mod listening;
@@ -144,14 +144,14 @@ impl Provider for Iwarp {
     }
 
     #[inline]
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         _: &mut [u8],
         length_max: usize,
         budget: usize,
         sink: &mut impl MessageSink,
     ) -> usize {
-        self.take_inline(length_max, budget, sink)
+        self.take_in_place(length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -246,7 +246,7 @@ impl<P: Provider> Provider for Lending<P> {
     }
 
     /// Offers the messages that are held, of each queue pair that has no other event to be reported first.
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         _: &mut [u8],
         length_max: usize,

@@ -9,8 +9,8 @@
 //! # Normal operation
 //!
 //! [`Port::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] reads the rings of all *hot*
-//! connections (`shm/arrive.rs`), and so does [`Provider::receive_inline`] before it. None of them makes a system call.
-//! To check a ring is to read one word of a line that is not written while nothing comes.
+//! connections (`shm/arrive.rs`), and so does [`Provider::receive_in_place`] before it. None of them makes a system
+//! call. To check a ring is to read one word of a line that is not written while nothing comes.
 //!
 //! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet on the
 //! socket that connected them, and its ring is read again when that rings. The socket also announces the peer's end,
@@ -182,14 +182,14 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         room: &mut [u8],
         length_max: usize,
         budget: usize,
         sink: &mut impl MessageSink,
     ) -> usize {
-        self.take_inline(room, length_max, budget, sink)
+        self.take_in_place(room, length_max, budget, sink)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -472,7 +472,7 @@ impl<P: Provider> Provider for Tracing<P> {
         Some(TracingPort { inner: inner.port(qp)?, pen, qp })
     }
 
-    fn receive_inline(
+    fn receive_in_place(
         &mut self,
         room: &mut [u8],
         length_max: usize,
@@ -481,7 +481,7 @@ impl<P: Provider> Provider for Tracing<P> {
     ) -> usize {
         let Self { inner, trace, node, now } = self;
         let mut watched = Watched { sink, pen: Pen { trace, node: *node, now: *now } };
-        inner.receive_inline(room, length_max, budget, &mut watched)
+        inner.receive_in_place(room, length_max, budget, &mut watched)
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {

@@ -88,7 +88,7 @@ pub struct Call<'a> {
     pub arguments: Arguments<'a>,
 }
 
-/// The arguments of a Call: the inline Payload stream and, if the peer reduced it, one data item that
+/// The arguments of a Call: the Payload stream of the message and, if the peer reduced it, one data item that
 /// is already in its place.
 #[derive(Debug)]
 pub struct Arguments<'a> {
@@ -129,8 +129,8 @@ pub enum Refusal {
 /// A DDP-eligible argument.
 #[derive(Debug)]
 pub enum Argument<'a> {
-    /// It came inline, and has to be copied to be kept.
-    Inline(&'a [u8]),
+    /// It was not reduced: it came in the message, and has to be copied to be kept.
+    Unreduced(&'a [u8]),
     /// It came by direct data placement and stays where it is: in one lease, unless there was none of its length and
     /// the service takes several ([`Program::argument_leases`](super::Program::argument_leases)).
     Placed(Leases),
@@ -170,11 +170,11 @@ impl<'a> Arguments<'a> {
         self.reader.opaque(max)
     }
 
-    /// Takes the DDP-eligible opaque, wherever it is. Inline, it has at most `max` octets.
+    /// Takes the DDP-eligible opaque, wherever it is. Unreduced, it has at most `max` octets.
     pub fn item(&mut self, max: usize) -> Result<Argument<'a>, Truncated> {
         let at = self.reader.position();
         Ok(match self.reader.eligible_opaque(max)? {
-            PayloadItem::Inline(bytes) => Argument::Inline(bytes),
+            PayloadItem::Unreduced(bytes) => Argument::Unreduced(bytes),
             PayloadItem::Reduced { length } => {
                 match self.placed.as_deref_mut().map_or(Placement::None, Placement::take) {
                     Placement::Placed(mut leases) => {

@@ -37,7 +37,7 @@ pub struct Reply {
     /// The length of the first eligible item that went into the Payload stream.
     unreduced: Option<u32>,
     /// Octets of eligible items that went into the Payload stream, padding included.
-    inlined: usize,
+    unreduced_octets: usize,
     /// The use of the Write chunk.
     chunk: ChunkUse,
 }
@@ -60,9 +60,9 @@ impl Reply {
         offered: Option<u64>,
     ) -> Self {
         let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
-        let (inlined, chunk) = (0, ChunkUse::Unused);
+        let (unreduced_octets, chunk) = (0, ChunkUse::Unused);
         let message = Outgoing::within(buffer);
-        Self { message, body, at, length_max, offered, data, unreduced, inlined, chunk }
+        Self { message, body, at, length_max, offered, data, unreduced, unreduced_octets, chunk }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
@@ -78,11 +78,11 @@ impl Reply {
         self.length_max = length_max;
         self.offered = offered;
         self.unreduced = None;
-        self.inlined = 0;
+        self.unreduced_octets = 0;
         self.chunk = ChunkUse::Unused;
     }
 
-    /// Has every result go inline, because the Call's credential forbids reduction.
+    /// Has every result go unreduced, because the Call's credential forbids reduction.
     pub(crate) const fn forbid_reduction(&mut self) {
         self.offered = None;
     }
@@ -110,7 +110,7 @@ impl Reply {
         self.at = self.at.saturating_add(added);
     }
 
-    /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else inline.
+    /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else unreduced.
     ///
     /// If it fits neither way, the Requester is told how much room it needs, in place of the Reply. A Write chunk takes
     /// one item: a second item for it makes the Reply a system error.
@@ -134,7 +134,7 @@ impl Reply {
             self.data = data;
         } else {
             self.results(|w| data.encode(w));
-            self.inlined += self.at - at;
+            self.unreduced_octets += self.at - at;
             self.unreduced.get_or_insert(u32::try_from(length).unwrap_or(u32::MAX));
         }
     }
@@ -147,7 +147,7 @@ impl Reply {
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
     /// eligible items, and at most one item in the Write chunk.
     pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
-        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.inlined);
+        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.unreduced_octets);
         length <= results_max as usize
     }
 

@@ -115,7 +115,7 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
         let mut room = [0; 4 * LENGTH];
         for _ in 0..if round % 4 < 2 { TURNS } else { 0 } {
             let active = &mut bed.ends[ACTIVE].provider;
-            active.receive_inline(&mut room, LENGTH, ANSWERS, &mut auditor);
+            active.receive_in_place(&mut room, LENGTH, ANSWERS, &mut auditor);
             bed.turn([8; 2]);
         }
         arrived += answered * ANSWERS / 2 - auditor.expected.len();
@@ -203,7 +203,7 @@ fn offer_all<N: Network>(
             break;
         }
         let passive = &mut bed.ends[PASSIVE].provider;
-        taken += passive.receive_inline(&mut room, MESSAGE, messages.len() - taken, sink);
+        taken += passive.receive_in_place(&mut room, MESSAGE, messages.len() - taken, sink);
         assert_eq!(passive.post(link[PASSIVE], &mut WorkQueue::new()), Ok(()));
         bed.turn([8; 2]);
     }

@@ -190,7 +190,7 @@ pub fn line_24_messages_are_taken_without_receives_in_their_turn<N: Network>(net
             let ready = (0..wanted).map(|_| (passive.id(), passive.holding(&[0; 300]))).collect();
             let mut sink = Echo { ready, took: Vec::new() };
             let budget = usize::try_from(random.below(1..4)).expect("few");
-            let count = passive.provider.receive_inline(&mut into, 300, budget, &mut sink);
+            let count = passive.provider.receive_in_place(&mut into, 300, budget, &mut sink);
             assert!(count == sink.took.len() && count <= budget, "{count} of {budget}");
             for (qp, bytes, said) in sink.took {
                 let link = usize::from(qp == links[1][PASSIVE]);

@@ -235,12 +235,12 @@ pub fn line_13_a_fenced_request_waits_for_reads<N: Network>(network: N) {
     assert!(filled(sink, &done).bytes() == bytes);
 }
 
-/// An inline Send's source may be reused as soon as `post` returns, and a message that was copied at once.
-pub fn line_14_an_inline_source_is_free_at_once<N: Network>(network: N) {
+/// A copied Send's source may be reused as soon as `post` returns, and a message that was copied at once.
+pub fn line_14_a_copied_source_is_free_at_once<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.connect();
     let (received, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
-    let flags = Flags { inline: true, ..SIGNALED };
+    let flags = Flags { copied: true, ..SIGNALED };
     let (sent, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"original", None, flags);
     let done = bed.succeeded(PASSIVE, received);
     assert_eq!(filled(sink, &done).bytes(), b"original");

@@ -286,7 +286,9 @@ impl Exercise {
         }
         let expected = plan.octets(Part::Argument);
         match arguments.item(ITEM_MAX)? {
-            Argument::Inline(octets) => assert!(octets == expected, "another argument: {plan:?}"),
+            Argument::Unreduced(octets) => {
+                assert!(octets == expected, "another argument: {plan:?}")
+            }
             Argument::Placed(leases) => {
                 assert!(
                     leases.parts().flatten().eq(&expected),

@@ -56,12 +56,12 @@ events! {
     LongReply,
     /// A Call whose argument was placed ended well.
     PlacedArgument,
-    /// A Call whose argument was inline ended well.
-    InlineArgument,
+    /// A Call whose argument was unreduced ended well.
+    UnreducedArgument,
     /// A Call whose result was placed ended well.
     PlacedResult,
-    /// A Call whose result was inline ended well.
-    InlineResult,
+    /// A Call whose result was unreduced ended well.
+    UnreducedResult,
     /// A Call with both an argument and a result ended well.
     BothWays,
     /// A result left in pieces.

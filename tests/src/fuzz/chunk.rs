@@ -30,7 +30,7 @@ pub(super) fn payload_reader(data: &[u8]) {
             1 => r.u64().map(|_| 8),
             2 => r.opaque(max).map(|octets| 4 + octets.len().next_multiple_of(4)),
             _ => r.eligible_opaque(max).map(|item| match item {
-                Item::Inline(octets) => 4 + octets.len().next_multiple_of(4),
+                Item::Unreduced(octets) => 4 + octets.len().next_multiple_of(4),
                 Item::Reduced { .. } => {
                     items_reduced += 1;
                     4

@@ -223,11 +223,11 @@ impl World {
         if asked.procedure == Procedure::Figures {
             return assert!(octets.len().is_multiple_of(8), "hypers");
         }
-        let carriage = if got.placed.is_some() { Carriage::Chunk } else { Carriage::Inline };
+        let carriage = if got.placed.is_some() { Carriage::Chunk } else { Carriage::Unreduced };
         let answer = Answer::decode(asked.procedure, &octets, carriage);
         match (expected, answer.expect("results that make sense")) {
             (Expected::Done, Answer::Done) => {}
-            (Expected::Value(value), Answer::Value(Value::Inline(octets))) => {
+            (Expected::Value(value), Answer::Value(Value::Unreduced(octets))) => {
                 assert!(value == octets, "the value that was stored");
             }
             (Expected::Value(value), Answer::Value(Value::Reduced { .. })) => {
@@ -301,7 +301,7 @@ impl World {
             let octets = Octets::default().words(&[at]).0;
             let asked = Asked { procedure: Procedure::Keys, octets, argument: None, room: None };
             let octets = self.call(&asked).results.expect("a list of keys");
-            let answer = Answer::decode(Procedure::Keys, &octets, Carriage::Inline);
+            let answer = Answer::decode(Procedure::Keys, &octets, Carriage::Unreduced);
             let Ok(Answer::Keys(keys)) = answer else { panic!("no keys: {answer:?}") };
             listed.extend(keys.keys().map(|key| key.bytes().to_vec()));
             let Some(next) = keys.next else { break };

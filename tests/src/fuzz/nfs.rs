@@ -146,7 +146,7 @@ fn written(served: &mut Served, asked: &Asked, range: (&[u8], u64, u32), data: &
     match outcome {
         Ok(contents) => {
             assert_eq!(contents.count, count, "all that was written is there");
-            let Item::Inline(read) = contents.data.0 else { panic!("nothing was reduced") };
+            let Item::Unreduced(read) = contents.data.0 else { panic!("nothing was reduced") };
             assert!(data.get(..count as usize) == Some(read), "what was written is read");
         }
         Err(failure) => assert_eq!(failure.status, Status::Acces),

@@ -218,7 +218,7 @@ impl Exercise {
                 continue;
             };
             let bytes = match r.eligible_opaque(usize::MAX).expect("a result") {
-                Item::Inline(bytes) => bytes,
+                Item::Unreduced(bytes) => bytes,
                 Item::Reduced { length } => &written[n][..usize::try_from(length).expect("small")],
             };
             assert!(bytes == pattern::of(length, !self.salt ^ n as u64), "result {n}");

@@ -210,7 +210,7 @@ impl Load {
     /// Takes the server's counters: begins the Calls, or ends the job.
     fn on_figures(&mut self, cx: &mut Cx<'_>, finished: Finished<'_>) {
         let figures = finished.results.map(|results| {
-            match Answer::decode(Procedure::Stat, results.rest(), Carriage::Inline) {
+            match Answer::decode(Procedure::Stat, results.rest(), Carriage::Unreduced) {
                 Ok(Answer::Stat(stat)) => stat,
                 _ => Stat::default(),
             }
@@ -306,7 +306,7 @@ impl Running {
         } else {
             let length = match results.eligible_opaque(0).map_err(bad)? {
                 Item::Reduced { length } => length,
-                Item::Inline(bytes) => bytes.len() as u64,
+                Item::Unreduced(bytes) => bytes.len() as u64,
             };
             let mut lease = result.ok_or("the value's memory did not come back")?;
             if length != size as u64 || lease.len() != size {

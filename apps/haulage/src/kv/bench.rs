@@ -216,7 +216,7 @@ impl Work for Calls {
                 self.found.hits += 1;
                 Ok(())
             }
-            Ok(Answer::Value(Value::Inline(octets))) if octets.len() == self.size => {
+            Ok(Answer::Value(Value::Unreduced(octets))) if octets.len() == self.size => {
                 self.found.hits += 1;
                 Ok(())
             }

@@ -134,7 +134,7 @@ mod tests {
     fn json_has_the_keys_of_the_contract_in_their_order() {
         let mut results = vec![0; 4];
         (1..=35_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
-        let answer = Answer::decode(Procedure::Stat, &results, Carriage::Inline).unwrap();
+        let answer = Answer::decode(Procedure::Stat, &results, Carriage::Unreduced).unwrap();
         let Answer::Stat(stat) = answer else { panic!("{answer:?}") };
         assert_eq!(
             to_json(&stat),

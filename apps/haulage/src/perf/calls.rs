@@ -43,7 +43,7 @@ impl Calls {
         status(results)?;
         let length = match results.eligible_opaque(0).map_err(|_| Stopped::BadReply)? {
             Item::Reduced { length } => length,
-            Item::Inline(octets) => octets.len() as u64,
+            Item::Unreduced(octets) => octets.len() as u64,
         };
         if length != self.size as u64 || lease.len() != self.size {
             return Err(Stopped::BadReply);
@@ -149,7 +149,7 @@ impl Calls {
                     return Err(Stopped::BadReply);
                 }
                 // The echo was copied into the Call; the results were read in place.
-                cx.count_inline(octets.len() as u64);
+                cx.count_unreduced(octets.len() as u64);
             }
         }
         Ok(())

@@ -98,7 +98,7 @@ impl Service for PerfService {
 
 fn write(arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Truncated> {
     let status = match arguments.item(ITEM_MAX)? {
-        Argument::Placed(_) | Argument::Inline(_) => OK,
+        Argument::Placed(_) | Argument::Unreduced(_) => OK,
         Argument::Refused { .. } => NO_SPACE,
     };
     reply.results(|w| w.u32(status));
@@ -111,7 +111,7 @@ fn echo(
     reply: &mut Reply,
 ) -> Result<(), Truncated> {
     let data = arguments.opaque(ECHO_MAX)?;
-    cx.count_inline(data.len() as u64);
+    cx.count_unreduced(data.len() as u64);
     reply.results(|w| w.opaque(data));
     Ok(())
 }

@@ -4,24 +4,29 @@ use super::*;
 fn results_have_these_bytes() {
     use Procedure::{Del, Get, Keys, Null, Put};
     for (procedure, answer, carriage, bytes) in [
-        (Null, Answer::Done, Carriage::Inline, &b""[..]),
-        (Put, Answer::Done, Carriage::Inline, b"\0\0\0\0"),
-        (Get, Answer::Value(Value::Inline(b"v")), Carriage::Inline, b"\0\0\0\0\0\0\0\x01v\0\0\0"),
-        (Get, Answer::Value(Value::Inline(b"")), Carriage::Inline, b"\0\0\0\0\0\0\0\0"),
+        (Null, Answer::Done, Carriage::Unreduced, &b""[..]),
+        (Put, Answer::Done, Carriage::Unreduced, b"\0\0\0\0"),
+        (
+            Get,
+            Answer::Value(Value::Unreduced(b"v")),
+            Carriage::Unreduced,
+            b"\0\0\0\0\0\0\0\x01v\0\0\0",
+        ),
+        (Get, Answer::Value(Value::Unreduced(b"")), Carriage::Unreduced, b"\0\0\0\0\0\0\0\0"),
         (Get, Answer::Value(Value::Reduced { length: 9 }), Carriage::Chunk, b"\0\0\0\0\0\0\0\x09"),
         (Get, Answer::Refused(Refusal::NotFound), Carriage::Chunk, b"\0\0\0\x01"),
         (
             Put,
             Answer::Refused(Refusal::TooLarge { max: 16 }),
-            Carriage::Inline,
+            Carriage::Unreduced,
             b"\0\0\0\x02\0\0\0\0\0\0\0\x10",
         ),
-        (Put, Answer::Refused(Refusal::NoSpace), Carriage::Inline, b"\0\0\0\x03"),
-        (Del, Answer::Refused(Refusal::BadKey), Carriage::Inline, b"\0\0\0\x04"),
+        (Put, Answer::Refused(Refusal::NoSpace), Carriage::Unreduced, b"\0\0\0\x03"),
+        (Del, Answer::Refused(Refusal::BadKey), Carriage::Unreduced, b"\0\0\0\x04"),
         (
             Keys,
             Answer::Keys(KeyList { list: TWO_KEYS, next: None }),
-            Carriage::Inline,
+            Carriage::Unreduced,
             b"\0\0\0\0\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02bc\0\0\0\0\0\0\0\0\0\0",
         ),
     ] {
@@ -35,7 +40,10 @@ fn the_figures_travel_whole() {
     let stat = Stat { shards: 1, keys: 2, orphans: 3, pages_4k: u64::MAX, ..Stat::default() };
     let bytes = encoded(|w| Answer::Stat(stat).encode(Procedure::Stat, w));
     assert_eq!(bytes.len(), 4 + 35 * 8);
-    assert_eq!(Answer::decode(Procedure::Stat, &bytes, Carriage::Inline), Ok(Answer::Stat(stat)));
+    assert_eq!(
+        Answer::decode(Procedure::Stat, &bytes, Carriage::Unreduced),
+        Ok(Answer::Stat(stat))
+    );
 }
 
 #[test]
@@ -43,10 +51,10 @@ fn the_figures_of_another_release_are_understood() {
     let stat = Stat { keys: 2, usable_bytes: 3, moved_bytes: 4, ..Stat::default() };
     let mut bytes = encoded(|w| Answer::Stat(stat).encode(Procedure::Stat, w));
     bytes.extend(5_u64.to_be_bytes());
-    let later = Answer::decode(Procedure::Stat, &bytes, Carriage::Inline);
+    let later = Answer::decode(Procedure::Stat, &bytes, Carriage::Unreduced);
     assert_eq!(later, Ok(Answer::Stat(stat)));
     let before = Stat { keys: 2, ..Stat::default() };
-    let earlier = Answer::decode(Procedure::Stat, &bytes[..4 + EARLIER], Carriage::Inline);
+    let earlier = Answer::decode(Procedure::Stat, &bytes[..4 + EARLIER], Carriage::Unreduced);
     assert_eq!(earlier, Ok(Answer::Stat(before)));
 }
 
@@ -63,7 +71,7 @@ fn a_list_of_keys_is_read_as_it_was_written_or_not_at_all() {
         b"\0\0\0\0\0\0\0\x01\0\0\0\x01\xff\0\0\0\0\0\0\0\0\0\0\0",   // not UTF-8
     ] {
         assert!(matches!(
-            Answer::decode(Procedure::Keys, bad, Carriage::Inline),
+            Answer::decode(Procedure::Keys, bad, Carriage::Unreduced),
             Err(BadReply::Garbage(_))
         ));
     }
@@ -76,7 +84,7 @@ const TWO_KEYS: &[u8] = b"\0\0\0\x01\0\0\0\x01a\0\0\0\0\0\0\x01\0\0\0\x02bc\0\0"
 fn every_truncation_and_every_excess_is_refused() {
     let stat = Answer::Stat(Stat::default());
     for (procedure, answer) in [
-        (Procedure::Get, Answer::Value(Value::Inline(b"value"))),
+        (Procedure::Get, Answer::Value(Value::Unreduced(b"value"))),
         (Procedure::Stat, stat),
         (Procedure::Put, Answer::Refused(Refusal::TooLarge { max: 1 })),
         (Procedure::Del, Answer::Done),
@@ -86,11 +94,11 @@ fn every_truncation_and_every_excess_is_refused() {
         // All figures of an earlier release are no truncation.
         let is_whole = |end: usize| procedure == Procedure::Stat && end >= 4 + EARLIER;
         for end in (0..bytes.len()).filter(|end| !(is_whole(*end) && end % 8 == 4)) {
-            let cut = Answer::decode(procedure, &bytes[..end], Carriage::Inline);
+            let cut = Answer::decode(procedure, &bytes[..end], Carriage::Unreduced);
             assert!(matches!(cut, Err(BadReply::Garbage(_))), "{answer:?} cut at {end}");
         }
         bytes.push(0);
-        let long = Answer::decode(procedure, &bytes, Carriage::Inline);
+        let long = Answer::decode(procedure, &bytes, Carriage::Unreduced);
         assert!(matches!(long, Err(BadReply::Garbage(_))), "{answer:?}");
     }
 }
@@ -111,7 +119,7 @@ fn numbers_we_do_not_know_are_said_to_be_unknown() {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
     assert_eq!(Procedure::from_number(7), None);
-    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", Carriage::Inline);
+    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", Carriage::Unreduced);
     assert_eq!(unknown, Err(BadReply::Status(5)));
 }
 

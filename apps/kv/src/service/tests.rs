@@ -74,7 +74,7 @@ fn many_calls_on_four_connections_all_come_back_right() {
     assert_eq!((stat.leases_posted, stat.leases_exposed, stat.orphans), (0, 0, 0));
     assert_eq!(stat.value_bytes, (0..64).map(|n| 100 + n * 977).sum::<u64>());
     assert_eq!(
-        world.inline(),
+        world.unreduced(),
         0,
         "every value longer than a chunk that names it was placed directly"
     );
@@ -160,9 +160,9 @@ fn a_value_may_come_and_go_inline() {
     });
     assert_eq!(world.done(0), DONE);
     world.ask(1, request(Procedure::Get), |w| w.opaque(b"k"));
-    let small = protocol::Value::Inline(b"small");
+    let small = protocol::Value::Unreduced(b"small");
     assert_eq!(world.answer(1), Ok(Answer::Value(small)));
-    assert_eq!(world.inline(), 5);
+    assert_eq!(world.unreduced(), 5);
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
     let room = world.value(size, 99);
     world.get(0, "last", room);
     assert!(world.got(0).bytes() == pattern(size, last));
-    assert_eq!(world.inline(), 0);
+    assert_eq!(world.unreduced(), 0);
     // All that was stored since goes home.
     for key in (0..sizes.len()).map(|n| n.to_string()).chain(["last".to_owned()]) {
         world.ask(0, request(Procedure::Del), |w| w.opaque(key.as_bytes()));
@@ -504,9 +504,9 @@ impl World {
         }
     }
 
-    /// Returns the octets of inline values that the server copied.
-    fn inline(&mut self) -> u64 {
-        self.server.cx(self.now).0.counters().bytes_inline
+    /// Returns the octets of unreduced values that the server copied.
+    fn unreduced(&mut self) -> u64 {
+        self.server.cx(self.now).0.counters().bytes_unreduced
     }
 }
 

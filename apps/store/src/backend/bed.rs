@@ -147,7 +147,7 @@ impl<B: Backend> Bed<B> {
         offset: u64,
         octets: &[u8],
     ) -> Result<WriteDone, Status> {
-        self.write_stable(file, offset, Octets::Inline(octets), Stable::Unstable)
+        self.write_stable(file, offset, Octets::Unreduced(octets), Stable::Unstable)
     }
 
     pub(crate) fn write_stable(

@@ -322,7 +322,7 @@ fn what_is_written_is_read(mut bed: Bed<impl Backend>) {
         let mut lease = bed.pool.lease(length).unwrap();
         lease.bytes_mut().copy_from_slice(part);
         let placed = step % 2 == 0;
-        let data = if placed { Octets::Placed(lease) } else { Octets::Inline(part) };
+        let data = if placed { Octets::Placed(lease) } else { Octets::Unreduced(part) };
         let done = bed.write_stable(file, offset, data, stable).unwrap();
         assert_eq!(done.count as usize, length);
         assert!(done.stable >= stable);

@@ -121,7 +121,7 @@ impl<R: Requester> Client<R> {
             other => return Err(Error::of(&other)),
         };
         match target.0 {
-            Item::Inline(octets) => Ok(octets.to_vec()),
+            Item::Unreduced(octets) => Ok(octets.to_vec()),
             Item::Reduced { length } => {
                 let octets = answer.items.result.as_ref().map(|lease| lease.bytes());
                 let octets = octets.unwrap_or_default();

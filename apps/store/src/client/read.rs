@@ -165,7 +165,7 @@ fn taken(
         other => return Err(Error::of(&other)),
     };
     let octets = match contents.data.0 {
-        Item::Inline(octets) => Some(octets),
+        Item::Unreduced(octets) => Some(octets),
         Item::Reduced { length } => {
             let written = answer.items.result.as_ref().map(Local::bytes).unwrap_or_default();
             usize::try_from(length).ok().and_then(|length| written.get(..length))

@@ -173,7 +173,7 @@ impl Client<Near> {
     fn make_link(&mut self, dir: &File, name: &str, target: &str) {
         let at = DirName { dir: dir.handle(), name: Name(name.as_bytes()) };
         let attributes = SetAttributes::default();
-        let path = Path(Item::Inline(target.as_bytes()));
+        let path = Path(Item::Unreduced(target.as_bytes()));
         let answer = self.ask(&Arguments::Symlink(Symlink { at, attributes, path })).unwrap();
         assert_eq!(answer.status(), Some(Status::Ok));
     }

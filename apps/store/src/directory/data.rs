@@ -149,12 +149,12 @@ const fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Errno::FBIG | Errno::INVAL)
 }
 
-/// Returns a lease that holds the octets. Placed octets are in one; inline octets are copied to a new one, since they
-/// are gone with the message. Without room for a new lease, returns the octets as the error.
+/// Returns a lease that holds the octets. Placed octets are in one; unreduced octets are copied to a new one, since
+/// they are gone with the message. Without room for a new lease, returns the octets as the error.
 fn kept<'a>(cx: &Context<'_>, data: Octets<'a>) -> Result<Local, &'a [u8]> {
     match data {
         Octets::Placed(lease) => Ok(lease),
-        Octets::Inline(octets) => {
+        Octets::Unreduced(octets) => {
             let mut lease = cx.pool.lease(octets.len()).ok_or(octets)?;
             lease.bytes_mut().copy_from_slice(octets);
             Ok(lease)

@@ -593,7 +593,7 @@ fn another_run_has_another_verifier() {
     let root = bed.root();
     let file = bed.file(root, "file");
     let write = |bed: &mut Bed<Directory>, stable| {
-        let data = crate::backend::Octets::Inline(b"x");
+        let data = crate::backend::Octets::Unreduced(b"x");
         bed.write_stable(file, 0, data, stable).unwrap().verifier
     };
     let first = write(&mut bed, Stable::Unstable);

@@ -74,7 +74,7 @@ impl Path<'_> {
     /// Returns how many octets there are.
     pub const fn length(&self) -> u64 {
         match self.0 {
-            Item::Inline(bytes) => bytes.len() as u64,
+            Item::Unreduced(bytes) => bytes.len() as u64,
             Item::Reduced { length } => length,
         }
     }
@@ -105,7 +105,7 @@ impl Data<'_> {
     /// Returns how many octets there are.
     pub const fn length(&self) -> u64 {
         match self.0 {
-            Item::Inline(bytes) => bytes.len() as u64,
+            Item::Unreduced(bytes) => bytes.len() as u64,
             Item::Reduced { length } => length,
         }
     }
@@ -113,7 +113,7 @@ impl Data<'_> {
 
 impl<'a> Wire<'a> for Data<'a> {
     fn decode(r: &mut PayloadReader<'a>) -> Result<Self, Malformed> {
-        // The stream bounds inline data, the binding reduced data.
+        // The stream bounds unreduced data, the binding reduced data.
         Ok(Self(r.eligible_opaque(usize::MAX)?))
     }
 

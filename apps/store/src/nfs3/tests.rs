@@ -197,7 +197,7 @@ fn neither_handles_nor_data_are_printed() {
     let handle = super::FileHandle::new(&[0x5a; 64]).unwrap();
     assert_eq!(format!("{handle:?}"), "FileHandle(..)");
     assert_eq!(super::FileHandle::new(&[0; 65]), None);
-    let data = super::Data(Item::Inline(b"secret"));
+    let data = super::Data(Item::Unreduced(b"secret"));
     assert_eq!(format!("{data:?}"), "Data(6 octets)");
 }
 

@@ -126,7 +126,7 @@ fn create<'a>(dir: &'a SealedHandle, name: &'a str) -> Arguments<'a> {
 
 fn write<'a>(file: FileHandle<'a>, data: &'a [u8]) -> Arguments<'a> {
     let (count, stable) = (u32::try_from(data.len()).unwrap(), Stable::Unstable);
-    Arguments::Write(Write { file, offset: 0, count, stable, data: Data(Item::Inline(data)) })
+    Arguments::Write(Write { file, offset: 0, count, stable, data: Data(Item::Unreduced(data)) })
 }
 
 /// Creates a file. Returns its handle.
@@ -170,7 +170,7 @@ fn data_that_was_placed_tells_writes_apart_to_the_last_octet() {
     let data = |last: u8| [&[b'H'; 2000][..], &[last]].concat();
     let (one, two) = (data(1), data(2));
     let first = bed.placed(7, file, &one);
-    // The same data is the same Call, whether it was placed or came inline.
+    // The same data is the same Call, whether it was placed or came unreduced.
     assert_eq!(bed.placed(7, file, &one), first);
     assert_eq!(bed.call(7, write(file, &one)), first);
     bed.placed(7, file, &two);
@@ -254,7 +254,7 @@ fn the_longest_results_are_kept() {
     // And one that is as long as it gets here is kept.
     let mut bed = bed(memory);
     let root = bed.root();
-    let path = Path(Item::Inline(b"to"));
+    let path = Path(Item::Unreduced(b"to"));
     let attributes = SetAttributes::default();
     let symlink = crate::nfs3::arguments::Symlink { at: at(&root, "l"), attributes, path };
     let made = bed.call(1, Arguments::Symlink(symlink));

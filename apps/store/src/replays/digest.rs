@@ -24,7 +24,7 @@ pub struct Said<'a> {
     pub credential: &'a Credential<'a>,
     /// The arguments without the octets of their data item.
     pub arguments: &'a [u8],
-    /// The data item, which may have come inline on one connection and have been placed on another.
+    /// The data item, which may have come unreduced on one connection and have been placed on another.
     pub data: &'a [u8],
 }
 

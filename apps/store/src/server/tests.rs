@@ -324,7 +324,7 @@ fn a_read_that_is_refused_is_answered_once_its_reply_chunk_is_as_long_as_told() 
         let results =
             Results::decode(Procedure::Read, &mut PayloadReader::call(&results, 0, None)).unwrap();
         let Results::Read(Ok(read)) = results else { panic!("{results:?}") };
-        assert_eq!(read.data.0, Item::Inline(&vec![9; length as usize]));
+        assert_eq!(read.data.0, Item::Unreduced(&vec![9; length as usize]));
     }
 }
 

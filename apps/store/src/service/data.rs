@@ -313,7 +313,7 @@ impl<B: Backend> Service<B> {
         max: usize,
     ) -> Result<Octets<'a>, Status> {
         match (item, placed) {
-            (Item::Inline(bytes), _) => Ok(Octets::Inline(bytes.get(..max).unwrap_or(bytes))),
+            (Item::Unreduced(bytes), _) => Ok(Octets::Unreduced(bytes.get(..max).unwrap_or(bytes))),
             (Item::Reduced { length }, Some(mut lease)) => {
                 // On version 1, padding may follow the data.
                 let length = usize::try_from(length).unwrap_or(usize::MAX);

@@ -409,7 +409,7 @@ fn reduced(arguments: &[u8]) -> Option<(u32, u64)> {
 /// Returns an upper bound on the length of arguments, in octets.
 fn arguments_max(arguments: &Arguments<'_>) -> usize {
     match data(arguments) {
-        Some(Item::Inline(bytes)) => ARGUMENTS_MAX + bytes.len(),
+        Some(Item::Unreduced(bytes)) => ARGUMENTS_MAX + bytes.len(),
         Some(Item::Reduced { .. }) | None => ARGUMENTS_MAX,
     }
 }

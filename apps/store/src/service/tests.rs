@@ -129,7 +129,7 @@ impl<B: Backend> Bed<B> {
     }
 
     fn symlink(&mut self, dir: &Handle, name: &str, path: &[u8]) -> Result<Handle, Status> {
-        let path = Path(Item::Inline(path));
+        let path = Path(Item::Unreduced(path));
         let arguments = Symlink { at: dir.at(name), attributes: mode(0o777), path };
         made(&self.call(Arguments::Symlink(arguments)))
     }
@@ -139,14 +139,14 @@ impl<B: Backend> Bed<B> {
     }
 
     fn write(&mut self, file: &Handle, offset: u64, bytes: &[u8]) -> Status {
-        self.status(Arguments::Write(write(file, offset, Item::Inline(bytes))))
+        self.status(Arguments::Write(write(file, offset, Item::Unreduced(bytes))))
     }
 
     fn read(&mut self, file: &Handle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Status> {
         let sent = self.call(Arguments::Read(Read { file: file.get(), offset, count }));
         match sent.results() {
             Results::Read(Ok(contents)) => {
-                let Item::Inline(bytes) = contents.data.0 else { panic!("it came inline") };
+                let Item::Unreduced(bytes) = contents.data.0 else { panic!("it came unreduced") };
                 assert_eq!(contents.count as usize, bytes.len());
                 Ok((bytes.to_vec(), contents.eof))
             }

@@ -11,7 +11,7 @@ fn call(arguments: &Xdr, chunk: Option<(u32, u64)>) -> (std::vec::Vec<u8>, Optio
 fn an_item_that_was_not_reduced_is_inline_with_its_padding() {
     let (payload, chunk) = call(&Xdr::default().opaque(b"hello").words(&[7]), None);
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
-    assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")));
+    assert_eq!(r.eligible_opaque(5), Ok(Item::Unreduced(b"hello")));
     assert_eq!((r.u32(), r.is_empty()), (Ok(7), true));
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
     assert_eq!(r.eligible_opaque(4), Err(Truncated { at: HEADER }));
@@ -57,7 +57,7 @@ fn a_chunk_at_another_position_is_not_this_item() {
         let arguments = Xdr::default().opaque(b"hello");
         let (payload, chunk) = call(&arguments, Some((position, 5)));
         let mut r = PayloadReader::call(&payload, HEADER, chunk);
-        assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")), "{position}");
+        assert_eq!(r.eligible_opaque(5), Ok(Item::Unreduced(b"hello")), "{position}");
         assert!(!r.is_empty(), "a chunk without its item is left over");
     }
 }
@@ -68,7 +68,7 @@ fn a_chunk_stands_for_one_item_and_only_for_an_eligible_one() {
     let (payload, chunk) = call(&arguments, Some((44, 5)));
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
     assert_eq!(r.eligible_opaque(5), Ok(Item::Reduced { length: 5 }));
-    assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"hello")));
+    assert_eq!(r.eligible_opaque(5), Ok(Item::Unreduced(b"hello")));
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
     // The length is there, the octets are not: an item that is not eligible makes no sense.
     assert_ne!(r.opaque(5), Ok(&b"hello"[..]));
@@ -88,7 +88,7 @@ fn a_reply_says_how_much_of_its_eligible_item_was_written() {
 
     let inline = Xdr::default().opaque(b"hello").0;
     let mut r = PayloadReader::reply(&inline, 0, None);
-    assert_eq!((r.eligible_opaque(5), r.reduced()), (Ok(Item::Inline(b"hello")), None));
+    assert_eq!((r.eligible_opaque(5), r.reduced()), (Ok(Item::Unreduced(b"hello")), None));
     assert!(r.is_empty());
 }
 
@@ -131,13 +131,13 @@ fn some_of_several_arguments_can_be_inline() {
     let (payload, _) = call(&arguments, None);
     let chunks = [Reduced { position: 56, length: 6 }];
     let mut r = PayloadReader::call_of_many(&payload, HEADER, &chunks);
-    assert_eq!(r.eligible_opaque(6), Ok(Item::Inline(b"inline")));
+    assert_eq!(r.eligible_opaque(6), Ok(Item::Unreduced(b"inline")));
     assert_eq!(r.eligible_opaque(6), Ok(Item::Reduced { length: 6 }));
     assert!(r.is_empty());
     // One position off, and the second is not this item.
     let chunks = [Reduced { position: 60, length: 6 }];
     let mut r = PayloadReader::call_of_many(&payload, HEADER, &chunks);
-    assert_eq!(r.eligible_opaque(6), Ok(Item::Inline(b"inline")));
+    assert_eq!(r.eligible_opaque(6), Ok(Item::Unreduced(b"inline")));
     assert!(r.eligible_opaque(6).is_err());
 }
 
@@ -216,7 +216,7 @@ fn a_result_is_inline_only_where_its_chunk_could_not_take_it() {
     let nothing = Xdr::default().opaque(b"").0;
     let chunks = [chunk(9, 0)];
     let mut r = PayloadReader::reply_of_many(&nothing, 0, &chunks);
-    assert_eq!(r.eligible_opaque(5), Ok(Item::Inline(b"")));
+    assert_eq!(r.eligible_opaque(5), Ok(Item::Unreduced(b"")));
 }
 
 #[test]

@@ -527,7 +527,7 @@ fn connections_whose_calls_can_go_on_have_turns() {
 
 #[test]
 fn costly_calls_keep_others_waiting_for_one_of_them() {
-    // The Reply to one has a chunk, and that to the other goes inline.
+    // The Reply to one has a chunk, and that to the other has none.
     for costly in [LIST, TELL] {
         let asked = |bed: &mut Bed| bed.call(GREEDY, request(costly));
         let [in_turn, before] = served(asked, 15, |bed| bed.call(HONEST, request(0)));

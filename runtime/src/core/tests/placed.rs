@@ -87,7 +87,7 @@ impl Service for Shelf {
         if call.procedure == STORE {
             self.stored += 1;
             match call.arguments.item(24) {
-                Ok(Argument::Inline(bytes)) => assert!(bytes == octets(number, length)),
+                Ok(Argument::Unreduced(bytes)) => assert!(bytes == octets(number, length)),
                 Ok(Argument::Placed(leases)) => {
                     assert!(leases.parts().flatten().eq(&octets(number, length)));
                 }
@@ -260,7 +260,7 @@ impl Service for Fetcher {
                             );
                         }
                         // There is no item, or it does not fit its room and comes in the message.
-                        Ok(Item::Inline(bytes))
+                        Ok(Item::Unreduced(bytes))
                             if matches!(answer, PlannedAnswer::TooLong | PlannedAnswer::Empty) =>
                         {
                             assert!(bytes == octets(number, length), "{number}");

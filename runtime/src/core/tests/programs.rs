@@ -49,7 +49,7 @@ impl Service for Three {
             }
             TAKE => match call.arguments.item(ITEM) {
                 Ok(Argument::Placed(leases)) => leases.len(),
-                Ok(Argument::Inline(octets)) => octets.len(),
+                Ok(Argument::Unreduced(octets)) => octets.len(),
                 other => panic!("{other:?}"),
             },
             _ => 0,

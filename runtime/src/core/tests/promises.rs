@@ -153,7 +153,7 @@ fn a_second_item_for_one_chunk_is_a_system_error() {
 }
 
 #[test]
-fn an_item_that_goes_inline_does_not_count_as_longer_results() {
+fn an_unreduced_item_does_not_count_as_longer_results() {
     let mut world = World::new();
     let argument = world.lease(3000, 7);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });

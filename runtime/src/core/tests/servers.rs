@@ -155,7 +155,7 @@ impl Played {
 
     fn post(&mut self, operation: Operation, source: PostedSource<Local>) {
         self.ids += 1;
-        let flags = Flags { signaled: false, fence: false, inline: false };
+        let flags = Flags { signaled: false, fence: false, copied: false };
         let request = WorkRequest { id: WrId(self.ids), flags, operation };
         self.nic.post(self.qp, &mut [request].into()).unwrap();
         self.sources.push(source);

@@ -92,7 +92,7 @@ pub(super) struct Connection {
     /// refused.
     pub(super) looked: Option<Found>,
     /// Rounds in which the connection is not read for messages without Receives.
-    pub(super) inline_backoff: u8,
+    pub(super) in_place_backoff: u8,
 }
 
 /// The way a connection's octets come in.
@@ -181,7 +181,7 @@ impl Connection {
             deadline: None,
             streak: 0,
             looked: None,
-            inline_backoff: 0,
+            in_place_backoff: 0,
         }
     }
 

@@ -17,7 +17,7 @@ use haulage_proto::verbs::{Handle, NamedTemplate, Status, WrId};
 use super::connection::Connection;
 use super::nic::Nic;
 use super::transmit_queue::{
-    COPY_MAX, INLINE_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue, Work,
+    COPIED_MAX, COPY_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue, Work,
 };
 use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{Head, Outgoing, QueueFull, Sent, WorkQueue};
@@ -58,7 +58,7 @@ impl Connection {
         self.queue = Some(queue);
         self.pump(nic);
         if let Some(queue) = &mut self.queue {
-            queue.copy_inline(count);
+            queue.copy_sources(count);
         }
         if self.blocked {
             self.unsettle(nic);
@@ -90,7 +90,7 @@ impl Connection {
     /// Returns whether a message is short enough to be copied, and would be sealed at once.
     #[inline]
     fn copies(&mut self, nic: &mut Nic, head: &Head<'_>) -> bool {
-        let length_max = INLINE_MAX.min(self.transmitter.send_payload_max());
+        let length_max = COPIED_MAX.min(self.transmitter.send_payload_max());
         let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
         self.may_send
             && head.octets() <= length_max

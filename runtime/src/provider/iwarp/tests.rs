@@ -19,7 +19,7 @@ mod answers;
 mod faults;
 mod floods;
 mod hostile;
-mod inline;
+mod in_place;
 mod keepalive;
 mod messages;
 mod progress;
@@ -27,7 +27,7 @@ mod rogue;
 mod setup;
 
 const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+const SIGNALED: Flags = Flags { signaled: true, fence: false, copied: false };
 
 /// Octets of memory of a node that carries short messages.
 const SMALL: usize = 512 << 10;

@@ -157,10 +157,10 @@ impl TransmitQueue {
         self.first.wrapping_add(self.started as u64)
     }
 
-    /// Copies the sources that inline Sends and Writes among the last `count` entries still lease, so that their memory
+    /// Copies the sources that copied Sends and Writes among the last `count` entries still lease, so that their memory
     /// is free.
-    pub(super) fn copy_inline(&mut self, count: usize) {
-        for entry in self.entries.iter_mut().rev().take(count).filter(|e| e.flags.inline) {
+    pub(super) fn copy_sources(&mut self, count: usize) {
+        for entry in self.entries.iter_mut().rev().take(count).filter(|e| e.flags.copied) {
             if let Work::Send { source, .. } | Work::Write { source, .. } = &mut entry.work
                 && let Payload::View(leased) = source
             {
@@ -467,4 +467,4 @@ pub(super) const COPY_MAX: usize = 512;
 
 /// Octets of the longest Send that is copied although its source could be referred to, which takes a place in the send
 /// queue and a completion.
-pub(super) const INLINE_MAX: usize = COPY_MAX;
+pub(super) const COPIED_MAX: usize = COPY_MAX;

@@ -225,7 +225,7 @@ impl Connection {
     /// no other connection can have messages, waits briefly for the next one of a peer that sends one by one. Returns
     /// how many were taken.
     #[inline]
-    pub(super) fn take_inline(
+    pub(super) fn take_in_place(
         &mut self,
         nic: &mut Nic,
         room: &mut [u8],
@@ -233,7 +233,7 @@ impl Connection {
         share: Share,
         sink: &mut impl MessageSink,
     ) -> usize {
-        self.left_inline = false;
+        self.left_in_place = false;
         let Share { budget, is_only } = share;
         let looks = if is_only && self.came_alone { LOOKS } else { 1 };
         let is_ordinary =
@@ -242,7 +242,7 @@ impl Connection {
         let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
             return 0;
         };
-        let longest = pending.is_empty().then(|| producer.inline_max());
+        let longest = pending.is_empty().then(|| producer.copied_max());
         let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
         let mut registrations = self.exposes.then_some(registrations);
         let mut sent = Moved::default();
@@ -250,7 +250,7 @@ impl Connection {
         // The run is made before a message is there, so that no message waits while it is made.
         let mut run = Run::new();
         if !consumer.await_record(looks) {
-            self.left_inline = true;
+            self.left_in_place = true;
             return 0;
         }
         while taken < budget {
@@ -260,7 +260,7 @@ impl Connection {
                     run = Run::new();
                     continue;
                 }
-                self.left_inline = sent.leaves_rest || behind == Some(Look::Nothing);
+                self.left_in_place = sent.leaves_rest || behind == Some(Look::Nothing);
                 break;
             }
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
@@ -308,10 +308,10 @@ impl Connection {
             let is_all = count == run.count;
             // A record behind a whole run may only not have fitted into `room`.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
-                self.left_inline = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
+                self.left_in_place = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
                 break;
             }
-            self.left_inline = taken == budget;
+            self.left_in_place = taken == budget;
             run = Run::new();
         }
         // The peer works on the last answers while the turn ends.

@@ -45,7 +45,7 @@ pub(super) struct Connection {
     /// The ring is read in every poll; else the peer rings a doorbell.
     pub(super) hot: bool,
     /// The records in the ring now are left to be taken without Receives.
-    pub(super) left_inline: bool,
+    pub(super) left_in_place: bool,
     /// The last messages taken were one message, and the ring was empty behind it.
     pub(super) came_alone: bool,
     /// The peer has closed the socket: nothing comes that is not in the ring yet.
@@ -121,7 +121,7 @@ impl Connection {
             qp,
             state,
             hot: false,
-            left_inline: false,
+            left_in_place: false,
             came_alone: false,
             over: false,
             starved: false,

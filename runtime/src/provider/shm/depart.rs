@@ -15,7 +15,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status, WrId}
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
-use super::leaving::{INLINE_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
+use super::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::port::Far;
 use super::regions::Mapped;
@@ -47,9 +47,9 @@ enum Ran {
 }
 
 impl Producer {
-    /// Returns the octets of the longest message that can be sent inline.
-    pub(super) fn inline_max(&self) -> usize {
-        INLINE_MAX.min(self.part_max())
+    /// Returns the octets of the longest message that can be copied into the ring at once.
+    pub(super) fn copied_max(&self) -> usize {
+        COPIED_MAX.min(self.part_max())
     }
 }
 
@@ -157,7 +157,7 @@ impl Connection {
             Some((like, patch, body)) if length <= JOINING_MAX => {
                 producer.push_like(like, patch, body)
             }
-            _ if length > producer.inline_max() => return false,
+            _ if length > producer.copied_max() => return false,
             _ => {
                 let (kind, handle) = kind(head.invalidated());
                 producer.push(kind, handle, message.message(head))
@@ -175,7 +175,7 @@ impl Connection {
     fn copy_writes(&mut self, nic: &mut Nic, head: &Head<'_>, message: &Outgoing) -> bool {
         let length = message.written();
         let has_room = |producer: &mut Producer| {
-            head.octets() <= producer.inline_max() && producer.has_room(head.octets())
+            head.octets() <= producer.copied_max() && producer.has_room(head.octets())
         };
         if length >= PUBLISH_BEFORE || !self.producer.as_mut().is_some_and(has_room) {
             return false;
@@ -238,7 +238,7 @@ impl Connection {
         let waits = !self.pending.is_empty() || matches!(entry.work, Work::Read { .. });
         if waits || !self.run(nic, &mut entry, budget) {
             if self.state == ConnectionState::Open {
-                entry.copy_inline();
+                entry.copy_source();
             }
             self.pending.push_back(entry);
         }
@@ -554,8 +554,8 @@ impl From<WorkRequest> for Entry {
 
 impl Entry {
     /// Copies the source if it may be reused at once.
-    fn copy_inline(&mut self) {
-        if self.flags.inline
+    fn copy_source(&mut self) {
+        if self.flags.copied
             && let Work::Send { payload, .. } | Work::Write { payload, .. } = &mut self.work
             && let Payload::View(source) = payload
         {

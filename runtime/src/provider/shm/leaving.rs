@@ -18,8 +18,8 @@ pub(super) const MOVED_PER_CALL: usize = 4 << 20;
 /// From this many octets on, a Write is copied only after the peer was shown the messages ahead of it.
 pub(super) const PUBLISH_BEFORE: usize = 16 << 10;
 
-/// Octets of the longest inline Send, if one record of the ring holds as many: see `Producer::inline_max`.
-pub(super) const INLINE_MAX: usize = 8 << 10;
+/// Octets of the longest copied Send, if one record of the ring holds as many: see `Producer::copied_max`.
+pub(super) const COPIED_MAX: usize = 8 << 10;
 /// Octets of the longest Read that is done at once.
 #[expect(clippy::cast_possible_truncation, reason = "a few MiB")]
 pub(super) const READ_MAX: u32 = MOVED_PER_CALL as u32;

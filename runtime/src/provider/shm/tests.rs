@@ -30,7 +30,7 @@ mod rogue;
 mod setup;
 
 const LOCAL: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 0);
-const SIGNALED: Flags = Flags { signaled: true, fence: false, inline: false };
+const SIGNALED: Flags = Flags { signaled: true, fence: false, copied: false };
 const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", ord: 4, ird: 4 };
 
 /// Polls after which an expected event counts as missing.

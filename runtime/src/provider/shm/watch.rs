@@ -40,7 +40,7 @@ impl Shm {
                 moved |= connection.pump(&mut self.nic);
                 connection.watch_output(&mut self.nic);
             }
-            let arrived = if std::mem::take(&mut connection.left_inline) {
+            let arrived = if std::mem::take(&mut connection.left_in_place) {
                 connection.release_room()
             } else {
                 connection.state.is_live() && connection.arrive(&mut self.nic, events, limit)
@@ -69,7 +69,7 @@ impl Shm {
 
     /// Takes messages without Receives from the hot connections, each of which is asked once in a `Round`.
     #[inline]
-    pub(super) fn take_inline(
+    pub(super) fn take_in_place(
         &mut self,
         room: &mut [u8],
         length_max: usize,
@@ -86,7 +86,7 @@ impl Shm {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
                 let share = Share { budget: budget - taken, is_only };
-                taken += connection.take_inline(&mut self.nic, room, length_max, share, sink);
+                taken += connection.take_in_place(&mut self.nic, room, length_max, share, sink);
             }
             if taken == budget {
                 break;

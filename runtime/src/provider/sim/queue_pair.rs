@@ -130,12 +130,12 @@ impl QueuePair {
         }
     }
 
-    /// Appends a request; an inline source is copied into the buffer that `spare` returns.
+    /// Appends a request; a source to be copied is copied into the buffer that `spare` returns.
     pub(super) fn post(&mut self, request: WorkRequest, spare: impl FnOnce() -> Vec<u8>) {
         let WorkRequest { id, flags, operation } = request;
         let opcode = operation.opcode();
         let payload = |source: Source| {
-            if !flags.inline {
+            if !flags.copied {
                 return Payload::View(source);
             }
             let mut bytes = spare();

@@ -74,7 +74,7 @@ pub(super) struct Entry {
 /// The work of a request, and the views that it holds.
 #[derive(Debug)]
 pub(super) enum Work {
-    /// An inline Send of these octets.
+    /// A copied Send of these octets.
     Copied(Vec<u8>, Option<Handle>),
     Posted(Operation),
     /// No work is left: it failed.
@@ -278,7 +278,7 @@ impl Entry {
         let (opcode, status) = (operation.opcode(), Status::Flushed);
         let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
         let work = match operation {
-            Operation::Send { source, invalidate } if flags.inline => {
+            Operation::Send { source, invalidate } if flags.copied => {
                 Work::Copied(source.bytes().into(), invalidate)
             }
             operation => Work::Posted(operation),

@@ -41,7 +41,7 @@ pub struct Config {
     /// RDMA Reads that a connection may serve at once.
     pub ird_max: u32,
     /// Octets sent from within the send queue, so that the device need not fetch them.
-    pub inline_max: u32,
+    pub copied_max: u32,
     /// Post by `ibv_wr_*` where the device's library has it; otherwise by `ibv_post_send`, as on all
     /// devices.
     pub extended_posting: bool,
@@ -75,7 +75,7 @@ impl Default for Config {
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,
-            inline_max: 128,
+            copied_max: 128,
             extended_posting: true,
             retries: 7,
             retries_no_receive: 6,

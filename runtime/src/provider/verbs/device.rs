@@ -170,7 +170,7 @@ pub(super) fn fit(
     let limits = QueuePairLimits {
         send_queue: u32::try_from(send_queue + 1).unwrap_or(u32::MAX),
         receive_queue: if shares { 0 } else { u32::try_from(each).unwrap_or(u32::MAX) },
-        inline_max: config.inline_max,
+        copied_max: config.copied_max,
         message_max: message_max.max(1),
         is_iwarp: has.is_iwarp,
         posting,

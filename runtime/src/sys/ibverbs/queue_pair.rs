@@ -66,7 +66,7 @@ pub(crate) struct QueuePairLimits {
     /// Entries of its own receive queue; zero if it shares one.
     pub(crate) receive_queue: u32,
     /// Octets that may be sent from within the queue.
-    pub(crate) inline_max: u32,
+    pub(crate) copied_max: u32,
     /// Octets of the longest message.
     pub(crate) message_max: u32,
     /// The device is one for iWARP: peers name the sinks of our Reads, each of which is registered for
@@ -130,8 +130,8 @@ impl QueuePair {
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
         // Some devices refuse more octets than they can send from within the queue.
-        let sizes = [limits.inline_max, limits.inline_max.min(INLINE_COMMON), 0];
-        let made = sizes.iter().find_map(|inline_max| {
+        let sizes = [limits.copied_max, limits.copied_max.min(COPIED_COMMON), 0];
+        let made = sizes.iter().find_map(|copied_max| {
             let mut attr = create::blank();
             attr.send_cq = queue.raw();
             attr.recv_cq = queue.raw();
@@ -140,14 +140,14 @@ impl QueuePair {
             attr.cap.max_recv_sge = limits.receive_queue.min(SCATTER);
             attr.cap.max_send_wr = limits.send_queue;
             attr.cap.max_send_sge = 1;
-            attr.cap.max_inline_data = *inline_max;
+            attr.cap.max_inline_data = *copied_max;
             let way = create::make(&id, domain, &mut attr, limits.posting)?;
-            Some((way, attr.cap.max_inline_data.min(*inline_max)))
+            Some((way, attr.cap.max_inline_data.min(*copied_max)))
         });
-        let Some((way, inline_max)) = made else {
+        let Some((way, copied_max)) = made else {
             return Err((id, Refused::last("making a queue pair")));
         };
-        limits.inline_max = inline_max;
+        limits.copied_max = copied_max;
         Ok(Self {
             id,
             posted: VecDeque::with_capacity(limits.send_queue as usize),
@@ -325,4 +325,4 @@ impl Drop for QueuePair {
 const SCATTER: u32 = SCATTER_MAX as u32;
 
 /// Octets that even simple devices send from within the queue.
-const INLINE_COMMON: u32 = 64;
+const COPIED_COMMON: u32 = 64;

@@ -107,9 +107,9 @@ impl Exercises {
         if plan.returns() {
             let expected = plan.octets(Part::Result);
             match results.eligible_opaque(ITEM_MAX).expect("a result") {
-                Item::Inline(octets) => {
+                Item::Unreduced(octets) => {
                     assert!(octets == expected, "another result: {plan:?}");
-                    mix.note_if(!expected.is_empty(), Event::InlineResult);
+                    mix.note_if(!expected.is_empty(), Event::UnreducedResult);
                 }
                 Item::Reduced { length } => {
                     let placed = finished.result.as_ref().expect("the result has a lease");
@@ -128,7 +128,7 @@ impl Exercises {
             assert!(back.bytes() == plan.octets(Part::Argument), "the argument was changed");
             mix.note(Event::PlacedArgument);
         } else {
-            mix.note_if(plan.argument > 0, Event::InlineArgument);
+            mix.note_if(plan.argument > 0, Event::UnreducedArgument);
         }
         assert_eq!(finished.result.is_some(), offered.is_some(), "the result's lease: {plan:?}");
     }

@@ -92,7 +92,7 @@ impl Keys {
                 mix.note(Event::KvRead);
                 assert_eq!(value.length(), octets.length as u64, "{asked:?}");
                 let found = match value {
-                    Value::Inline(bytes) => bytes,
+                    Value::Unreduced(bytes) => bytes,
                     Value::Reduced { .. } => {
                         let lease = finished.result.as_ref();
                         lease.expect("a value that was placed has a lease").bytes()

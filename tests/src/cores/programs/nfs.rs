@@ -150,7 +150,7 @@ impl Files {
                 let rest = &known.octets[offset..];
                 let expected = &rest[..count.min(rest.len())];
                 let octets = match contents.data.0 {
-                    Item::Inline(octets) => octets,
+                    Item::Unreduced(octets) => octets,
                     Item::Reduced { .. } => {
                         let lease = answer.items.result.as_ref();
                         lease.expect("data that was placed has a lease").bytes()
@@ -221,7 +221,7 @@ impl Program for Files {
                     has_memory = argument.is_some();
                 }
                 let data = match inline {
-                    true => Item::Inline(octets),
+                    true => Item::Unreduced(octets),
                     false => Item::Reduced { length: octets.len() as u64 },
                 };
                 Arguments::Write(Write {

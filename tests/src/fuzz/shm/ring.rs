@@ -233,7 +233,7 @@ impl Rogue {
             0 | 1 => {
                 let answer = scene.victim.message(&[7; 64]);
                 let mut taker = Taker { takes: choices.one_in(2), answer };
-                scene.victim.provider.receive_inline(&mut [0; 4096], 4096, 16, &mut taker);
+                scene.victim.provider.receive_in_place(&mut [0; 4096], 4096, 16, &mut taker);
             }
             2 => {
                 let message = scene.victim.message(&vec![7; length]);

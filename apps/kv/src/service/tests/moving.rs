@@ -53,7 +53,7 @@ impl Stored {
     }
 
     /// Stores a value of `length` octets that travels in the message.
-    fn put_inline(&mut self, length: usize) -> bool {
+    fn put_unreduced(&mut self, length: usize) -> bool {
         let key = self.next;
         self.world.ask(0, request(Procedure::Put), |w| {
             w.opaque(key.to_string().as_bytes())?;
@@ -251,8 +251,8 @@ fn values_in_messages_find_room_as_well() {
     let mut stored = Stored::new(100_000, 4 << 20);
     stored.fill(|| 100);
     stored.thin(|key| key % 40 == 0);
-    assert!(stored.put_inline(2000), "an inline value");
-    let many = (0..500).filter(|_| stored.put_inline(1500)).count();
+    assert!(stored.put_unreduced(2000), "an unreduced value");
+    let many = (0..500).filter(|_| stored.put_unreduced(1500)).count();
     assert_eq!(many, 500);
     assert!(stored.world.stat().moved_bytes > 0);
     stored.check();

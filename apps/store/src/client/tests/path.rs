@@ -116,7 +116,7 @@ fn an_empty_link_leads_nowhere() {
     let mut client = tree();
     client.requester.edit = Box::new(|_, results| match results {
         Results::ReadLink(Ok(target)) => {
-            let path = Path(Item::Inline(b""));
+            let path = Path(Item::Unreduced(b""));
             let empty = crate::nfs3::results::Target { path, ..*target };
             refusal(&Results::ReadLink(Ok(empty)))
         }

@@ -293,7 +293,7 @@ fn data_of_another_length_than_it_says_makes_no_sense() {
         attributes: None,
         count,
         eof,
-        data: Data(Item::Inline(octets)),
+        data: Data(Item::Unreduced(octets)),
     };
     for contents in [
         said(3, true, &LONG[..2]),

@@ -63,7 +63,7 @@ fn begin_write(
     file: FileId,
     (octets, stable): (&[u8], Stable),
 ) -> Progress<WriteDone> {
-    let write = Incoming { offset: 0, data: Octets::Inline(octets), stable };
+    let write = Incoming { offset: 0, data: Octets::Unreduced(octets), stable };
     bed.with(|directory, cx| {
         directory.write(cx, Ticket { number: ticket, network: 0 }, file, write)
     })

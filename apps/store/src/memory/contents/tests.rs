@@ -65,7 +65,7 @@ fn step(bed: &Bed, rng: &mut Rng, file: &mut Contents, model: &mut Vec<u8>) {
             let length = rng.of(&[1, 7, 4096, BLOCK - 1, BLOCK, 2 * BLOCK + 5]);
             let octets: Vec<u8> = (0..length).map(|_| rng.next().to_be_bytes()[0]).collect();
             let written = if kind < 6 {
-                file.write(&bed.pool, at as u64, Octets::Inline(&octets))
+                file.write(&bed.pool, at as u64, Octets::Unreduced(&octets))
             } else {
                 file.write(&bed.pool, at as u64, bed.placed(&octets))
             };
@@ -113,16 +113,16 @@ fn a_ragged_write_copies_its_ends_only() {
 fn an_open_block_is_written_in_place_as_far_as_its_lease_goes() {
     let bed = bed(1 << 20);
     let mut file = Contents::default();
-    file.write(&bed.pool, 0, Octets::Inline(&[1; 100])).unwrap();
+    file.write(&bed.pool, 0, Octets::Unreduced(&[1; 100])).unwrap();
     let lease = |file: &Contents| match &file.blocks[&0] {
         Block::Open(lease) => (lease.bytes().as_ptr(), lease.capacity()),
         Block::Frozen(_) => panic!("nobody read it"),
     };
     let (place, capacity) = lease(&file);
-    file.write(&bed.pool, 50, Octets::Inline(&vec![2; capacity - 50])).unwrap();
+    file.write(&bed.pool, 50, Octets::Unreduced(&vec![2; capacity - 50])).unwrap();
     assert_eq!(lease(&file), (place, capacity));
     // Beyond, it gets at least twice the room.
-    file.write(&bed.pool, capacity as u64, Octets::Inline(&[3])).unwrap();
+    file.write(&bed.pool, capacity as u64, Octets::Unreduced(&[3])).unwrap();
     assert!(lease(&file).1 >= 2 * capacity);
 }
 
@@ -130,9 +130,9 @@ fn an_open_block_is_written_in_place_as_far_as_its_lease_goes() {
 fn what_a_reader_holds_no_writer_changes() {
     let bed = bed(1 << 20);
     let mut file = Contents::default();
-    file.write(&bed.pool, 0, Octets::Inline(b"before")).unwrap();
+    file.write(&bed.pool, 0, Octets::Unreduced(b"before")).unwrap();
     let held = file.read(0, 6, &bed.zeros);
-    file.write(&bed.pool, 0, Octets::Inline(b"after!")).unwrap();
+    file.write(&bed.pool, 0, Octets::Unreduced(b"after!")).unwrap();
     file.set_length(&bed.pool, 3).unwrap();
     let octets: Vec<_> = held.data.iter().flat_map(Piece::bytes).copied().collect();
     assert_eq!(octets, b"before");
@@ -161,7 +161,7 @@ fn files_take_at_most_twice_what_they_have() {
         file.set_length(&bed.pool, length as u64).unwrap();
         expect(file, &octets[..length], taken_max);
         let mut file = Contents::default();
-        file.write(&bed.pool, 0, Octets::Inline(&octets)).unwrap();
+        file.write(&bed.pool, 0, Octets::Unreduced(&octets)).unwrap();
         file.set_length(&bed.pool, length as u64).unwrap();
         expect(file, &octets[..length], taken_max);
     }
@@ -211,13 +211,13 @@ fn what_was_cut_off_never_comes_back() {
     let bed = bed(1 << 20);
     for freeze in [false, true] {
         let mut file = Contents::default();
-        file.write(&bed.pool, 0, Octets::Inline(&[9; 100])).unwrap();
+        file.write(&bed.pool, 0, Octets::Unreduced(&[9; 100])).unwrap();
         if freeze {
             bed.read(&mut file, 0, 100);
         }
         file.set_length(&bed.pool, 10).unwrap();
         file.set_length(&bed.pool, 100).unwrap();
-        file.write(&bed.pool, 50, Octets::Inline(b"x")).unwrap();
+        file.write(&bed.pool, 50, Octets::Unreduced(b"x")).unwrap();
         let expected = [&[9; 10][..], &[0; 40], b"x", &[0; 49]].concat();
         assert_eq!(bed.read(&mut file, 0, 100), (expected, true));
     }
@@ -227,18 +227,19 @@ fn what_was_cut_off_never_comes_back() {
 fn a_full_pool_takes_what_fits_and_says_so() {
     let bed = bed(2 * BLOCK + (4 << 10));
     let mut file = Contents::default();
-    assert_eq!(file.write(&bed.pool, 0, Octets::Inline(&[1; 3 * BLOCK])), Ok(1 << 16));
+    assert_eq!(file.write(&bed.pool, 0, Octets::Unreduced(&[1; 3 * BLOCK])), Ok(1 << 16));
     assert_eq!(file.length(), BLOCK as u64);
-    let more = file.write(&bed.pool, BLOCK as u64, Octets::Inline(&[1; BLOCK]));
+    let more = file.write(&bed.pool, BLOCK as u64, Octets::Unreduced(&[1; BLOCK]));
     assert_eq!(more, Err(Status::NoSpc));
-    assert_eq!(file.write(&bed.pool, 0, Octets::Inline(&[])), Ok(0));
+    assert_eq!(file.write(&bed.pool, 0, Octets::Unreduced(&[])), Ok(0));
 }
 
 #[test]
 fn no_file_is_longer_than_the_longest() {
     let bed = bed(1 << 20);
     let mut file = Contents::default();
-    let write = |file: &mut Contents, offset| file.write(&bed.pool, offset, Octets::Inline(b"xy"));
+    let write =
+        |file: &mut Contents, offset| file.write(&bed.pool, offset, Octets::Unreduced(b"xy"));
     assert_eq!(write(&mut file, FILE_MAX - 1), Err(Status::FBig));
     assert_eq!(write(&mut file, u64::MAX), Err(Status::FBig));
     assert_eq!(file.set_length(&bed.pool, FILE_MAX + 1), Err(Status::FBig));

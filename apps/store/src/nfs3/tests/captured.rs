@@ -59,7 +59,7 @@ fn writes_mean_the_same_inline_and_reduced() {
     look("WRITE call", |m| {
         let Arguments::Write(write) = m.arguments() else { panic!("{m:?}") };
         assert_eq!((write.offset, write.count, write.stable), (0, 6, Stable::FileSync));
-        assert_eq!(write.data, Data(Item::Inline(b"hello\n")));
+        assert_eq!(write.data, Data(Item::Unreduced(b"hello\n")));
     });
     look("WRITE call reduced", |m| {
         let Arguments::Write(write) = m.arguments() else { panic!("{m:?}") };

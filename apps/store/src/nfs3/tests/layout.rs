@@ -93,7 +93,7 @@ fn results_have_these_octets() {
     };
     let stale = Failure { status: Status::Stale, rest: wcc };
     let bad = Failure { status: Status::BadHandle, rest: () };
-    let target = Target { attributes, path: Path(Item::Inline(b"to")) };
+    let target = Target { attributes, path: Path(Item::Unreduced(b"to")) };
     let linked = Linked { attributes, dir: wcc };
     for (procedure, results, parts) in [
         (Procedure::Null, Results::Null, [&[][..], &[], &[]]),

@@ -25,7 +25,7 @@ pub(super) fn arguments(procedure: Procedure, rng: &mut Rng) -> Arguments<'stati
             Arguments::Read(Read { file: file(rng), offset: rng.next(), count: rng.word() })
         }
         Procedure::Write | Procedure::Symlink => {
-            let item = Item::Inline(rng.octets(4096));
+            let item = Item::Unreduced(rng.octets(4096));
             with_argument(procedure, item, rng)
         }
         Procedure::Create => {
@@ -73,7 +73,7 @@ pub(super) fn arguments(procedure: Procedure, rng: &mut Rng) -> Arguments<'stati
     }
 }
 
-/// Arguments with this data item, inline or reduced.
+/// Arguments with this data item, unreduced or reduced.
 pub(super) fn with_argument(
     procedure: Procedure,
     item: Item<'static>,
@@ -111,7 +111,7 @@ pub(super) fn results<'m>(
         Procedure::ReadLink | Procedure::Read => {
             let failure = Failure { status: Status::Io, rest: post_op(rng) };
             match (rng.flip(), procedure) {
-                (true, _) => with_result(procedure, Item::Inline(rng.octets(4096))),
+                (true, _) => with_result(procedure, Item::Unreduced(rng.octets(4096))),
                 (false, Procedure::Read) => Results::Read(Err(failure)),
                 (false, _) => Results::ReadLink(Err(failure)),
             }
@@ -143,7 +143,7 @@ pub(super) fn results<'m>(
     }
 }
 
-/// Results with this data item, inline or reduced.
+/// Results with this data item, unreduced or reduced.
 pub(super) fn with_result(procedure: Procedure, item: Item<'static>) -> Results<'static> {
     let attributes = Some(attributes(&mut Rng::new(6)));
     if procedure == Procedure::ReadLink {

@@ -196,7 +196,7 @@ fn with_file() -> (World, Vec<u8>) {
 
 fn write<'a>(file: &'a [u8], data: &'a [u8]) -> Arguments<'a> {
     let count = u32::try_from(data.len()).unwrap();
-    let data = nfs3::Data(Item::Inline(data));
+    let data = nfs3::Data(Item::Unreduced(data));
     Arguments::Write(Write { file: handle(file), offset: 0, count, stable: Stable::FileSync, data })
 }
 

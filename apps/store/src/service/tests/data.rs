@@ -22,7 +22,7 @@ fn a_write_is_told_with_the_file_before_and_after() {
     let root = bed.root();
     let file = bed.file(&root, "f");
     let before = bed.look(&file);
-    let sent = bed.call(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    let sent = bed.call(Arguments::Write(write(&file, 0, Item::Unreduced(b"hello"))));
     let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
     let after = bed.look(&file);
     assert_eq!(done.file, Wcc { before: Some(before.wcc()), after: Some(after) });
@@ -80,7 +80,7 @@ fn no_more_is_read_or_written_than_the_limits_say() {
     let root = bed.root();
     let file = bed.file(&root, "f");
     let large = vec![1; (1 << 16) + 1];
-    let sent = bed.call(Arguments::Write(write(&file, 0, Item::Inline(&large))));
+    let sent = bed.call(Arguments::Write(write(&file, 0, Item::Unreduced(&large))));
     let Results::Write(Ok(done)) = sent.results() else { panic!("{:?}", sent.results()) };
     assert_eq!((done.count, bed.look(&file).size), (1 << 16, 1 << 16));
     let mut lease = bed.pool.lease(large.len()).unwrap();
@@ -102,7 +102,7 @@ fn data_that_is_missing_or_not_as_long_as_said_is_not_written() {
         let item = Item::Reduced { length };
         assert_eq!(bed.status(Arguments::Write(write(&file, 0, item))), status);
     }
-    let short = Write { count: 6, ..write(&file, 0, Item::Inline(b"hello")) };
+    let short = Write { count: 6, ..write(&file, 0, Item::Unreduced(b"hello")) };
     assert_eq!(bed.status(Arguments::Write(short)), Status::Inval);
     assert_eq!(bed.look(&file).size, 0);
     let path = Path(Item::Reduced { length: 10 });
@@ -136,7 +136,7 @@ fn links_hold_what_they_were_made_with() {
     let link = made(&bed.send(Arguments::Symlink(link), Some(lease))).unwrap();
     let sent = bed.call(Arguments::ReadLink(link.get()));
     let Results::ReadLink(Ok(target)) = sent.results() else { panic!("{:?}", sent.results()) };
-    assert_eq!(target.path, Path(Item::Inline(&path)));
+    assert_eq!(target.path, Path(Item::Unreduced(&path)));
     assert_eq!(target.attributes, Some(bed.look(&link)));
     assert_eq!((bed.look(&link).size, bed.look(&link).mode), (4001, 0o777));
     for bad in [&b""[..], b"a\0b"] {

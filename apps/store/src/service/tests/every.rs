@@ -9,7 +9,7 @@ fn all<'a>(file: &'a Handle, name: &'a str) -> Vec<Arguments<'a>> {
     let (fh, at) = (file.get(), file.at(name));
     let (cookie, verifier) = (0, Verifier(0));
     let what = Special::Fifo(SetAttributes::default());
-    let path = Path(Item::Inline(b"to"));
+    let path = Path(Item::Unreduced(b"to"));
     let attributes = SetAttributes::default();
     vec![
         Arguments::GetAttr(fh),
@@ -18,7 +18,7 @@ fn all<'a>(file: &'a Handle, name: &'a str) -> Vec<Arguments<'a>> {
         Arguments::Access(Access { file: fh, rights: 1 }),
         Arguments::ReadLink(fh),
         Arguments::Read(Read { file: fh, offset: 0, count: 1 }),
-        Arguments::Write(write(file, 0, Item::Inline(b"x"))),
+        Arguments::Write(write(file, 0, Item::Unreduced(b"x"))),
         Arguments::Create(Create { at, how: How::Guarded(attributes) }),
         Arguments::MkDir(MkDir { at, attributes }),
         Arguments::Symlink(Symlink { at, attributes, path }),

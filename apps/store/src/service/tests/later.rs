@@ -249,7 +249,7 @@ fn replies_come_later_under_their_tickets() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
-    let writing = bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    let writing = bed.begin(Arguments::Write(write(&file, 0, Item::Unreduced(b"hello"))));
     let read = Read { file: file.get(), offset: 1, count: 9 };
     let reading = bed.begin(Arguments::Read(read));
     let committing = bed.begin(Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 }));
@@ -263,7 +263,7 @@ fn replies_come_later_under_their_tickets() {
 
     let (ticket, sent) = bed.end(Procedure::Read).unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
-    assert_eq!((ticket, contents.data), (reading, Data(Item::Inline(b"ello"))));
+    assert_eq!((ticket, contents.data), (reading, Data(Item::Unreduced(b"ello"))));
     assert_eq!((contents.eof, contents.attributes), (true, Some(bed.look(&file))));
 
     let (ticket, sent) = bed.end(Procedure::Commit).unwrap();
@@ -278,7 +278,7 @@ fn a_failure_that_comes_later_is_told_as_one_that_comes_at_once() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
-    let far = write(&file, u64::MAX - 2, Item::Inline(b"x"));
+    let far = write(&file, u64::MAX - 2, Item::Unreduced(b"x"));
     let ticket = bed.begin(Arguments::Write(far));
     bed.service.backend.open();
     let after = bed.look(&file);
@@ -302,7 +302,7 @@ fn what_was_before_is_not_told_where_another_write_may_have_come_between() {
     };
     bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
     assert!(before_of(&mut bed, &file).is_some(), "a READ changes nothing");
-    bed.begin(Arguments::Write(write(&file, 0, Item::Inline(b"hello"))));
+    bed.begin(Arguments::Write(write(&file, 0, Item::Unreduced(b"hello"))));
     assert!(before_of(&mut bed, &file).is_none());
     assert!(before_of(&mut bed, &other).is_some());
     bed.service.backend.open();

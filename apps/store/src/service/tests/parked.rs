@@ -57,7 +57,7 @@ fn every_procedure_waits_until_its_file_is_found_and_is_answered_as_ever() {
         count_max: 4096,
     };
     let (get, at) = (file.get(), |name| dir.at(name));
-    let path = Path(Item::Inline(b"to"));
+    let path = Path(Item::Unreduced(b"to"));
     let all = [
         Arguments::GetAttr(get),
         Arguments::SetAttr(SetAttr { file: get, to: size, guard: None }),
@@ -111,7 +111,7 @@ fn data_waits_with_its_call_which_may_wait_again_for_the_backend() {
             lease.bytes_mut().copy_from_slice(b"hello");
             lease
         });
-        let item = if placed { Item::Reduced { length: 5 } } else { Item::Inline(b"hello") };
+        let item = if placed { Item::Reduced { length: 5 } } else { Item::Unreduced(b"hello") };
         let ticket = begin(&mut bed, Arguments::Write(write(&file, offset, item)), lease);
         bed.service.backend.find_all();
         assert!(end(&mut bed, Procedure::Write).is_none(), "now it waits to be written");
@@ -129,7 +129,7 @@ fn data_waits_with_its_call_which_may_wait_again_for_the_backend() {
     let ended = (0..2).find_map(|_| end(&mut bed, Procedure::Read));
     let (ended, sent) = ended.unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
-    assert_eq!((ended, contents.data), (ticket, Data(Item::Inline(b"helhello"))));
+    assert_eq!((ended, contents.data), (ticket, Data(Item::Unreduced(b"helhello"))));
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn who_is_not_found_time_and_again_and_who_finds_no_room_is_told_to_come_later()
     assert!(bed.service.parking.is_empty());
 
     let octets = vec![7; 1 << 20];
-    let large = write(&file, 0, Item::Inline(&octets));
+    let large = write(&file, 0, Item::Unreduced(&octets));
     for _ in 0..3 {
         begin(&mut bed, Arguments::Write(large), None);
     }

@@ -28,7 +28,7 @@ fn files_open_to_those_whom_their_bits_let_in() {
         let root = bed.root();
         let file = bed.create(&root, "f", How::Guarded(mode(bits))).unwrap();
         let reading = Arguments::Read(Read { file: file.get(), offset: 0, count: 1 });
-        let writing = Arguments::Write(super::write(&file, 0, Item::Inline(b"x")));
+        let writing = Arguments::Write(super::write(&file, 0, Item::Unreduced(b"x")));
         let commit = Arguments::Commit(Commit { file: file.get(), offset: 0, count: 0 });
         let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
         let cutting = Arguments::SetAttr(SetAttr { file: file.get(), to: cut, guard: None });
@@ -61,7 +61,7 @@ fn directories_open_to_those_whom_their_bits_let_in() {
         assert_eq!(bed.as_user(OTHER, Arguments::Lookup(dir.at("f"))), find, "{bits:o}");
         assert_eq!(bed.as_user(OTHER, Arguments::ReadDir(readdir)), list, "{bits:o}");
         let attributes = SetAttributes::default();
-        let path = Path(Item::Inline(b"to"));
+        let path = Path(Item::Unreduced(b"to"));
         let what = Special::Fifo(attributes);
         for changing in [
             Arguments::Create(Create { at: dir.at("1"), how: How::Guarded(attributes) }),

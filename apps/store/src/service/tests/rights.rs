@@ -142,7 +142,7 @@ fn what_takes_the_place_of_a_new_file_is_not_given_away() {
                     bed.status(Arguments::MkNod(MkNod { at, what: Special::Fifo(attributes) }))
                 }
                 _ => {
-                    let path = super::Path(Item::Inline(b"to"));
+                    let path = super::Path(Item::Unreduced(b"to"));
                     bed.status(Arguments::Symlink(Symlink { at, attributes, path }))
                 }
             };

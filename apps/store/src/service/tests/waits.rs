@@ -91,7 +91,7 @@ fn nobody_waits_for_a_lock_that_keeps_a_change_waiting() {
     let (file, other) = (world.file("file"), world.file("other"));
     fs::create_dir(world.place.path().join("dir/sub")).unwrap();
     let to = SetAttributes { size: Some(3), ..mode(0o640) };
-    let path = Path(Item::Inline(b"to"));
+    let path = Path(Item::Unreduced(b"to"));
     let all = [
         Arguments::Create(Create { at: dir.at("made"), how: How::Unchecked(to) }),
         Arguments::Create(Create { at: dir.at("made"), how: How::Unchecked(to) }),
@@ -215,7 +215,7 @@ fn what_is_written_to_a_file_waits_for_a_change_of_its_attributes() {
     gate.store(true, Ordering::Release);
     let to = SetAttributes { size: Some(0), ..SetAttributes::default() };
     let cut = world.begin(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }));
-    let written = world.begin(Arguments::Write(super::write(&file, 0, Item::Inline(b"new"))));
+    let written = world.begin(Arguments::Write(super::write(&file, 0, Item::Unreduced(b"new"))));
     gate.store(false, Ordering::Release);
     let (ended, sent) = world.end(Procedure::SetAttr);
     let Results::SetAttr(Ok(wcc)) = sent.results() else { panic!("{:?}", sent.results()) };
@@ -439,7 +439,7 @@ fn what_is_written_to_a_program_waits_until_it_has_lost_its_bits() {
         let mut lease = world.bed.pool.lease(3).unwrap();
         lease.bytes_mut().copy_from_slice(b"new");
         let placed = is_placed.then_some(lease);
-        let item = if is_placed { Item::Reduced { length: 3 } } else { Item::Inline(b"new") };
+        let item = if is_placed { Item::Reduced { length: 3 } } else { Item::Unreduced(b"new") };
         let ticket = world.begin_placed(Arguments::Write(super::write(&file, 0, item)), placed);
         assert!(world.poll(Procedure::Write).is_none());
         assert_eq!(world.bed.look(&other).size, 6, "others are served");
@@ -453,7 +453,7 @@ fn what_is_written_to_a_program_waits_until_it_has_lost_its_bits() {
     // The system refuses to take them away.
     set_id();
     gate.store(true, Ordering::Release);
-    let refused = world.begin(Arguments::Write(super::write(&file, 0, Item::Inline(b"not"))));
+    let refused = world.begin(Arguments::Write(super::write(&file, 0, Item::Unreduced(b"not"))));
     let around = Surroundings { pool: &world.bed.pool, now: world.bed.now, clock: Instant::ZERO };
     let finished = Finished::Changed(refused, Err(Status::Perm), Vec::new());
     let (ticket, reply) = world.bed.service.finish(around, finished).unwrap();

@@ -250,16 +250,16 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
 }
 
 #[test]
-fn an_inline_source_is_free_as_soon_as_it_is_posted() {
+fn a_copied_source_is_free_as_soon_as_it_is_posted() {
     let mut pair = Pair::roomy(VARIANTS[0], 18 << 20);
     // There is so much output ahead of them that they cannot leave at once.
     let ahead = pair.a.post_send(1, &pattern(8 << 20), None);
-    let flags = Flags { inline: true, ..Flags::default() };
+    let flags = Flags { copied: true, ..Flags::default() };
     for id in 2..12_u8 {
         let posted = pair.a.lease(&[id; 600]).into_source();
         let source = posted.source(0..600).unwrap();
         let send = Operation::Send { source, invalidate: None };
-        // A request that is not inline follows in the same batch.
+        // A request whose source is not copied follows in the same batch.
         let (_exposed, segment) = pair.a.expose(pair.a.lease(b"other"), true);
         let other = Operation::LocalInv { handle: segment.handle };
         let mut batch: WorkQueue = [(flags, send), (Flags::default(), other)]

@@ -13,7 +13,7 @@ pub(super) const SQUEEZED: RangeInclusive<usize> = NOBODY.end..=SQUEEZED_MAX;
 pub(super) const SQUEEZED_MAX: usize = LINE_OCTETS + 32;
 
 /// Returns a message of this shape without its zeros, as the words of a line; words beyond the message are undefined.
-/// Inline, so that words are read one by one, as they were written: reading two at once would wait until both have
+/// Inlined, so that words are read one by one, as they were written: reading two at once would wait until both have
 /// reached the cache, and with them everything written to rings before.
 #[inline(always)]
 pub(super) fn squeeze(message: &[u8]) -> Option<[u64; LINE_OCTETS / 8]> {

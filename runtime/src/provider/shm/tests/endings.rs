@@ -151,7 +151,7 @@ fn a_peer_that_took_messages_without_receives_and_closes_at_once_has_them() {
         let (sent, _source) = passive.send(bytes, None);
         passive.until(&Seen::Completion(sent, Opcode::Send, Status::Success));
     }
-    assert_eq!(active.nic.receive_inline(&mut [0; 64], 64, 64, &mut Taker), 2);
+    assert_eq!(active.nic.receive_in_place(&mut [0; 64], 64, 64, &mut Taker), 2);
     active.nic.disconnect(active.now, active.qp());
     passive.until(&Seen::Disconnected(DisconnectReason::PeerHasAll));
 }

@@ -95,7 +95,7 @@ fn a_template_that_cannot_be_ends_that_connection_alone() {
             victim.rogue.push(Kind::Template, described, &vec![1; length]);
             if is_asked {
                 let mut refuser = Refuser::default();
-                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                victim.node.nic.receive_in_place(&mut [0; 2000], 2000, 16, &mut refuser);
                 assert!(!refuser.was_asked, "it is no message");
             }
             victim.ends_for(BAD_RING);
@@ -120,7 +120,7 @@ fn a_template_too_many_or_twice_ends_that_connection_alone() {
             victim.rogue.push(Kind::Template, described(more, [0, 20], 8), &[more; 44]);
             if is_asked {
                 let mut refuser = Refuser::default();
-                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                victim.node.nic.receive_in_place(&mut [0; 2000], 2000, 16, &mut refuser);
                 assert!(!refuser.was_asked, "it is no message");
             }
             victim.ends_for(BAD_RING);
@@ -142,7 +142,7 @@ fn a_series_of_a_template_that_nobody_introduced_ends_that_connection_alone() {
             memory.u64_at(RING + 64).store(number << 22 | 8 << 11 | 7, Ordering::SeqCst);
             if is_asked {
                 let mut refuser = Refuser::default();
-                victim.node.nic.receive_inline(&mut [0; 2000], 2000, 16, &mut refuser);
+                victim.node.nic.receive_in_place(&mut [0; 2000], 2000, 16, &mut refuser);
                 assert!(!refuser.was_asked, "nobody knows what it is");
             }
             victim.ends_for(BAD_RING);

@@ -105,7 +105,7 @@ fn what_is_copied_as_messages_are_taken_gives_others_their_turn() {
         let mut copier = Copier { source, octets, message, written: 0, bytes };
         let received = passive.receive(4);
         for _ in 0..3 {
-            let taken = passive.nic.receive_inline(&mut [0; 64], 64, 64, &mut copier);
+            let taken = passive.nic.receive_in_place(&mut [0; 64], 64, 64, &mut copier);
             assert_eq!(taken, 1, "4 MiB are copied in one call");
             passive.poll();
             assert_eq!(passive.seen, [], "what is left comes in no Receive");
@@ -150,7 +150,7 @@ fn a_lease_is_opened_though_an_earlier_request_waits() {
     let _sent = passive.send(b"message", None);
     let lease = Some(active.holding(b"opened"));
     let mut opener = Opener { lease, opened: None, handle: free.handle, retired: None };
-    assert_eq!(active.nic.receive_inline(&mut [0; 16], 16, 1, &mut opener), 1);
+    assert_eq!(active.nic.receive_in_place(&mut [0; 16], 16, 1, &mut opener), 1);
     let (_opened, segment) = opener.opened.expect("the message came").expect("a handle");
     assert!(opener.retired.is_none(), "the request that waits goes first");
     let (posted, sink) = passive.sink(6);
@@ -182,11 +182,11 @@ fn a_message_longer_than_the_ring_travels_in_parts() {
 }
 
 #[test]
-fn an_inline_send_that_waits_for_room_keeps_what_it_was_posted_with() {
+fn a_copied_send_that_waits_for_room_keeps_what_it_was_posted_with() {
     let small = Config { ring_bytes: 4096, ..config() };
     let (mut active, mut passive) = (Node::with(&small, 4 << 20), Node::with(&small, 4 << 20));
     connect(&mut active, &mut passive);
-    let flags = Flags { inline: true, ..SIGNALED };
+    let flags = Flags { copied: true, ..SIGNALED };
     for number in 0..100_u8 {
         // One lease, changed as soon as `post` returns.
         let (posted, source) = active.source(&[number; 100]);

@@ -132,7 +132,7 @@ impl Extended {
             Work::Bind(..) | Work::LocalInv(_) => return Err(()),
         }
         let (addr, length, lkey) = part.piece.map_or((0, 0, 0), |p| (p.addr, p.length, p.lkey));
-        if part.is_inline() {
+        if part.is_copied() {
             let address = usize::try_from(addr).map_err(drop)?;
             let octets = ptr::with_exposed_provenance_mut(address);
             // SAFETY: the work request just begun moves octets, and `of` found the call, which copies

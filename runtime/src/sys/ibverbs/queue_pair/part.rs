@@ -40,7 +40,7 @@ impl Part {
     }
 
     /// Returns whether its octets are sent from within the queue.
-    pub(super) const fn is_inline(&self) -> bool {
+    pub(super) const fn is_copied(&self) -> bool {
         self.flags.0 & ibv_send_flags::IBV_SEND_INLINE.0 != 0
     }
 }

@@ -267,7 +267,7 @@ impl<'w> Doorbell<'w> {
         debug_assert!(self.chain.parts.len() < CHAIN_MAX, "`fits` was asked");
         let mut part = Part::new(work, piece);
         let length = piece.map_or(0, |piece| piece.length);
-        if self.queue_pair.limits.takes_inline(&work, length) {
+        if self.queue_pair.limits.copies(&work, length) {
             part.flags |= ibv_send_flags::IBV_SEND_INLINE;
         }
         self.chain.parts.push(part);
@@ -315,13 +315,13 @@ impl<'w> Doorbell<'w> {
 
 impl QueuePairLimits {
     /// Returns whether `length` octets are sent from within the queue.
-    fn takes_inline(&self, work: &Work, length: u32) -> bool {
+    fn copies(&self, work: &Work, length: u32) -> bool {
         let may = match work {
             Work::Send | Work::Write(_) => true,
             Work::SendWithInv(_) => !self.is_iwarp,
             Work::Read(_) | Work::Bind(..) | Work::LocalInv(_) => false,
         };
-        may && length > 0 && length <= self.inline_max
+        may && length > 0 && length <= self.copied_max
     }
 }
 
@@ -341,7 +341,7 @@ impl Entry {
     /// A request of the provider's own, of one entry.
     const OWN: Self = Self {
         named: None,
-        flags: Flags { signaled: false, fence: false, inline: false },
+        flags: Flags { signaled: false, fence: false, copied: false },
         octets: 0,
         handle: None,
         entries: 1,
@@ -399,7 +399,7 @@ mod tests {
         let mut limits = QueuePairLimits {
             send_queue: 1,
             receive_queue: 0,
-            inline_max: 64,
+            copied_max: 64,
             message_max: 1,
             is_iwarp: false,
             posting: super::super::Posting::List,
@@ -407,12 +407,12 @@ mod tests {
         let address = RemoteAddress { handle: Handle(1), offset: 0 };
         let with_inv = Work::SendWithInv(Handle(1));
         for work in [Work::Send, Work::Write(address), with_inv] {
-            let takes = [0, 1, 64, 65].map(|length| limits.takes_inline(&work, length));
+            let takes = [0, 1, 64, 65].map(|length| limits.copies(&work, length));
             assert_eq!(takes, [false, true, true, false]);
         }
-        assert!(!limits.takes_inline(&Work::Read(address), 8), "they come to us");
+        assert!(!limits.copies(&Work::Read(address), 8), "they come to us");
         limits.is_iwarp = true;
-        assert!(!limits.takes_inline(&with_inv, 8), "what iWARP devices are not asked for");
-        assert!(limits.takes_inline(&Work::Send, 8));
+        assert!(!limits.copies(&with_inv, 8), "what iWARP devices are not asked for");
+        assert!(limits.copies(&Work::Send, 8));
     }
 }

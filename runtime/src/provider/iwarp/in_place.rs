@@ -24,7 +24,7 @@ use crate::provider::{MessageSink, RUN_MAX, Run, RunKind};
 impl Iwarp {
     /// Takes messages of at most `length_max` octets without Receives from the hot connections.
     #[inline]
-    pub(super) fn take_inline(
+    pub(super) fn take_in_place(
         &mut self,
         length_max: usize,
         budget: usize,
@@ -40,7 +40,7 @@ impl Iwarp {
                 let Self { slots, nic, inbox, .. } = self;
                 let owner = slots.get(inbox.owner).filter(|_| !inbox.refused);
                 let Some(owner) = owner else { return taken };
-                taken += owner.take_inline(nic, inbox, length_max, budget - taken, sink);
+                taken += owner.take_in_place(nic, inbox, length_max, budget - taken, sink);
                 if !inbox.is_empty() || taken == budget {
                     return taken;
                 }
@@ -49,7 +49,7 @@ impl Iwarp {
             if let Some(connection) = self.hot.get(at).and_then(|qp| self.slots.get(*qp))
                 && connection.is_plain()
             {
-                connection.read_inline(&mut self.nic, &mut self.inbox);
+                connection.read_in_place(&mut self.nic, &mut self.inbox);
                 self.unread |= connection.looked == Some(Found::Some);
             }
         }
@@ -92,8 +92,8 @@ impl Connection {
     /// Returns whether messages of the connection may be taken without Receives now. During a backoff they may not, and
     /// one round of the backoff is over.
     fn is_plain(&mut self) -> bool {
-        if self.inline_backoff > 0 {
-            self.inline_backoff -= 1;
+        if self.in_place_backoff > 0 {
+            self.in_place_backoff -= 1;
             return false;
         }
         self.intake == Intake::Hot
@@ -106,7 +106,7 @@ impl Connection {
     }
 
     /// Reads the socket once, and notes the result for the next poll.
-    fn read_inline(&mut self, nic: &mut Nic, inbox: &mut Inbox) {
+    fn read_in_place(&mut self, nic: &mut Nic, inbox: &mut Inbox) {
         nic.counters.syscalls += 1;
         let found = match self.socket.receive(&mut inbox.octets) {
             Ok(None) => Found::Nothing,
@@ -129,7 +129,7 @@ impl Connection {
     }
 
     /// Offers at most `budget` messages of the octets read. Returns how many were taken.
-    fn take_inline(
+    fn take_in_place(
         &mut self,
         nic: &mut Nic,
         inbox: &mut Inbox,
@@ -141,7 +141,7 @@ impl Connection {
         self.turn.begin(nic.polls);
         while !inbox.is_empty() && count < budget {
             if self.turn.is_over() {
-                self.leave_inline(inbox, 0);
+                self.leave_in_place(inbox, 0);
                 break;
             }
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Connection {
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
                 // The FPDU may simply be incomplete: the connection is read again in the next round.
-                self.leave_inline(inbox, 0);
+                self.leave_in_place(inbox, 0);
                 break;
             };
             let payload = whole.payload();
@@ -194,7 +194,7 @@ impl Connection {
                 Carried::Send { .. } => None,
             };
             let Some(passed) = passed else {
-                self.leave_inline(inbox, SHY_ROUNDS);
+                self.leave_in_place(inbox, SHY_ROUNDS);
                 break;
             };
             let Passed { last, fpdus, octets } = passed;
@@ -249,9 +249,9 @@ impl Connection {
     }
 
     /// Leaves the next message, and all that come in the next `rounds` rounds, to polls.
-    const fn leave_inline(&mut self, inbox: &mut Inbox, rounds: u8) {
+    const fn leave_in_place(&mut self, inbox: &mut Inbox, rounds: u8) {
         inbox.refused = true;
-        (self.looked, self.inline_backoff) = (None, rounds);
+        (self.looked, self.in_place_backoff) = (None, rounds);
     }
 }
 

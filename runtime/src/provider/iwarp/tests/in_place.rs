@@ -35,7 +35,7 @@ impl Scene {
             self.expect_reported(b"hello");
             assert!(self.reported < before + 100, "a busy connection becomes hot");
         }
-        self.node.nic.slots.get(self.rogue.qp).unwrap().inline_backoff = 0;
+        self.node.nic.slots.get(self.rogue.qp).unwrap().in_place_backoff = 0;
     }
 
     fn octets(fpdu: &haulage_proto::iwarp::transmit::Fpdu, payload: &[u8]) -> Vec<u8> {
@@ -58,7 +58,7 @@ impl Scene {
     fn take(&mut self) -> Vec<u8> {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
-            if self.node.nic.receive_inline(&mut [], 64, 1, &mut offers) > 0 {
+            if self.node.nic.receive_in_place(&mut [], 64, 1, &mut offers) > 0 {
                 return offers.seen.pop().unwrap();
             }
             self.node.poll();
@@ -70,7 +70,7 @@ impl Scene {
     fn refuse(&mut self, length_max: usize) {
         let mut offers = Offers { wanted: false, seen: Vec::new() };
         for _ in 0..POLLS_MAX {
-            assert_eq!(self.node.nic.receive_inline(&mut [], length_max, 1, &mut offers), 0);
+            assert_eq!(self.node.nic.receive_in_place(&mut [], length_max, 1, &mut offers), 0);
             if !offers.seen.is_empty() || self.node.nic.inbox.refused {
                 return;
             }
@@ -83,7 +83,7 @@ impl Scene {
     fn assert_nothing_taken(&mut self) {
         let mut offers = Offers { wanted: true, seen: Vec::new() };
         for _ in 0..3 {
-            assert_eq!(self.node.nic.receive_inline(&mut [], 64, 1, &mut offers), 0);
+            assert_eq!(self.node.nic.receive_in_place(&mut [], 64, 1, &mut offers), 0);
         }
     }
 
