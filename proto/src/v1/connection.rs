@@ -356,7 +356,7 @@ impl Connection {
                 self.credits.owe();
                 self.error(prefix.xid, prefix.vers, report);
             }
-            // A message of no report is no Call, so it can only be a bad Reply.
+            // A faulty message that no error answers is no Call, so it can only be a bad Reply.
             None if waiting => {
                 self.answer = Some(Answer::Bad);
                 let refused = Event::Refused { xid: prefix.xid, error: ErrorBody::Chunk };
