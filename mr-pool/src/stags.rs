@@ -240,6 +240,7 @@ impl Stags {
     /// If this queue pair has no such registration. A peer cannot invalidate the sink of an RDMA Read.
     pub fn invalidate(&mut self, handle: Handle, qp: QpNum) -> Result<(), StagFault> {
         match self.held(handle, qp)? {
+            //~ R5666-11-3: `` -> `Held::Sink { .. } => {}`
             Held::Source { .. } | Held::Sink { .. } => self.free(handle),
             other => return Err(other.not_this()),
         }

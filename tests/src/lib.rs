@@ -5,7 +5,7 @@
 //! - [`cores`]: cores that make Calls to each other, in steps chosen by a seed.
 //! - [`fuzz`]: properties of decoders and state machines that hold for every byte string.
 //! - [`link`]: one iWARP connection to any peer, for the programs of the lab.
-//! - [`mutation`]: small patches that break one sentence of a specification each.
+//! - [`mutation`]: markers in the code that break one sentence of a specification each.
 //! - [`network`]: the networks of the providers under test.
 //! - [`pattern`]: octets that show when one is out of place.
 //! - [`source`]: the workspace's files, with comments and literals told apart from code.

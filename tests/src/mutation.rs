@@ -1,180 +1,158 @@
-//! Small patches, each of which breaks one sentence of force in the product's code.
+//! Markers in the product's code, each of which breaks one sentence of force.
 //!
-//! A patch is the output of `git diff -U1` for a single file. Only its lines place it in the file: the old lines of
-//! each hunk, context and removed ones, are searched for, and line numbers are ignored. So a patch survives every
-//! change of the file that is not next to it.
+//! A marker is a comment above the line of code that it changes, so that it moves along with this line:
+//!
+//! ```text
+//! //~ EX-1-2: `100_417` -> `100_418`
+//! pub const PROGRAM: u32 = 100_417;
+//! ```
+//!
+//! The text on the left is in the line once, and the text on the right takes its place, which may be no text. If there
+//! is no text on the left, the text on the right comes before the line. A marker may take several lines, each of which
+//! begins with `//~`. Other comments and markers may be between a marker and its line. The markers of one sentence are
+//! applied together.
 
-use std::fmt;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A patch of one file.
+use crate::source::Workspace;
+
+/// A replacement that breaks a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mutation {
-    path: String,
-    hunks: Vec<Hunk>,
+pub struct Marker {
+    /// The id of the sentence.
+    pub id: String,
+    /// The line on which the marker begins, from 1.
+    pub line: usize,
+    /// The range of the file's text that is replaced; empty if the new text comes before it.
+    pub place: Range<usize>,
+    /// The new text.
+    pub new: String,
 }
 
-/// One hunk of a patch.
+/// The markers of one sentence.
+#[derive(Clone, Debug)]
+pub struct Mutation<'a> {
+    /// The path and the text of each file with markers, and these in the order of the file.
+    files: BTreeMap<&'a str, (&'a str, Vec<Marker>)>,
+}
+
+/// A marker that cannot be applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Hunk {
-    /// The line of the patch on which the hunk begins, from 1.
-    line: usize,
-    /// The old lines of the file, with their ends.
-    old: String,
-    /// The new lines, with their ends.
-    new: String,
+pub struct Fault {
+    /// The line on which the marker begins, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: &'static str,
 }
 
-/// The reason why a patch is malformed, or does not apply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// No file is named by `--- a/PATH`, or no hunk follows.
-    Empty,
-    /// The line with this number begins a second file, or names another file as the new one.
-    OtherFile(usize),
-    /// The line with this number belongs to no hunk.
-    OddLine(usize),
-    /// The hunk at this line changes nothing, or has no old line to be found by.
-    Idle(usize),
-    /// The old lines of the hunk at this line are not in the file.
-    Missing(usize),
-    /// The old lines of the hunk at this line are in the file several times, as the second number says.
-    Ambiguous(usize, usize),
-    /// The place of the hunk at this line is before the end of the last hunk's place.
-    OutOfOrder(usize),
-}
-
-impl Mutation {
-    /// Parses the output of `git diff`.
-    ///
-    /// # Errors
-    /// Returns the reason why it is not the patch of one file.
-    pub fn parse(patch: &str) -> Result<Self, Fault> {
-        let mut path = None;
-        let mut hunks: Vec<Hunk> = Vec::new();
-        for (index, line) in patch.lines().enumerate() {
-            let number = index + 1;
-            if line.starts_with("diff ") && path.is_some() {
-                return Err(Fault::OtherFile(number));
-            } else if line.starts_with("@@ ") && path.is_some() {
-                hunks.push(Hunk { line: number, old: String::new(), new: String::new() });
-            } else if let Some(hunk) = hunks.last_mut() {
-                hunk.push(line).ok_or(Fault::OddLine(number))?;
-            } else if let Some(old) = line.strip_prefix("--- a/") {
-                path = Some(old.to_owned());
-            } else if let Some(new) = line.strip_prefix("+++ ") {
-                let same = path.as_deref() == new.strip_prefix("b/");
-                same.then_some(()).ok_or(Fault::OtherFile(number))?;
+impl<'a> Mutation<'a> {
+    /// Returns the mutations of a workspace by the ids of their sentences, without markers that cannot be applied.
+    pub fn all(workspace: &'a Workspace) -> BTreeMap<String, Self> {
+        let mut found = BTreeMap::new();
+        for (path, source) in workspace.rust() {
+            for marker in markers(&source.text).into_iter().flatten() {
+                let id = marker.id.clone();
+                let Self { files } = found.entry(id).or_insert(Self { files: BTreeMap::new() });
+                files.entry(path).or_insert((&source.text, Vec::new())).1.push(marker);
             }
         }
-        let path = path.filter(|_| !hunks.is_empty()).ok_or(Fault::Empty)?;
-        match hunks.iter().find(|hunk| hunk.old == hunk.new || hunk.old.is_empty()) {
-            Some(idle) => Err(Fault::Idle(idle.line)),
-            None => Ok(Self { path, hunks }),
-        }
+        found
     }
 
-    /// Returns the path of the patched file, from the workspace's root.
-    pub fn path(&self) -> &str {
-        &self.path
+    /// Returns the path and the text of each file with markers before they are applied.
+    pub fn whole(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.files.iter().map(|(path, (text, _))| (*path, *text))
     }
 
-    /// Returns `text` with every hunk applied.
-    ///
-    /// # Errors
-    /// Returns the first hunk that has no single place in `text`.
-    pub fn apply(&self, text: &str) -> Result<String, Fault> {
-        let mut patched = String::with_capacity(text.len());
-        let mut from = 0;
-        for (hunk, place) in self.hunks.iter().zip(self.places(text)?) {
-            patched.push_str(&text[from..place.start]);
-            patched.push_str(&hunk.new);
-            from = place.end;
-        }
-        patched.push_str(&text[from..]);
-        Ok(patched)
-    }
-
-    /// Returns the ranges of `text` that the hunks replace, in order.
-    ///
-    /// # Errors
-    /// Returns the first hunk that has no single place in `text`.
-    pub fn places(&self, text: &str) -> Result<Vec<Range<usize>>, Fault> {
-        let mut places: Vec<Range<usize>> = Vec::new();
-        for hunk in &self.hunks {
-            let place = hunk.place(text)?;
-            if places.last().is_some_and(|before| place.start < before.end) {
-                return Err(Fault::OutOfOrder(hunk.line));
-            }
-            places.push(place);
-        }
-        Ok(places)
+    /// Returns the path and the text of each file with markers after they are applied; `None` if two overlap.
+    pub fn broken(&self) -> Option<Vec<(&'a str, String)>> {
+        let files = self.files.iter();
+        files.map(|(path, (text, markers))| Some((*path, applied(text, markers)?))).collect()
     }
 }
 
-impl Hunk {
-    /// Adds a line of the patch to the hunk; `None` if it cannot belong to a hunk.
-    fn push(&mut self, line: &str) -> Option<()> {
-        // An editor may have removed the space of an empty context line.
-        let (sign, rest) = line.split_at_checked(1).unwrap_or((" ", ""));
-        let sides: &mut [&mut String] = match sign {
-            " " => &mut [&mut self.old, &mut self.new],
-            "-" => &mut [&mut self.old],
-            "+" => &mut [&mut self.new],
-            _ => return None,
-        };
-        for side in sides {
-            side.push_str(rest);
-            side.push('\n');
-        }
-        Some(())
+/// Returns a text with all its `markers` applied; `None` if two overlap.
+fn applied(text: &str, markers: &[Marker]) -> Option<String> {
+    let mut markers: Vec<_> = markers.iter().collect();
+    markers.sort_by_key(|marker| marker.place.start);
+    let mut made = String::with_capacity(text.len());
+    let mut from = 0;
+    for marker in markers {
+        made.push_str(text.get(from..marker.place.start)?);
+        made.push_str(&marker.new);
+        from = marker.place.end;
     }
-
-    /// Returns the single place of the old lines in `text`.
-    fn place(&self, text: &str) -> Result<Range<usize>, Fault> {
-        let starts_line = |at: usize| at == 0 || text.as_bytes()[at - 1] == b'\n';
-        let mut found = Vec::new();
-        let mut from = 0;
-        // Overlapping places count too; `match_indices` would skip them.
-        while let Some(at) = text[from..].find(&self.old).map(|at| from + at) {
-            if starts_line(at) {
-                found.push(at..at + self.old.len());
-            }
-            from = at + text[at..].find('\n').map_or(1, |end| end + 1);
-        }
-        match found.as_slice() {
-            [place] => Ok(place.clone()),
-            [] => Err(Fault::Missing(self.line)),
-            several => Err(Fault::Ambiguous(self.line, several.len())),
-        }
-    }
+    made.push_str(&text[from..]);
+    Some(made)
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => write!(f, "names no file by `--- a/PATH`, or changes nothing in it"),
-            Self::OtherFile(line) => write!(f, "line {line}: speaks of another file"),
-            Self::OddLine(line) => {
-                write!(f, "line {line}: begins with none of ` `, `-`, `+` and `@@`")
+/// Finds the markers in the text of a Rust file.
+pub fn markers(text: &str) -> Vec<Result<Marker, Fault>> {
+    let mut found = Vec::new();
+    // Where each marker begins and what it says, until its line of code is found.
+    let mut waiting: Vec<(usize, String)> = Vec::new();
+    let mut end = 0;
+    for (index, whole) in text.split_inclusive('\n').enumerate() {
+        end += whole.len();
+        let line = whole.trim_start();
+        if let Some(rest) = line.strip_prefix(PREFIX) {
+            match waiting.last_mut().filter(|(_, said)| !is_complete(said)) {
+                Some((_, said)) => *said = format!("{said} {}", rest.trim()),
+                None => waiting.push((index + 1, rest.trim().to_owned())),
             }
-            Self::Idle(line) => {
-                write!(f, "line {line}: the hunk changes nothing, or has no old lines")
-            }
-            Self::Missing(line) => {
-                write!(f, "line {line}: the old lines of the hunk are not in the file")
-            }
-            Self::Ambiguous(line, times) => {
-                write!(f, "line {line}: the old lines of the hunk are in the file {times} times")
-            }
-            Self::OutOfOrder(line) => {
-                write!(f, "line {line}: the hunk belongs before the end of the one before")
-            }
+        } else if !line.starts_with("//") {
+            let code = (end - line.len(), line.trim_end());
+            found.extend(waiting.drain(..).map(|(line, said)| {
+                marker(line, &said, code).map_err(|what| Fault { line, what })
+            }));
         }
     }
+    let what = NO_CODE;
+    found.extend(waiting.into_iter().map(|(line, _)| Err(Fault { line, what })));
+    found
 }
 
-impl std::error::Error for Fault {}
+/// Returns whether a line is a marker, or a part of one.
+pub fn is_of_marker(line: &str) -> bool {
+    line.trim_start().starts_with(PREFIX)
+}
+
+/// Returns whether both texts of a marker have ended.
+fn is_complete(said: &str) -> bool {
+    said.matches('`').count() >= 4
+}
+
+/// Parses what a marker on `line` says, for the line of code below it, which begins at an offset. Returns what is wrong
+/// with it if it cannot be applied.
+fn marker(line: usize, said: &str, (start, code): (usize, &str)) -> Result<Marker, &'static str> {
+    let parts: Vec<_> = said.split('`').collect();
+    let [id, left, " -> ", right, ""] = parts[..] else { return Err(NOT_A_MARKER) };
+    let id = id.strip_suffix(": ").ok_or(NOT_A_MARKER)?;
+    if left == right {
+        return Err("changes nothing");
+    }
+    if code.is_empty() {
+        return Err(NO_CODE);
+    }
+    let (at, new) = match left {
+        "" => (0, format!("{right} ")),
+        _ => (code.find(left).ok_or(NOT_ONCE)?, right.to_owned()),
+    };
+    if !left.is_empty() && code.rfind(left) != Some(at) {
+        return Err(NOT_ONCE);
+    }
+    let place = start + at..start + at + left.len();
+    Ok(Marker { id: id.to_owned(), line, place, new })
+}
+
+/// What each line of a marker begins with.
+const PREFIX: &str = "//~";
+
+const NOT_A_MARKER: &str = "is not `//~ ID: ` and two texts in backticks with ` -> ` between them";
+const NO_CODE: &str = "has no line of code below it";
+const NOT_ONCE: &str =
+    "does not find its text on the left exactly once in the line of code below it";
 
 #[cfg(test)]
 mod tests;

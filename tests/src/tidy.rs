@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::mutation::is_of_marker;
 use crate::source::{Source, Workspace, line_of, words};
 
 mod bounds;
@@ -21,7 +22,7 @@ mod vocabulary;
 pub use bounds::bounds;
 pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
-pub use mutations::{mutations, patch_path, unmutated};
+pub use mutations::{mutations, unmutated};
 pub use pages::{book, links};
 pub use phrases::phrases;
 pub use readings::readings;
@@ -183,7 +184,7 @@ fn optional(line: &str) -> bool {
     line.split([',', '{', '}']).any(|part| part.replace(' ', "") == "optional=true")
 }
 
-/// Says what exceeds the sizes we aim for. Sizes are aims: nothing fails over them.
+/// Says what exceeds the sizes we aim for, markers not counted. Sizes are aims: nothing fails over them.
 pub fn sizes(workspace: &Workspace) -> Vec<String> {
     let mut found = Vec::new();
     for (path, source) in workspace.rust().filter(|(path, _)| !path.starts_with("tests/")) {
@@ -192,11 +193,16 @@ pub fn sizes(workspace: &Workspace) -> Vec<String> {
         }
         let own = source.code.find("#[cfg(test)]\nmod tests {").unwrap_or(source.code.len());
         let code = &source.code[..own];
-        let lines = code.lines().count();
+        let counted = |first: usize, lines: usize| {
+            let lines = source.text.lines().skip(first - 1).take(lines);
+            lines.filter(|line| !is_of_marker(line)).count()
+        };
+        let lines = counted(1, code.lines().count());
         if lines > FILE_LINES {
             found.push(format!("{path}: {lines} lines"));
         }
         for (name, first, lines) in functions(code) {
+            let lines = counted(first, lines);
             if lines > FUNCTION_LINES {
                 found.push(format!("{path}:{first}: fn {name}, {lines} lines"));
             }

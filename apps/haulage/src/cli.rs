@@ -243,6 +243,7 @@ pub struct ServeStore {
     pub mount_listen: Address,
     // [V2-11.2.2.1-1] clients that use RPCSEC_GSS ask for NFS here, without RDMA.
     /// Where to accept NFS over TCP; off: nowhere
+    //~ V2-11.2.2.1-1: `":2049"` -> `"off"`
     #[arg(long, value_name = "ADDR:PORT|off", default_value = ":2049")]
     pub tcp_listen: Maybe<Address>,
     /// Where to answer `GET /metrics`, for Prometheus [default: nowhere]

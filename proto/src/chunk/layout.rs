@@ -112,6 +112,7 @@ impl Layout {
             taken = after;
             layout.push(Source::Item { index }, length, length_max)?;
             // [V2-4.5.3-2] [V2-4.5.3.1-2] [R5666-3.7-1] padding was omitted, and is there again.
+            //~ V2-4.5.3-2: `pad(length)` -> `pad(0)`
             layout.push(Source::Padding, pad(length), length_max)?;
         }
         let rest = body.saturating_sub(taken);

@@ -75,6 +75,7 @@ fn more(r: &mut Reader<'_>, rules: Rules) -> Result<bool, ListFault> {
 fn decode_segment(r: &mut Reader<'_>) -> Result<Segment, ListFault> {
     let at = r.position();
     let segment = Segment::decode(r)?;
+    //~ V2-4.4.1-2: `ends_beyond(&segment)` -> `ends_beyond(&segment) || !segment.length.is_multiple_of(4)`
     if ends_beyond(&segment) { Err(ListFault::LengthWraps { at }) } else { Ok(segment) }
 }
 

@@ -126,6 +126,8 @@ impl<'a> PayloadReader<'a> {
         // [V2-4.5.3.1-3] [R5666-3.4-6] the length is the chunk's.
         let word = u64::from(word);
         let fits = match self.version {
+            //~ R5666-3.4-6: `length == word || length == word.next_multiple_of(4)` -> `length >= word`
+            //~ R5666-3.7-1: `length == word || ` -> ``
             Version::One => length == word || length == word.next_multiple_of(4),
             Version::Two => length == word,
         };

@@ -83,6 +83,8 @@ impl DataItem {
     /// Returns the range of the item's octets in the unreduced stream, without padding.
     pub const fn data(&self) -> Range<usize> {
         let start = self.at.saturating_add(self.kind.stays());
+        //~ V2-4.5.3.2-2: `self.length` -> `if matches!(self.kind, Kind::Array) { 0 } else { self.length }`
+        //~ V2-4.5.3.3-2: `self.length` -> `if matches!(self.kind, Kind::Optional) { 0 } else { self.length }`
         start..start.saturating_add(self.length)
     }
 
@@ -90,6 +92,9 @@ impl DataItem {
     const fn gone(&self) -> Range<usize> {
         // [V2-4.5.3.2-2] all elements, whole; [V2-4.5.3.3-2] the data, if there is any.
         let data = self.data();
+        //~ V2-4.5.3.2-1: `data.start` -> `(if matches!(self.kind, Kind::Array) { self.at } else { data.start })`
+        //~ V2-4.5.3.3-1: `data.start` -> `(if matches!(self.kind, Kind::Optional) { self.at } else { data.start })`
+        //~ V2-4.5.3.4-1: `data.start` -> `(if matches!(self.kind, Kind::Arm) { self.at } else { data.start })`
         data.start..data.end.saturating_add(pad(self.length))
     }
 
@@ -117,6 +122,7 @@ impl DataItem {
             (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
             // [V2-4.5.3.3-1] the discriminator, which says whether there is anything to move.
             (Kind::Optional, Some(present)) => present == u32::from(length > 0),
+            //~ V2-4.5.3.4-2: `true` -> `false`
             (Kind::Arm, Some(_)) => true,
             (_, None) => false,
         };
@@ -177,6 +183,7 @@ impl<'a> Reduction<'a> {
             // [V2-4.5.1-1] positions count from the start of the unreduced stream.
             let position = u32::try_from(data.start).unwrap_or(u32::MAX);
             // [V2-4.5.3.1-2] [R5666-3.7-2] without the padding.
+            //~ R5666-3.7-2: `data.len()` -> `item.gone().len()`
             Reduced { position, length: u32::try_from(data.len()).unwrap_or(u32::MAX) }
         })
     }

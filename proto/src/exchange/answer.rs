@@ -114,6 +114,7 @@ impl Shortage {
     /// A Write chunk of no octets requests an inline result, so that the Reply chunk is the one that is too short.
     pub const fn of_result(index: u32, offered: u32, length: u32, rest: u32) -> Self {
         if offered > 0 {
+            //~ V2-7.3.4-3: `length` -> `length.saturating_sub(offered)`
             Self::Write { index, needed: length }
         } else {
             Self::Reply { needed: rest }
@@ -126,9 +127,11 @@ impl Shortage {
         match self {
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3]
             Self::Write { index, needed } => {
+                //~ V2-7.3.4-2: `chunk_index: index` -> `chunk_index: index.saturating_add(1)`
                 ErrorBody::WriteResource { chunk_index: index, length_needed: needed }
             }
             // [V2-7.3.5-1] [V2-7.3.5-2]
+            //~ V2-7.3.5-1: `ReplyResource {` -> `WriteResource { chunk_index: 0,`
             Self::Reply { needed } => ErrorBody::ReplyResource { length_needed: needed },
         }
     }
@@ -201,6 +204,8 @@ pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
         Version::One => special.or(simple),
         // [V2-6.6.3-3] the Reply chunk before continuation; [V2-6.6.4-1] continuation before failure.
         Version::Two => {
+            //~ V2-6.6.3-3: `.or(special)` -> ``
+            //~ V2-6.6.4-1: `.or_else(|| in_messages(messages, terms.reply_messages_max))` -> ``
             simple.or(special).or_else(|| in_messages(messages, terms.reply_messages_max))
         }
     }

@@ -499,6 +499,7 @@ fn ulpdu_length(held: &[u8]) -> Option<usize> {
 /// Checks that the number of a message is `due`, the one expected next.
 const fn check_number(msn: u32, due: u32) -> Result<(), Fault> {
     // [V2-4.2-1] a reliable connection delivers each message once, in order.
+    //~ V2-4.2-1: `msn == due` -> `msn <= due`
     if msn == due { Ok(()) } else { Err(Fault::MessageNumber) }
 }
 

@@ -124,6 +124,8 @@ impl Procedure {
         let fits = |slot: &Eligible, item: &DataItem| {
             slot.kind == item.kind() && item.length() <= slot.length_max
         };
+        //~ R5666-3.4-2: `misfit` -> `self.arguments.is_empty() || misfit`
+        //~ V2-4.4.2-2: `misfit` -> `self.arguments.is_empty() || misfit`
         misfit(&self.arguments, items.iter().copied(), fits).is_none()
     }
 
@@ -143,6 +145,7 @@ impl Procedure {
     ) -> Result<(), Violation> {
         let (arguments, results) = (count(&self.arguments), count(&self.results));
         if reads.clone().count() > usize::try_from(arguments).unwrap_or(usize::MAX) {
+            //~ V2-7.3.1-2: `arguments` -> `arguments.max(1)`
             return Err(Violation::Arguments { max: arguments });
         }
         if write_chunks > results {

@@ -19,6 +19,8 @@ impl Credential<'_> {
                 Gss::decode(body).is_ok_and(|gss| {
                     // [V2-11.2.2-1] control messages stay whole; [V2-11.2.2.3-2] so does what is
                     // signed or sealed.
+                    //~ V2-11.2.2-1: `procedure == DATA` -> `procedure >= DATA`
+                    //~ V2-11.2.2.3-2: `service == SERVICE_NONE` -> `service >= SERVICE_NONE`
                     gss.procedure == DATA && gss.service == SERVICE_NONE
                 })
             }

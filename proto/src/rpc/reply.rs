@@ -101,6 +101,7 @@ impl ReplyHeader {
         match self.body {
             ReplyBody::Accepted(AcceptStat::Success) => {
                 // With AUTH_NONE for a verifier.
+                //~ R8167-5.2-2: `REPLY` -> `0`
                 w.words([self.xid, REPLY, 0, 0, 0, 0])
             }
             _ => self.encode_other(w),

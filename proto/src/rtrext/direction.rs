@@ -64,6 +64,7 @@ impl<'a> Element<'a> for ReceivedDirection<'a> {
         let place = match r.u32()? {
             EXRW => Directed::Exrw(WriteChunk::decode(r)?),
             // [RTR-7.4-4] where its octets go is for the Responder to say.
+            //~ RTR-7.4-4: `TBSN` -> `TBSN if r.u32().is_ok()`
             TBSN => Directed::Tbsn,
             CHOICE => Directed::Choice(WriteChunk::decode(r)?),
             // E10: an arm of two fields, in their order.
@@ -149,6 +150,7 @@ impl<S> Directed<S> {
     pub const fn code(&self) -> u32 {
         match self {
             // [RTR-5.3-3]
+            //~ RTR-5.3-3: `EXRW` -> `CHOICE`
             Self::Exrw(_) => EXRW,
             Self::Tbsn => TBSN,
             Self::Choice(_) => CHOICE,

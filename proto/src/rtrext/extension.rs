@@ -93,6 +93,8 @@ impl Extension {
     /// included.
     pub fn agree(&mut self, ours: &Properties, theirs: &Properties) {
         let ours = (&self.config.offer, ours);
+        //~ RTR-0-1: `self.theirs.buffers_of(theirs.receive_buffer_size)` ->
+        //~   `(&self.config.offer, Some(theirs.receive_buffer_size))`
         let theirs = self.theirs.buffers_of(theirs.receive_buffer_size);
         self.terms = Some(Terms::new(ours, theirs, self.config.responses_max));
     }
@@ -214,8 +216,10 @@ impl Extension {
             return Ok(None);
         };
         // [RTR-5.2-1] no more transmissions than the request has room for.
+        //~ RTR-5.2-1: `saturating_add(1)` -> `saturating_add(2)`
         let count_max = request.rsbuf.saturating_add(1);
         // [RTR-5.3-6] by Send if there are transmissions for all of it, else by RDMA Write.
+        //~ RTR-5.3-6: `, Prefer::Write` -> ``
         for prefer in [Prefer::Send, Prefer::Write] {
             let answers = Answers::new(&request.rsd, results, prefer)?;
             let payload = u64::from(length).checked_sub(answers.excised()).ok_or(none)?;
@@ -350,6 +354,7 @@ const fn refused(rule: &'static str, xid: u32, answer: Option<RefusalAnswer>) ->
 /// Returns the event of a report. [RTR-5.4-1] A report goes to the end that sent the message, also if that is a
 /// Reply: only that end can send it again.
 const fn reported(report: Report) -> Event {
+    //~ RTR-5.4-1: `Some(RefusalAnswer::Report(report))` -> `None`
     refused(report.info.name(), report.bad.xid, Some(RefusalAnswer::Report(report)))
 }
 

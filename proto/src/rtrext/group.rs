@@ -95,6 +95,8 @@ impl GroupState {
             (Self::Open, Event::Next) => (Self::Open, Verdict::Take),
             (Self::Open, Event::Last) => (Self::Idle, Verdict::Complete),
             (state, Event::Neutral) => (state, Verdict::Pass),
+            //~ RTR-4.2-1: `(Self::Idle | Self::Broken, Event::Base) => (Self::Idle, Verdict::Pass)` ->
+            //~   `(state, Event::Base) => (state, Verdict::Pass)`
             (Self::Idle | Self::Broken, Event::Base) => (Self::Idle, Verdict::Pass),
             // [RTR-4.2-1] nothing comes in between, and every transmission in its turn.
             (Self::Open, Event::Only | Event::First | Event::Base | Event::Stray)
@@ -193,6 +195,7 @@ impl Group {
         let due = u32::try_from(self.parts.len()).unwrap_or(u32::MAX);
         let open = self.state == GroupState::Open;
         // [RTR-9.4-1] a continuation has the XID of the first transmission.
+        //~ RTR-9.4-1: `xid == self.xid` -> `true`
         let event = match (xid == self.xid, part_of.xnum == due) {
             (true, true) if open && due.saturating_add(1) == self.count => Event::Last,
             (true, true) if open => Event::Next,

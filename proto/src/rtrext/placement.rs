@@ -81,6 +81,7 @@ impl<'a> Placement<'a> {
         let mut cursor = Cursor::default();
         for item in items.iter() {
             // [RTR-7.3-3]
+            //~ RTR-7.3-3: `SemInvalid` -> `XdrInvalid`
             if validity(item.place.code(), context) == Validity::SemInvalid {
                 return Err(Fault::Rule("a result in a request"));
             }
@@ -167,6 +168,7 @@ impl<'a> Placement<'a> {
                 match items.next() {
                     Some((index, item)) => {
                         // [RTR-7.3-1] up to where the item was taken out.
+                        //~ RTR-7.3-1: `.saturating_sub(passed)` -> ``
                         inline = u64::from(item.disp).saturating_sub(passed);
                         passed = u64::from(item.disp);
                         pending = Some((index, item.length));

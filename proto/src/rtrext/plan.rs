@@ -87,6 +87,7 @@ impl Plan {
     /// Returns the number of transmissions. Send the first only with credits for all of them (E12,
     /// [RTR-4.3-1]).
     pub fn transmissions(&self) -> usize {
+        //~ RTR-4.3-1: `len()` -> `len().min(1)`
         self.transmissions.len()
     }
 
@@ -123,6 +124,7 @@ impl Plan {
                 prefix(XMTREQ).encode(w)?;
                 Items::encode(w, items)?;
                 // [RTR-7.1-2]
+                //~ RTR-7.1-2: `copied()` -> `copied().take(1)`
                 Directions::encode(w, rsd.iter().copied().map(Directive::to_encode))?;
                 w.u32(count)?;
                 w.u32(self.rsbuf)?;
@@ -263,6 +265,7 @@ impl Plan {
         >,
     > {
         let place = match &item.place {
+            //~ RTR-7.3-2: `copied()` -> `copied().rev()`
             Source::Exrw(segments) => Location::Exrw(segments.iter().copied()),
             Source::Send => Location::Tbsn { offset: 0, bsnum: self.slots_of(nth) },
             Source::TooShort => Location::TooShort,
@@ -282,6 +285,7 @@ impl Item<Source> {
     /// Returns whether the item has octets that are sent.
     fn is_bulk(&self) -> bool {
         // [RTR-5.3-2] what is fetched by RDMA Read needs no targetable segment.
+        //~ RTR-5.3-2: `== Source::Send` -> `!= Source::NoItem`
         self.place == Source::Send && self.length > 0
     }
 }

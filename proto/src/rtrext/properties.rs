@@ -27,6 +27,7 @@ pub struct Offer {
 impl Default for Offer {
     fn default() -> Self {
         // [RTR-8.1-1] what an end offers that does not say.
+        //~ RTR-8.1-1: `request_receive_max: 1` -> `request_receive_max: 2`
         Self { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 }
     }
 }
@@ -142,6 +143,7 @@ impl Terms {
         theirs: (&Offer, Option<u32>),
         responses_max: u32,
     ) -> Self {
+        //~ RTR-3.4-1: `& theirs` -> `| theirs`
         let support = ours.0.support & theirs.0.support;
         // Section 8.3: an end that states no size states it by its structure; of an end that states both, the
         // smaller one holds.
@@ -151,6 +153,7 @@ impl Terms {
         let sizes = [size, structure.length(), ours.1.send_size_max];
         let message_max = sizes.into_iter().min().unwrap_or_default();
         // [RTR-9.4-2] without continuations every group is one transmission.
+        //~ RTR-9.4-2: `support & RTRS_XCONT == 0` -> `support == 0`
         let limit = |max: u32| if support & RTRS_XCONT == 0 { 1 } else { max.max(1) };
         Self {
             support,
@@ -170,6 +173,7 @@ impl Terms {
         // [RTR-3.4-1] [RTR-5.3-5] what both parties support, no more.
         match htype {
             XMTREQ => self.support & RTRS_XREQ != 0,
+            //~ RTR-5.3-5: `RTRS_XRESP` -> `RTRS_XREQ`
             XMTRESP => self.support & RTRS_XRESP != 0,
             XMTCONT => self.support & RTRS_XCONT != 0,
             REPTERR => self.support & (RTRS_XREQ | RTRS_XRESP | RTRS_XCONT) != 0,

@@ -71,6 +71,7 @@ impl Answers {
                     None => (Item { disp: 0, length: 0, place: Source::NoItem }, None),
                     Some((index, result)) => {
                         // [RTR-6.2-1] where the Requester says, not where we like best.
+                        //~ RTR-6.2-1: `&direction` -> `&Direction { place: Directed::Tbsn, ..direction }`
                         let place = choose(&direction, result.length, prefer, chunk_index)?;
                         let ResultItem { disp, length, .. } = *result;
                         (Item { disp, length, place }, Some(index))
@@ -104,20 +105,24 @@ fn choose(
     }
     let (write_first, segments) = match direction.place {
         // [RTR-6.2-2] these two leave no choice.
+        //~ RTR-6.2-2: `Send` -> `TooShort`
         Directed::Tbsn => return Ok(Source::Send),
         Directed::Exrw(chunk) => {
             let needed = ErrorBody::WriteResource { chunk_index, length_needed: length };
             return write(chunk, length).ok_or(needed);
         }
         // [RTR-7.4-3] to this memory if it goes by RDMA Write.
+        //~ RTR-7.4-3: `prefer == Prefer::Write` -> `false`
         Directed::Choice(segments) => (prefer == Prefer::Write, segments),
         // [RTR-6.2-3] E17: from this length on by RDMA Write. Where the way asked for has no room, the other is one
         // that the table allows.
         Directed::BySize { dsdov, segments } => {
+            //~ RTR-6.2-3: `length >= dsdov || prefer` -> `prefer`
             (length >= dsdov || prefer == Prefer::Write, segments)
         }
     };
     // [RTR-7.4-1]
+    //~ RTR-7.4-1: `write_first` -> `!write_first`
     let written = if write_first { write(segments, length) } else { None };
     Ok(written.unwrap_or(Source::Send))
 }
@@ -128,6 +133,7 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
     let length = usize::try_from(length).ok().filter(|_| u64::from(length) <= room)?;
     // [RTR-7.4-2] [V2-4.5.2.1-1] E17: as in a Write list: all segments come back, their lengths say what was written.
+    //~ RTR-7.4-2: `.collect()` -> `.take(1).collect()`
     Some(Source::Exrw(filled(&offered, length).collect()))
 }
 
@@ -147,6 +153,7 @@ pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
             }
         }
         // [RTR-7.4-6] behind this one, and not where it begins even if it is empty.
+        //~ RTR-7.4-6: `u64::from(set.end)` -> `0_u64`
         min = u64::from(set.end).max(u64::from(set.begin).saturating_add(1));
     }
     Ok(())

@@ -24,6 +24,7 @@ impl BufferSegment {
     /// Returns whether bulk data may be placed in the segment.
     pub const fn is_targetable(&self) -> bool {
         // [RTR-7.2-1]
+        //~ RTR-7.2-1: `!= 0` -> `== 0`
         self.flags & FLAG_TARGETABLE != 0
     }
 }
@@ -117,6 +118,7 @@ impl Structure {
     /// that they hold.
     pub fn targetable(&self) -> impl Iterator<Item = (usize, Range<usize>)> + '_ {
         let all = self.ranges().enumerate().zip(self.segments());
+        //~ RTR-5.3-1: `is_targetable()` -> `length > 0`
         all.filter(|(_, segment)| segment.is_targetable()).map(|(place, _)| place)
     }
 

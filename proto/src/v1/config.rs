@@ -34,6 +34,7 @@ impl Limits {
     pub const fn call_may_be_read(&self) -> bool {
         // [R5666-6.2-5] the server has nothing to issue the Reads with or the client nothing to serve
         // them with: either end says so with its own zero.
+        //~ R5666-6.2-5: `&& self` -> `|| self`
         self.client_reads > 0 && self.server_reads > 0
     }
 
@@ -85,6 +86,8 @@ impl Request {
     pub fn agreed(&self, reply: &Reply) -> Limits {
         Limits {
             // [R5666-6.2-1] [R5666-6.2-3] never more than the server takes.
+            //~ R5666-6.2-1: `self.maxcall_sendsize.min(reply.maxcall_sendsize)` -> `reply.maxcall_sendsize`
+            //~ R5666-6.2-3: `.min(reply.maxcall_sendsize)` -> ``
             call_size: self.maxcall_sendsize.min(reply.maxcall_sendsize).max(SIZE_MIN),
             reply_size: self.maxreply_sendsize.max(SIZE_MIN),
             client_reads: self.maxrdmaread,
@@ -155,6 +158,7 @@ pub fn decode_reply(payload: &[u8], xid: u32, request: &Request) -> Result<Limit
     }
     if header.body != ReplyBody::Accepted(AcceptStat::Success) {
         // [R5666-6-3] nobody has to serve it.
+        //~ R5666-6-3: `Refused(header.body)` -> `Malformed`
         return Err(AnswerFault::Refused(header.body));
     }
     let mut r = Reader::new(payload.get(results..).unwrap_or_default());
@@ -196,6 +200,7 @@ impl Service {
             Ok(Some(request)) => {
                 ReplyHeader::accepted(xid, AcceptStat::Success).encode(w)?;
                 self.reply().encode(w)?;
+                //~ R5666-6.1-1: `Some(self.agreed(&request))` -> `None`
                 return Ok(Some(self.agreed(&request)));
             }
             Ok(None) => ReplyBody::Accepted(AcceptStat::Success),
@@ -223,6 +228,7 @@ impl Service {
             CONF_RDMA => {
                 // [R5666-11-9] nobody on the way may configure a connection.
                 let protected =
+                    //~ R5666-11-9: `{ flavor: RPCSEC_GSS, .. }` -> `{ .. }`
                     matches!(call.credential, Credential::Other { flavor: RPCSEC_GSS, .. });
                 if !protected && !self.unprotected {
                     return Err(ReplyBody::Denied(RejectStat::AuthError(AUTH_TOOWEAK)));
@@ -246,9 +252,11 @@ impl Service {
     fn agreed(&self, request: &Request) -> Limits {
         Limits {
             // [R5666-6.2-2] what it takes does not depend on what the client asks for.
+            //~ R5666-6.2-2: `.max(SIZE_MIN)` -> `.min(request.maxcall_sendsize).max(SIZE_MIN)`
             call_size: self.ours.call_size.max(SIZE_MIN),
             reply_size: self.ours.reply_size.min(request.maxreply_sendsize).max(SIZE_MIN),
             // [R5666-6.2-4]
+            //~ R5666-6.2-4: `.min(request.maxrdmaread)` -> ``
             client_reads: self.ours.client_reads.min(request.maxrdmaread),
             ..self.ours
         }
@@ -256,6 +264,7 @@ impl Service {
 }
 
 /// The program number of the protocol. [R5666-12-3]
+//~ R5666-12-3: `100_417` -> `100_418`
 pub const PROGRAM: u32 = 100_417;
 /// The version number of the protocol.
 pub const VERSION: u32 = 1;

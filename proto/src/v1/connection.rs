@@ -104,6 +104,8 @@ impl Connection {
         Self {
             phase: Phase::New,
             credits,
+            //~ R5666-3.8-2: `profile.done_timeout))` ->
+            //~   `profile.done_timeout)).or_else(|| Some(Held::new(1, core::time::Duration::ZERO)))`
             held: config.profile.map(|profile| Held::new(profile.held_max, profile.done_timeout)),
             announced: false,
             replied: false,
@@ -188,6 +190,7 @@ impl Connection {
     /// memory in the Read list must stay exposed until [`Event::Released`].
     pub fn try_send_held(&mut self, now: Instant, xid: u32) -> Option<u32> {
         let open = self.phase == Phase::Open && self.credits.may_answer(Release::ByDone);
+        //~ R5666-3.4-4: `open` -> `!open`
         let held = self.held.as_mut().filter(|held| open && held.has_room())?;
         // [R5666-3.4-4] [R5666-3.8-3] [R5666-5.2-2]
         held.hold(now, xid);
@@ -232,6 +235,7 @@ impl Connection {
     /// Returns the `RDMA_DONE` that tells the server that the client no longer needs the Read chunks of its Reply. The
     /// caller posts it now, whatever the credits. Returns `None` if no Reply had Read chunks.
     pub fn done(&mut self, xid: u32) -> Option<Control> {
+        //~ R5666-3.5-1: `Phase::Open` -> `Phase::New`
         let owed = self.phase == Phase::Open && self.credits.may_release();
         owed.then(|| {
             // [R5666-3.5-1] [R5666-3.8-5] its credit is the one the Reply held.
@@ -276,9 +280,11 @@ impl Connection {
             Message::Msg(rpc) | Message::NoMsg(rpc) | Message::MsgP(_, rpc) => {
                 // [R8167-2.4.1-1] the XID has no say in it: it may be in use in both directions.
                 match accept::direction(&self.config, rpc) {
+                    //~ R8167-2.4.1-1: `` -> `Some(Direction::Call) if self.credits.unanswered() > 0 => {}`
                     Some(Direction::Call) => self.on_call(message, rpc),
                     Some(Direction::Reply) => self.on_reply(message, rpc),
                     // [R8167-4.1-2] what goes neither way is dropped, its credit word with it.
+                    //~ R8167-4.1-2: `{}` -> `self.credits.on_answer(rpc.prefix.credit),`
                     None => {}
                 }
             }
@@ -295,6 +301,7 @@ impl Connection {
             self.outputs.push(Output::Event(Event::Call));
         } else {
             // [R5666-4.2-1] [R5666-4.2-2] [R8167-5.3-2] the caller hears nothing of it.
+            //~ R5666-4.2-2: `self.refuse(rpc.prefix.xid, ErrorBody::Chunk)` -> `self.credits.owe_nothing()`
             self.refuse(rpc.prefix.xid, ErrorBody::Chunk);
         }
     }
@@ -307,6 +314,7 @@ impl Connection {
         let Prefix { xid, credit, .. } = rpc.prefix;
         self.answer = Some(Answer::Granting(credit));
         // [R5666-3.8-2] what needs an RDMA_DONE is for those who chose it.
+        //~ R5666-3.8-3: `self.config.profile.is_some()` -> `false`
         let known = self.config.profile.is_some();
         if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
             let refused = Event::Refused { xid, error: ErrorBody::Chunk };
@@ -354,6 +362,7 @@ impl Connection {
             }
             Some(report) if accept::serves(&self.config) => {
                 self.credits.owe();
+                //~ R5666-4.2-3: `prefix.vers` -> `VERSION`
                 self.error(prefix.xid, prefix.vers, report);
             }
             // A faulty message that no error answers is no Call, so it can only be a bad Reply.
@@ -375,6 +384,7 @@ impl Connection {
             Late::Release => {
                 self.outputs.push(Output::Event(Event::Released { xid, done: false }));
             }
+            //~ R5666-3.8-1: `self.close(CloseReason::DoneTimedOut)` -> `{}`
             Late::Close => self.close(CloseReason::DoneTimedOut),
         }
     }
@@ -385,6 +395,7 @@ impl Connection {
             Role::Client => true,
             // [R8167-6-1] P11: only when the ULP knows that they are expected. And only after a Reply:
             // before it, a Linux client has no Receive to spare.
+            //~ R8167-6-1: `self.announced && self.replied` -> `self.replied`
             Role::Server => self.announced && self.replied,
         }
     }

@@ -101,6 +101,7 @@ impl Credits {
     pub(super) fn new(wanted: u32, grant_max: u32, calls: PeerCalls) -> Self {
         let wanted = wanted.max(1);
         // [R5666-6.1-2] one credit each way, until more is granted.
+        //~ R5666-6.1-2: `granted: 1` -> `granted: 2`
         let requester = Requester { wanted, granted: 1, unanswered: 0, unreleased: 0 };
         let granted = u32::from(calls == PeerCalls::Served);
         let responder = Responder { grant_max: grant_max.max(1), granted, owed: 0, awaited: 0 };
@@ -117,6 +118,9 @@ impl Credits {
         let Requester { granted, unanswered, unreleased, .. } = self.requester;
         // [R5666-3.3-4] [R5666-4.1-5] never beyond the grant. [R5666-3.8-5] A Reply that is not
         // released yet still holds its credit: its DONE will use it.
+        //~ R5666-3.3-4: `< granted` -> `<= granted`
+        //~ R5666-3.8-5: `unanswered.saturating_add(unreleased)` -> `unanswered.max(unreleased)`
+        //~ R8167-4.1-1: `unreleased` -> `self.responder.owed + unreleased`
         unanswered.saturating_add(unreleased) < granted && self.spare() > self.promised()
     }
 
@@ -124,6 +128,7 @@ impl Credits {
     pub(super) const fn on_call_sent(&mut self) -> u32 {
         self.requester.unanswered = self.requester.unanswered.saturating_add(1);
         // [R5666-3.3-1]
+        //~ R5666-3.3-1: `wanted` -> `granted`
         self.requester.wanted
     }
 
@@ -135,6 +140,7 @@ impl Credits {
         // [R5666-3.8-4] a held Reply needs one more Receive, for its `RDMA_DONE`: none of those that are promised to
         // the peer already.
         match release {
+            //~ R5666-11-7: `>= 1` -> `>= 0`
             Release::AtOnce => grantable >= 1,
             Release::ByDone => grantable >= self.least(),
         }
@@ -163,7 +169,10 @@ impl Credits {
         let least = i64::from(granted).saturating_sub(i64::from(count)).max(1);
         let rest = owed.saturating_sub(count);
         let word =
+            //~ R5666-3.3-3: `grant_max` -> `granted`
             self.grantable(rest, Release::AtOnce).clamp(least, i64::from(grant_max).max(least));
+        //~ R5666-3.3-2: `u32::try_from(word).unwrap_or(1)` ->
+        //~   `if rest == 0 { 0 } else { u32::try_from(word).unwrap_or(1) }`
         let word = u32::try_from(word).unwrap_or(1);
         if count > 0 {
             (self.responder.granted, self.responder.owed) = (word, rest);
@@ -255,6 +264,7 @@ impl Credits {
     /// # Errors
     /// See [`Overrun`].
     pub(super) const fn on_received(&mut self) -> Result<(), Overrun> {
+        //~ R5666-3.3-5: `== 0` -> `== 0 || self.responder.owed > self.responder.granted`
         let overrun = self.outstanding() == 0;
         self.received = self.received.wrapping_add(1);
         if overrun { Err(Overrun) } else { Ok(()) }
@@ -274,6 +284,7 @@ impl Credits {
     pub(super) fn on_answer(&mut self, credit: u32) {
         self.on_ended();
         // A grant of zero would stop us for good, and more than we asked for is of no use.
+        //~ R5666-4.1-5: `clamp(1, self.requester.wanted)` -> `max(self.requester.wanted)`
         self.requester.granted = credit.clamp(1, self.requester.wanted);
     }
 
@@ -346,8 +357,10 @@ impl Credits {
     /// Receives for awaited `RDMA_DONE` messages, that of this Reply included, are not granted to Calls.
     fn grantable(&self, owed: u32, release: Release) -> i64 {
         let dones = i64::from(release.dones());
+        //~ R5666-3.8-4: `saturating_add(dones)` -> `saturating_sub(dones).max(0)`
         let awaited = i64::from(self.responder.awaited).saturating_add(dones);
         let kept = i64::from(self.calls && self.requester.unanswered == 0);
+        //~ R5666-11-6: `awaited` -> `awaited.min(0)`
         let promised = awaited.saturating_add(kept);
         self.spare().saturating_sub(promised).saturating_add(i64::from(owed))
     }

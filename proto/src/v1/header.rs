@@ -214,6 +214,7 @@ pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
             // [R5666-4.2-2] [R5666-4.2-3] say which versions are spoken, but not to an error: it echoes
             // the version of what it is about, and its answer would be answered in turn.
             report: Some(ErrorBody::Vers { low: VERSION, high: VERSION })
+                //~ V2-4.3.2-1: `ERROR` -> `ERROR && prefix.vers < VERSION`
                 .filter(|_| prefix.proc != ERROR),
         });
     }
@@ -239,6 +240,8 @@ fn decode_body<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Br
             end(r)?;
             Message::Error { prefix, error }
         }
+        //~ R5666-4.2-1: `return Err(Broken { rule: "unknown message type", at: 12 })` ->
+        //~   `Message::Msg(decode_rpc(r, prefix)?)`
         _ => return Err(Broken { rule: "unknown message type", at: 12 }),
     })
 }
@@ -274,6 +277,7 @@ fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
 
 /// Checks that nothing follows a header that carries no payload. [R5666-4.1-1]
 fn end(r: &Reader<'_>) -> Result<(), Broken> {
+    //~ R5666-4.1-1: `is_empty()` -> `is_empty() || r.position() > 0`
     if r.is_empty() {
         Ok(())
     } else {
@@ -298,6 +302,7 @@ impl Broken {
             at: self.at,
             prefix: Some(prefix),
             // [R5666-4.2-4]
+            //~ R5666-4.2-4: `ErrorBody::Chunk` -> `ErrorBody::Vers { low: VERSION, high: VERSION }`
             report: Some(ErrorBody::Chunk).filter(|_| !silent),
         }
     }

@@ -25,6 +25,7 @@ impl Held {
 
     /// Returns whether another Reply may be held.
     pub(super) fn has_room(&self) -> bool {
+        //~ R5666-11-5: `self.max` -> `usize::MAX`
         self.replies.len() < self.max
     }
 
@@ -41,6 +42,7 @@ impl Held {
 
     /// Releases one Reply whose deadline has passed. Returns its XID.
     pub(super) fn expire(&mut self, now: Instant) -> Option<u32> {
+        //~ R5666-11-8: `<= now` -> `> now`
         let (xid, _) = self.replies.front().filter(|(_, deadline)| *deadline <= now)?;
         let xid = *xid;
         self.replies.pop_front();

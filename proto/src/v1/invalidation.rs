@@ -19,6 +19,7 @@ pub fn choose(call: &Rpc<'_>, agreed: &Agreement) -> Option<Handle> {
     }
     let mut segments = call.segments();
     let first = segments.next()?.handle;
+    //~ R8797-4.1-2: `(first)` -> `(Handle(call.prefix.xid))`
     segments.all(|segment| segment.handle == first).then_some(first)
 }
 

@@ -25,6 +25,7 @@ impl Padding {
         match usize::try_from(self.align) {
             Ok(align) if aligned => {
                 let over = at.checked_rem(align).unwrap_or_default();
+                //~ R5666-6.2-6: `.saturating_sub(over)` -> ``
                 if over == 0 { 0 } else { align.saturating_sub(over) }
             }
             _ => 0,
@@ -65,7 +66,9 @@ impl<'a> PaddedReader<'a> {
             return Err(Truncated { at });
         }
         // [R5666-3.9-1] [R5666-3.9-2] [R5666-6.2-6] the header's alignment and threshold give the padding to skip.
+        //~ R5666-3.9-2: `saturating_add` -> `max`
         let start = self.base.saturating_add(self.r.position());
+        //~ R5666-3.9-1: `self.padding` -> `Padding { align: 4, ..self.padding }`
         self.r.take(self.padding.before(start, length))?;
         let octets = self.r.take(length)?;
         self.r.skip_pad(length)?;

@@ -21,6 +21,7 @@ impl Default for PrivateData {
     /// Returns the values of an end that sent no private data.
     fn default() -> Self {
         // [R8797-5.1-1] [R8797-5.2-1]
+        //~ R8797-5.1-1: `send_size: SIZE_MIN, receive_size: SIZE_MIN` -> `send_size: SIZE_MAX, receive_size: SIZE_MAX`
         Self { invalidation: false, send_size: SIZE_MIN, receive_size: SIZE_MIN }
     }
 }
@@ -33,6 +34,7 @@ impl PrivateData {
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         w.u32(FORMAT)?;
         // [R8797-4-2] the bits beside R are zero.
+        //~ R8797-4-2: `{ R }` -> `{ R | 0x80 }`
         let flags = if self.invalidation { R } else { 0 };
         w.put([FORMAT_VERSION, flags, size_code(self.send_size), size_code(self.receive_size)])
     }
@@ -47,6 +49,7 @@ impl PrivateData {
 
     fn parse(octets: &[u8]) -> Option<Self> {
         let mut r = Reader::new(octets);
+        //~ R8797-5.2-1: `!= FORMAT` -> `>> 16 != FORMAT >> 16`
         if r.u32().ok()? != FORMAT {
             return None;
         }
@@ -80,6 +83,8 @@ impl Agreement {
             client_to_server: client.send_size.min(server.receive_size),
             server_to_client: server.send_size.min(client.receive_size),
             // [R8797-4.1-1] [R8797-4.1-3]
+            //~ R8797-4.1-1: `client.invalidation && server.invalidation` -> `false`
+            //~ R8797-4.1-3: `&& server` -> `|| server`
             invalidation: client.invalidation && server.invalidation,
         }
     }

@@ -334,6 +334,8 @@ impl Connection {
         match body {
             ControlBody::Grant => encode_grant(w, credit),
             // [V2-7-2] [V2-7-3] the answer names the request and echoes its version.
+            //~ V2-7-2: `xid` -> `self.setup_xid`
+            //~ V2-7-3: `vers` -> `VERSION`
             ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
             ControlBody::Report(report) => encode_report(w, credit, &report),
             ControlBody::Properties { last } => {
@@ -413,6 +415,7 @@ impl Connection {
     fn control(&mut self, xid: u32, vers: u32, body: ControlBody) {
         if self.controls.len() == CONTROLS_MAX {
             // [V2-7.4-2] what can be neither answered nor kept ends the connection.
+            //~ V2-7.4-2: `return self.close(CloseReason::TooManyErrors)` -> `return`
             return self.close(CloseReason::TooManyErrors);
         }
         self.controls.push_back((xid, vers, body));

@@ -92,10 +92,17 @@ impl Credits {
     /// what else this end has to send.
     pub const fn new(calls: PeerCalls) -> Self {
         Self {
-            sent: 0,                           // [V2-4.2.1-1]
-            received: 0,                       // [V2-4.2.1-2]
-            peer_limit: 1,                     // [V2-4.2.1-3]
-            reserved: Self::RESERVED_AT_START, // [V2-4.2.1.1-2]
+            // [V2-4.2.1-1]
+            //~ V2-4.2.1-1: `0` -> `1`
+            sent: 0,
+            // [V2-4.2.1-2]
+            //~ V2-4.2.1-2: `0` -> `1`
+            received: 0,
+            // [V2-4.2.1-3]
+            //~ V2-4.2.1-3: `1` -> `2`
+            peer_limit: 1,
+            // [V2-4.2.1.1-2]
+            reserved: Self::RESERVED_AT_START,
             announced: 1,
             owed: 0,
             call_spare: match calls {
@@ -124,6 +131,7 @@ impl Credits {
         match class {
             Class::Call => left >= messages.saturating_add(self.kept()),
             // [V2-4.2.1-5] E2: never post beyond the peer's credits.
+            //~ V2-4.2.1-5: `left` -> `left.saturating_add(1)`
             Class::Reply | Class::Control => left >= messages,
             // E3: the Receive beyond the limit is for this.
             Class::Grant => left >= 0,
@@ -372,6 +380,7 @@ impl Credits {
     #[inline]
     const fn limit(&self) -> u32 {
         // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
+        //~ V2-4.2.1.1-1: `wrapping_sub(1)` -> `wrapping_sub(if self.reserved_outstanding() > 1 { 1 } else { 0 })`
         self.reserved.wrapping_sub(1)
     }
 }
@@ -412,6 +421,7 @@ pub const ANSWERS_MAX: u32 = 16;
 const CALL_SPARE: u32 = 1;
 
 /// The largest plausible credit limit: [V2-4.2.1-6] it is less than 2^31 - 1.
+//~ V2-4.2.1-6: `- 2` -> `- 1`
 const PLAUSIBLE_MAX: u32 = (1 << 31) - 2;
 
 #[cfg(test)]

@@ -108,6 +108,7 @@ impl ErrorBody {
             10 => Self::ReplyResource { length_needed: r.u32()? },
             11 => Self::VersMismatch,
             100 => Self::System,
+            //~ V2-7-5: `return Ok(None)` -> `Self::System`
             _ => return Ok(None),
         }))
     }
@@ -161,6 +162,7 @@ impl Violation {
             // [V2-7.3.1-1] [V2-7.3.1-2] zero where there is none.
             Self::Arguments { max } => ErrorBody::ReadChunks { max },
             // [V2-7.3.2-3] where no Write chunk can be used, the Reply is what does not fit.
+            //~ V2-7.3.2-3: `ReplyResource { length_needed:` -> `WriteChunks { max:`
             Self::Results { max: 0 } => ErrorBody::ReplyResource { length_needed: 0 },
             // [V2-7.3.2-1]
             Self::Results { max } => ErrorBody::WriteChunks { max },

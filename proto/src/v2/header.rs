@@ -60,6 +60,7 @@ impl Prefix {
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         // [V2-4.1-1] nothing is sent that does not start with these words.
+        //~ V2-4.1-1: `self.xid, self.vers` -> `self.vers, self.xid`
         w.words([self.xid, self.vers, self.credit, self.htype])
     }
 }

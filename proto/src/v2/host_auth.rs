@@ -51,6 +51,7 @@ pub enum Policy {
 impl Policy {
     /// Returns whether this end sends property 6.
     pub const fn offers(self) -> bool {
+        //~ V2-11.1.1-1: `!matches!(self, Self::Off)` -> `matches!(self, Self::Required)`
         !matches!(self, Self::Off)
     }
 

@@ -84,9 +84,11 @@ impl<'a> PropertySet<'a> {
             let bad = PropertyFault::BadValue { at: r.position() };
             // [V2-5.1-1] a value longer than what is left of the message.
             let length = usize::try_from(length).map_err(|_| bad)?;
+            //~ V2-5.1-1: `.map_err(|_| bad)` -> ``
             let data = r.take(length).map_err(|_| bad)?;
             r.skip_pad(length).map_err(|_| bad)?;
             // [V2-5.1-1] [V2-5.1-2] exactly the type of the property, or nothing for its default.
+            //~ V2-5-1: `` -> `if !matches!(which, SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS | HOSTAUTH) { return Err(bad); }`
             if !data.is_empty() && !is_of_its_type(which, data) {
                 return Err(bad);
             }
@@ -155,6 +157,7 @@ impl fmt::Debug for PropertySet<'_> {
 /// Returns whether a value that is not empty is the XDR of its property. Unknown properties have any value.
 fn is_of_its_type(which: u32, data: &[u8]) -> bool {
     match which {
+        //~ V2-5.1-2: `== UNIT` -> `>= UNIT`
         SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS => data.len() == UNIT,
         HOSTAUTH => {
             let mut r = Reader::new(data);

@@ -121,6 +121,8 @@ impl Setup {
             role,
             progress: Progress { ours: Side::Silent, theirs: Side::Silent },
             // [V2-4.2.2-1] defaults hold where the peer says nothing.
+            //~ V2-4.2.2-1: `Properties::default()` ->
+            //~   `Properties { receive_buffer_size: ours.receive_buffer_size, ..Properties::default() }`
             theirs: Properties::default(),
             unsaid,
             message: Vec::new(),
@@ -268,6 +270,7 @@ impl Setup {
 }
 
 /// The longest first message of a client: the default inline threshold of version 1.
+//~ V2-4.3-2: `1024` -> `1028`
 const FIRST_MESSAGE_MAX: usize = 1024;
 
 /// The longest later message: the default inline threshold of version 2 (section 6.3.4).

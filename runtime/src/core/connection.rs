@@ -158,6 +158,7 @@ impl Terms {
     pub(crate) const fn write_chunks_judged(&self, offered: u32) -> u32 {
         match self.version {
             // [R5666-3.4-7] a Write chunk that no result can take is returned unused.
+            //~ R5666-3.4-7: `One => 0` -> `One => offered`
             Version::One => 0,
             Version::Two => offered,
         }
@@ -293,6 +294,7 @@ impl Connection {
     pub(crate) fn provide<P: Provider>(&mut self, provider: &mut P) {
         let reserved = std::mem::take(&mut self.reserved);
         if reserved > 0 {
+            //~ R5666-6-2: `reserved` -> `reserved - 1`
             provider.reserve_receives(self.qp, reserved);
         }
     }
@@ -318,6 +320,15 @@ impl Connection {
     pub(crate) fn heard(&mut self, private_data: &[u8], promises: &Promises) {
         if self.role == Role::Client {
             let (ours, _) = our_private_data(self.role, promises);
+            //~ R8797-1-1: `PrivateData::find(private_data)` -> `Some(PrivateData::find(private_data).unwrap_or(ours))`
+            //~ R8797-4-1: `PrivateData::find(private_data)` -> `{
+            //~     use std::{cell::RefCell, collections::HashMap};
+            //~     thread_local! {
+            //~       static SAID: RefCell<HashMap<SocketAddr, Option<PrivateData>>> = RefCell::default();
+            //~     }
+            //~     SAID.with_borrow_mut(|said| *said.entry(self.peer)
+            //~       .or_insert_with(|| PrivateData::find(private_data)))
+            //~   }`
             self.agreed = Agreement::new(Some(ours), PrivateData::find(private_data));
         }
     }

@@ -135,6 +135,10 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         let common = &mut inner.common;
         let admitted = if refusal.is_none() {
             let link = Link { qp, role: Role::Server, peer };
+            //~ V2-4.6.3-1: `` ->
+            //~   `let calls = crate::service::Binding { program: 7, version: 1, procedures: Vec::new() };
+            //~   let calls = common.connections.bind(calls);`
+            //~ V2-4.6.3-1: `None` -> `Some(calls)`
             common.open(link, origin, PrivateData::find(theirs), None)
         } else {
             None

@@ -397,6 +397,7 @@ impl Served {
 
     /// Returns whether a procedure has results that may go into a Write chunk.
     pub(crate) fn reduces(&self, procedure: u32) -> bool {
+        //~ R5666-3.6-2: `is_some_and(|procedure| !procedure.results.is_empty())` -> `is_some()`
         self.procedure(procedure).is_some_and(|procedure| !procedure.results.is_empty())
     }
 

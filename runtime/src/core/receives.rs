@@ -301,9 +301,11 @@ impl Receives {
                 .min(RECEIVES_IDLE + self.busy.share(self.beyond, part.origin, was_busy.into()))
                 .max(self.fair)
         };
+        //~ V2-4.2.1-7: `.saturating_add(owed)` -> ``
         let busy = level.saturating_sub(reserved.saturating_add(owed)).min(spare);
         // Unanswered Calls hold Receives: a peer with too many of them has to wait.
         let least = if owed <= level { RECEIVES_IDLE.saturating_sub(reserved) } else { 0 };
+        //~ R5666-3.3-6: `busy.max(least).min(left)` -> `if owed == 0 { 0 } else { busy.max(least).min(left) }`
         let more = busy.max(least).min(left);
         self.unreserved -= i64::from(more);
         part.reserved = reserved.saturating_add(more);
@@ -321,6 +323,7 @@ impl Receives {
     /// hold too many: the peer's next grant may be what the Replies to these Calls wait for (E3). Returns the number of
     /// Receives reserved, at most one.
     pub(crate) fn replace_grant(&mut self, part: &mut Part) -> u32 {
+        //~ V2-4.2.1.1-2: `min(1)` -> `min(0)`
         let more = self.left().min(1);
         self.minimums -= part.minimum();
         self.unreserved -= i64::from(more);

@@ -170,6 +170,24 @@ impl Inner {
             Some(Kind::Reply) => Some(EngineEvent::Reply),
             None => self.drive(now, key, Input::Received(&decoded)),
         };
+        //~ V2-7.1.1-2: `` -> `let connection = self.common.connections.get(key);
+        //~   let is_unsettled = connection.is_some_and(|found| found.engine.version().is_none());
+        //~   if let Received::Two(Err(fault)) = &decoded
+        //~     && matches!(fault.report, Some(ErrorBody::Vers { .. })) && is_unsettled {
+        //~     let mut again = message.to_vec(); again[4..8].copy_from_slice(&v2::VERSION.to_be_bytes());
+        //~     return self.on_message(now, key, &again, received, proof);
+        //~   }`
+        //~ V2-7.1.2-2: `` -> `let (decoded, event) = match decoded {
+        //~     Received::Two(Err(fault)) if fault.prefix.is_some_and(|it| it.vers == v1::VERSION) =>
+        //~       (Received::One(v1::header::decode(message)), Some(EngineEvent::Call)),
+        //~     other => (other, event),
+        //~   };`
+        //~ V2-7.1.3-2: `` ->
+        //~   `if let Received::Two(Err(fault)) = &decoded && fault.report == Some(ErrorBody::InvalHtype) {
+        //~     let mut again = message.to_vec();
+        //~     again[12..16].copy_from_slice(&v2::header::CALL_INLINE.to_be_bytes());
+        //~     return self.on_message(now, key, &again, received, proof);
+        //~   }`
         let payload_at =
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {

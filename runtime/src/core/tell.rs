@@ -61,6 +61,7 @@ fn tell_ended<S: Service>(
         (None, Some(message), None) => parse_reply(message.payload(&buffers), &[], version),
         (None, Some(message), Some(Arrived { writes, body })) => {
             // [R5666-3.4-8] the rest of the chunk is no result: the server may have written there.
+            //~ R5666-3.4-8: `writes.first())` -> `writes.first()) && chunk.written > 0`
             if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
                 result.set_len(chunk.written as usize);
             }

@@ -21,6 +21,7 @@ impl Netid {
     pub const fn of(ip: IpAddr) -> Self {
         match ip {
             IpAddr::V4(_) => Self::Rdma,
+            //~ R5666-12-1: `Self::Rdma6` -> `Self::Rdma`
             IpAddr::V6(_) => Self::Rdma6,
         }
     }
@@ -28,6 +29,7 @@ impl Netid {
     /// Returns the name of the netid.
     pub const fn name(self) -> &'static str {
         match self {
+            //~ V2-12-1: `"rdma"` -> `"tcp"`
             Self::Rdma => "rdma",
             Self::Rdma6 => "rdma6",
         }

@@ -118,6 +118,8 @@ impl Reply {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
         // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
+        //~ V2-4.5.3.1-1: `` ->
+        //~   `if self.offered.is_some_and(|offered| offered >= u64::from(word)) { return self.item_data(data); }`
         self.results(|w| w.u32(word));
         self.item_data(data);
     }
@@ -164,6 +166,7 @@ impl Reply {
     #[cold]
     pub(crate) fn shortage(&self) -> ErrorBody {
         // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
+        //~ V2-7.3.5-2: `self.at` -> `self.unreduced_octets`
         let needed = u32::try_from(self.at).unwrap_or(u32::MAX);
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {
             let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);

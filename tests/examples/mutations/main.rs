@@ -2,11 +2,11 @@
 //! notice. Of a row that holds in the runtime only tests of the runtime count: that a test of the library notices does
 //! not show that the product obeys.
 //!
-//! `mutations [--seconds N] [--seed TEXT] [ID...]` tries the patches of the rows named, or all patches in an order
-//! drawn from the seed until the seconds are over. It prints a line for each patch, and fails if one goes unnoticed,
-//! does not compile or does not apply.
+//! `mutations [--seconds N] [--seed TEXT] [ID...]` breaks the rows named, or all rows in an order drawn from the seed
+//! until the seconds are over. It prints a line for each row, and fails if a break goes unnoticed, does not compile or
+//! does not apply.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a line for each patch is its output")]
+#![expect(clippy::print_stdout, reason = "a line for each row is its output")]
 
 use std::error::Error;
 use std::path::Path;
@@ -17,7 +17,7 @@ use haulage::sys::clock;
 use haulage_tests::Rng;
 use haulage_tests::mutation::Mutation;
 use haulage_tests::source::Workspace;
-use haulage_tests::tidy::{TestedRow, patch_path, tested};
+use haulage_tests::tidy::{TestedRow, tested};
 
 use copy::Copy;
 use program::{Ended, by_program};
@@ -61,19 +61,20 @@ impl Options {
     }
 }
 
-/// The outcome of one patch.
+/// The outcome of one mutation.
 enum Verdict {
     Caught(Vec<String>),
     Survived,
-    /// The patch proves nothing about the tests, for this reason.
+    /// The mutation proves nothing about the tests, for this reason.
     Useless(String),
 }
 
-/// Tries the chosen patches. Returns whether all were noticed.
+/// Tries the chosen mutations. Returns whether all were noticed.
 fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let workspace = Workspace::read(&root)?;
     let rows = chosen(&workspace, options)?;
+    let mutations = Mutation::all(&workspace);
     let copy = Copy::of(&root)?;
     let started = clock::now();
     let (mut tried, mut wrong) = (0, 0);
@@ -82,7 +83,10 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
         if options.seconds.is_some_and(|s| began.saturating_since(started).as_secs() >= s) {
             break;
         }
-        let verdict = attempt(&workspace, &copy, row)?;
+        let verdict = match mutations.get(&row.id) {
+            Some(mutation) => attempt(&workspace, &copy, row, mutation)?,
+            None => Verdict::Useless("no marker breaks it".to_owned()),
+        };
         println!(
             "{}: {verdict} ({:.1} s)",
             row.id,
@@ -93,15 +97,14 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     }
     let seconds = clock::now().saturating_since(started).as_secs();
     let (all, seed) = (rows.len(), &options.seed);
-    println!("{tried} of {all} patches tried in {seconds} s (seed {seed:?}), {wrong} unnoticed");
+    println!("{tried} of {all} mutations tried in {seconds} s (seed {seed:?}), {wrong} unnoticed");
     Ok(wrong == 0)
 }
 
-/// Returns the rows named, or all rows with a patch, shuffled.
+/// Returns the rows named, or all rows, shuffled.
 fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<TestedRow>, Box<dyn Error>> {
     let mut rows = tested(workspace);
     if options.ids.is_empty() {
-        rows.retain(|row| workspace.get(&patch_path(&row.id)).is_some());
         let mut rng = Rng::new(hash(&options.seed));
         for end in (1..rows.len()).rev() {
             rows.swap(end, usize::try_from(rng.below(0..end as u64 + 1))?);
@@ -115,26 +118,23 @@ fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<TestedRow>, Bo
     options.ids.iter().map(row).collect()
 }
 
-/// Applies the patch of a row, runs its tests, and reverts the patch.
-fn attempt(workspace: &Workspace, copy: &Copy, row: &TestedRow) -> Result<Verdict, Box<dyn Error>> {
-    let useless = |what: String| Ok(Verdict::Useless(what));
-    let Some(patch) = workspace.get(&patch_path(&row.id)) else {
-        return useless("has no patch".to_owned());
+/// Applies the markers of a row, runs its tests, and restores the files.
+fn attempt(
+    workspace: &Workspace,
+    copy: &Copy,
+    row: &TestedRow,
+    mutation: &Mutation<'_>,
+) -> Result<Verdict, Box<dyn Error>> {
+    let Some(broken) = mutation.broken() else {
+        return Ok(Verdict::Useless("two of its markers overlap".to_owned()));
     };
-    let mutation = match Mutation::parse(&patch.text) {
-        Ok(mutation) => mutation,
-        Err(fault) => return useless(fault.to_string()),
-    };
-    let Some(source) = workspace.get(mutation.path()) else {
-        return useless(format!("there is no file {}", mutation.path()));
-    };
-    let patched = match mutation.apply(&source.text) {
-        Ok(patched) => patched,
-        Err(fault) => return useless(fault.to_string()),
-    };
-    copy.write(mutation.path(), &patched)?;
+    for (path, text) in broken {
+        copy.write(path, text)?;
+    }
     let verdict = judge(workspace, copy, row);
-    copy.write(mutation.path(), &source.text)?;
+    for (path, text) in mutation.whole() {
+        copy.write(path, text)?;
+    }
     verdict
 }
 

@@ -1,64 +1,81 @@
 use super::*;
 
-/// A patch that changes `c` of [`FILE`] to `d`.
-const PATCH: &str = "diff --git a/proto/src/ring.rs b/proto/src/ring.rs\nindex 1..2 100644\n\
-    --- a/proto/src/ring.rs\n+++ b/proto/src/ring.rs\n@@ -90,3 +90,3 @@ fn f() {\n b\n-    c\n+    d\n }\n";
-const FILE: &str = "a\nb\n    c\n}\ne\n";
+/// Returns `code` as the markers of `EX-1-1` change it.
+fn changed(code: &str) -> Option<String> {
+    let workspace = Workspace::of(&[("a.rs", code)]);
+    let found = Mutation::all(&workspace);
+    let found = found.get("EX-1-1")?;
+    assert_eq!(found.whole().collect::<Vec<_>>(), [("a.rs", code)]);
+    Some(found.broken()?.into_iter().map(|(_, text)| text).collect())
+}
 
-fn applied(patch: &str, text: &str) -> Result<String, Fault> {
-    Mutation::parse(patch)?.apply(text)
+/// Returns the faults of the markers in `code`.
+fn faults(code: &str) -> Vec<(usize, &'static str)> {
+    let faults = markers(code).into_iter().filter_map(Result::err);
+    faults.map(|fault| (fault.line, fault.what)).collect()
 }
 
 #[test]
-fn a_hunk_applies_where_its_old_lines_are_whatever_their_number() {
-    assert_eq!(Mutation::parse(PATCH).unwrap().path(), "proto/src/ring.rs");
-    assert_eq!(applied(PATCH, FILE).unwrap(), "a\nb\n    d\n}\ne\n");
-    assert_eq!(applied(PATCH, &format!("x\ny\n{FILE}")).unwrap(), "x\ny\na\nb\n    d\n}\ne\n");
+fn a_marker_replaces_a_text_in_the_line_below() {
+    let code = "a(1);\n  //~ EX-1-1: `1` -> `2`\n  a(1);\na(1);\n";
+    assert_eq!(changed(code).unwrap(), "a(1);\n  //~ EX-1-1: `1` -> `2`\n  a(2);\na(1);\n");
+    assert_eq!(
+        markers(code),
+        [Ok(Marker { id: "EX-1-1".to_owned(), line: 2, place: 35..36, new: "2".to_owned() })]
+    );
+    assert!(changed("//~ EX-1-1: `b, ` -> ``\na(b, c)").unwrap().ends_with("\na(c)"));
+    assert!(changed("//~ EX-1-1: `` -> `b();`\n  a();\n").unwrap().ends_with("\n  b(); a();\n"));
 }
 
 #[test]
-fn only_whole_lines_are_old_lines() {
-    assert_eq!(applied(PATCH, "ab\n    c\n}\n"), Err(Fault::Missing(5)));
-    assert_eq!(applied(PATCH, "b\n    c\n}}\n"), Err(Fault::Missing(5)));
-    assert_eq!(applied(PATCH, "b\n    c\n} \n"), Err(Fault::Missing(5)));
-    assert_eq!(applied(PATCH, "b\n  c\n}\n"), Err(Fault::Missing(5)));
+fn comments_and_other_markers_may_be_in_between() {
+    let code = "//~ EX-1-1: `1` -> `2`\n// b\n/// c 1\n//~ EX-1-2: `1` -> `3`\n#[d = 1]\na(1)\n";
+    assert!(changed(code).unwrap().contains("\n#[d = 2]\na(1)\n"));
+    assert!(changed("//~ EX-1-1: `a` -> `b`\n\na\n").is_none(), "an empty line is no comment");
 }
 
 #[test]
-fn a_place_that_is_there_twice_is_none() {
-    assert_eq!(applied(PATCH, &FILE.repeat(2)), Err(Fault::Ambiguous(5, 2)));
-    // The two places overlap.
-    let twice = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n a\n-a\n";
-    assert_eq!(applied(twice, "a\na\na\n"), Err(Fault::Ambiguous(3, 2)));
+fn a_marker_may_take_several_lines() {
+    let code = "//~ EX-1-1: `a` ->\n  //~   `b(\n//~     c)`\n//~ EX-1-2: `a` -> `d`\na\n";
+    assert!(changed(code).unwrap().ends_with("\nb( c)\n"));
 }
 
 #[test]
-fn several_hunks_apply_in_their_order() {
-    let two = format!("{PATCH}@@ -94 +94,2 @@\n e\n+f\n");
-    assert_eq!(applied(&two, FILE).unwrap(), "a\nb\n    d\n}\ne\nf\n");
-    let back = format!("{PATCH}@@ -1 +1 @@\n-a\n+f\n");
-    assert_eq!(applied(&back, FILE), Err(Fault::OutOfOrder(10)));
-    let over = format!("{PATCH}@@ -1 +1 @@\n-}}\n e\n");
-    assert_eq!(applied(&over, FILE), Err(Fault::OutOfOrder(10)));
+fn the_markers_of_a_sentence_are_applied_together() {
+    let one = "//~ EX-1-1: `1` -> `2`\n//~ EX-1-1: `` -> `c;`\na(1, b)\n";
+    let other = "//~ EX-1-1: `b` -> `d`\nb\n";
+    let workspace = Workspace::of(&[("a.rs", one), ("b.rs", other), ("c.rs", "e")]);
+    let found = Mutation::all(&workspace);
+    assert_eq!(found.len(), 1);
+    let found = found["EX-1-1"].broken().unwrap();
+    let lines: Vec<_> = found.iter().map(|(path, text)| (*path, text.lines().last())).collect();
+    assert_eq!(lines, [("a.rs", Some("c; a(2, b)")), ("b.rs", Some("d"))]);
+    assert!(changed("//~ EX-1-1: `a b` -> `c`\n//~ EX-1-1: `b a` -> `c`\na b a").is_none());
 }
 
 #[test]
-fn a_context_line_may_have_lost_its_blank() {
-    let patch = "--- a/x\n+++ b/x\n@@ -1,3 +1,2 @@\n a\n\n-b\n";
-    assert_eq!(applied(patch, "a\n\nb\n").unwrap(), "a\n\n");
-}
-
-#[test]
-fn what_is_no_patch_of_one_file_is_refused() {
-    let fault = |patch: &str| Mutation::parse(patch).unwrap_err();
-    assert_eq!(fault(""), Fault::Empty);
-    assert_eq!(fault("--- a/x\n+++ b/x\n"), Fault::Empty);
-    assert_eq!(fault("@@ -1 +1 @@\n-a\n+b\n"), Fault::Empty);
-    assert_eq!(fault("--- /dev/null\n+++ b/x\n@@ -0,0 +1 @@\n+a\n"), Fault::OtherFile(2));
-    assert_eq!(fault("--- a/x\n+++ b/y\n@@ -1 +1 @@\n-a\n"), Fault::OtherFile(2));
-    assert_eq!(fault(&PATCH.repeat(2)), Fault::OtherFile(10));
-    assert_eq!(fault(&format!("{PATCH}\\ No newline at end of file\n")), Fault::OddLine(10));
-    assert_eq!(fault("--- a/x\n+++ b/x\n@@ -1 +1 @@\n a\n"), Fault::Idle(3));
-    assert_eq!(fault("--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+a\n"), Fault::Idle(3));
-    assert_eq!(fault("--- a/x\n+++ b/x\n@@ -1 +1 @@\n+a\n"), Fault::Idle(3));
+fn a_marker_that_cannot_be_applied_has_a_fault() {
+    assert_eq!(faults("//~ EX-1-1: `1` -> `2`\na(1)\n"), []);
+    assert_eq!(faults("//~ EX-1-1: `2` -> `1`\na(1)\na(2)\n"), [(1, NOT_ONCE)]);
+    assert_eq!(faults("b\n//~ EX-1-1: `1` -> `2`\na(1, 1)\n"), [(2, NOT_ONCE)]);
+    assert_eq!(faults("//~ EX-1-1: `11` -> `2`\na(111)\n"), [(1, NOT_ONCE)], "the two overlap");
+    assert_eq!(faults("//~ EX-1-1: `1` -> `1`\na(1)\n"), [(1, "changes nothing")]);
+    assert_eq!(faults("//~ EX-1-1: `` -> ``\na(1)\n"), [(1, "changes nothing")]);
+    assert_eq!(faults("//~ EX-1-1: `` -> `a;`\n\na(1)\n"), [(1, NO_CODE)]);
+    assert_eq!(faults("a\n//~ EX-1-1: `1` -> `2`\n// b\n"), [(2, NO_CODE)]);
+    for odd in [
+        "",
+        "EX-1-1",
+        "EX-1-1: ",
+        "EX-1-1: `1`",
+        "EX-1-1: `1` -> `2",
+        "EX-1-1: 1 -> 2",
+        "EX-1-1 `1` -> `2`",
+        "EX-1-1: `1` => `2`",
+        "EX-1-1: `1` -> `2` b",
+        "EX-1-1: `1` -> `2` `3`",
+        "`1` -> `2`",
+    ] {
+        assert_eq!(faults(&format!("//~ {odd}\na(1)\n")), [(1, NOT_A_MARKER)], "{odd}");
+    }
 }

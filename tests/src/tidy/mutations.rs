@@ -1,62 +1,70 @@
-//! The patches that each break one sentence of force, so that a gate can check that its tests notice.
+//! The markers that each break one sentence of force, so that a gate can check that its tests notice.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use super::requirements::{Layer, TestedRow, tested};
+use super::requirements::{Layer, TABLE, TestedRow, tested};
 use super::{Breach, block};
-use crate::mutation::Mutation;
-use crate::source::Workspace;
+use crate::mutation::{Marker, Mutation, markers};
+use crate::source::{Source, Workspace};
 
-/// Checks that every patch belongs to a sentence with tests, and applies to code of the product that these drive.
+/// Checks that every marker can be applied, belongs to a sentence with tests, changes code of the product that these
+/// drive, and is there once.
 pub fn mutations(workspace: &Workspace) -> Vec<Breach> {
     let rows = tested(workspace);
     let rows: BTreeMap<_, _> = rows.iter().map(|row| (row.id.as_str(), row.holds_in)).collect();
+    let mut known = BTreeSet::new();
     let mut found = Vec::new();
-    for (path, source) in workspace.files() {
-        let Some(name) = path.strip_prefix(DIRECTORY) else { continue };
-        let wrong = match name.strip_suffix(".patch").and_then(|id| rows.get(id)) {
-            Some(holds_in) => wrong(workspace, *holds_in, &source.text),
-            None => Some("is not named after a row with tests".to_owned()),
-        };
-        found.extend(wrong.map(|what| Breach::of_file(path, what)));
+    for (path, source) in workspace.rust() {
+        let layer = layer(workspace, path);
+        for marker in markers(&source.text) {
+            let (line, wrong) = match marker {
+                Ok(marker) => {
+                    let holds_in = rows.get(marker.id.as_str()).copied();
+                    let wrong = wrong(&marker, source, holds_in, layer);
+                    let old = &source.text[marker.place];
+                    let is_first = known.insert((marker.id, old, marker.new));
+                    let twice = (!is_first).then(|| "is there twice".to_owned());
+                    (marker.line, wrong.or(twice))
+                }
+                Err(fault) => (fault.line, Some(fault.what.to_owned())),
+            };
+            let breach = |what| Breach { path: path.to_owned(), line, what };
+            found.extend(wrong.map(|what| breach(format!("the marker {what}"))));
+        }
     }
     found
 }
 
-/// Checks that every sentence with tests has a patch that breaks it.
+/// Checks that every sentence with tests has markers that break it, and can be applied together.
 pub fn unmutated(workspace: &Workspace) -> Vec<Breach> {
-    let rows = tested(workspace).into_iter();
-    let missing = rows.filter(|row| workspace.get(&patch_path(&row.id)).is_none());
-    let breach = |row: TestedRow| Breach::of_file(&patch_path(&row.id), "is missing");
-    missing.map(breach).collect()
-}
-
-/// Returns the path of a row's patch.
-pub fn patch_path(id: &str) -> String {
-    format!("{DIRECTORY}{id}.patch")
-}
-
-/// Returns the reason why a patch does not break what a sentence holds in, if there is one.
-fn wrong(workspace: &Workspace, holds_in: Layer, patch: &str) -> Option<String> {
-    let mutation = match Mutation::parse(patch) {
-        Ok(mutation) => mutation,
-        Err(fault) => return Some(fault.to_string()),
+    let mutations = Mutation::all(workspace);
+    let wrong = |TestedRow { id, .. }: TestedRow| match mutations.get(&id).map(Mutation::broken) {
+        Some(Some(_)) => None,
+        Some(None) => Some(Breach::of_file(TABLE, format!("two markers of {id} overlap"))),
+        None => Some(Breach::of_file(TABLE, format!("no marker breaks {id}"))),
     };
-    let path = mutation.path();
-    let is_driven = layer(workspace, path).is_some_and(|layer| layer <= holds_in);
-    let Some(source) = workspace.get(path).filter(|_| is_driven) else {
+    tested(workspace).into_iter().filter_map(wrong).collect()
+}
+
+/// Returns the reason why a marker in a file of `layer` does not break what its sentence holds in, if there is one.
+fn wrong(
+    marker: &Marker,
+    source: &Source,
+    holds_in: Option<Layer>,
+    layer: Option<Layer>,
+) -> Option<String> {
+    let Marker { id, place, .. } = marker;
+    let Some(holds_in) = holds_in else {
+        return Some(format!("breaks {id}, which is not a row with tests"));
+    };
+    if layer.is_none_or(|layer| layer > holds_in) {
         let word = holds_in.word();
-        return Some(format!("patches `{path}`, which is no code that tests of the {word} drive"));
-    };
-    let places = match mutation.places(&source.text) {
-        Ok(places) => places,
-        Err(fault) => return Some(fault.to_string()),
-    };
-    let of_tests = test_items(&source.code);
-    let meets = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
-    let is_of_tests = places.iter().any(|place| of_tests.iter().any(|item| meets(place, item)));
-    is_of_tests.then(|| format!("patches what only tests of `{path}` see"))
+        return Some(format!("breaks {id}, but tests of the {word} do not drive this code"));
+    }
+    let meets = |item: &Range<usize>| item.start < place.end && place.start < item.end;
+    let is_of_tests = test_items(&source.code).iter().any(meets);
+    is_of_tests.then(|| format!("breaks {id} in what only tests see"))
 }
 
 /// Returns the layer of the product that a file is built into; `None` if it is for tests.
@@ -94,8 +102,6 @@ pub(super) fn test_items(code: &str) -> Vec<Range<usize>> {
     });
     items.collect()
 }
-
-const DIRECTORY: &str = "proto/mutations/";
 
 /// The directories of the product's sources, and the layer that they are.
 const SOURCES: [(&str, Layer); 6] = [

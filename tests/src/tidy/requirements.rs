@@ -211,7 +211,7 @@ fn looks_like_id(text: &str, prefixes: &BTreeSet<&str>) -> bool {
     })
 }
 
-const TABLE: &str = "proto/REQUIREMENTS.tsv";
+pub(super) const TABLE: &str = "proto/REQUIREMENTS.tsv";
 const HEADER: &str = "id\tlevel\tstatus\tholds_in\twhere";
 
 /// The directories of code for RDMA devices, whose tests are built only with a feature of their own.

@@ -110,13 +110,17 @@ fn a_test_program_must_be_listed() {
 }
 
 #[test]
-fn sizes_leave_tests_apart() {
+fn sizes_leave_tests_and_markers_apart() {
     let long = format!("fn f() {{\n{}}}\n", "    g();\n".repeat(FUNCTION_LINES));
     let of = |path, text: &str| sizes(&Workspace::of(&[(path, text)]));
     assert_eq!(of("a/src/b.rs", &long), ["a/src/b.rs:1: fn f, 72 lines"]);
     assert!(of("a/src/b.rs", &format!("#[cfg(test)]\nmod tests {{\n{long}}}\n")).is_empty());
     assert!(of("a/src/b/tests.rs", &long).is_empty());
     assert_eq!(of("a/src/b.rs", &"\n".repeat(FILE_LINES + 1)), ["a/src/b.rs: 401 lines"]);
+    let marked = long.replacen("g();", "//~ EX-1-1: `g` -> `h`", 1);
+    assert_eq!(of("a/src/b.rs", &marked), ["a/src/b.rs:1: fn f, 71 lines"]);
+    let marked = "//~ a\n".repeat(FILE_LINES);
+    assert!(of("a/src/b.rs", &format!("{marked}fn f() {{\n{marked}}}\n")).is_empty());
 }
 
 #[test]

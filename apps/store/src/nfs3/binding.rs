@@ -36,6 +36,7 @@ fn bound(procedure: Procedure, limits: &Limits) -> Bound {
     let bound = match procedure {
         Procedure::Read => bound.result(bytes(limits.read_max)),
         Procedure::Write => bound.argument(bytes(limits.write_max)),
+        //~ V2-4.4.2-1: `.result(path)` -> ``
         Procedure::ReadLink => bound.result(path),
         Procedure::Symlink => bound.argument(path),
         Procedure::ReadDir | Procedure::ReadDirPlus => {

@@ -19,6 +19,7 @@ impl<'a> ReadList<'a> {
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
         // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
+        //~ V2-4.5.1-2: `0 && position.is_multiple_of(4)` -> `0`
         Self::decode_at(r, Rules::Version2, |position| position != 0 && position.is_multiple_of(4))
     }
 

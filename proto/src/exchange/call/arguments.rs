@@ -25,17 +25,23 @@ pub(super) fn convey(
 ) -> Result<Conveyance, CallFault> {
     let planner = Planner { terms, shape, provision };
     let reduced = planner.reduce();
+    //~ V2-6.6.2.1-1: `planner.inline(&reduced)` ->
+    //~   `planner.inline(&reduced).filter(|it| *it == Format::Simple || reduced.segments == 0)`
     if let Some(format) = planner.inline(&reduced) {
         let inline = reduced.rest;
         return Ok(Conveyance { format, inline, call: None, reads: reduced.in_order() });
     }
     // [V2-4.7-1] a Call without Reply has no chunk, not even one for itself.
+    //~ V2-11.2.2.3-1: `call_only` -> `call_only || !shape.may_reduce`
+    //~ V2-4.7-1: `call_only` -> `call_only && terms.version == Version::One`
     if shape.procedure.call_only {
         return Err(CallFault::CallTooLong);
     }
     let whole = Reductions::none(shape);
     let candidates: &[Reductions] = match terms.version {
+        //~ R5666-4-1: `[whole]` -> `[]`
         Version::One => &[whole],
+        //~ V2-6.6.3-2: `[reduced, whole]` -> `[]`
         Version::Two => &[reduced, whole],
     };
     // [V2-6.6.3-2] whatever is left goes into the Call chunk; [V2-11.2.2.3-1] so may what must not be
@@ -86,6 +92,7 @@ impl Planner<'_> {
             let Some(item) = self.shape.items.get(index) else { break };
             let worth_it = item.length() >= usize::try_from(self.terms.reduce_min).unwrap_or(0);
             // [V2-6.6.1.1-1] [V2-6.6.2.1-1] some or all.
+            //~ V2-6.6.1.1-1: `!worth_it &&` -> `!worth_it ||`
             if !worth_it && self.inline(&chosen) == Some(Format::Simple) {
                 break;
             }
@@ -110,6 +117,7 @@ impl Planner<'_> {
     fn with(&self, chosen: &Reductions, index: usize, item: &DataItem) -> Option<Reductions> {
         let length = u32::try_from(item.length()).ok()?;
         let position = u32::try_from(item.data().start).ok()?;
+        //~ V2-4.5.1-1: `` -> `let position = position.saturating_sub(self.shape.arguments_at);`
         let count = self.terms.segments(length)?;
         let segments = chosen.segments.checked_add(count)?;
         let all = segments.checked_add(self.provision.segments(self.terms))?;

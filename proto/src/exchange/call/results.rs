@@ -50,6 +50,7 @@ pub(super) fn provide(
 
     let worth_it = write_chunks(terms, shape, allowance, terms.reduce_min);
     let all = write_chunks(terms, shape, allowance, 1);
+    //~ R5666-3.4-5: `is_none()` -> `is_none() && terms.version == Version::Two`
     if allowance.reply_min.is_none() {
         for messages_max in [1, terms.reply_messages_max] {
             for writes in [worth_it, all] {
@@ -63,6 +64,7 @@ pub(super) fn provide(
     let reply_min = allowance.reply_min.unwrap_or_default();
     let none = Few::default();
     let candidates: &[Few<u32>] = match terms.version {
+        //~ R5666-5.2-1: `[none]` -> `[none][..0]`
         Version::One => &[none],
         Version::Two => &[worth_it, all],
     };
@@ -71,6 +73,7 @@ pub(super) fn provide(
         .find_map(|&writes| {
             let reply = rest(allowance, &writes, reply_max).max(u64::from(reply_min));
             // [V2-4.5.3-1] a body chunk holds whole units.
+            //~ V2-4.5.3-1: `.next_multiple_of(4)` -> ``
             let reply = u32::try_from(reply.next_multiple_of(4)).ok()?;
             terms.segments(reply)?;
             let provision = Provision { writes, reply: Some(reply) };
@@ -109,6 +112,7 @@ fn write_chunks(
 ) -> Few<u32> {
     let mut chunks = Few::default();
     // [V2-11.2.2.3-2] nothing is, for some credentials.
+    //~ R5666-3.4-3: `may_reduce` -> `may_reduce || terms.version == Version::One`
     if !shape.may_reduce {
         return chunks;
     }
@@ -120,6 +124,7 @@ fn write_chunks(
             break;
         }
         // [V2-4.5.2-1] [R5666-3.4-5] as long as the result can get.
+        //~ V2-4.5.2-1: `provided(terms.version, length)` -> `provided(terms.version, length) & !3`
         let chunk = provided(terms.version, length);
         let count = terms.segments(chunk).filter(|_| length > 0 && length >= floor);
         let sum = count.and_then(|count| segments.checked_add(count));

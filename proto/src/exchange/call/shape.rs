@@ -86,6 +86,7 @@ pub(in crate::exchange) struct Allowance {
 pub(super) const fn provided(version: Version, length: u32) -> u32 {
     match version {
         // E23: as Linux does.
+        //~ V2-4.5.2.4-1: `Version::One` -> `Version::One | Version::Two`
         Version::One => match length.checked_next_multiple_of(4) {
             Some(padded) => padded,
             None => length,

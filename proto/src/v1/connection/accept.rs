@@ -48,6 +48,7 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     let replies_are_read = config.profile.is_some() || config.reverse == Reverse::None;
     match (rpc.reads.is_empty(), config.role) {
         (true, _) => rpc.reply.map(|_| Direction::Reply),
+        //~ R5666-5.2-2: `Some(Direction::Reply)` -> `None`
         (false, Role::Client) if replies_are_read => Some(Direction::Reply),
         (false, _) => Some(Direction::Call),
     }
@@ -56,8 +57,10 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
 /// Returns whether a Call can be served.
 pub(super) fn is_acceptable(config: &Config, message: &Message<'_>, call: &Rpc<'_>) -> bool {
     let expected = match (config.role, config.reverse) {
+        //~ R8167-5.3-1: `true` -> `config.role == Role::Server`
         (Role::Server, _) | (Role::Client, Reverse::Chunks) => true,
         // [R8167-5.3-2]
+        //~ R8167-5.3-2: `call.has_no_chunks()` -> `true`
         (Role::Client, Reverse::Inline) => call.has_no_chunks(),
         (Role::Client, Reverse::None) => false,
     };

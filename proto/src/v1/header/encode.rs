@@ -86,6 +86,10 @@ pub fn encode_call(
     form: Form,
     lists: &CallLists<'_>,
 ) -> Result<(), Truncated> {
+    //~ R5666-4.1-2: `xid` -> `xid.to_be()`
+    //~ R8167-5.1-1: `form.encode(w, xid, credit)` ->
+    //~   `let vers = if lists.reads.is_empty() { VERSION } else { VERSION + 1 };
+    //~   Prefix { xid, vers, credit, proc: MSG }.encode(w)`
     form.encode(w, xid, credit)?;
     encode_reads(w, lists.reads)?;
     WriteList::encode(w, lists.writes.iter().map(|segments| segments.iter().copied()))?;
@@ -100,6 +104,8 @@ pub fn encode_reply(
     form: Form,
     lists: &ReplyLists<'_>,
 ) -> Result<(), Truncated> {
+    //~ R5666-4.1-8: `xid` -> `xid.wrapping_add(1)`
+    //~ R8167-5.2-1: `form.encode(w, xid, credit)` -> `Prefix { xid, vers: VERSION + 1, credit, proc: MSG }.encode(w)`
     form.encode(w, xid, credit)?;
     encode_reads(w, lists.reads)?;
     // [R5666-3.4-7] [R5666-3.6-1] all come back as they were offered but for their lengths.
@@ -122,6 +128,7 @@ pub fn encode_error(
     error: &ErrorBody,
 ) -> Result<(), Truncated> {
     // [R5666-4.2-3] the version its receiver spoke.
+    //~ R5666-4.1-6: `` -> `if vers != VERSION { w.words([xid, vers, ERROR])?; return error.encode(w); }`
     Prefix { xid, vers, credit, proc: ERROR }.encode(w)?;
     error.encode(w)
 }
@@ -129,6 +136,8 @@ pub fn encode_error(
 fn encode_reads(w: &mut Writer<'_>, reads: &[(u32, &[Segment])]) -> Result<(), Truncated> {
     let entries = reads
         .iter()
+        //~ R5666-2-1: `(position, *segment)` ->
+        //~   `(position, Segment { offset: segment.offset & 0xffff_ffff, ..*segment })`
         .flat_map(|&(position, segments)| segments.iter().map(move |segment| (position, *segment)));
     ReadList::encode(w, entries)
 }

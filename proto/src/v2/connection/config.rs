@@ -77,6 +77,7 @@ impl Config {
         // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be, even if it is
         // nothing.
         if chunks.reads.chunk_count() > read_chunks_max {
+            //~ V2-7.3.1-1: `read_chunks_max` -> `chunks.reads.chunk_count()`
             return Err(ErrorBody::ReadChunks { max: read_chunks_max });
         }
         if chunks.writes.chunk_count() > write_chunks_max {
@@ -87,6 +88,7 @@ impl Config {
             .map(|chunk| chunk.segment_count())
             .chain(chunks.writes.chunks().chain(chunks.reply).map(|chunk| chunk.segments().len()));
         if counts.any(|count| u32::try_from(count).is_ok_and(|count| count > segments_max)) {
+            //~ V2-7.3.3-1: `segments_max` -> `segments_max.saturating_sub(1)`
             return Err(ErrorBody::Segments { max: segments_max });
         }
         self.check_lengths(chunks)
@@ -110,6 +112,7 @@ impl Config {
             // [V2-7.3.2-3] what fits nowhere is the Reply.
             return REPLY_RESOURCE_UNKNOWN;
         }
+        //~ V2-7.3.2-1: `{ max }` -> `{ max: 0 }`
         ErrorBody::WriteChunks { max }
     }
 
@@ -120,6 +123,7 @@ impl Config {
         let is_longer = |length: u32| length > self.properties.segment_size_max;
         if read.chain(written).any(|segment| is_longer(segment.length)) {
             // [V2-7.4.1-1] [V2-7.4.1-2] it is told, and nothing else comes of the Call.
+            //~ V2-7.4.1-1: `System` -> `BadXdr`
             return Err(ErrorBody::System);
         }
         Ok(())

@@ -22,6 +22,7 @@ impl Connection {
     }
 
     pub(super) fn on_message(&mut self, message: &Message<'_>) {
+        //~ V2-7.1.1-3: `*message` -> `*message && self.phase == Phase::Setup`
         if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
             // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
             // is not used again.
@@ -56,6 +57,7 @@ impl Connection {
     fn on_error(&mut self, xid: u32, error: ErrorBody) {
         match (error, self.phase) {
             // [V2-7.1.2-3] we have no other version to go on with.
+            //~ V2-7.1.2-3: `VersMismatch, _` -> `VersMismatch, Phase::Setup`
             (ErrorBody::VersMismatch, _) => self.close(CloseReason::VersionRefused),
             (_, Phase::Setup) => self.close(CloseReason::SetupRefused),
             _ => {
@@ -67,6 +69,12 @@ impl Connection {
                 }
                 // [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.3-2] [V2-7.3.4-4] [V2-7.3.5-3] [V2-7.4.1-3] the Call
                 // ends; nothing is sent again here.
+                //~ V2-7.3.1-4: `` -> `if matches!(error, ErrorBody::ReadChunks { .. }) { return; }`
+                //~ V2-7.3.2-2: `` -> `if matches!(error, ErrorBody::WriteChunks { .. }) { return; }`
+                //~ V2-7.3.3-2: `` -> `if matches!(error, ErrorBody::Segments { .. }) { return; }`
+                //~ V2-7.3.4-4: `` -> `if matches!(error, ErrorBody::WriteResource { .. }) { return; }`
+                //~ V2-7.3.5-3: `` -> `if matches!(error, ErrorBody::ReplyResource { .. }) { return; }`
+                //~ V2-7.4.1-3: `` -> `if error == ErrorBody::System { return; }`
                 self.fail(xid, error);
             }
         }
@@ -91,6 +99,7 @@ impl Connection {
             if let Some((kind, xid)) = self.incoming.current() {
                 self.incoming.refuse(kind, xid);
             }
+            //~ V2-6.3.3-1: `on_out_of_place(prefix)` -> `report(prefix, ErrorBody::InvalHtype)`
             return self.on_out_of_place(prefix);
         }
         if self.setup.is_required() && !self.setup.is_over() {
@@ -112,6 +121,15 @@ impl Connection {
             },
             _ => match self.serves_whole(message) {
                 Ok(()) => self.on_whole(prefix),
+                //~ V2-7.2.1-2: `` -> `Err(error @ ErrorBody::BadXdr) if Kind::of(prefix) == Some(Kind::Call) => {
+                //~     self.on_broken(None, prefix, error); self.on_whole(prefix);
+                //~   }`
+                //~ V2-7.3.1-3: `` -> `Err(error @ ErrorBody::ReadChunks { .. }) => {
+                //~     self.on_broken(None, prefix, error); self.on_whole(prefix);
+                //~   }`
+                //~ V2-7.4.1-2: `` -> `Err(error @ ErrorBody::System) => {
+                //~     self.on_broken(None, prefix, error); self.on_whole(prefix);
+                //~   }`
                 Err(error) => self.on_broken(None, prefix, error),
             },
         }
@@ -122,9 +140,11 @@ impl Connection {
         let heard = self.heard(set).ok().filter(|_| set.properties().allow_refusals());
         let Some(heard) = heard else {
             // [V2-5.1-1] [V2-7.2.2-1]
+            //~ V2-7.2.2-2: `` -> `let _ = self.setup.on_properties(*kind, set);`
             return self.report(prefix, ErrorBody::BadPropval);
         };
         match self.setup.on_properties(*kind, set) {
+            //~ V2-6.3.4-1: `InvalCont` -> `BadXdr`
             Ok(SetupAction::OutOfPlace) => self.report(prefix, ErrorBody::InvalCont),
             Ok(answer) => {
                 self.heed(heard);
@@ -145,6 +165,9 @@ impl Connection {
                 // [V2-4.3.3-2] it stays the same.
                 Ok(kind) => {
                     let last = kind == ConnPropKind::Final;
+                    //~ V2-4.3-1: `ControlBody::Properties { last });` ->
+                    //~   `ControlBody::Properties { last }); self.control(0, VERSION, ControlBody::Grant);`
+                    //~ V2-4.3.3-1: `VERSION` -> `if self.config.role == Role::Server { 1 } else { VERSION }`
                     self.control(self.setup_xid, VERSION, ControlBody::Properties { last });
                 }
                 Err(fault) => return self.close(fault.into()),
@@ -161,10 +184,12 @@ impl Connection {
     /// Handles a complete RPC message.
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
         // [V2-3.1.5.4-1] the XID has no say in it: it may be in use in both directions.
+        //~ V2-3.1.5.4-1: `Some(Kind::Reply)` -> `Some(Kind::Reply) && prefix.xid != self.setup_xid`
         if Kind::of(prefix) == Some(Kind::Reply) {
             self.gate.on_answered(1);
             return self.tell(Event::Reply);
         }
+        //~ V2-3.1.5.4-1: `` -> `self.setup_xid = prefix.xid;`
         self.opened_without_properties();
         self.credits.owe(1);
         self.tell(Event::Call);
@@ -188,6 +213,8 @@ impl Connection {
             Role::Server => Level::General,
             Role::Client => Level::of(self.config.properties.reverse),
         };
+        //~ V2-4.6.4-1: `Level::General` -> `Level::Simple`
+        //~ V2-4.6.4-2: `level < Level::General` -> `level < Level::General && level.allows(Format::Simple)`
         if level < Level::General {
             self.config.check_chunkless(&chunks)?;
         }
@@ -223,8 +250,10 @@ impl Connection {
             (Step::Dropped, _) => {}
             (Step::Intruder, _) => self.on_out_of_place(prefix),
             (Step::Broken(error), _) => self.on_broken(begun, prefix, error),
+            //~ V2-7.1.1-1: `self.is_version_settled` -> `self.is_version_settled || self.phase == Phase::Setup`
             (_, Some(ErrorBody::Vers { .. })) if self.is_version_settled => {
                 // [V2-7.1.2-1] another version than the one this connection has settled on.
+                //~ V2-7.1.2-1: `VersMismatch` -> `Vers { low: VERSION, high: VERSION }`
                 self.report(prefix, ErrorBody::VersMismatch);
             }
             (_, Some(error)) => {

@@ -199,6 +199,7 @@ impl Gate {
 
     /// Records that the peer does not support the header type of a Call in this format.
     pub(super) const fn on_not_supported(&mut self, format: Format) {
+        //~ V2-7.1.3-3: `|=` -> `&=`
         self.refused |= match format {
             // The last message of a continued Call is of the same type.
             Format::Simple => bit(format) | bit(Format::Continued { messages: 2 }),

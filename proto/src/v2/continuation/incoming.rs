@@ -140,6 +140,7 @@ impl Incoming {
             }
             (Relation::Other, Form::Single) => Step::Intruder,
             // [V2-7.1.4-2] no part of what was refused is taken or answered.
+            //~ V2-7.1.4-2: `Step::Dropped` -> `self.begin(arrival)`
             (Relation::Refused, Form::Middle) => Step::Dropped,
             (Relation::Refused, Form::Single) => {
                 self.refused = None;
@@ -155,6 +156,10 @@ impl Incoming {
         }
         match self.current {
             Some(sequence) if arrival.name == Some(sequence.name) => Relation::Current(sequence),
+            //~ V2-6.3.6-2: `Some(_) => Relation::Other,` ->
+            //~   `Some(it) if it.name.kind == Kind::Reply => Relation::Other, Some(_) => Relation::None,`
+            //~ V2-6.3.9-2: `Some(_) => Relation::Other,` ->
+            //~   `Some(it) if it.name.kind == Kind::Call => Relation::Other, Some(_) => Relation::None,`
             Some(_) => Relation::Other,
             None => Relation::None,
         }
@@ -202,6 +207,7 @@ impl Incoming {
         let Some(end) = sequence.end_of(arrival) else {
             // [V2-7.1.4-1] and nothing of it is kept. What still comes of it is dropped.
             self.refused = arrival.name.filter(|_| !is_last);
+            //~ V2-7.1.4-1: `InvalCont` -> `BadXdr`
             return Step::Broken(ErrorBody::InvalCont);
         };
         let length = end.saturating_sub(received);

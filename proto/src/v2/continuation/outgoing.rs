@@ -55,6 +55,7 @@ impl Split {
 
     /// Returns the part that each message carries, in posting order.
     pub fn pieces(self) -> impl Iterator<Item = Piece> {
+        //~ V2-4.1-2: `.map` -> `.rev().map`
         (0..self.messages()).map(move |index| {
             let is_last = index == self.middle_count;
             let start = index.saturating_mul(self.middle_length).min(self.payload_length);

@@ -81,6 +81,9 @@ fn unchunked_call(mut r: Reader<'_>, prefix: Prefix, start: Start) -> Option<Cal
 fn short(fault: Truncated) -> HeaderFault {
     // [V2-7-1] without a whole prefix nothing can be trusted, not even the XID.
     let rule = "shorter than the common prefix";
+    //~ V2-7-1: `prefix: None, credit: None, report: None` ->
+    //~   `prefix: Some(Prefix { xid: 0, vers: VERSION, credit: 0, htype: 0 }),
+    //~   credit: None, report: Some(ErrorBody::BadXdr)`
     HeaderFault { rule, at: fault.at, prefix: None, credit: None, report: None }
 }
 
@@ -171,14 +174,18 @@ fn decode_other(
         CALL_EXTERNAL => decode_call_external(r, prefix),
         CALL_MIDDLE => decode_fragment(r, prefix, start).map(Message::CallMiddle),
         REPLY_EXTERNAL => decode_reply_external(r, prefix),
+        //~ V2-6.1-1: `REPLY_MIDDLE` -> `REPLY_MIDDLE if false`
         REPLY_MIDDLE => decode_fragment(r, prefix, start).map(Message::ReplyMiddle),
         // [RTR-1.4-1] an extension has header types of its own (E10), not one for all extensions.
+        //~ RTR-1.4-1: `header_name(htype).is_some()` -> `header_name(htype) == Some("ROPT_XMTREQ")`
         htype if header_name(htype).is_some() => {
             Ok(Message::Extended(Extended { prefix, body: r.rest() }))
         }
         // [V2-6.1-2] [V2-7.1.3-1] those above, and the inline ones, are all there are [V2-6.1-1].
         _ => {
+            //~ V2-7.1.3-1: `InvalHtype` -> `BadXdr`
             let report = Some(ErrorBody::InvalHtype);
+            //~ V2-6.1-2: `report, ..Broken` -> `..Broken`
             Err(Broken { report, ..Broken::new("unknown header type", 12) })
         }
     }
@@ -254,6 +261,8 @@ impl Message<'_> {
     /// # Errors
     /// See [`HeaderFault`].
     pub fn check_start(&self, length: usize) -> Result<(), HeaderFault> {
+        //~ V2-4.6.1-1: `` -> `if let Self::CallInline(_) = self { return Ok(()); }`
+        //~ V2-4.6.2-1: `` -> `if let Self::ReplyInline(_) = self { return Ok(()); }`
         let (Self::CallMiddle(Fragment { prefix, payload, .. })
         | Self::CallInline(CallInline { prefix, payload, .. })
         | Self::ReplyMiddle(Fragment { prefix, payload, .. })
@@ -322,6 +331,7 @@ struct Broken {
 
 impl Broken {
     const fn new(rule: &'static str, at: usize) -> Self {
+        //~ V2-7.2.1-1: `BadXdr` -> `System`
         Self { rule, at, report: Some(ErrorBody::BadXdr) }
     }
 
@@ -352,6 +362,8 @@ impl From<ListFault> for Broken {
         match fault {
             ListFault::Truncated(fault) => fault.into(),
             ListFault::BadDiscriminator { at } => Self::new("list discriminator", at),
+            //~ V2-4.5.1.1-1: `Self::new("Read list positions decrease", at)` ->
+            //~   `Self { report: Some(ErrorBody::InvalCont), ..Self::new("Read list positions decrease", at) }`
             ListFault::PositionOrder { at } => Self::new("Read list positions decrease", at),
             ListFault::BadPosition { at } => Self::new("Read chunk position", at),
             ListFault::LengthWraps { at } => Self::new("segment beyond the address space", at),
@@ -365,6 +377,8 @@ impl From<PropertyFault> for Broken {
             PropertyFault::Truncated(fault) => fault.into(),
             // [V2-7.2.2-1] the value, not the header, is wrong.
             PropertyFault::BadValue { at } => {
+                //~ V2-7.2.2-1: `Self { report: Some(ErrorBody::BadPropval), ..Self::new("property value", at) }` ->
+                //~   `Self::new("property value", at)`
                 Self { report: Some(ErrorBody::BadPropval), ..Self::new("property value", at) }
             }
         }

@@ -15,6 +15,7 @@ use crate::xdr::{Truncated, Writer};
 /// Appends an `RDMA2_GRANT`.
 pub fn encode_grant(w: &mut Writer<'_>, credit: u32) -> Result<(), Truncated> {
     // [V2-6.3.2-1] its XID is zero.
+    //~ V2-6.3.2-1: `xid: 0` -> `xid: credit`
     Prefix { xid: 0, vers: VERSION, credit, htype: GRANT }.encode(w)
 }
 
@@ -27,6 +28,7 @@ pub fn encode_error(
     error: &ErrorBody,
 ) -> Result<(), Truncated> {
     // [V2-7-4]
+    //~ V2-7-4: `ERROR` -> `ERROR + 1`
     Prefix { xid, vers, credit, htype: ERROR }.encode(w)?;
     error.encode(w)
 }
@@ -68,6 +70,7 @@ impl CallLists<'_> {
             return w.words([0; 3]);
         }
         let entries = self.reads.iter().flat_map(|&(position, segments)| {
+            //~ V2-6.3.7-1: `(position, *segment)` -> `(0, *segment)`
             segments.iter().map(move |segment| (position, *segment))
         });
         ReadList::encode(w, entries)?;
@@ -96,6 +99,8 @@ pub fn encode_call_inline(
     credit: u32,
     lists: &CallLists<'_>,
 ) -> Result<(), Truncated> {
+    //~ V2-4.6.1-2: `vers: VERSION` -> `vers: if lists.inv_handle.0 == 0 { 1 } else { VERSION }`
+    //~ V2-4.6.2-2: `VERSION` -> `1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
     w.u32(lists.inv_handle.0)?;
     lists.encode(w)
@@ -110,9 +115,11 @@ pub fn encode_call_external(
     lists: &CallLists<'_>,
 ) -> Result<(), Truncated> {
     // [V2-6.3.5-1] E7: the XID is the Call's.
+    //~ V2-6.3.5-1: `xid` -> `xid: xid.swap_bytes()`
     Prefix { xid, vers: VERSION, credit, htype: CALL_EXTERNAL }.encode(w)?;
     w.u32(lists.inv_handle.0)?;
     // [V2-6.6.3-1] a Call chunk stands at position zero.
+    //~ V2-6.6.3-1: `(0, *segment)` -> `(4, *segment)`
     ReadList::encode(w, call.iter().map(|segment| (0, *segment)))?;
     lists.encode(w)
 }
@@ -126,6 +133,7 @@ pub fn encode_call_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.6-1]
+    //~ V2-6.3.6-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }
@@ -142,6 +150,8 @@ pub struct Returned<'a> {
 impl<'a> Returned<'a> {
     // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
     fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + use<'a> {
+        //~ V2-4.5.2.1-1: `filled(self.offered, self.length)` ->
+        //~   `filled(self.offered, self.length).map(|it| if it.length > 0 { it } else { Segment::default() })`
         filled(self.offered, self.length)
     }
 }
@@ -172,9 +182,11 @@ pub fn encode_reply_external(
     reply: &Returned<'_>,
 ) -> Result<(), Truncated> {
     // [V2-6.3.8-1] the XID is the Reply's.
+    //~ V2-6.3.8-1: `xid` -> `xid: xid.swap_bytes()`
     Prefix { xid, vers: VERSION, credit, htype: REPLY_EXTERNAL }.encode(w)?;
     WriteList::encode(w, writes.iter().map(Returned::segments))?;
     // [V2-6.3.8-2] exactly one Reply chunk.
+    //~ V2-6.3.8-2: `Some(reply.segments())` -> `Some(reply.segments()).filter(|_| !writes.is_empty())`
     WriteList::encode_optional(w, Some(reply.segments()))
 }
 
@@ -187,6 +199,7 @@ pub fn encode_reply_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.9-1]
+    //~ V2-6.3.9-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: REPLY_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }

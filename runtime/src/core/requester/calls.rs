@@ -205,6 +205,7 @@ impl Found<'_> {
             // [V2-7.4-1] an answer that came now would be written where the next one is expected.
             Stage::Sent => "a call was not answered, and its handle stays valid",
             // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
+            //~ V2-7.4-1: `"an invalidation did not complete in time"` -> `return false`
             _ => "an invalidation did not complete in time",
         };
         common.connections.close(call.connection, CallError::Disconnected(why.into()));

@@ -147,5 +147,8 @@ fn expose(
         })?;
     *item = CallLease::Exposed(exposed);
     // P7: split at the largest segment that the peer takes.
+    //~ V2-4.5.3.1-2: `` -> `let length = match access {
+    //~     Access::RemoteRead => length.next_multiple_of(4), Access::RemoteWrite => length,
+    //~   };`
     Ok(Segments::collect(plan.split(handle, offset, length)))
 }

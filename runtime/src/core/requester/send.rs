@@ -135,6 +135,9 @@ impl Requester {
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
             let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
             debug_assert!(written.is_ok(), "the header room holds the longest header");
+            //~ R5666-4.1-7: `chunks.body.is_some()` ->
+            //~   `chunks.body.is_some()
+            //~   || version == haulage_proto::negotiate::Version::One && !chunks.writes.is_empty()`
             let payload = if chunks.body.is_some() { 0 } else { encoded.length };
             start..HEADER_ROOM + payload
         });

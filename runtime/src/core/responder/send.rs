@@ -36,6 +36,8 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
     assert!(encoded.is_ok(), "the header room holds the longest header");
     let invalidate =
+        //~ V2-6.5-1: `|handle| invalidates(Kind::Reply, MessagePlace::Last, handle)` ->
+        //~   `|_| invalidates(Kind::Reply, MessagePlace::Last, write.first()?.handle)`
         call.invalidate.and_then(|handle| invalidates(Kind::Reply, MessagePlace::Last, handle));
 
     let stream = HEADER_ROOM..HEADER_ROOM + length;

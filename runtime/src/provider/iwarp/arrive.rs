@@ -202,6 +202,7 @@ impl Connection {
             return false;
         }
         let Some(receive) = nic.receives.front_mut() else { return false };
+        //~ R5666-6-1: `` -> `let payload = payload.get(..capacity(receive)).unwrap_or(payload);`
         if !scatter(receive, 0, payload) {
             return false;
         }

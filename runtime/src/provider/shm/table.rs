@@ -217,6 +217,7 @@ impl<'a> CopyGrant<'a> {
         let within = || {
             let skip = claim.offset().checked_sub(base)?;
             let end = skip.checked_add(u64::from(claim.length()))?;
+            //~ V2-11.1-1: `end <=` -> `skip <=`
             (end <= length).then_some(())?;
             start.checked_add(skip)
         };

@@ -1,23 +1,24 @@
 use super::*;
 
-/// Returns the complaints about the patch `name`, beside a library with one sentence, `EX-1-1`.
-fn check(name: &str, patch: &str) -> Vec<String> {
-    let found = mutations(&tree(&[(name, patch)]));
-    found.into_iter().map(|breach| format!("{}: {}", breach.path, breach.what)).collect()
+/// Returns the complaints about the markers of a workspace with two sentences, `EX-1-1` of the library and `EX-1-2` of
+/// the runtime, where `path` begins with `text`.
+fn check(path: &str, text: &str) -> Vec<String> {
+    let found = mutations(&tree(path, text));
+    found.iter().map(|breach| format!("{}:{}: {}", breach.path, breach.line, breach.what)).collect()
 }
 
-fn tree(patches: &[(&str, &str)]) -> Workspace {
+fn tree(path: &str, text: &str) -> Workspace {
     let rows = "id\tlevel\tstatus\tholds_in\twhere\n\
         EX-1-1\tMUST\ttest\tlibrary\tproto::v2::tests::holds\n\
         EX-1-2\tMUST\ttest\truntime\tproto::v2::tests::holds tests::sim::holds\n\
         EX-1-3\tMUST\texception\t-\tno provider can do that\n\
         EX-1-5\tMUST\ttest\truntime\truntime::provider::verbs::tests::holds\n";
-    let mut files = vec![
-        ("proto/REQUIREMENTS.tsv", rows),
+    let files = [
+        (TABLE, rows),
         ("proto/src/lib.rs", "pub mod v2;\n#[cfg(test)]\npub(crate) mod testing;\n"),
         ("proto/src/testing.rs", "a\n"),
         ("proto/src/testing/inner.rs", "a\n"),
-        ("proto/src/v2.rs", V2),
+        ("proto/src/v2.rs", "a\n#[cfg(test)]\nmod tests;\n"),
         ("proto/src/v2/tests.rs", "#[test]\nfn holds() {}\na\n"),
         ("tests/tests/sim.rs", "#[test]\nfn holds() {}\na\n"),
         ("runtime/src/lib.rs", "a\n#[cfg(test)]\nmod testing;\n"),
@@ -25,80 +26,96 @@ fn tree(patches: &[(&str, &str)]) -> Workspace {
         ("runtime/src/provider/verbs/tests.rs", "#[test]\nfn holds() {}\n"),
         ("apps/kv/src/lib.rs", "a\n"),
     ];
-    files.extend(patches);
+    let files = files.map(|(name, rest)| {
+        (name, if name == path { format!("{text}{rest}") } else { rest.to_owned() })
+    });
+    let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
     Workspace::of(&files)
 }
 
-const V2: &str = "fn f() {\n    g();\n}\n#[cfg(test)]\nfn h() {\n    g(1);\n}\nfn i() {\n    g(2);\n}\n\
-    #[cfg(test)]\nmod tests;\n";
-
-fn patch(path: &str, old: &str) -> String {
-    format!("--- a/{path}\n+++ b/{path}\n@@ -1 +0 @@\n-{old}\n")
-}
-
 #[test]
-fn a_patch_is_named_after_a_row_with_tests() {
-    let good = patch("proto/src/v2.rs", "    g();");
-    assert_eq!(check("proto/mutations/EX-1-1.patch", &good), [""; 0]);
-    assert_eq!(
-        check("proto/mutations/EX-1-1.patch", &patch("proto/src/v2.rs", "    g(2);")),
-        [""; 0]
-    );
-    for name in ["EX-1-3.patch", "EX-1-4.patch", "EX-1-1.diff", "EX-1-1"] {
-        let name = format!("{DIRECTORY}{name}");
-        let what = format!("{name}: is not named after a row with tests");
-        assert_eq!(check(&name, &good), [what]);
+fn a_marker_belongs_to_a_row_with_tests() {
+    assert_eq!(check("proto/src/v2.rs", "//~ EX-1-1: `g` -> `h`\ng();\n"), [""; 0]);
+    for id in ["EX-1-3", "EX-1-4", "EX-1-5"] {
+        let what =
+            format!("proto/src/v2.rs:2: the marker breaks {id}, which is not a row with tests");
+        assert_eq!(
+            check("proto/src/v2.rs", &format!("f();\n//~ {id}: `g` -> `h`\ng();\n")),
+            [what]
+        );
     }
 }
 
 #[test]
-fn a_row_with_tests_has_a_patch() {
-    let missing = |name: &str| Breach::of_file(&format!("{DIRECTORY}{name}.patch"), "is missing");
-    assert_eq!(unmutated(&tree(&[])), [missing("EX-1-1"), missing("EX-1-2")]);
-    let one = [("proto/mutations/EX-1-1.patch", "")];
-    assert_eq!(unmutated(&tree(&one)), [missing("EX-1-2")]);
+fn a_row_with_tests_has_markers_that_fit_together() {
+    let wrong = |text: &str| {
+        let found = unmutated(&tree("proto/src/v2.rs", text)).into_iter();
+        found.map(|Breach { path, what, .. }| format!("{path}: {what}")).collect::<Vec<_>>()
+    };
+    let none = ["EX-1-1", "EX-1-2"].map(|id| format!("{TABLE}: no marker breaks {id}"));
+    assert_eq!(wrong(""), none);
+    assert_eq!(wrong("//~ EX-1-1: `h` -> `i`\ng();\n"), none);
+    assert_eq!(wrong("//~ EX-1-1: `g` -> `h`\ng();\n"), none[1..]);
+    let other = "//~ EX-1-2: `g` -> `h`\ng(1);\n";
+    assert_eq!(wrong(&format!("{other}//~ EX-1-1: `g` -> `i`\ng();\n")), [""; 0]);
+    assert_eq!(
+        wrong(&format!("{other}//~ EX-1-1: `g(` -> `h(`\n//~ EX-1-1: `g(2` -> `h(3`\ng(2);\n")),
+        [format!("{TABLE}: two markers of EX-1-1 overlap")]
+    );
 }
 
 #[test]
-fn a_patch_applies_to_the_tree() {
-    let name = "proto/mutations/EX-1-1.patch";
-    let gone = patch("proto/src/v2.rs", "    g(3);");
-    let what = format!("{name}: line 3: the old lines of the hunk are not in the file");
-    assert_eq!(check(name, &gone), [what]);
-    let what = format!("{name}: names no file by `--- a/PATH`, or changes nothing in it");
-    assert_eq!(check(name, "nothing"), [what]);
+fn a_marker_can_be_applied_and_is_there_once() {
+    let found = |text: &str| check("proto/src/v2.rs", text);
+    let once = "proto/src/v2.rs:1: the marker does not find its text on the left exactly once in the line of code below it";
+    assert_eq!(found("//~ EX-1-1: `h` -> `i`\ng();\n"), [once]);
+    assert_eq!(found("//~ EX-1-1: `g` -> `i`\ng(g());\n"), [once]);
+    assert_eq!(found("//~ EX-1-1: g -> i\ng();\n").len(), 1);
+    let at_end = check("proto/src/testing.rs", "//~ EX-1-1: `g` -> `i`\n");
+    assert_eq!(at_end.len(), 1, "{at_end:?}");
+    let one = "//~ EX-1-1: `g` -> `h`\ng();\n";
+    let twice = "proto/src/v2.rs:3: the marker is there twice";
+    assert_eq!(found(&one.repeat(2)), [twice]);
+    assert_eq!(found(&format!("{one}//~ EX-1-2: `g` -> `h`\ng();\n")), [""; 0]);
+    assert_eq!(found(&format!("{one}//~ EX-1-1: `g` -> `i`\ng();\n")), [""; 0]);
 }
 
 #[test]
-fn a_patch_leaves_tests_and_outer_layers_alone() {
-    let name = "proto/mutations/EX-1-1.patch";
+fn a_marker_leaves_tests_and_outer_layers_alone() {
     for path in [
         "proto/src/testing.rs",
         "proto/src/testing/inner.rs",
         "proto/src/v2/tests.rs",
-        "proto/src/v3.rs",
         "runtime/src/lib.rs",
         "tests/tests/sim.rs",
-        "proto/REQUIREMENTS.tsv",
+    ] {
+        let what = format!(
+            "{path}:1: the marker breaks EX-1-1, but tests of the library do not drive this code"
+        );
+        assert_eq!(check(path, "//~ EX-1-1: `a` -> `b`\na\n"), [what]);
+    }
+    for (line, code) in [
+        (3, "#[cfg(test)]\nfn h() {\n//~ EX-1-1: `g` -> `i`\n    g();\n}\n"),
+        (2, "#[cfg(test)]\n//~ EX-1-1: `h` -> `i`\nfn h() {}\n"),
+        (1, "//~ EX-1-1: `test` -> `any()`\n#[cfg(test)]\nmod other;\n"),
     ] {
         let what =
-            format!("{name}: patches `{path}`, which is no code that tests of the library drive");
-        assert_eq!(check(name, &patch(path, "a")), [what]);
+            format!("proto/src/v2.rs:{line}: the marker breaks EX-1-1 in what only tests see");
+        assert_eq!(check("proto/src/v2.rs", code), [what]);
     }
-    let what = format!("{name}: patches what only tests of `proto/src/v2.rs` see");
-    for line in ["    g(1);", "fn h() {", "#[cfg(test)]\n-mod tests;"] {
-        assert_eq!(check(name, &patch("proto/src/v2.rs", line)), [what.as_str()]);
-    }
+    let behind = "#[cfg(test)]\nfn h() {\n    g();\n}\n//~ EX-1-1: `g` -> `i`\ng();\n";
+    assert_eq!(check("proto/src/v2.rs", behind), [""; 0]);
 }
 
 #[test]
-fn a_patch_for_the_runtime_breaks_it_or_the_library() {
-    let name = "proto/mutations/EX-1-2.patch";
-    assert_eq!(check(name, &patch("runtime/src/lib.rs", "a")), [""; 0]);
-    assert_eq!(check(name, &patch("proto/src/v2.rs", "    g();")), [""; 0]);
+fn a_marker_for_the_runtime_breaks_it_or_the_library() {
+    let marker = "//~ EX-1-2: `a` -> `b`\na\n";
+    assert_eq!(check("runtime/src/lib.rs", marker), [""; 0]);
+    assert_eq!(check("proto/src/v2.rs", marker), [""; 0]);
     for path in ["runtime/src/testing.rs", "apps/kv/src/lib.rs", "tests/tests/sim.rs"] {
-        let what =
-            format!("{name}: patches `{path}`, which is no code that tests of the runtime drive");
-        assert_eq!(check(name, &patch(path, "a")), [what]);
+        let what = format!(
+            "{path}:1: the marker breaks EX-1-2, but tests of the runtime do not drive this code"
+        );
+        assert_eq!(check(path, marker), [what]);
     }
 }
