@@ -262,9 +262,7 @@ impl Common {
             match output {
                 Output::Post(control) => self.send_control(key, &control),
                 Output::Close(reason) => self.connections.close(key, reason.into()),
-                Output::Event(_) => {
-                    debug_assert!(false, "a refusal is about no message just received");
-                }
+                Output::Event(_) => panic!("a refusal is about no message just received"),
             }
         }
         self.connections.touch(key);
@@ -280,7 +278,7 @@ impl Common {
         };
         let mut writer = Writer::new(buffer.bytes_mut());
         let encoded = connection.engine.encode(control, &mut writer);
-        debug_assert!(encoded.is_ok(), "a control message fits a send buffer");
+        assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
         let mut message = Outgoing::within(buffer);
         let head = Head::written(0..length, None);

@@ -359,9 +359,8 @@ impl Connection {
 
     /// Applies one change; an impossible one is our own bug.
     pub(crate) fn change(&mut self, change: Change) {
-        let next = self.state.on(change);
-        debug_assert!(next.is_some(), "{change:?} in {:?}", self.state);
-        self.state = next.unwrap_or(self.state);
+        let Some(next) = self.state.on(change) else { panic!("{change:?} in {:?}", self.state) };
+        self.state = next;
     }
 
     /// Returns the octets of memory that the connection takes: its entry, and its queues.

@@ -50,7 +50,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
                     if let Err(received) = run.add(done.qp, received) {
                         self.on_received(&mut run);
                         let first = run.add(done.qp, received);
-                        debug_assert!(first.is_ok(), "a run that is empty takes any message");
+                        assert!(first.is_ok(), "a run that is empty takes any message");
                     }
                     continue;
                 }

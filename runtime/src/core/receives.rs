@@ -194,7 +194,7 @@ impl Receives {
     /// Takes the lent buffers back.
     pub(crate) fn restore(&mut self, buffers: Buffers) {
         let lent = std::mem::replace(&mut self.buffers, buffers);
-        debug_assert!(lent.0.is_empty(), "they were lent");
+        assert!(lent.0.is_empty(), "they were lent");
     }
 
     /// Queues the buffer of a message to be posted again, and counts its Receive as unreserved.

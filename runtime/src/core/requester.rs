@@ -258,7 +258,7 @@ impl Requester {
     ) {
         let (Some(buffer), Some(mut found)) = (self.making.take_buffer(), self.calls.get_mut(slot))
         else {
-            return debug_assert!(false, "the Call has a slot, and is in the buffer");
+            panic!("the Call has a slot, and is in the buffer");
         };
         if let Some(request) = request.filter(|_| found.call.opens) {
             found.exposed_leases.begin(request.argument.take(), request.result.take());

@@ -222,7 +222,7 @@ impl Responder {
             (Err(Unserved::Refused(error)), _) => self.refuse_kept(common, name, error),
             (Ok(Fetch::Settled(argument)), _) => self.make_ready(common, name, argument),
             (Ok(Fetch::Read), Some(read)) => self.want(common, name, Want::Argument(read)),
-            (Ok(Fetch::Read), None) => debug_assert!(false, "nothing is read for nothing"),
+            (Ok(Fetch::Read), None) => panic!("nothing is read for nothing"),
         }
     }
 
@@ -291,7 +291,7 @@ impl Responder {
     /// Forgets every Call of a connection that is gone.
     pub(crate) fn drop_calls(&mut self, common: &mut Common, key: ConnectionKey) {
         while let Some(call) = self.calls.remove_newest_of(key.slot(), |_| true) {
-            debug_assert!(call.connection == key, "no Call outlives its connection");
+            assert!(call.connection == key, "no Call outlives its connection");
             forget(common, call);
         }
         self.turns.forget(key);

@@ -62,7 +62,7 @@ impl Inner {
     /// Takes in the completion of a work request other than a Receive.
     pub(crate) fn on_completion(&mut self, done: &Done) {
         let bits = match Name::of(done.id) {
-            Name::Receive(_) => return debug_assert!(false, "a message comes in a run"),
+            Name::Receive(_) => panic!("a message comes in a run"),
             Name::Work(bits) => bits,
             // The send queue has room again. A failure is reported by the end of the connection as well.
             Name::Part => {
@@ -280,7 +280,7 @@ impl Inner {
                     self.requester.on_not_supported(&mut self.common, key, xid);
                 }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
-                    debug_assert!(false, "neither continued, extended nor held messages are taken");
+                    panic!("neither continued, extended nor held messages are taken");
                 }
                 Output::Close(reason) => self.common.connections.close(key, reason.into()),
             }

@@ -73,7 +73,7 @@ impl Posted {
     pub(crate) fn next_of(&mut self, connection: ConnectionKey) -> Option<Held> {
         let work = self.table.remove_newest_of(connection.slot(), |_| true)?;
         self.name_next();
-        debug_assert!(work.connection == connection, "no work request outlives its connection");
+        assert!(work.connection == connection, "no work request outlives its connection");
         self.written -= u32::from(work.held.is_written());
         Some(work.held)
     }

@@ -62,7 +62,7 @@ impl Encoded {
         let range = self.message(version);
         let room = message.room().get_mut(range.clone()).unwrap_or_default();
         let written = put_unchunked_header(version, Kind::Call, room, xid, credit);
-        debug_assert!(written.is_some(), "every send buffer has the room");
+        assert!(written.is_some(), "every send buffer has the room");
         Head::written(range, None)
     }
 }

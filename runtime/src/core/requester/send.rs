@@ -134,7 +134,7 @@ impl Requester {
             let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
             let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
-            debug_assert!(written.is_ok(), "the header room holds the longest header");
+            assert!(written.is_ok(), "the header room holds the longest header");
             //~ R5666-4.1-7: `chunks.body.is_some()` ->
             //~   `chunks.body.is_some()
             //~   || version == haulage_proto::negotiate::Version::One && !chunks.writes.is_empty()`
@@ -196,7 +196,7 @@ impl Requester {
         let patch = HeaderPatch { xid: named.xid, credit: grant.next_credit() };
         let asked = grant.asked(request.procedure);
         let written = put_call_headers_with(room, patch, inv_handle, position, &segment, asked);
-        debug_assert!(written.is_some(), "every send buffer has the room");
+        assert!(written.is_some(), "every send buffer has the room");
         let head = Head::written(range, None);
         let left =
             common.send_alone(grant.connection, &head, &mut self.making, Charge::default(), port);

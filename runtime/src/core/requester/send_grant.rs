@@ -145,7 +145,7 @@ impl SendGrant {
         let headers = PlainHeaders::Call(self.asked(procedure));
         let room = making.room().get_mut(START..).unwrap_or_default();
         let written = headers.put(room, HeaderPatch { xid, credit: self.credits.word() });
-        debug_assert!(written.is_some(), "every send buffer has the room");
+        assert!(written.is_some(), "every send buffer has the room");
     }
 
     /// Returns whether an encoded Call leaves without chunks.

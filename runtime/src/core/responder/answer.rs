@@ -66,6 +66,6 @@ fn offer(offers: &Offers<'_>) -> Offer {
     };
     let mut offer = Offer { reply: offers.reply.map(offered), ..Offer::default() };
     let fits = offers.write.is_none_or(|write| offer.writes.push(offered(write)));
-    debug_assert!(fits, "one chunk is few");
+    assert!(fits, "one chunk is few");
     offer
 }

@@ -219,7 +219,7 @@ impl Responder {
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Fetching { read } => {
                 let Ok(lease) = leases.into_one() else {
-                    return debug_assert!(false, "a Payload stream was leased in one block");
+                    panic!("a Payload stream was leased in one block");
                 };
                 let judged = call.judge(&self.programs, common, lease.bytes(), read.as_ref());
                 call.body = Some(lease);

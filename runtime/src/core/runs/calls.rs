@@ -334,7 +334,7 @@ impl Reply {
         let start = HEADER_ROOM - header_len;
         let room = self.message.room().get_mut(start..).unwrap_or_default();
         let written = put_results_headers(version, room, patch, returned);
-        debug_assert!(written.is_some(), "every send buffer has the room");
+        assert!(written.is_some(), "every send buffer has the room");
         Head::written(start..HEADER_ROOM + length, invalidate)
     }
 }

@@ -68,7 +68,7 @@ impl<T: Owned, N> OwnedTable<T, N> {
         match (newer, self.newest.get_mut(entry.owner())) {
             (Some(newer), _) => self.link(newer).older = older,
             (None, Some(newest)) => *newest = older,
-            (None, None) => debug_assert!(false, "an entry has an owner"),
+            (None, None) => panic!("an entry has an owner"),
         }
         if let Some(older) = older {
             self.link(older).newer = newer;
