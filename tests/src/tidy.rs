@@ -23,7 +23,7 @@ pub use bounds::bounds;
 pub use circles::circles;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, unmutated};
-pub use pages::{book, links};
+pub use pages::{book, links, walks};
 pub use phrases::phrases;
 pub use readings::readings;
 pub use requirements::{Layer, NamedTest, TestedRow, coverage, tested};
@@ -66,7 +66,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 21] = [
+const RULES: [Rule; 22] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -88,6 +88,7 @@ const RULES: [Rule; 21] = [
     phrases,
     links,
     book,
+    walks,
 ];
 
 /// The keyword stays in the files whose proofs are reviewed as such.

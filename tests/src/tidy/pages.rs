@@ -1,4 +1,4 @@
-//! The Markdown pages: their links, and the names of the code in the book.
+//! The Markdown pages: their links, and the names of the code in the book and in the walks through the code.
 
 use std::collections::BTreeSet;
 
@@ -58,6 +58,25 @@ pub fn book(workspace: &Workspace) -> Vec<Breach> {
                     breach(line, format!("names the metric `{name}`, which the code has not"));
                 }
             }
+        }
+    }
+    found
+}
+
+/// Checks that the code has the names that the page of walks through it calls things by.
+pub fn walks(workspace: &Workspace) -> Vec<Breach> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let code: BTreeSet<_> =
+        workspace.rust().flat_map(|(_, source)| source.code.split(|c| !is_part(c))).collect();
+    let mut found = Vec::new();
+    let lines = workspace.get(WALKS).into_iter().flat_map(|page| (1..).zip(page.text.lines()));
+    for (line, text) in lines {
+        let spans = text.split('`').skip(1).step_by(2);
+        // Others are paths, commands and expressions.
+        let names = spans.filter(|span| span.chars().all(|c| is_part(c) || c == ':'));
+        for name in names.flat_map(|span| span.split("::")).filter(|name| !code.contains(name)) {
+            let what = format!("names `{name}`, which the code has not");
+            found.push(Breach { path: WALKS.to_owned(), line, what });
         }
     }
     found
@@ -202,6 +221,8 @@ fn unbroken(text: &str) -> String {
 }
 
 const BOOK: &str = "docs/book/src/";
+/// The page of walks through the code.
+const WALKS: &str = "ARCHITECTURE.md";
 const SUMMARY: &str = "docs/book/src/SUMMARY.md";
 const MESSAGES: &str = "docs/book/src/troubleshooting.md";
 const METRIC: &str = "haulage_";

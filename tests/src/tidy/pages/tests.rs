@@ -66,3 +66,14 @@ fn a_message_or_metric_that_the_code_has_not_is_found() {
     ];
     assert_eq!(objects(book, &files), expected);
 }
+
+#[test]
+fn a_walk_meets_only_what_is_there() {
+    let page = "`Core::turn` calls `Gone::turn`,\n`a/b.rs` holds `proto`, and `was_here` is not.\n";
+    let code = "use proto::x;\n// was_here\nimpl Core { fn turn() {} }\n";
+    let expected = [
+        (1, "names `Gone`, which the code has not".to_owned()),
+        (2, "names `was_here`, which the code has not".to_owned()),
+    ];
+    assert_eq!(objects(walks, &[("ARCHITECTURE.md", page), ("runtime/src/a.rs", code)]), expected);
+}
