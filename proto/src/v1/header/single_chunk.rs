@@ -100,8 +100,8 @@ mod tests {
                 }
                 _ => None,
             };
-            // A Payload stream that is another RPC's, and a position that no item can have, are for whoever looks at the
-            // whole message.
+            // `single_chunk` leaves two kinds of message to the whole decoder: those whose RPC message has another XID, and
+            // those whose position is not a multiple of four.
             let expected = expected.filter(|(rpc, (position, _))| {
                 rpc.payload.get(..4) == Some(&[0, 0, 0, 7])
                     && rpc.prefix.xid == 7

@@ -32,7 +32,7 @@ impl Connection {
     pub(super) fn send_keepalive(&mut self, nic: &mut Nic) {
         let Some(sent) = self.unheard else { return };
         if sent >= KEEPALIVES_MAX {
-            // After so many keepalives, the peer simply has nothing to send.
+            // A peer from which nothing came after this many keepalives is taken to have nothing to send.
             self.unheard = None;
             return;
         }
