@@ -160,6 +160,19 @@ fn a_lease_is_opened_though_an_earlier_request_waits() {
 }
 
 #[test]
+fn a_port_reads_short_chunks_at_once_while_no_messages_are_taken() {
+    let (mut active, mut passive) = pair();
+    let (_exposed, segment) = active.expose(b"octets", Access::RemoteRead);
+    let mut octets = [0; 6];
+    let qp = passive.qp();
+    passive.nic.port(qp).unwrap().read(&claim(segment), &mut octets).unwrap();
+    assert_eq!(&octets, b"octets");
+    let (_written, closed) = active.expose(b"closed", Access::RemoteWrite);
+    let refused = passive.nic.port(qp).unwrap().read(&claim(closed), &mut octets);
+    assert_eq!((refused, &octets), (Err(Refused::NotOpen), b"octets"));
+}
+
+#[test]
 fn a_message_longer_than_the_ring_travels_in_parts() {
     let small = Config { ring_bytes: 4096, ..config() };
     let (mut active, mut passive) = (Node::with(&small, 4 << 20), Node::with(&small, 4 << 20));
