@@ -40,7 +40,6 @@ mod work;
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Pool;
@@ -219,7 +218,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.identity = Rc::new(identity);
+            connection.session.claim(identity);
         }
         transmit::provide(&mut self.provider, common, key);
         Ok(ConnectionId(key))

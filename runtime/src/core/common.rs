@@ -14,7 +14,7 @@ use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
 use super::buffers::SendBuffers;
-use super::connection::{Change, Connection, Link, SessionState, Terms};
+use super::connection::{Connection, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Memory, MemoryGrant, Until, Wanted};
@@ -139,8 +139,7 @@ impl Common {
             self.memory.leave(&share);
             return None;
         };
-        let mut connection = Connection::new(peer, engine, (part, share), agreed, binding);
-        connection.reserved = RECEIVES_IDLE;
+        let connection = Connection::new(peer, engine, (part, share), agreed, binding);
         self.connections.enter(connection, origin)
     }
 
@@ -148,11 +147,7 @@ impl Common {
     pub(crate) fn on_ready(&mut self, key: ConnectionKey) -> Option<()> {
         // Calls may have waited until the connection was ready: touched, it sends them in this turn.
         let connection = self.connections.get_touched(key)?;
-        let Connection { engine, role, agreed, .. } = &*connection;
-        connection.terms = Terms::of(engine.engine(), *role, agreed);
-        if connection.state == SessionState::Negotiating {
-            connection.change(Change::Opened);
-            connection.was_ready = true;
+        if connection.open() {
             let described = connection.described(key);
             self.trace.ready(connection.subject(&key), &connection.agreed_terms());
             self.connections.ready.push_back(described);
@@ -165,7 +160,7 @@ impl Common {
     pub(crate) fn replenish(&mut self, key: ConnectionKey) {
         let touched = self.connections.touched();
         if let Some(connection) = self.connections.get_mut(key) {
-            let leaving = connection.replies.len();
+            let leaving = connection.outbox.replies();
             connection.replenish(&mut self.receives, leaving, touched);
         }
     }
@@ -180,7 +175,7 @@ impl Common {
         match self.connections.get_mut(key) {
             None => MemoryGrant::Never,
             // The Calls of a connection that closes end with it.
-            Some(connection) if !connection.is_up() => MemoryGrant::Waits(Until::Reads),
+            Some(connection) if !connection.life.is_up() => MemoryGrant::Waits(Until::Reads),
             Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, lease),
         }
     }
@@ -235,7 +230,9 @@ impl Common {
     pub(crate) fn settle_grant(&mut self, key: ConnectionKey, grant: &CreditGrant) {
         if let Some(connection) = self.connections.get_mut(key) {
             connection.engine.settle(grant);
-            connection.rings |= grant.posted() > 0;
+            if grant.posted() > 0 {
+                connection.outbox.ring();
+            }
         }
     }
 
@@ -243,12 +240,12 @@ impl Common {
     /// in all the time that its peer has.
     pub(crate) fn check_replies(&mut self, now: Instant, key: ConnectionKey) {
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.answered.has_run_out() {
+        if connection.outbox.has_run_out() {
             let why = "the peer granted no credit for replies in time";
             return self.connections.close(key, CallError::Disconnected(why.into()));
         }
         let check_at = now.saturating_add(Clock::interval(self.limits.stall_timeout));
-        connection.check_at = Some(check_at);
+        connection.outbox.check_by(check_at);
         self.wake_by(check_at);
     }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use haulage_proto::verbs::QpNum;
 
 use super::admission::{Occupancy, Origin};
-use super::connection::{Change, Connection, SessionState};
+use super::connection::{Change, Connection};
 use super::table::Table;
 use super::templates::Bound;
 use crate::key::{ConnectionKey, OfConnection};
@@ -65,7 +65,7 @@ impl Connections {
     #[inline]
     pub(crate) fn get_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
         let key = (*self.by_queue_pair.get(qp.slot())?)?;
-        let connection = self.table.get(key).filter(|connection| connection.qp == qp)?;
+        let connection = self.table.get(key).filter(|connection| connection.qp() == qp)?;
         Some((key, connection))
     }
 
@@ -115,8 +115,8 @@ impl Connections {
         mut connection: Connection,
         origin: Origin,
     ) -> Option<ConnectionKey> {
-        connection.origin = Some(origin);
-        let slot = connection.qp.slot();
+        connection.life.enter(origin);
+        let slot = connection.qp().slot();
         let key = self.table.insert(connection).ok()?;
         *self.by_queue_pair.get_mut(slot)? = Some(key);
         self.occupancy.enter(origin);
@@ -127,7 +127,7 @@ impl Connections {
     pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Connection> {
         let mut connection = self.table.remove(key)?;
         vacate(&mut self.occupancy, &mut connection);
-        if let Some(place) = self.by_queue_pair.get_mut(connection.qp.slot()) {
+        if let Some(place) = self.by_queue_pair.get_mut(connection.qp().slot()) {
             *place = None;
         }
         Some(connection)
@@ -137,8 +137,7 @@ impl Connections {
     /// that a peer does not let go of is charged to that peer.
     pub(crate) fn charge(&mut self, key: ConnectionKey) {
         let Some(connection) = self.table.get_mut(key) else { return };
-        if let Some(origin) = connection.left.take() {
-            connection.origin = Some(origin);
+        if let Some(origin) = connection.life.return_to_origin() {
             self.occupancy.enter(origin);
         }
     }
@@ -161,7 +160,7 @@ impl Connections {
     #[inline]
     pub(crate) fn get_touched(&mut self, key: ConnectionKey) -> Option<&mut Connection> {
         let connection = self.table.get_mut(key)?;
-        if !std::mem::replace(&mut connection.dirty, true) {
+        if connection.outbox.mark() {
             self.touched.push_back(key);
         }
         Some(connection)
@@ -181,7 +180,7 @@ impl Connections {
     /// Notes why a connection goes away; the first reason stands.
     pub(crate) fn fail(&mut self, key: ConnectionKey, reason: CallError) {
         if let Some(connection) = self.get_mut(key) {
-            connection.failure.get_or_insert(reason);
+            connection.life.fail(reason);
         }
     }
 
@@ -189,9 +188,9 @@ impl Connections {
     pub(crate) fn close(&mut self, key: ConnectionKey, reason: CallError) {
         self.fail(key, reason);
         if let Some(connection) = self.table.get_mut(key)
-            && !matches!(connection.state, SessionState::Closed | SessionState::Draining)
+            && connection.life.is_up()
         {
-            connection.change(Change::Closing);
+            connection.life.change(Change::Closing);
             self.closing.push(key);
             vacate(&mut self.occupancy, connection);
         }
@@ -214,8 +213,8 @@ impl Connections {
     #[cold]
     pub(crate) fn why_ended(&self, key: ConnectionKey) -> CallError {
         let why = match self.get(key) {
-            Some(connection) if connection.is_up() => return CallError::NoReverse,
-            Some(connection) => connection.failure.as_ref(),
+            Some(connection) if connection.life.is_up() => return CallError::NoReverse,
+            Some(connection) => connection.life.failure(),
             None => {
                 let ended = self.ended.iter().rev().find(|(ended, _)| *ended == key);
                 ended.map(|(_, why)| why)
@@ -227,8 +226,7 @@ impl Connections {
 
 /// Stops counting a connection against its origin, because it is closing.
 fn vacate(occupancy: &mut Occupancy, connection: &mut Connection) {
-    if let Some(origin) = connection.origin.take() {
-        connection.left = Some(origin);
+    if let Some(origin) = connection.life.leave() {
         occupancy.leave(origin);
     }
 }

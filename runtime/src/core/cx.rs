@@ -145,19 +145,23 @@ impl<'a> Cx<'a> {
 
     /// Returns the address of the other end of a connection, as long as the connection exists.
     pub fn peer(&self, connection: ConnectionId) -> Option<SocketAddr> {
-        self.inner.common.connections.get(connection.0).map(|connection| connection.peer)
+        self.inner.common.connections.get(connection.0).map(Connection::peer)
     }
 
     /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when
     /// the peer connects, and only if [`Service::identifies_peers`](crate::core::Service::identifies_peers) returns
     /// true.
     pub fn peer_user(&self, connection: ConnectionId) -> Option<PeerUser> {
-        self.inner.common.connections.get(connection.0).map(|connection| connection.user)
+        self.inner.common.connections.get(connection.0).map(Connection::user)
     }
 
     /// Returns whether a connection is still being set up.
     pub fn is_connecting(&self, connection: ConnectionId) -> bool {
-        self.inner.common.connections.get(connection.0).is_some_and(Connection::is_connecting)
+        self.inner
+            .common
+            .connections
+            .get(connection.0)
+            .is_some_and(|found| found.life.is_connecting())
     }
 
     /// Returns the time at which this turn began.

@@ -150,9 +150,9 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         };
         common.trace.accepted(Subject { conn: &key, peer, role: Role::Server });
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.active = *now;
+            connection.life.be_active(*now);
             if service.identifies_peers() {
-                connection.user = provider.peer_user(qp);
+                connection.identify(provider.peer_user(qp));
             }
         }
         if let Some(limit) = common.limits.idle_timeout {

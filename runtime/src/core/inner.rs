@@ -2,7 +2,7 @@
 //! they share.
 
 use super::common::Common;
-use super::connection::{Connection, SessionState};
+use super::connection::Connection;
 use super::counters::Census;
 use super::requester::Requester;
 use super::responder::Responder;
@@ -42,7 +42,7 @@ impl Inner {
     /// Returns the resources that the core holds for Calls that have not ended.
     pub(crate) fn census(&self) -> Census {
         let Common { receives, posted, memory, connections, .. } = &self.common;
-        let held = connections.iter().filter(|connection| connection.state == SessionState::Closed);
+        let held = connections.iter().filter(|connection| connection.life.is_over());
         // If a peer sent more than was reserved for it, the number is just below 2^32.
         let reserved = |connection: &Connection| connection.engine.reserved().cast_signed();
         Census {

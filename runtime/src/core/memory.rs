@@ -100,7 +100,7 @@ pub(crate) struct Share {
     /// Calls whose RDMA Reads are under way.
     reading: u32,
     /// Calls that may read at once: the granted ORD.
-    pub(crate) reading_max: u32,
+    reading_max: u32,
     /// Whether the connection is in [`Memory::waiting`].
     is_queued: bool,
 }
@@ -447,6 +447,17 @@ impl Share {
     /// Returns the number of the origin, which no other origin has that has connections.
     pub(super) const fn origin(&self) -> usize {
         self.holder
+    }
+
+    /// Lets Calls read: `most` of them at once.
+    pub(super) const fn allow_reads(&mut self, most: u32) {
+        self.reading_max = most;
+    }
+
+    /// Returns whether the peer serves RDMA Reads.
+    #[inline]
+    pub(super) const fn may_read(&self) -> bool {
+        self.reading_max > 0
     }
 
     /// Counts a Call whose Reads begin.

@@ -31,11 +31,11 @@ impl Common {
         let Some(connection) = self.connections.get_mut(key) else {
             return message.forget_writes();
         };
-        connection.rings = true;
-        if connection.queue.is_empty() {
-            self.send(key, head, message, charge, port);
-        } else {
+        connection.outbox.ring();
+        if connection.outbox.requests() > 0 {
             self.queue(key, head, message, charge);
+        } else {
+            self.send(key, head, message, charge, port);
         }
     }
 
@@ -110,7 +110,7 @@ impl Common {
     ) {
         let id = self.posted.next_id();
         let Some(connection) = self.connections.get_mut(key) else { return };
-        message.lend(head, id, |request| connection.queue.push_back(request));
+        message.lend(head, id, |request| connection.outbox.push(request));
         self.hold(key, message, charge);
         self.connections.touch(key);
     }

@@ -80,7 +80,7 @@ impl Requester {
     ) -> Result<usize, CallError> {
         let Common { connections, buffers, .. } = common;
         let connection = connections.get(key).filter(|found| found.takes_calls());
-        let called = connection.and_then(|found| Some((found, found.binding.as_deref()?)));
+        let called = connection.and_then(|found| Some((found, found.session.calls()?)));
         let Some((connection, binding)) = called else {
             return Err(connections.why_ended(key));
         };
@@ -93,16 +93,16 @@ impl Requester {
             return Err(CallError::Busy);
         }
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
-        let Binding { program, version, .. } = **binding;
+        let Binding { program, version, .. } = ***binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
         let argument = request.argument.as_ref().map(Local::len);
         let room = self.making.room();
-        let encoded = Encoded::write(room, header, &connection.identity, encode, argument);
+        let encoded = Encoded::write(room, header, connection.session.identity(), encode, argument);
         let Ok(encoded) = encoded else {
             self.calls.forget(named.slot);
             return Err(CallError::TooLong);
         };
-        let version = connection.terms.version;
+        let version = connection.session.terms().version;
         self.calls.enter(common, named, key, version, &new).opens = opens;
         self.set_out(common, named.slot, Some(request), encoded);
         Ok(named.slot)
@@ -230,7 +230,8 @@ impl Requester {
     ) -> Result<(Named, Encoded), CallError> {
         let [program, version, procedure] = grant.asked(procedure);
         let connection = common.connections.get(grant.connection);
-        let identity = connection.map(|found| Rc::clone(&found.identity)).unwrap_or_default();
+        let identity =
+            connection.map(|found| Rc::clone(found.session.identity())).unwrap_or_default();
         self.begin(common, |named, room| {
             let header = CallHeader::new(named.xid, program, version, procedure);
             Encoded::write(room, header, &identity, encode, argument).ok()
@@ -266,7 +267,7 @@ impl Requester {
         found.queue(buffer, encoded);
         let key = found.call.connection;
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.calls.push_back(slot);
+            connection.outbox.push_call(slot);
         }
         common.connections.touch(key);
     }

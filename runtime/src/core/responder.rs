@@ -418,7 +418,7 @@ impl ServedCall {
         let Some(connection) = common.connections.get(self.connection) else {
             return Err(Unserved::Refused(ErrorBody::System));
         };
-        //~ R5666-3.6-1: `` -> `self.reduces &= connection.terms.version == negotiate::Version::Two;`
+        //~ R5666-3.6-1: `` -> `self.reduces &= connection.session.terms().version == negotiate::Version::Two;`
         let offers = Offers { read, ..self.offers() };
         let fetch = served.check_chunks(header.procedure, &offers, connection, &common.pool);
         let fetch = fetch.map_err(Unserved::Refused)?;

@@ -137,7 +137,7 @@ impl<S: Service> Runs<'_, S> {
 fn meaning(inner: &mut Inner, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
     match inner.common.connections.get_mut(from.key) {
         Some(connection) if from.version == Version::Two => {
-            connection.meanings.of(like, &inner.responder.programs)
+            connection.session.meaning(like, &inner.responder.programs)
         }
         _ => Meaning::Unknown,
     }

@@ -174,7 +174,7 @@ fn go_on<S: Service>(
         return common.buffers.recycle(buffer);
     };
     let (key, xid, header) = (call.connection, call.xid, call.header);
-    let terms = &connection.terms;
+    let terms = connection.session.terms();
     let (version, fits_inline) = (terms.version, terms.reply_max(call.write.as_ref()));
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
@@ -251,9 +251,9 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let Some(connection) = common.connections.get_touched(key) else {
         return recycle(common, reply);
     };
-    match call.answer(&header, reply, &connection.terms) {
+    match call.answer(&header, reply, connection.session.terms()) {
         Ok(()) => {
-            connection.replies.push_back(name);
+            connection.outbox.push_reply(name);
             common.memory.begin_sending(&mut connection.share);
             common.counters.calls_served += 1;
             if let Some(received) = call.release() {

@@ -11,7 +11,7 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{QpNum, Status};
 
-use super::connection::{Change, SessionState};
+use super::connection::{Change, End};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::trace::Manner;
@@ -34,9 +34,9 @@ impl Inner {
         let promises = self.common.abilities.promises;
         // A connection that was closed meanwhile ignores this.
         let connection = self.common.connections.get_mut(key);
-        let Some(connection) = connection.filter(|found| found.is_up()) else { return };
-        connection.change(Change::Established);
-        connection.share.reading_max = ord;
+        let Some(connection) = connection.filter(|found| found.life.is_up()) else { return };
+        connection.life.change(Change::Established);
+        connection.share.allow_reads(ord);
         connection.heard(private_data, &promises);
         self.drive(now, key, Input::Established);
     }
@@ -48,13 +48,15 @@ impl Inner {
         self.common.connections.charge(key);
         let is_serving = self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
-            connection.change(Change::Gone);
+            connection.life.change(Change::Gone);
             if matches!(reason, Local | Peer | PeerHasAll) {
-                connection.manner = Manner::Ordinary;
+                connection.life.ends_ordinarily();
             }
             // The peer lacks a Reply if one was not posted yet, or if a Call is still being served.
-            let owes = !connection.queue.is_empty() || is_serving;
-            connection.has_all = matches!(reason, PeerHasAll) && !owes;
+            let owes = connection.outbox.requests() > 0 || is_serving;
+            if matches!(reason, PeerHasAll) && !owes {
+                connection.life.peer_has_all();
+            }
         }
         self.common.connections.fail(key, CallError::Disconnected(reason.to_string()));
     }
@@ -75,7 +77,7 @@ impl Inner {
         let key = work.connection;
         common.leave_work(&work);
         // The send queue has room again.
-        if common.connections.get(key).is_some_and(|waiting| !waiting.queue.is_empty()) {
+        if common.connections.get(key).is_some_and(|waiting| waiting.outbox.requests() > 0) {
             common.connections.touch(key);
         }
         match work.held {
@@ -107,7 +109,7 @@ impl Inner {
         let common = &mut self.common;
         // Requests that were never posted drop their views first.
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.queue.clear();
+            connection.outbox.drop_requests();
         }
         while let Some(held) = common.posted.next_of(key) {
             match held {
@@ -160,7 +162,7 @@ impl Inner {
             self.common.receives.give_back(received);
             return proof.is_none();
         };
-        let (decoded, agreed) = (connection.engine.decode(message), connection.agreed);
+        let (decoded, agreed) = (connection.engine.decode(message), *connection.session.agreed());
         if let Some(fault) = fault_of(&decoded) {
             self.common.counters.messages_bad += 1;
             self.common.trace.message_refused(connection.subject(&key), fault);
@@ -194,9 +196,8 @@ impl Inner {
             Some(EngineEvent::Call) => {
                 let mut is_up = false;
                 if let Some(connection) = self.common.connections.get_mut(key) {
-                    connection.called = true;
-                    connection.traffic.calls_received += 1;
-                    is_up = connection.is_up();
+                    connection.life.count(Kind::Call, 1);
+                    is_up = connection.life.is_up();
                 }
                 // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
                 // fault.
@@ -211,7 +212,7 @@ impl Inner {
                 let reply = negotiate::Reply::of(&decoded);
                 let (requester, common) = (&mut self.requester, &mut self.common);
                 if let Some(connection) = common.connections.get_mut(key) {
-                    connection.traffic.replies_received += 1;
+                    connection.life.count(Kind::Reply, 1);
                     if let Some(reply) = &reply {
                         requester.calls.end_at(connection, key, reply.xid);
                     }
@@ -240,7 +241,7 @@ impl Inner {
         let connection = self.common.connections.get_mut(key)?;
         connection.engine.handle(now, input);
         // A connection that is ready is replenished when the turn's messages leave.
-        if connection.state != SessionState::Ready {
+        if !connection.life.is_ready() {
             self.common.replenish(key);
         }
         self.carry_out(key)
@@ -306,22 +307,23 @@ impl Inner {
     /// Removes a connection, and ends everything that waits for it.
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
         let Self { responder, requester, common } = self;
-        let Some(mut connection) = common.connections.remove(key) else { return };
-        common.receives.release(&connection.part, connection.engine.reserved());
+        let Some(connection) = common.connections.remove(key) else { return };
+        connection.release(&mut common.receives);
         common.memory.leave(&connection.share);
         responder.drop_calls(common, key);
-        let reason = connection.failure.take().unwrap_or(reason);
         let (trace, subject) = (&mut common.trace, connection.subject(&key));
+        let peer = connection.described(key);
+        let End { reason, manner, traffic, was_ready, has_all } = connection.life.into_end(reason);
         match &reason {
             CallError::Connect(reason) => trace.unmade(subject, reason),
             CallError::Closed => {
-                trace.ended(subject, connection.traffic, (Manner::Ordinary, &"closed by us"));
+                trace.ended(subject, traffic, (Manner::Ordinary, &"closed by us"));
             }
-            _ => trace.ended(subject, connection.traffic, (connection.manner, &reason)),
+            _ => trace.ended(subject, traffic, (manner, &reason)),
         }
-        if connection.was_ready {
-            let (peer, why) = (connection.described(key), reason.clone());
-            common.connections.gone.push_back(Ended { peer, why, has_all: connection.has_all });
+        if was_ready {
+            let why = reason.clone();
+            common.connections.gone.push_back(Ended { peer, why, has_all });
         }
         requester.calls.fail_calls(common, key, &reason, proof);
         common.connections.note_end(key, reason);
@@ -333,7 +335,7 @@ impl Inner {
         while let Some(key) = next {
             next = self.common.connections.from(key.slot() + 1);
             let Some(connection) = self.common.connections.get(key) else { continue };
-            let check_at = connection.check_at;
+            let check_at = connection.outbox.check_at();
             if connection.engine.poll_deadline().is_some() {
                 self.drive(now, key, Input::Deadline);
             }

@@ -237,7 +237,7 @@ impl<S: Service> World<S> {
 
     fn lose_the_connection(&mut self) {
         if let Some(connection) = self.client.inner.common.connections.get(self.connection.0) {
-            self.fabric.sever(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), connection.qp);
+            self.fabric.sever(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)), connection.qp());
         }
     }
 
@@ -497,7 +497,7 @@ fn a_service_that_does_not_answer_stops_the_credits_of_its_callers() {
     }
     world.settle();
     let queued = |w: &World<Slow>| {
-        w.client.inner.common.connections.get(w.connection.0).map_or(0, |c| c.calls.len())
+        w.client.inner.common.connections.get(w.connection.0).map_or(0, |c| c.outbox.calls())
     };
     // The minimum of a connection comes on top of its credits, and so do Calls of one run: most services answer them at
     // once, and credits are given as if this one did.

@@ -4,7 +4,6 @@ use haulage_proto::negotiate::{Class, Input};
 use haulage_proto::time::Instant;
 
 use super::common::Common;
-use super::connection::SessionState;
 use super::inner::Inner;
 use super::requester::Direct;
 use super::responder::{self, Responder};
@@ -51,28 +50,25 @@ fn flush_connection(
     let Common { connections, receives, .. } = &mut inner.common;
     let touched = connections.touched();
     let Some(connection) = connections.get_mut(key) else { return };
-    if connection.state == SessionState::Closed {
-        connection.dirty = false;
+    if connection.life.is_over() {
+        connection.outbox.unmark();
         return;
     }
-    connection.active = now;
+    connection.life.be_active(now);
     // The connection stays marked while it sends: messages queued meanwhile leave below.
-    let leaving = connection.replies.len();
+    let leaving = connection.outbox.replies();
     connection.replenish(receives, leaving, touched);
     connection.provide(provider);
     if connection.has_work() {
-        let qp = connection.qp;
+        let qp = connection.qp();
         send_waiting(inner, now, key, &mut Direct::to(provider, qp));
     }
     let Some(connection) = inner.common.connections.get_mut(key) else { return };
-    connection.dirty = false;
-    if connection.rings || !connection.queue.is_empty() {
-        connection.rings = false;
+    connection.outbox.unmark();
+    if connection.outbox.takes_doorbell() {
         connection.provide(provider);
-        if let Some(mut port) = provider.port(connection.qp) {
-            // Requests that do not fit the send queue are posted after the next completion.
-            let _ = port.post(&mut connection.queue);
-            connection.shrink();
+        if let Some(mut port) = provider.port(connection.qp()) {
+            connection.outbox.post(&mut port);
         }
     }
 }
@@ -95,12 +91,10 @@ fn send_replies(
     port: &mut impl Port,
 ) {
     while let Some(connection) = common.connections.get_mut(key)
-        && !connection.replies.is_empty()
+        && connection.outbox.replies() > 0
         && let Some(credit) = connection.engine.try_send(Class::Reply)
-        && let Some(name) = connection.replies.pop_front()
+        && let Some(name) = connection.outbox.next_reply()
     {
-        // Other Replies may still wait, but credits came, so the time for the peer to give some begins anew.
-        connection.answered.count();
         common.memory.end_sending(&mut connection.share);
         if let Some(call) = served.calls.remove(name) {
             responder::send(common, call, credit, port);
@@ -111,10 +105,9 @@ fn send_replies(
 /// Has a peer checked while Replies wait for its credit, so that they do not wait for ever (P3).
 fn watch_replies(common: &mut Common, now: Instant, key: ConnectionKey) {
     let Some(connection) = common.connections.get_mut(key) else { return };
-    if connection.replies.is_empty() {
-        connection.check_at = None;
-        connection.answered.rest();
-    } else if connection.check_at.is_none() {
+    if connection.outbox.replies() == 0 {
+        connection.outbox.stop_checking();
+    } else if connection.outbox.check_at().is_none() {
         common.check_replies(now, key);
     }
 }
@@ -125,9 +118,9 @@ fn close_connections(provider: &mut impl Provider, common: &mut Common, now: Ins
     while let Some(key) = common.connections.next_closing() {
         closed += 1;
         if let Some(connection) = common.connections.get(key)
-            && connection.state == SessionState::Draining
+            && connection.life.is_draining()
         {
-            provider.disconnect(now, connection.qp);
+            provider.disconnect(now, connection.qp());
         }
     }
     closed

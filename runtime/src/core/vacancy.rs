@@ -9,7 +9,6 @@ use haulage_proto::v2::connection::Role;
 use super::admission::{self, Calls, Candidate, Origin, Verdict};
 use super::common::Common;
 use super::inner::Inner;
-use super::trace::Manner;
 use crate::core::service::Service;
 use crate::key::ConnectionKey;
 use crate::service::{CallError, ConnectionId};
@@ -53,14 +52,14 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
     for key in over {
         common.counters.connections_idle += 1;
         if let Some(connection) = common.connections.get_mut(key) {
-            connection.manner = Manner::Ordinary;
+            connection.life.ends_ordinarily();
         }
         let why = CallError::Disconnected("it was idle for too long".into());
         common.connections.close(key, why);
     }
-    let served = common.connections.iter().filter(|connection| connection.role == Role::Server);
-    let due = served.filter(|connection| connection.is_up()).map(|connection| {
-        let due = connection.active.saturating_add(limit);
+    let served = common.connections.iter().filter(|connection| connection.role() == Role::Server);
+    let due = served.filter(|connection| connection.life.is_up()).map(|connection| {
+        let due = connection.life.active().saturating_add(limit);
         // An overdue connection that is still up is busy or promised: it is looked at again after another limit.
         if due <= now { now.saturating_add(limit) } else { due }
     });
@@ -81,7 +80,7 @@ pub(crate) fn close_slow(common: &mut Common, now: Instant) {
     let Some(least) = short.map(|share| memory.held_beside(share)).min() else { return };
     let keys = std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1));
     let slow = keys.filter_map(|key| {
-        let connection = connections.get(key).filter(|connection| connection.is_up())?;
+        let connection = connections.get(key).filter(|connection| connection.life.is_up())?;
         let late = now.saturating_since(connection.share.late_since(now)?);
         let held = memory.held_beside(&connection.share);
         (held > least).then_some(((held, late), key))
@@ -118,18 +117,15 @@ fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionK
     let busy = inner.busy_slots();
     inner.keys().filter_map(move |key| {
         let connection = inner.common.connections.get(key)?;
-        let is_served = connection.role == Role::Server && connection.is_up();
-        let origin = connection.origin.filter(|_| is_served)?;
+        let is_served = connection.role() == Role::Server && connection.life.is_up();
+        let origin = connection.life.origin().filter(|_| is_served)?;
         // A connection that has something to post was active in this turn.
-        let waits = connection.dirty
-            || connection.engine.owed() > 0
-            || !connection.replies.is_empty()
-            || !connection.calls.is_empty();
+        let waits = connection.outbox.is_busy() || connection.engine.owed() > 0;
         if waits || busy.get(key.slot()).copied().unwrap_or(false) {
             return None;
         }
-        let calls = if connection.called { Calls::Some } else { Calls::Never };
-        Some(Candidate { key, origin, calls, active: connection.active })
+        let calls = if connection.life.has_called() { Calls::Some } else { Calls::Never };
+        Some(Candidate { key, origin, calls, active: connection.life.active() })
     })
 }
 

@@ -499,7 +499,7 @@ impl MadeCalls {
             let id = common.posted.enter(key, Held::LocalInv { slot });
             let flags = Flags { signaled: true, ..Flags::default() };
             let operation = Operation::LocalInv { handle };
-            connection.queue.push_back(WorkRequest { id, flags, operation });
+            connection.outbox.push(WorkRequest { id, flags, operation });
         }
         common.connections.touch(key);
         // The Reply may have come as the time of the Call ran out.
@@ -601,7 +601,7 @@ impl MadeCalls {
             match call.stage {
                 Stage::Queued => {
                     let connection = common.connections.get(key);
-                    let connecting = connection.is_some_and(Connection::is_connecting);
+                    let connecting = connection.is_some_and(|found| found.life.is_connecting());
                     kept.error = Some(if connecting {
                         CallError::Connect(ConnectError::TimedOut)
                     } else {
@@ -613,7 +613,7 @@ impl MadeCalls {
                     }
                     self.finished.push_back(slot);
                     if let Some(connection) = common.connections.get_mut(key) {
-                        connection.calls.retain(|&queued| queued != slot);
+                        connection.outbox.forget_call(slot);
                     }
                     continue;
                 }

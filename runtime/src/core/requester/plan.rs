@@ -97,8 +97,8 @@ impl PlanKey {
         connection: &Connection,
     ) -> Result<&'a CallPlan, CallError> {
         if made.as_ref().is_none_or(|made| made.plan_key != *self) {
-            let binding = connection.binding.as_ref().ok_or(CallError::Closed)?;
-            let plan = self.make_plan(&connection.terms, binding)?;
+            let binding = connection.session.calls().ok_or(CallError::Closed)?;
+            let plan = self.make_plan(connection.session.terms(), binding)?;
             *made = Some(Planned { plan_key: *self, plan });
         }
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)

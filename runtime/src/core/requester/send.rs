@@ -16,7 +16,7 @@ use super::encoded::Encoded;
 use super::exposed_leases::LeaseRole;
 use super::exposures::Unopened;
 use super::plan::{PlanKey, goes_unchunked};
-use super::send_grant::{SendGrant, has_templates};
+use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::memory::Charge;
 use crate::core::outbox::Left;
@@ -35,9 +35,9 @@ impl Requester {
         port: &mut (impl Port + ?Sized),
     ) {
         while let Some(connection) = common.connections.get_mut(key)
-            && !connection.calls.is_empty()
+            && connection.outbox.calls() > 0
             && connection.engine.decides(Class::Call)
-            && let Some(slot) = connection.calls.pop_front()
+            && let Some(slot) = connection.outbox.next_call()
         {
             if self.send_call(common, key, slot, port) == Progress::Waits {
                 break;
@@ -61,18 +61,18 @@ impl Requester {
         };
         let Some((mut buffer, mut encoded)) = found.unqueue() else { return Progress::Made };
         let call = &mut *found.call;
-        let (version, xid) = (connection.terms.version, call.xid);
+        let (version, xid) = (connection.session.terms().version, call.xid);
         call.version = version;
-        let unchunked_max = &connection.terms.unchunked_max;
+        let unchunked_max = &connection.session.terms().unchunked_max;
         if !call.opens
-            && let Some(binding) = &connection.binding
+            && let Some(binding) = connection.session.calls()
             && goes_unchunked(call.procedure, binding, unchunked_max, &encoded)
         {
             let credit = match connection.engine.try_post(&Sending::CALL) {
                 Ok(credit) => credit,
                 Err(Unsent::Wait) => {
                     found.queue(buffer, encoded);
-                    connection.calls.push_front(slot);
+                    connection.outbox.put_back_call(slot);
                     return Progress::Waits;
                 }
                 Err(unsent) => {
@@ -84,8 +84,8 @@ impl Requester {
             let patch = HeaderPatch { xid, credit };
             let binding = Rc::clone(binding);
             // A message that leaves together with others begins with a template.
-            let is_one_of_many = connection.rings || !connection.calls.is_empty();
-            let has_template = is_one_of_many && has_templates(connection);
+            let has_template =
+                connection.outbox.is_one_of_many() && connection.session.has_templates();
             let template = if has_template { binding.template(call.procedure) } else { None };
             let mut message = Outgoing::within(buffer);
             let head = match template {
@@ -107,7 +107,7 @@ impl Requester {
             exposed_leases.expose(plan, port)
         });
         // Registrations leave with the doorbell, whatever becomes of the Call.
-        connection.rings = true;
+        connection.outbox.ring();
         let sent = chunks.and_then(|chunks| {
             let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;
             Ok((chunks, credit))
@@ -217,7 +217,7 @@ impl Requester {
         let touched = common.connections.touched();
         let mut connection = common.connections.get_mut(key)?;
         connection.give_credits(&mut common.receives, touched, count, 0);
-        if !connection.calls.is_empty() {
+        if connection.outbox.calls() > 0 {
             self.send_calls(common, key, port);
             connection = common.connections.get_mut(key)?;
         }

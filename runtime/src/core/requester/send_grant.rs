@@ -20,9 +20,8 @@ use super::aim::Aim;
 use super::encoded::{Encoded, put_length};
 use super::plan::goes_unchunked;
 use crate::core::common::Common;
-use crate::core::connection::{Connection, SessionState, Terms};
+use crate::core::connection::{Connection, Terms};
 use crate::core::templates::Bound;
-use crate::identity::Identity;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::Outgoing;
@@ -51,16 +50,16 @@ impl SendGrant {
         key: ConnectionKey,
         count: u32,
     ) -> Option<Self> {
-        let leaves = connection.state == SessionState::Ready
-            && connection.calls.is_empty()
-            && connection.queue.is_empty();
-        let binding = connection.binding.as_ref().filter(|_| leaves).map(Rc::clone)?;
+        let leaves = connection.life.is_ready()
+            && connection.outbox.calls() == 0
+            && connection.outbox.requests() == 0;
+        let binding = connection.session.calls().filter(|_| leaves).map(Rc::clone)?;
         let grant = connection.engine.lend(Class::Call, count);
-        let Terms { version, unchunked_max, .. } = connection.terms;
+        let Terms { version, unchunked_max, .. } = *connection.session.terms();
         Some(Self {
             connection: key,
             version,
-            is_plain: has_templates(connection),
+            is_plain: connection.session.has_templates(),
             is_over: false,
             binding,
             unchunked_max,
@@ -77,7 +76,7 @@ impl SendGrant {
     ) -> Option<Self> {
         let connection = common.connections.get_mut(key)?;
         let grant = Self::open(connection, key, u32::MAX)?;
-        port.aim(connection.qp);
+        port.aim(connection.qp());
         common.connections.touch(key);
         Some(grant)
     }
@@ -153,11 +152,6 @@ impl SendGrant {
     pub(super) fn takes_unchunked(&self, procedure: u32, encoded: &Encoded) -> bool {
         goes_unchunked(procedure, &self.binding, &self.unchunked_max, encoded)
     }
-}
-
-/// Returns whether the Calls without chunks on a connection may begin with a template.
-pub(super) fn has_templates(connection: &Connection) -> bool {
-    connection.terms.version == Version::Two && *connection.identity == Identity::Anonymous
 }
 
 /// Where in a send buffer the message of a Call without chunks in version 2 starts.

@@ -29,12 +29,12 @@ impl Served {
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
         // P12: no Read is posted to a peer that serves none.
-        if reduced.is_some() && !connection.may_read() {
+        if reduced.is_some() && !connection.share.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
         // E20: a chunk without room asks for nothing.
         let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
-        let write_chunks = connection.terms.write_chunks_judged(write_chunks);
+        let write_chunks = connection.session.terms().write_chunks_judged(write_chunks);
         match procedure.check_call(reduced.into_iter(), write_chunks) {
             // An argument that is too long stays where it is, and the service learns of it.
             Ok(()) | Err(Violation::TooLong { .. }) => {}
@@ -64,7 +64,8 @@ impl Served {
             let longest = procedure.results.iter().map(|result| result.length_max);
             let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
             let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
-            octets(chunk.length().min(needed)).max(connection.terms.reply_max(offers.write))
+            octets(chunk.length().min(needed))
+                .max(connection.session.terms().reply_max(offers.write))
         });
         let offered = offers.write.or(offers.reply).map_or(0, Segments::length);
         let result = self.result_room(number, offered);

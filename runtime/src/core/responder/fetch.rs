@@ -7,7 +7,6 @@ use haulage_proto::verbs::ClaimedSegment;
 
 use super::{Responder, Stage, Want};
 use crate::core::common::Common;
-use crate::core::connection::Connection;
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::program::{Argument, ReadChunk};
 use crate::core::vacancy::close_slow;
@@ -28,7 +27,7 @@ impl Responder {
         body: &Segments,
     ) -> Result<(), ErrorBody> {
         // P12: no Read is posted to a peer that serves none.
-        if !common.connections.get(key).is_some_and(Connection::may_read) {
+        if !common.connections.get(key).is_some_and(|found| found.share.may_read()) {
             return Err(ErrorBody::ReadChunks { max: 0 });
         }
         match usize::try_from(body.length()) {
@@ -198,7 +197,8 @@ impl Responder {
                 let part = u32::try_from(sink.len()).unwrap_or(u32::MAX);
                 let Ok(source) = claim.window(done, part) else { return };
                 done += u64::from(part);
-                connection.queue.extend(last.replace(parts.next(Operation::Read { sink, source })));
+                let next = parts.next(Operation::Read { sink, source });
+                last.replace(next).into_iter().for_each(|request| connection.outbox.push(request));
             });
             at = end;
         }
@@ -208,7 +208,7 @@ impl Responder {
         {
             request.id = id;
             request.flags.signaled = true;
-            connection.queue.push_back(request);
+            connection.outbox.push(request);
         }
         common.connections.touch(key);
     }

@@ -30,7 +30,7 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
         writes: &returned[..usize::from(call.write.is_some())],
         reply: is_special.then_some(Returned { offered: reply, length }),
     };
-    let version = connection.terms.version;
+    let version = connection.session.terms().version;
     let start = HEADER_ROOM - chunks.wire_len(version);
     let room = message.room().get_mut(start..HEADER_ROOM).unwrap_or_default();
     let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);

@@ -185,9 +185,9 @@ impl<S: Service> Runs<'_, S> {
 /// Returns what recognises the Calls of a connection with one chunk that may be handled as they arrive.
 fn single_chunks(common: &Common, key: ConnectionKey) -> Option<SingleChunks> {
     let connection = common.connections.get(key)?;
-    let mut chunks = connection.engine.single_chunks(&connection.agreed);
+    let mut chunks = connection.single_chunks();
     // P12: no Read is posted to a peer that serves none.
-    let read_max = if connection.may_read() { common.abilities.read_max } else { 0 };
+    let read_max = if connection.share.may_read() { common.abilities.read_max } else { 0 };
     chunks.read_max = chunks.read_max.min(read_max);
     Some(chunks)
 }
@@ -264,7 +264,7 @@ fn lend_replies(common: &mut Common, key: ConnectionKey, count: usize) -> Credit
     let touched = common.connections.touched();
     let Some(connection) = common.connections.get_mut(key) else { return CreditGrant::NONE };
     connection.give_credits(&mut common.receives, touched, count, count);
-    if !connection.replies.is_empty() || !connection.queue.is_empty() {
+    if connection.outbox.replies() > 0 || connection.outbox.requests() > 0 {
         return CreditGrant::NONE;
     }
     connection.engine.lend(Class::Reply, u32::try_from(count).unwrap_or(u32::MAX))

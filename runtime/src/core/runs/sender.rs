@@ -9,7 +9,6 @@ use haulage_proto::verbs::QpNum;
 use crate::core::common::Common;
 use crate::core::connection::Terms;
 use crate::core::inner::Inner;
-use crate::core::trace::Traffic;
 use crate::key::ConnectionKey;
 use crate::service::Reply;
 
@@ -36,7 +35,7 @@ impl Common {
     #[inline]
     pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
         let (key, connection) = self.connections.get_at(qp)?;
-        let Terms { version, unchunked_reply_max, .. } = connection.terms;
+        let Terms { version, unchunked_reply_max, .. } = *connection.session.terms();
         Some(Sender { key, version, unchunked_reply_max })
     }
 
@@ -64,12 +63,7 @@ impl Common {
         if taken > 0
             && let Some(connection) = self.connections.get_touched(key)
         {
-            connection.called |= kind == Kind::Call;
-            let Traffic { calls_received, replies_received } = &mut connection.traffic;
-            *match kind {
-                Kind::Call => calls_received,
-                Kind::Reply => replies_received,
-            } += done as u64;
+            connection.life.count(kind, done as u64);
         }
     }
 

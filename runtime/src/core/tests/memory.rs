@@ -214,7 +214,7 @@ impl Bed {
 
     fn key(&self, client: usize) -> ConnectionKey {
         let Inner { common, .. } = &self.server.inner;
-        let is_its = |key: &_| common.connections.get(*key).unwrap().peer.ip() == node(client);
+        let is_its = |key: &_| common.connections.get(*key).unwrap().peer().ip() == node(client);
         self.server.inner.keys().find(is_its).unwrap()
     }
 
@@ -476,7 +476,7 @@ fn who_waits_for_memory_too_long_is_refused() {
 fn no_more_calls_hold_memory_to_be_read_than_may_read_at_once() {
     let mut bed = Bed::new();
     let key = bed.key(GREEDY);
-    bed.server.inner.common.connections.get_mut(key).unwrap().share.reading_max = 2;
+    bed.server.inner.common.connections.get_mut(key).unwrap().share.allow_reads(2);
     for _ in 0..20 {
         bed.store(GREEDY, 1 << 10);
     }

@@ -157,7 +157,7 @@ fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
         let reads = |work: &&Work| matches!(work.held, Held::Read { .. });
         under_way += world.server.inner.common.posted.iter().filter(reads).count();
         let connections = &world.server.inner.common.connections;
-        waiting += connections.iter().map(|connection| connection.queue.len()).sum::<usize>();
+        waiting += connections.iter().map(|connection| connection.outbox.requests()).sum::<usize>();
         world.lose_the_connection();
         world.until(|w| w.ended().len() == 6 && w.is_disconnected());
         world.server.service.item = Rc::default();

@@ -412,7 +412,7 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let result = world.lease(3000, 0);
     let Core { inner: Inner { requester, common, .. }, provider, .. } = &mut world.client;
     let key = world.connection.0;
-    let qp = common.connections.get(key).unwrap().qp;
+    let qp = common.connections.get(key).unwrap().qp();
     let mut port = Full { provider, qp };
     let mut grant = requester.open_grant(common, key, 2, &mut port).unwrap();
     let mut asked = Request { result: Some(result), ..request(FETCH) };

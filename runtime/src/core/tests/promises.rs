@@ -121,13 +121,13 @@ fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     let (_, server) = (world.client.turn(world.now), &mut world.server);
     let key = server.inner.common.connections.from(0).unwrap();
     let bound = server.inner.common.connections.bind(binding());
-    server.inner.common.connections.get_mut(key).unwrap().binding = Some(bound);
+    server.inner.common.connections.get_mut(key).unwrap().session.bind(bound);
     let (mut cx, _) = server.cx(world.now);
     cx.call(ConnectionId(key), request(0), 9, |_| Ok(())).unwrap();
     server.turn(world.now);
     server.turn(world.now);
     let connection = server.inner.common.connections.get(key).unwrap();
-    assert_eq!(connection.calls.len(), 0, "the turns ended, and so has the Call");
+    assert_eq!(connection.outbox.calls(), 0, "the turns ended, and so has the Call");
     assert_eq!(server.inner.requester.calls.each().count(), 0);
 }
 

@@ -45,7 +45,7 @@ fn time_in_which_a_server_stands_still_is_no_stall_of_peers_whose_credits_wait_t
         Limits { connections_max: 1, receives_max: 2 * RECEIVES_IDLE, call_timeout, ..LIMITS };
     let mut world = World::with(Keeper::default(), [tight, deaf], FabricConfig::default());
     let waits = |world: &World| {
-        world.server.inner.common.connections.iter().any(|found| !found.replies.is_empty())
+        world.server.inner.common.connections.iter().any(|found| found.outbox.replies() > 0)
     };
     let (mut token, hour) = (0, Duration::from_secs(3600));
     for _ in 0..8 {
@@ -73,12 +73,13 @@ fn replies_for_which_a_peer_grants_no_credit_have_its_time_and_the_connection_en
         world.call(token, request(0));
     }
     let waits = |world: &World| {
-        world.server.inner.common.connections.iter().any(|found| !found.replies.is_empty())
+        world.server.inner.common.connections.iter().any(|found| found.outbox.replies() > 0)
     };
     world.until(waits);
     // From here on the client does nothing.
     let began = world.now;
-    let closed = |world: &World| world.server.inner.common.connections.iter().all(|c| !c.is_up());
+    let closed =
+        |world: &World| world.server.inner.common.connections.iter().all(|c| !c.life.is_up());
     while !closed(&world) {
         if !world.server.turn(world.now) {
             let next = [world.fabric.next_event(), world.server.poll_deadline()];

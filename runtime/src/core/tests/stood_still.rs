@@ -58,7 +58,7 @@ impl<P: Provider> Ends<P> {
     /// Returns when the connection will have been idle for too long.
     fn idle_at(&self) -> Instant {
         let connection = self.server.inner.common.connections.iter().next().unwrap();
-        connection.active.saturating_add(IDLE)
+        connection.life.active().saturating_add(IDLE)
     }
 
     fn server_turns(&mut self) {

@@ -84,7 +84,7 @@ impl Crowd {
         let keys: Vec<_> = server.inner.keys().collect();
         for key in keys {
             let connection = server.inner.common.connections.get(key).unwrap();
-            if connection.peer.ip() == address(0) {
+            if connection.peer().ip() == address(0) {
                 server.close(ConnectionId(key));
             }
         }

@@ -30,7 +30,10 @@ fn world_of([client, server]: [Versions; 2], fabric: FabricConfig) -> World {
 impl World {
     fn versions(&self) -> Vec<Version> {
         let cores = [&self.server.inner.common.connections, &self.client.inner.common.connections];
-        cores.into_iter().flat_map(|all| all.iter().map(|one| one.terms.version)).collect()
+        cores
+            .into_iter()
+            .flat_map(|all| all.iter().map(|one| one.session.terms().version))
+            .collect()
     }
 
     fn call_with(&mut self, token: u64, procedure: u32, arguments: &[u8]) {

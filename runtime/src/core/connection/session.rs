@@ -1,0 +1,171 @@
+//! The terms that both ends of a connection agreed on, and what its Calls are made with.
+
+use std::rc::Rc;
+
+use haulage_proto::exchange::{self, UnchunkedMax};
+use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
+use haulage_proto::v1::private_data::Agreement;
+use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::header::Returned;
+use haulage_proto::v2::thresholds::Thresholds;
+use haulage_proto::verbs::NamedTemplate;
+
+use crate::core::program::Programs;
+use crate::core::templates::{Bound, Meaning, Meanings};
+use crate::identity::Identity;
+use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
+use crate::outgoing::segments::Segments;
+
+/// The terms of a connection, and what its Calls are made with.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// The terms for version 1, from the private data of both ends.
+    agreed: Agreement,
+    terms: Terms,
+    /// The binding of our Calls on this connection, if we make any.
+    calls: Option<Rc<Bound>>,
+    /// The identity that our Calls claim.
+    identity: Rc<Identity>,
+    /// The meanings of the peer's header templates.
+    meanings: Meanings,
+}
+
+impl Session {
+    /// Begins a session with the terms that `engine` starts with.
+    pub(super) fn new(
+        engine: &Spoken,
+        role: Role,
+        agreed: Agreement,
+        calls: Option<Rc<Bound>>,
+    ) -> Self {
+        let terms = Terms::of(engine, role, &agreed);
+        let (identity, meanings) = (Rc::default(), Meanings::default());
+        Self { agreed, terms, calls, identity, meanings }
+    }
+
+    /// Settles the terms: the engine of this `role` has negotiated.
+    pub(super) fn settle(&mut self, engine: &Spoken, role: Role) {
+        self.terms = Terms::of(engine, role, &self.agreed);
+    }
+
+    /// Takes the terms for version 1 from the private data of both ends.
+    pub(super) const fn agree(&mut self, agreed: Agreement) {
+        self.agreed = agreed;
+    }
+
+    /// Has our Calls claim an identity.
+    pub(crate) fn claim(&mut self, identity: Identity) {
+        self.identity = Rc::new(identity);
+    }
+
+    /// Returns the terms for version 1.
+    pub(crate) const fn agreed(&self) -> &Agreement {
+        &self.agreed
+    }
+
+    /// Returns the terms that both ends agreed on.
+    #[inline]
+    pub(crate) const fn terms(&self) -> &Terms {
+        &self.terms
+    }
+
+    /// Returns the binding of our Calls, if we make any.
+    #[inline]
+    pub(crate) const fn calls(&self) -> Option<&Rc<Bound>> {
+        self.calls.as_ref()
+    }
+
+    /// Returns the identity that our Calls claim.
+    #[inline]
+    pub(crate) const fn identity(&self) -> &Rc<Identity> {
+        &self.identity
+    }
+
+    /// Has Calls of ours made with a binding, whichever end this is.
+    #[cfg(test)]
+    pub(crate) fn bind(&mut self, calls: Rc<Bound>) {
+        self.calls = Some(calls);
+    }
+
+    /// Returns whether our Calls without chunks may begin with a template.
+    #[inline]
+    pub(crate) fn has_templates(&self) -> bool {
+        self.terms.version == Version::Two && *self.identity == Identity::Anonymous
+    }
+
+    /// Returns the meaning of a template that arrived. Only version 2 has templates.
+    #[inline]
+    pub(crate) fn meaning(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
+        self.meanings.of(like, programs)
+    }
+}
+
+/// The terms that both ends agreed on, once the connection is ready.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) version: Version,
+    /// Limits for our Calls.
+    pub(crate) calls: exchange::Terms,
+    /// Limits for our Calls without chunks, from `calls`.
+    pub(crate) unchunked_max: UnchunkedMax,
+    /// Limits for our Replies.
+    pub(crate) replies: exchange::Terms,
+    /// Octets of the longest Payload stream of a Reply in one message without chunks.
+    pub(crate) unchunked_reply_max: usize,
+}
+
+impl Terms {
+    /// Settles the terms: on version 2 by the properties, on version 1 by the private data of both ends.
+    pub(crate) fn of(engine: &Spoken, role: Role, agreed: &Agreement) -> Self {
+        let (version, calls, replies) = match engine {
+            Spoken::One(_) => {
+                let Agreement { client_to_server, server_to_client, .. } = *agreed;
+                let (send, receive) = match role {
+                    Role::Client => (client_to_server, server_to_client),
+                    Role::Server => (server_to_client, client_to_server),
+                };
+                let calls = exchange::Terms::version_one(send, receive);
+                let replies = exchange::Terms::version_one(receive, send);
+                (Version::One, calls, replies)
+            }
+            Spoken::Two(two) => {
+                let Thresholds { send, receive } = two.thresholds();
+                let peer = two.peer_properties();
+                let calls = exchange::Terms::version_two(send, receive, peer);
+                let replies = exchange::Terms::version_two(receive, send, peer);
+                (Version::Two, calls, replies)
+            }
+        };
+        let within_ours = |terms: exchange::Terms| exchange::Terms {
+            chunk_segments_max: terms.chunk_segments_max.min(SEGMENTS_MAX_WIRE),
+            read_chunks_max: CHUNKS_MAX,
+            write_chunks_max: CHUNKS_MAX,
+            ..terms
+        };
+        let header = ReplyChunks::default().wire_len(version);
+        let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
+        let unchunked_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
+        let (calls, replies) = (within_ours(calls), within_ours(replies));
+        let unchunked_max = UnchunkedMax::of(&calls);
+        Self { version, calls, unchunked_max, replies, unchunked_reply_max }
+    }
+
+    /// Returns the octets of the longest Payload stream of a Reply in one message that returns the Write chunk `write`.
+    pub(crate) fn reply_max(&self, write: Option<&Segments>) -> usize {
+        let write = write.map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
+        let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
+        let header = ReplyChunks { writes, reply: None }.wire_len(self.version);
+        let threshold = usize::try_from(self.replies.reply_threshold).unwrap_or(usize::MAX);
+        threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
+    }
+
+    /// Returns how many of the `offered` Write chunks of a Call are checked against the binding.
+    pub(crate) const fn write_chunks_judged(&self, offered: u32) -> u32 {
+        match self.version {
+            // [R5666-3.4-7] a Write chunk that no result can take is returned unused.
+            //~ R5666-3.4-7: `One => 0` -> `One => offered`
+            Version::One => 0,
+            Version::Two => offered,
+        }
+    }
+}
