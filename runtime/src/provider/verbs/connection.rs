@@ -114,11 +114,12 @@ impl Connection {
     /// Returns whether the peer is to be asked once more, from another port of ours, though setup failed for `reason`.
     ///
     /// Soft-iWARP has a TCP socket for each connection and binds it to the port that the connection manager chose. The
-    /// connection manager does not know the TCP sockets of other programs, one of which may have the port.
+    /// connection manager does not know the TCP sockets of other programs, one of which may have the port, nor the
+    /// connections that ended a minute ago or less: one of these to the same peer still has its port.
     pub(super) fn may_ask_again(&self, reason: &ConnectError) -> bool {
-        self.phase == Phase::Connecting
-            && *reason == ConnectError::System(io::ErrorKind::AddrInUse)
-            && self.tries < TRIES_MAX
+        use io::ErrorKind::{AddrInUse, AddrNotAvailable};
+        let is_taken = matches!(reason, ConnectError::System(AddrInUse | AddrNotAvailable));
+        self.phase == Phase::Connecting && is_taken && self.tries < TRIES_MAX
     }
 
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
@@ -175,8 +176,8 @@ impl Numbers {
     }
 }
 
-/// The most times that a peer is asked.
-const TRIES_MAX: u8 = 5;
+/// The most times that a peer is asked: enough while half of our ports are taken.
+const TRIES_MAX: u8 = 20;
 
 /// The reason for a queue pair that failed without any other: the device found the peer at fault.
 pub(super) const MISBEHAVED: DisconnectReason =
@@ -187,14 +188,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_asked_five_times_if_our_port_is_taken() {
-        let taken = ConnectError::System(io::ErrorKind::AddrInUse);
+    fn a_peer_is_asked_twenty_times_if_our_port_is_taken() {
         let mut connection = Connection::new(Phase::Connecting, Instant::ZERO);
-        connection.tries = 1;
-        while connection.may_ask_again(&taken) {
-            connection.tries += 1;
+        let taken = ConnectError::System(io::ErrorKind::AddrInUse);
+        let recently_used = ConnectError::System(io::ErrorKind::AddrNotAvailable);
+        for reason in [&taken, &recently_used] {
+            connection.tries = 1;
+            while connection.may_ask_again(reason) {
+                connection.tries += 1;
+            }
+            assert_eq!(connection.tries, 20, "{reason:?}");
         }
-        assert_eq!(connection.tries, 5);
         connection.tries = 1;
         let other = ConnectError::System(io::ErrorKind::NetworkUnreachable);
         for reason in [ConnectError::TimedOut, ConnectError::Refused, other] {
