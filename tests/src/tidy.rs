@@ -8,6 +8,7 @@ use crate::source::{Source, Workspace, line_of, words};
 
 mod bounds;
 mod circles;
+mod fields;
 mod modules;
 mod mutations;
 mod names;
@@ -21,6 +22,7 @@ mod vocabulary;
 
 pub use bounds::bounds;
 pub use circles::circles;
+pub use fields::fields;
 pub use modules::{orphans, unlisted_tests};
 pub use mutations::{mutations, unmutated};
 pub use pages::{book, links, walks};
@@ -66,7 +68,7 @@ pub fn breaches(workspace: &Workspace) -> Vec<Breach> {
 /// A rule: returns what breaks it.
 type Rule = fn(&Workspace) -> Vec<Breach>;
 
-const RULES: [Rule; 22] = [
+const RULES: [Rule; 23] = [
     unsafe_in_its_files,
     time_and_chance_in_their_modules,
     leftovers,
@@ -78,6 +80,7 @@ const RULES: [Rule; 22] = [
     circles,
     bounds,
     rooms,
+    fields,
     routes,
     providers_know_verbs,
     coverage,
