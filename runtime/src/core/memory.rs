@@ -228,7 +228,7 @@ impl Memory {
             return MemoryGrant::Never;
         };
         let free = pool.free_bytes().saturating_sub(self.promised);
-        let Some(holder) = self.holders.get_mut(share.holder) else { return MemoryGrant::Never };
+        let Some(holder) = self.holders.get_mut(share.holder) else { panic!("{NO_HOLDER}") };
         // A Call that holds memory may exceed the share: it gives all back the sooner, the sooner it goes on.
         let exceeds_share = own == 0
             && holder.held > 0
@@ -301,7 +301,7 @@ impl Memory {
 
     /// Removes a connection that is gone. What it still holds is charged to no origin any more.
     pub(super) fn leave(&mut self, share: &Share) {
-        let Some(holder) = self.holders.get_mut(share.holder) else { return };
+        let Some(holder) = self.holders.get_mut(share.holder) else { panic!("{NO_HOLDER}") };
         holder.held -= share.held;
         holder.unsent -= share.unsent;
         holder.connections -= 1;
@@ -512,6 +512,8 @@ fn time_for(octets: usize) -> Duration {
     Duration::from_micros(u64::try_from(octets).unwrap_or(u64::MAX) / (RATE_MIN / 1_000_000))
 }
 
+/// An invariant: the entry of an origin stays while it has connections.
+const NO_HOLDER: &str = "a share names the entry of its origin";
 /// Octets a second that a peer has to move while others wait for the memory.
 const RATE_MIN: u64 = 1_000_000;
 /// How long a Call waits before slow peers of others are closed, and how long each peer has beside the time for the

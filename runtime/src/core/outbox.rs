@@ -109,7 +109,9 @@ impl Common {
         charge: Charge,
     ) {
         let id = self.posted.next_id();
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let Some(connection) = self.connections.get_mut(key) else {
+            panic!("a message is made for a connection");
+        };
         message.lend(head, id, |request| connection.outbox.push(request));
         self.hold(key, message, charge);
         self.connections.touch(key);

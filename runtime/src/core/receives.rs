@@ -360,7 +360,7 @@ impl Busy {
     /// Notes that a connection of an origin becomes busy.
     #[cold]
     fn begin(&mut self, origin: usize) {
-        let Some(of_it) = self.of.get_mut(origin) else { return };
+        let Some(of_it) = self.of.get_mut(origin) else { panic!("the origin was admitted") };
         self.origins += u32::from(*of_it == 0);
         *of_it += 1;
     }
@@ -368,7 +368,7 @@ impl Busy {
     /// Notes that a busy connection of an origin is idle, or gone.
     #[cold]
     fn end(&mut self, origin: usize) {
-        let Some(of_it) = self.of.get_mut(origin) else { return };
+        let Some(of_it) = self.of.get_mut(origin) else { panic!("the origin was admitted") };
         *of_it -= 1;
         self.origins -= u32::from(*of_it == 0);
     }

@@ -228,7 +228,7 @@ impl Responder {
 
     /// Lets the service run for a Call whose arguments are complete, as soon as there is room for its Reply.
     fn make_ready(&mut self, common: &mut Common, name: CallKey, argument: Option<Argument>) {
-        let Some(call) = self.calls.get_mut(name) else { return };
+        let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         match call.room {
             Room { body: 0, result: 0 } => self.be_ready(name, Stage::Ready { argument }),
             _ => self.want(common, name, Want::Reply { argument }),
@@ -322,6 +322,9 @@ impl Responder {
         name
     }
 }
+
+/// An invariant: a Call that goes on is in the table, and so is its connection.
+pub(crate) const GONE: &str = "a Call that goes on has gone";
 
 /// Takes back what a Call holds that nobody will answer.
 fn forget(common: &mut Common, call: ServedCall) {

@@ -544,7 +544,9 @@ impl MadeCalls {
 
     /// Ends a Call: its caller is told later in the turn. A Call that was given up and not answered keeps its slot.
     fn finish(&mut self, slot: usize) {
-        let Some(Found { call, kept, .. }) = self.get_mut(slot) else { return };
+        let Some(Found { call, kept, .. }) = self.get_mut(slot) else {
+            panic!("a Call that ends is in the table");
+        };
         if call.caller == Caller::Nobody && kept.reply.is_none() && kept.error.is_none() {
             // Given up and not answered: a late Reply must not meet another Call (P10).
             call.stage = Stage::Resting;

@@ -59,7 +59,9 @@ impl Requester {
         else {
             return Progress::Made;
         };
-        let Some((mut buffer, mut encoded)) = found.unqueue() else { return Progress::Made };
+        let Some((mut buffer, mut encoded)) = found.unqueue() else {
+            panic!("a Call waits with its message");
+        };
         let call = &mut *found.call;
         let (version, xid) = (connection.session.terms().version, call.xid);
         call.version = version;

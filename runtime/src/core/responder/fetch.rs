@@ -5,7 +5,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::ClaimedSegment;
 
-use super::{Responder, Stage, Want};
+use super::{GONE, Responder, Stage, Want};
 use crate::core::common::Common;
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::program::{Argument, ReadChunk};
@@ -40,11 +40,11 @@ impl Responder {
     /// Has a Call wait for memory, or lets it go on at once if there is enough. A Call that holds no memory goes on at
     /// once only if no other Call waits for any.
     pub(super) fn want(&mut self, common: &mut Common, name: CallKey, want: Want) {
-        let Some(call) = self.calls.get_mut(name) else { return };
+        let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.stage = Stage::Waiting(want);
         let (key, own) = (call.connection, call.charge.octets());
         let is_awaited = common.memory.is_awaited();
-        let Some(connection) = common.connections.get(key) else { return };
+        let Some(connection) = common.connections.get(key) else { panic!("{GONE}") };
         let is_first = !is_awaited && connection.share.is_free();
         if (own > 0 || is_first) && self.supply_call(common, name) == Supply::Done {
             return;
@@ -134,7 +134,7 @@ impl Responder {
 
     /// Lets a Call go on with the memory that it waited for.
     fn supplied(&mut self, common: &mut Common, name: CallKey, leases: Leases, charge: Charge) {
-        let Some(call) = self.calls.get_mut(name) else { return };
+        let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.charge.join(charge);
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { body, read }) => {
@@ -153,7 +153,7 @@ impl Responder {
 
     /// Lets a Call go on without the memory that it waited for: the service learns of that, or the Call is refused.
     fn refuse_memory(&mut self, common: &mut Common, name: CallKey, why: Refusal) {
-        let Some(call) = self.calls.get_mut(name) else { return };
+        let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { .. }) => self.refuse_kept(common, name, ErrorBody::System),
             Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
@@ -178,13 +178,13 @@ impl Responder {
         segments: &Segments,
         leases: Leases,
     ) {
-        let Some(call) = self.calls.get_mut(name) else { return };
+        let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.stage = stage;
         let key = call.connection;
         let Some(mut sinks) = leases.into_sinks() else {
             return self.settle_argument(common, name, segments.length(), Err(Refusal::NoMemory));
         };
-        let Some(connection) = common.connections.get_mut(key) else { return };
+        let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
         connection.share.begin_reading();
         let (mut at, mut parts) = (0, Parts::default());
         let mut last: Option<WorkRequest> = None;

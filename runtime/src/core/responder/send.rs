@@ -7,7 +7,7 @@ use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::xdr::Writer;
 
 use super::answer::QueuedReply;
-use super::{ServedCall, Stage};
+use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
@@ -18,8 +18,8 @@ use crate::service::Data;
 pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
     let key = call.connection;
     let charge = std::mem::take(&mut call.charge);
-    let Stage::Replying(answer) = call.stage else { return common.discharge(key, charge) };
-    let Some(connection) = common.connections.get_mut(key) else { return };
+    let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
+    let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
     let QueuedReply { buffer, body, length, is_special, data } = answer;
     let mut message = Outgoing::within(buffer);
 

@@ -36,7 +36,7 @@ impl Turns {
         if self.queues.len() <= slot {
             self.queues.resize_with(slot + 1, Queue::default);
         }
-        let Some(queue) = self.queues.get_mut(slot) else { return };
+        let Some(queue) = self.queues.get_mut(slot) else { panic!("there is room for it") };
         queue.calls.push_back(call);
         if !std::mem::replace(&mut queue.is_queued, true) {
             self.rotation.push_back(slot);
