@@ -40,6 +40,7 @@ mod work;
 
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::Pool;
@@ -54,7 +55,7 @@ use crate::service::{Binding, CallError, ConnectionId, Program, Reply, Unsupport
 
 use self::admission::Origin;
 use self::common::Common;
-use self::connection::Link;
+use self::connection::{Directions, Link};
 use self::events::Events;
 use self::inbox::{Door, Inbox};
 use self::inner::Inner;
@@ -118,7 +119,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                 return Err(StartError::Twice { program, version });
             }
         }
-        let programs = Programs::new(programs);
+        let programs = Rc::new(Programs::new(programs));
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, provider.caps(), seed);
@@ -212,8 +213,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         let params = ConnectionParams { private_data: &private_data, ord, ird };
         let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
         let binding = common.connections.bind(binding);
+        let directions = Directions { serves: None, calls: Some(binding) };
         let link = Link { qp, role: Role::Client, peer: to };
-        let Some(key) = common.open(link, Origin::Ours, None, Some(binding)) else {
+        let Some(key) = common.open(link, Origin::Ours, None, directions) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };

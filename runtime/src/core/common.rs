@@ -1,8 +1,6 @@
 //! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
 //! the time.
 
-use std::rc::Rc;
-
 use haulage_mr_pool::{Density, Pool, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
 use haulage_proto::time::Instant;
@@ -14,12 +12,11 @@ use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
 use super::buffers::SendBuffers;
-use super::connection::{Connection, Link};
+use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Memory, MemoryGrant, Until, Wanted};
 use super::receives::{Posting, Receives};
-use super::templates::Bound;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
@@ -118,7 +115,7 @@ impl Common {
         peer: Link,
         origin: Origin,
         theirs: Option<PrivateData>,
-        binding: Option<Rc<Bound>>,
+        directions: Directions,
     ) -> Option<ConnectionKey> {
         let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
         if is_full || !self.connections.has_place(peer.qp) {
@@ -139,7 +136,7 @@ impl Common {
             self.memory.leave(&share);
             return None;
         };
-        let connection = Connection::new(peer, engine, (part, share), agreed, binding);
+        let connection = Connection::new(peer, engine, (part, share), agreed, directions);
         self.connections.enter(connection, origin)
     }
 

@@ -7,7 +7,6 @@ mod outbox;
 mod session;
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use haulage_proto::negotiate::{Connection as Engine, SingleChunks};
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -17,10 +16,9 @@ use haulage_proto::verbs::QpNum;
 use self::credits::Credits;
 pub(crate) use self::life::{Change, End, Life};
 use self::outbox::Outbox;
-pub(crate) use self::session::{Session, Terms};
+pub(crate) use self::session::{Directions, Session, Terms};
 use super::memory::Share;
 use super::receives::{Part, Receives};
-use super::templates::Bound;
 use super::trace::{Agreed, Subject};
 use crate::key::ConnectionKey;
 use crate::limits::our_private_data;
@@ -60,13 +58,13 @@ impl Connection {
         engine: Engine,
         (part, share): (Part, Share),
         agreed: Agreement,
-        calls: Option<Rc<Bound>>,
+        directions: Directions,
     ) -> Self {
         Self {
             link,
             user: PeerUser::Unknown,
             life: Life::new(),
-            session: Session::new(engine.engine(), link.role, agreed, calls),
+            session: Session::new(engine.engine(), link.role, agreed, directions),
             engine,
             credits: Credits::new(part),
             outbox: Outbox::default(),

@@ -1,6 +1,7 @@
 //! Takes in the events that the provider reports.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::PrivateData;
@@ -8,7 +9,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
 use super::admission::Origin;
-use super::connection::Link;
+use super::connection::{Directions, Link};
 use super::inner::Inner;
 use super::receives::Filled;
 use super::requester::Direct;
@@ -138,8 +139,10 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
             //~ V2-4.6.3-1: `` ->
             //~   `let calls = crate::service::Binding { program: 7, version: 1, procedures: Vec::new() };
             //~   let calls = common.connections.bind(calls);`
-            //~ V2-4.6.3-1: `None` -> `Some(calls)`
-            common.open(link, origin, PrivateData::find(theirs), None)
+            let serves = Some(Rc::clone(&inner.responder.programs));
+            //~ V2-4.6.3-1: `calls: None` -> `calls: Some(calls)`
+            let directions = Directions { serves, calls: None };
+            common.open(link, origin, PrivateData::find(theirs), directions)
         } else {
             None
         };

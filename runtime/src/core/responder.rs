@@ -13,6 +13,8 @@
 //! slow service stops the credits of its callers. From then on the Call holds a send buffer instead. Every Call holds
 //! one of the two, which bounds the number of Calls.
 
+use std::rc::Rc;
+
 use haulage_mr_pool::Local;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
@@ -44,7 +46,8 @@ pub(crate) use send::send;
 /// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    pub(crate) programs: Programs,
+    /// The programs that connections serve which peers make.
+    pub(crate) programs: Rc<Programs>,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
     /// The Calls that can go on.
     pub(crate) turns: Turns,
@@ -153,7 +156,7 @@ pub(crate) struct Deferred {
 
 impl Responder {
     /// Makes the tables of an idle core.
-    pub(crate) fn new(programs: Programs, limits: &Limits) -> Self {
+    pub(crate) fn new(programs: Rc<Programs>, limits: &Limits) -> Self {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
@@ -200,7 +203,7 @@ impl Responder {
                 }
             };
         }
-        match served.judge(&self.programs, common, call.payload, read.as_ref()) {
+        match served.judge(common, call.payload, read.as_ref()) {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
                 let name = self.insert(served);
@@ -244,14 +247,13 @@ impl Responder {
     }
 
     /// Takes the Call whose turn is next, of a connection that may have another send buffer, besides one that the caller
-    /// has taken. Returns its header as well.
-    pub(crate) fn next_ready(&mut self, common: &Common) -> Option<(CallKey, Header)> {
+    /// has taken.
+    pub(crate) fn next_ready(&mut self, common: &Common) -> Option<CallKey> {
         let Self { turns, calls, .. } = self;
         let may_go_on = |name| {
             calls.get(name).is_none_or(|call: &ServedCall| common.may_reply(call.connection, 1))
         };
-        let name = turns.pop(may_go_on)?;
-        Some((name, calls.get(name).map_or_else(Header::default, |call| call.header)))
+        turns.pop(may_go_on)
     }
 
     /// Queues a Call that was answered with `Later`, so that the service finishes it.
@@ -405,11 +407,15 @@ impl ServedCall {
     /// Judges a Call whose Payload stream has arrived, and notes the parts of its header.
     fn judge(
         &mut self,
-        programs: &Programs,
         common: &Common,
         payload: &[u8],
         read: Option<&ReadChunk>,
     ) -> Result<Fetch, Unserved> {
+        let connection = common.connections.get(self.connection);
+        let served = connection.and_then(|found| Some((found, found.session.serves()?)));
+        let Some((connection, programs)) = served else {
+            return Err(Unserved::Refused(ErrorBody::System));
+        };
         let (asked, header) = programs.read_header(self.xid, payload)?;
         self.header = header;
         let served = programs.of(header);
@@ -418,9 +424,6 @@ impl ServedCall {
         self.reduces = self.write.is_some()
             && asked.credential.may_reduce()
             && served.reduces(header.procedure);
-        let Some(connection) = common.connections.get(self.connection) else {
-            return Err(Unserved::Refused(ErrorBody::System));
-        };
         //~ R5666-3.6-1: `` -> `self.reduces &= connection.session.terms().version == negotiate::Version::Two;`
         let offers = Offers { read, ..self.offers() };
         let fetch = served.check_chunks(header.procedure, &offers, connection, &common.pool);

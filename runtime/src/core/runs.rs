@@ -86,7 +86,8 @@ impl<S: Service> Runs<'_, S> {
         let done = match meaning {
             Meaning::Call(header) => {
                 let calls = run.map(|(patch, body)| Taken::asking(patch.xid, header, body));
-                self.take_calls(from, calls, port)
+                let Some(programs) = self.inner.common.serves(from.key) else { return 0 };
+                self.take_calls(from, &programs, calls, port)
             }
             Meaning::Results | Meaning::Unknown => {
                 let replies = run.map(|(patch, body)| (patch.xid, *body));
@@ -116,7 +117,9 @@ impl<S: Service> Runs<'_, S> {
         let done = match kind {
             Kind::Call => {
                 let header_len = unchunked_header_len(version, Kind::Call);
-                self.take_calls(from, run.map(|call| Taken::unchunked(call, header_len)), port)
+                let Some(programs) = self.inner.common.serves(from.key) else { return 0 };
+                let calls = run.map(|call| Taken::unchunked(call, header_len));
+                self.take_calls(from, &programs, calls, port)
             }
             Kind::Reply => {
                 let header_len = unchunked_header_len(version, Kind::Reply);
@@ -136,9 +139,7 @@ impl<S: Service> Runs<'_, S> {
 #[inline]
 fn meaning(inner: &mut Inner, from: &Sender, like: NamedTemplate<'_>) -> Meaning {
     match inner.common.connections.get_mut(from.key) {
-        Some(connection) if from.version == Version::Two => {
-            connection.session.meaning(like, &inner.responder.programs)
-        }
+        Some(connection) if from.version == Version::Two => connection.session.meaning(like),
         _ => Meaning::Unknown,
     }
 }

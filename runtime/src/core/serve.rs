@@ -1,5 +1,7 @@
 //! Runs the service for Calls, and takes in the outcome.
 
+use std::rc::Rc;
+
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::negotiate::Version;
@@ -10,7 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
-use super::program::{Argument, Header, KnownHeader, Unserved};
+use super::program::{Argument, Header, KnownHeader, Programs, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
@@ -19,6 +21,8 @@ use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Re
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]
 pub(crate) struct Whole<'a, 'm> {
+    /// The programs that its connection serves.
+    pub(crate) programs: &'a Programs,
     pub(crate) connection: ConnectionKey,
     pub(crate) version: Version,
     pub(crate) xid: u32,
@@ -54,9 +58,10 @@ pub(crate) fn serve<S: Service>(
     call: Whole<'_, '_>,
     reply: &mut Reply,
 ) -> Acted {
-    let Whole { connection, version, xid, name, header, credential, payload, argument } = call;
+    let Whole { programs, connection, version, xid, name, header, .. } = call;
+    let Whole { credential, payload, argument, .. } = call;
     let Header { procedure, arguments_at, .. } = header;
-    let (program, program_version) = cx.inner.responder.programs.of(header).name();
+    let (program, program_version) = programs.of(header).name();
     let chunk = argument.as_ref().map(|argument| (argument.position, argument.length));
     let placed = argument.map(|argument| &mut argument.placed);
     let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
@@ -78,7 +83,7 @@ pub(crate) fn serve<S: Service>(
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        outcome => outcome_of(cx.inner, outcome, xid, header, reply),
+        outcome => outcome_of(cx.inner, programs, outcome, xid, header, reply),
     }
 }
 
@@ -92,8 +97,7 @@ pub(crate) fn serve_other<'m, S: Service>(
     known: &mut Option<KnownHeader<'m>>,
     reply: &mut Reply,
 ) -> Acted {
-    let programs = &cx.inner.responder.programs;
-    match programs.read_header_of_run(call.xid, call.payload, known) {
+    match call.programs.read_header_of_run(call.xid, call.payload, known) {
         Ok((credential, header)) => {
             // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream.
             if !credential.may_reduce() {
@@ -110,6 +114,7 @@ pub(crate) fn serve_other<'m, S: Service>(
 #[inline(always)]
 fn outcome_of(
     inner: &mut Inner,
+    programs: &Programs,
     outcome: Outcome,
     xid: u32,
     header: Header,
@@ -118,7 +123,7 @@ fn outcome_of(
     if let Outcome::Failed(stat) = outcome {
         return Acted::Verdict(ReplyHeader::accepted(xid, stat));
     }
-    if !inner.responder.programs.of(header).keeps_to(header.procedure, reply) {
+    if !programs.of(header).keeps_to(header.procedure, reply) {
         Acted::Verdict(misdeclared(inner, xid))
     } else if reply.fits() {
         Acted::Results(reply.at)
@@ -146,32 +151,42 @@ pub(crate) fn run<S: Service>(
     while ran < budget && !inner.responder.turns.is_empty() {
         // Out of send buffers, of all or of these connections: the Calls wait until Replies have left.
         let Some(buffer) = inner.common.buffers.pop() else { break };
-        let Some((name, header)) = inner.responder.next_ready(&inner.common) else {
+        let Some(name) = inner.responder.next_ready(&inner.common) else {
             inner.common.buffers.recycle(buffer);
             break;
         };
-        go_on(inner, service, now, name, buffer);
         ran += 1;
-        if inner.responder.programs.is_costly(Some(header), &[]) {
+        if go_on(inner, service, now, name, buffer) == Cost::High {
             break;
         }
     }
     ran
 }
 
-/// Lets the Call `name` go on, whose turn it is. Its Reply is made in `buffer`.
+/// How long a Call may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cost {
+    /// As short as most.
+    Low,
+    /// So long that messages of others are read before the next one.
+    High,
+}
+
+/// Lets the Call `name` go on, whose turn it is. Its Reply is made in `buffer`. Returns what it may have cost.
 fn go_on<S: Service>(
     inner: &mut Inner,
     service: &mut S,
     now: Instant,
     name: CallKey,
     buffer: Local,
-) {
+) -> Cost {
     let Inner { responder, common, .. } = inner;
     let call = responder.calls.get_mut(name);
     let connection = call.as_ref().and_then(|call| common.connections.get(call.connection));
-    let (Some(call), Some(connection)) = (call, connection) else {
-        return common.buffers.recycle(buffer);
+    let served = connection.and_then(|found| Some((found, Rc::clone(found.session.serves()?))));
+    let (Some(call), Some((connection, programs))) = (call, served) else {
+        common.buffers.recycle(buffer);
+        return Cost::Low;
     };
     let (key, xid, header) = (call.connection, call.xid, call.header);
     let terms = connection.session.terms();
@@ -194,9 +209,17 @@ fn go_on<S: Service>(
                 (None, None) => &[],
             };
             let credential = CallHeader::credential_of(payload);
-            let (connection, argument) = (key, argument.as_mut());
-            let whole =
-                Whole { connection, version, xid, name, header, credential, payload, argument };
+            let whole = Whole {
+                programs: &programs,
+                connection: key,
+                version,
+                xid,
+                name,
+                header,
+                credential,
+                payload,
+                argument: argument.as_mut(),
+            };
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
             inner.responder.running = None;
             inner.common.receives.restore(buffers);
@@ -208,7 +231,7 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => outcome_of(inner, outcome, xid, header, &reply),
+                outcome => outcome_of(inner, &programs, outcome, xid, header, &reply),
             }
         }
         // The service resumed it, and answered it before its turn came.
@@ -218,6 +241,7 @@ fn go_on<S: Service>(
         }
     };
     settle(inner, name, acted, reply);
+    if programs.is_costly(Some(header), &[]) { Cost::High } else { Cost::Low }
 }
 
 /// Applies the outcome of a Call in the table. Its results are in `reply`.

@@ -84,12 +84,13 @@ pub(crate) enum Meaning {
 }
 
 impl Meaning {
-    /// Determines the meaning of a template for a core that serves `programs`.
-    fn of(template: &HeaderTemplate, programs: &Programs) -> Self {
+    /// Determines the meaning of a template on a connection that serves `programs`.
+    fn of(template: &HeaderTemplate, programs: Option<&Programs>) -> Self {
         match PlainHeaders::of(template) {
             Some(PlainHeaders::Results) => Self::Results,
             Some(PlainHeaders::Call(asked)) => {
-                programs.plain_of(asked).map_or(Self::Unknown, Self::Call)
+                let header = programs.and_then(|programs| programs.plain_of(asked));
+                header.map_or(Self::Unknown, Self::Call)
             }
             None => Self::Unknown,
         }
@@ -109,7 +110,7 @@ impl Meaning {
 impl Meanings {
     /// Returns the meaning of a template. A number keeps the meaning of the template that first arrived with it.
     #[inline]
-    pub(crate) fn of(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
+    pub(crate) fn of(&mut self, like: NamedTemplate<'_>, programs: Option<&Programs>) -> Meaning {
         let number = usize::from(like.id.number());
         match self.0.as_ref().and_then(|known| *known.get(number)?) {
             Some(meaning) => meaning,
@@ -118,7 +119,7 @@ impl Meanings {
     }
 
     #[cold]
-    fn learn(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
+    fn learn(&mut self, like: NamedTemplate<'_>, programs: Option<&Programs>) -> Meaning {
         let meaning = Meaning::of(like.template, programs);
         let places = self.0.get_or_insert_default();
         if let Some(place) = places.get_mut(usize::from(like.id.number())) {
@@ -180,14 +181,16 @@ mod tests {
         ];
         let mut meanings = Meanings::default();
         for (number, (template, meaning)) in (0..).zip(cases) {
-            assert_eq!(meanings.of(like(number, &template), &programs), meaning, "{number}");
+            assert_eq!(meanings.of(like(number, &template), Some(&programs)), meaning, "{number}");
         }
         for (number, (_, meaning)) in (0..).zip(cases) {
             // The octets are not looked at again.
-            assert_eq!(meanings.of(like(number, &strange), &programs), meaning, "{number}");
+            assert_eq!(meanings.of(like(number, &strange), Some(&programs)), meaning, "{number}");
         }
         let refused = Programs::new(vec![Program::new(binding(5)).flavors(&[AUTH_SYS])]);
         let call = cases[0].0;
-        assert_eq!(Meanings::default().of(like(0, &call), &refused), Meaning::Unknown);
+        assert_eq!(Meanings::default().of(like(0, &call), Some(&refused)), Meaning::Unknown);
+        let of_none = Meanings::default().of(like(0, &call), None);
+        assert_eq!(of_none, Meaning::Unknown, "nothing is served");
     }
 }

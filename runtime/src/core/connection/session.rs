@@ -1,4 +1,4 @@
-//! The terms that both ends of a connection agreed on, and what its Calls are made with.
+//! What goes in each direction of a connection, and the terms that both ends agreed on.
 
 use std::rc::Rc;
 
@@ -16,14 +16,22 @@ use crate::identity::Identity;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
 use crate::outgoing::segments::Segments;
 
-/// The terms of a connection, and what its Calls are made with.
+/// What a connection serves and calls.
+#[derive(Debug)]
+pub(crate) struct Directions {
+    /// The programs that this end serves on it, if it serves any.
+    pub(crate) serves: Option<Rc<Programs>>,
+    /// The binding of our Calls on it, if we make any.
+    pub(crate) calls: Option<Rc<Bound>>,
+}
+
+/// What goes in each direction of a connection, and its terms.
 #[derive(Debug)]
 pub(crate) struct Session {
+    directions: Directions,
     /// The terms for version 1, from the private data of both ends.
     agreed: Agreement,
     terms: Terms,
-    /// The binding of our Calls on this connection, if we make any.
-    calls: Option<Rc<Bound>>,
     /// The identity that our Calls claim.
     identity: Rc<Identity>,
     /// The meanings of the peer's header templates.
@@ -36,11 +44,11 @@ impl Session {
         engine: &Spoken,
         role: Role,
         agreed: Agreement,
-        calls: Option<Rc<Bound>>,
+        directions: Directions,
     ) -> Self {
         let terms = Terms::of(engine, role, &agreed);
         let (identity, meanings) = (Rc::default(), Meanings::default());
-        Self { agreed, terms, calls, identity, meanings }
+        Self { directions, agreed, terms, identity, meanings }
     }
 
     /// Settles the terms: the engine of this `role` has negotiated.
@@ -69,10 +77,16 @@ impl Session {
         &self.terms
     }
 
+    /// Returns the programs that this end serves, if it serves any.
+    #[inline]
+    pub(crate) const fn serves(&self) -> Option<&Rc<Programs>> {
+        self.directions.serves.as_ref()
+    }
+
     /// Returns the binding of our Calls, if we make any.
     #[inline]
     pub(crate) const fn calls(&self) -> Option<&Rc<Bound>> {
-        self.calls.as_ref()
+        self.directions.calls.as_ref()
     }
 
     /// Returns the identity that our Calls claim.
@@ -84,7 +98,7 @@ impl Session {
     /// Has Calls of ours made with a binding, whichever end this is.
     #[cfg(test)]
     pub(crate) fn bind(&mut self, calls: Rc<Bound>) {
-        self.calls = Some(calls);
+        self.directions.calls = Some(calls);
     }
 
     /// Returns whether our Calls without chunks may begin with a template.
@@ -95,8 +109,8 @@ impl Session {
 
     /// Returns the meaning of a template that arrived. Only version 2 has templates.
     #[inline]
-    pub(crate) fn meaning(&mut self, like: NamedTemplate<'_>, programs: &Programs) -> Meaning {
-        self.meanings.of(like, programs)
+    pub(crate) fn meaning(&mut self, like: NamedTemplate<'_>) -> Meaning {
+        self.meanings.of(like, self.directions.serves.as_deref())
     }
 }
 

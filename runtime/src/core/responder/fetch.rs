@@ -116,7 +116,10 @@ impl Responder {
         let wanted = want.wanted(call.room, call.charge.octets());
         // A Payload stream is decoded, and made, in one slice.
         let any = matches!(want, Want::Argument(_))
-            && self.programs.of(call.header).takes_several(call.header.procedure);
+            && common.connections.get(call.connection).is_some_and(|found| {
+                let programs = found.session.serves();
+                programs.is_some_and(|it| it.of(call.header).takes_several(call.header.procedure))
+            });
         let lease = |pool: &Pool, octets, density| {
             if any {
                 pool.leases(octets, density)
@@ -221,7 +224,7 @@ impl Responder {
                 let Ok(lease) = leases.into_one() else {
                     panic!("a Payload stream was leased in one block");
                 };
-                let judged = call.judge(&self.programs, common, lease.bytes(), read.as_ref());
+                let judged = call.judge(common, lease.bytes(), read.as_ref());
                 call.body = Some(lease);
                 self.proceed(common, name, judged, read);
             }

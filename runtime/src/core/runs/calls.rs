@@ -18,7 +18,7 @@ use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use crate::core::outbox::Left;
-use crate::core::program::{Argument, Header};
+use crate::core::program::{Argument, Header, Programs};
 use crate::core::responder::ServedCall;
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
 use crate::core::service::Service;
@@ -43,7 +43,7 @@ impl<S: Service> Runs<'_, S> {
         if responder.turns.has_of(from.key) {
             return 0;
         }
-        let programs = &responder.programs;
+        let Some(programs) = common.serves(from.key) else { return 0 };
         let Some(chunks) = single_chunks(common, from.key) else { return 0 };
         let calls = run.iter().map_while(|message| {
             let call = chunks.of(message)?;
@@ -51,7 +51,7 @@ impl<S: Service> Runs<'_, S> {
         });
         let counted = common.take(self.now, from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call, &chunks));
-        let done = self.take_calls(from, run, port);
+        let done = self.take_calls(from, &programs, run, port);
         self.inner.common.settle_run(from.key, Kind::Call, counted, done);
         done
     }
@@ -62,6 +62,7 @@ impl<S: Service> Runs<'_, S> {
     pub(super) fn take_calls<'a>(
         &mut self,
         from: Sender,
+        programs: &Programs,
         calls: impl ExactSizeIterator<Item = Taken<'a>>,
         port: &mut impl Port,
     ) -> usize {
@@ -87,11 +88,11 @@ impl<S: Service> Runs<'_, S> {
                 (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
             // A costly Call has its turn, and so have those behind it.
-            if cx.inner.responder.programs.is_costly(header, payload) {
+            if programs.is_costly(header, payload) {
                 break;
             }
-            let Inner { responder, common, .. } = &mut *cx.inner;
-            let room = |offered| responder.programs.result_room(payload, offered);
+            let common = &mut cx.inner.common;
+            let room = |offered| programs.result_room(payload, offered);
             let Some(charge) = provide(common, from.key, chunk, room, port, &mut argument) else {
                 break;
             };
@@ -100,11 +101,12 @@ impl<S: Service> Runs<'_, S> {
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
             done += 1;
             let connection = from.key;
-            let header = header.or_else(|| cx.inner.responder.programs.plain(payload));
+            let header = header.or_else(|| programs.plain(payload));
             let credential = Credential::None;
             // Said again, so that a run without chunks does not look.
             let placed = argument.as_mut().filter(|_| chunk.is_some());
             let whole = |header| Whole {
+                programs,
                 connection,
                 version,
                 xid,

@@ -1,5 +1,7 @@
 //! The sender of a run of messages, and the parts of a core that handle the run.
 
+use std::rc::Rc;
+
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
@@ -9,6 +11,7 @@ use haulage_proto::verbs::QpNum;
 use crate::core::common::Common;
 use crate::core::connection::Terms;
 use crate::core::inner::Inner;
+use crate::core::program::Programs;
 use crate::key::ConnectionKey;
 use crate::service::Reply;
 
@@ -37,6 +40,12 @@ impl Common {
         let (key, connection) = self.connections.get_at(qp)?;
         let Terms { version, unchunked_reply_max, .. } = *connection.session.terms();
         Some(Sender { key, version, unchunked_reply_max })
+    }
+
+    /// Returns the programs that a connection serves, if it serves any.
+    #[inline]
+    pub(super) fn serves(&self, key: ConnectionKey) -> Option<Rc<Programs>> {
+        self.connections.get(key)?.session.serves().map(Rc::clone)
     }
 
     /// Has a connection's engine take messages, up to the first one that is out of the ordinary. Returns how many it
