@@ -10,7 +10,7 @@ mod stat;
 
 pub use auth::{AuthSys, Credential};
 pub use binding::{Binding, Eligible, Procedure, Violation};
-pub use call::{CallFault, CallHeader, PlainCalls};
+pub use call::{CallFault, CallHeader, LikeCalls, PlainCalls};
 pub use reply::{AcceptStat, RejectStat, ReplyBody, ReplyHeader};
 
 /// The version of ONC RPC (RFC 5531 section 9).

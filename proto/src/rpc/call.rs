@@ -106,6 +106,14 @@ impl<'a> CallHeader<'a> {
         Credential::decode(&mut Reader::new(at_credential)).unwrap_or(Credential::None)
     }
 
+    /// Returns the program, its version and the procedure that a Call asks for, whatever the rest of its header says.
+    #[doc(hidden)]
+    #[inline]
+    pub fn asked(payload: &[u8]) -> Option<[u32; 3]> {
+        let [_, _, _, program, version, procedure] = words(payload.first_chunk()?);
+        Some([program, version, procedure])
+    }
+
     /// The length of a header whose credential and verifier are AUTH_NONE, in octets.
     pub const PLAIN_LEN: usize = PLAIN_LEN;
 
@@ -134,6 +142,8 @@ fn words(front: &[u8; CREDENTIAL_AT]) -> [u32; 6] {
 }
 
 const PLAIN_LEN: usize = 40;
+/// The offset of the procedure.
+const PROCEDURE_AT: usize = 20;
 /// The offset of the credential.
 const CREDENTIAL_AT: usize = 24;
 
@@ -169,8 +179,8 @@ impl PlainCalls {
     #[inline]
     pub fn procedure(&self, payload: &[u8]) -> Option<u32> {
         let header = payload.first_chunk::<PLAIN_LEN>()?;
-        let is_plain = header[4..20] == self.words && header[24..] == [0; 16];
-        let procedure = u32::from_be_bytes(*header[20..].first_chunk()?);
+        let is_plain = header[4..PROCEDURE_AT] == self.words && header[CREDENTIAL_AT..] == [0; 16];
+        let procedure = u32::from_be_bytes(*header[PROCEDURE_AT..].first_chunk()?);
         (is_plain && (procedure as usize) < self.procedures).then_some(procedure)
     }
 
@@ -180,5 +190,37 @@ impl PlainCalls {
         let asked = [program, version].map(u32::to_be_bytes);
         let is_ours = self.words[8..] == *asked.as_flattened();
         (is_ours && (procedure as usize) < self.procedures).then_some(procedure)
+    }
+}
+
+/// A matcher for the Calls whose header is that of an earlier Call but for the XID and the procedure.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct LikeCalls<'a> {
+    front: &'a [u8; CREDENTIAL_AT],
+    /// Credential and verifier.
+    rest: &'a [u8],
+}
+
+impl<'a> LikeCalls<'a> {
+    /// Creates the matcher for Calls like the one that `payload` begins with. [`CallHeader::decode`] has accepted it, and
+    /// found its arguments at `arguments_at`.
+    #[inline]
+    pub fn of(payload: &'a [u8], arguments_at: usize) -> Option<Self> {
+        let (front, rest) = payload.get(..arguments_at)?.split_first_chunk()?;
+        Some(Self { front, rest })
+    }
+
+    /// Returns the procedure of a Call under this XID that is like the earlier one. Its arguments start where those do.
+    ///
+    /// [`CallHeader::decode`] decodes the same header; comparing it is faster.
+    #[inline]
+    pub fn procedure(&self, xid: u32, payload: &[u8]) -> Option<u32> {
+        let (front, behind) = payload.split_first_chunk::<CREDENTIAL_AT>()?;
+        let is_like = front[..4] == xid.to_be_bytes()
+            && front[4..PROCEDURE_AT] == self.front[4..PROCEDURE_AT]
+            && behind.starts_with(self.rest);
+        let procedure = u32::from_be_bytes(*front[PROCEDURE_AT..].first_chunk()?);
+        is_like.then_some(procedure)
     }
 }

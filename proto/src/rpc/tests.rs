@@ -73,6 +73,44 @@ fn a_plain_call_is_what_the_decoder_finds_in_it() {
 }
 
 #[test]
+fn a_call_like_another_is_what_the_decoder_finds_in_it() {
+    let credential = Credential::Sys(AuthSys::new(1, b"here", 1000, 100));
+    for credential in [Credential::None, credential] {
+        let asked = CallHeader { credential, ..CallHeader::new(9, 7, 3, 1) };
+        let first = written(|w| asked.encode(w));
+        let like = LikeCalls::of(&first, first.len()).unwrap();
+        let mut found = 0;
+        for at in 0..first.len() {
+            for octet in 0..=u8::MAX {
+                let mut call = first.clone();
+                call[at] = octet;
+                call.push(octet);
+                for call in [&call[..], &call[..first.len()], &call[..first.len() - 1]] {
+                    let expected = CallHeader::decode(call).ok().and_then(|(header, end)| {
+                        let procedure = header.procedure;
+                        let is_like = header == CallHeader { procedure, ..asked };
+                        (is_like && end == first.len()).then_some(procedure)
+                    });
+                    assert_eq!(like.procedure(9, call), expected, "{at}: {octet}");
+                    found += usize::from(expected.is_some());
+                }
+                if let Ok((CallHeader { xid, program, version, procedure, .. }, _)) =
+                    CallHeader::decode(&call)
+                {
+                    assert_eq!(CallHeader::asked(&call), Some([program, version, procedure]));
+                    let is_like = like.procedure(xid, &call).is_some();
+                    assert!(is_like || at >= 4, "under its XID: {at}, {octet}");
+                }
+            }
+        }
+        // Every value of an octet of the procedure, and one of each other octet, whether arguments follow or not.
+        assert_eq!(found, 2 * (4 * 256 + first.len() - 4));
+    }
+    assert!(LikeCalls::of(&[0; 23], 23).is_none() && LikeCalls::of(&[0; 40], 41).is_none());
+    assert_eq!(CallHeader::asked(&[0; 23]), None);
+}
+
+#[test]
 fn every_reply_survives_the_round_trip() {
     let bodies = [
         ("success", ReplyBody::Accepted(AcceptStat::Success)),
