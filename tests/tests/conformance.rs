@@ -2,6 +2,7 @@
 
 use haulage::provider::iwarp::Backend;
 use haulage::provider::sim::FabricConfig;
+use haulage::provider::toy::Messages;
 #[cfg(feature = "verbs")]
 use haulage::provider::verbs::{Config, ReceiveQueues};
 #[cfg(feature = "verbs")]
@@ -68,7 +69,12 @@ macro_rules! lines {
     };
 }
 
-provider_conformance!(toy, Hub::default());
+provider_conformance!(toy, Hub::new(Messages::Taken));
+provider_conformance!(toy_copying, Hub::new(Messages::Copied));
+provider_conformance!(toy_delaying, Slow::new(Hub::new(Messages::Taken), 2, 60));
+provider_conformance!(toy_copying_delaying, Slow::new(Hub::new(Messages::Copied), 3, 60));
+provider_conformance!(toy_lending, Lent::new(Hub::new(Messages::Taken), 2, 60));
+provider_conformance!(toy_copying_lending, Lent::new(Hub::new(Messages::Copied), 3, 60));
 provider_conformance!(sim, Virtual::new(FabricConfig::default()));
 provider_conformance!(sim_eager, Virtual::new(eager()));
 provider_conformance!(sim_late, Virtual::new(late()));

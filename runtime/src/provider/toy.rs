@@ -4,14 +4,14 @@
 //! The [`Toy`]s of one [`Net`] share a thread. A provider that is polled carries out what its peers have posted: the
 //! requests of each send queue in order, up to a Send that finds no Receive. A Read is over before the next request
 //! starts, so neither the ORD nor a fence delays anything. The two queue pairs of a connection have neighbouring
-//! slots, which are used once.
+//! slots, which are used once. A message is copied when it is sent, or taken: each provider does one of the two.
 //!
 //! # Recovery
 //! None. A request that fails ends both ends of its connection, and an end that finds its peer gone ends, too. It drops
 //! every view before it reports that the requests it still had are flushed.
 //!
 //! # Limits
-//! The optional abilities are left out: messages without Receives, receive queues of each queue pair, Sends by octets.
+//! The optional abilities are left out: messages without Receives, receive queues of each queue pair, Reads at once.
 
 use std::cell::{RefCell, RefMut};
 use std::io;
@@ -34,14 +34,24 @@ mod net;
 
 pub use net::Net;
 
-use net::{EndState, Entry, Event, Node, QueuePair, name};
+use net::{EndState, Entry, Event, Node, QueuePair, Report, name};
 
 /// One provider of a [`Net`]. Dropping it loses its connections.
 #[derive(Debug)]
 pub struct Toy {
     net: Rc<RefCell<Net>>,
     node: usize,
+    messages: Messages,
     waker: Waker,
+}
+
+/// The way in which a [`Toy`] sends the messages that [`Port::send`] is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Messages {
+    /// It copies them, and the Writes ahead of them, unless a Write has too many parts to be copied at once.
+    Copied,
+    /// It takes them.
+    Taken,
 }
 
 impl Toy {
@@ -49,10 +59,10 @@ impl Toy {
     ///
     /// # Errors
     /// The system has no descriptor for its waker.
-    pub fn join(net: &Rc<RefCell<Net>>) -> io::Result<Self> {
+    pub fn join(net: &Rc<RefCell<Net>>, messages: Messages) -> io::Result<Self> {
         let (waker, node) = (Waker::new()?, net.borrow().nodes.len());
         net.borrow_mut().nodes.push(Node::new(node, CAPS.registrations_max));
-        Ok(Self { net: Rc::clone(net), node, waker })
+        Ok(Self { net: Rc::clone(net), node, messages, waker })
     }
 
     fn net(&self) -> RefMut<'_, Net> {
@@ -145,9 +155,9 @@ impl Provider for Toy {
     }
 
     fn port(&mut self, qp: QpNum) -> Option<ToyPort<'_>> {
-        let (net, slot) = (self.net(), qp.slot());
+        let (net, slot, messages) = (self.net(), qp.slot(), self.messages);
         let is_open = net.qps[slot].state == EndState::Open;
-        is_open.then_some(ToyPort { net, slot })
+        is_open.then_some(ToyPort { net, slot, messages })
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
@@ -203,17 +213,16 @@ impl Drop for Toy {
 pub struct ToyPort<'a> {
     net: RefMut<'a, Net>,
     slot: usize,
+    messages: Messages,
 }
 
 impl Port for ToyPort<'_> {
     fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        let (room, own) = (self.room(), name(self.slot));
-        let entries = &mut self.net.qps[self.slot].entries;
-        if message.requests_max() > room && room < CAPS.send_queue_max {
-            return Sent::Full;
-        }
-        message.lend(head, id, |request| entries.push_back(Entry::new(own, request)));
-        Sent::Taken
+        let copied = match self.messages {
+            Messages::Copied => self.copy(head, message),
+            Messages::Taken => None,
+        };
+        copied.unwrap_or_else(|| self.take(head, message, id))
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
@@ -235,6 +244,39 @@ impl Port for ToyPort<'_> {
 }
 
 impl ToyPort<'_> {
+    /// Copies a message and what goes ahead of it, if there is room. Returns `None`, and nothing happened, if it cannot be
+    /// copied.
+    fn copy(&mut self, head: &Head<'_>, message: &mut Outgoing) -> Option<Sent> {
+        let own = name(self.slot);
+        let entries = &mut self.net.qps[self.slot].entries;
+        let waiting = entries.iter().filter(|entry| entry.report == Report::Never).count();
+        if waiting > 0 && waiting + message.requests_max() > COPIES_MAX {
+            return Some(Sent::Full);
+        }
+        let mut copies = Vec::new();
+        let has_all = message.copy_writes(|parts, target| {
+            copies.push(Entry::write(own, parts.concat(), *target));
+            true
+        });
+        if !has_all {
+            return None;
+        }
+        copies.push(Entry::send(own, message.message(head).into(), head.invalidated()));
+        entries.extend(copies);
+        Some(Sent::Copied)
+    }
+
+    /// Takes a message and what goes ahead of it, if there is room.
+    fn take(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let (room, own) = (self.room(), name(self.slot));
+        let entries = &mut self.net.qps[self.slot].entries;
+        if message.requests_max() > room && room < CAPS.send_queue_max {
+            return Sent::Full;
+        }
+        message.lend(head, id, |request| entries.push_back(Entry::new(own, request)));
+        Sent::Taken
+    }
+
     /// Returns how many more requests the send queue takes: each keeps its place until its completion is polled.
     fn room(&self) -> usize {
         let (net, own) = (&*self.net, name(self.slot));
@@ -243,10 +285,14 @@ impl ToyPort<'_> {
             Event::Completion(done) => done.qp == own && done.opcode != Opcode::Receive,
             _ => false,
         };
-        let taken = entries.len() + net.nodes[*node].reports.iter().filter(keeps_place).count();
-        CAPS.send_queue_max.saturating_sub(taken)
+        let posted = entries.iter().filter(|entry| entry.report != Report::Never).count();
+        let reported = net.nodes[*node].reports.iter().filter(keeps_place).count();
+        CAPS.send_queue_max.saturating_sub(posted + reported)
     }
 }
+
+/// Copied Sends and Writes that wait on a queue pair at once, unless one message has more.
+const COPIES_MAX: usize = 256;
 
 /// The time that a handshake, or closing a connection, may take.
 const TIMEOUT: Duration = Duration::from_secs(5);

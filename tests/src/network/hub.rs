@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use haulage::provider::toy::{Net, Toy};
+use haulage::provider::toy::{Messages, Net, Toy};
 use haulage::provider::{ConnectionParams, Provider};
 use haulage_mr_pool::{PagePreference, Pool};
 use haulage_proto::time::Instant;
@@ -12,17 +12,24 @@ use haulage_proto::time::Instant;
 use super::{Expect, Network, memory};
 
 /// A network of toy providers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Hub {
     net: Rc<RefCell<Net>>,
+    messages: Messages,
     now: Instant,
     idle_rounds: u32,
     bystanders: Vec<Toy>,
 }
 
 impl Hub {
+    /// Makes an empty network, whose providers send messages in this way.
+    pub fn new(messages: Messages) -> Self {
+        let (net, bystanders) = (Rc::default(), Vec::new());
+        Self { net, messages, now: Instant::ZERO, idle_rounds: 0, bystanders }
+    }
+
     fn toy(&self) -> Toy {
-        Toy::join(&self.net).expect("a descriptor")
+        Toy::join(&self.net, self.messages).expect("a descriptor")
     }
 }
 

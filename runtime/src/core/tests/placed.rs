@@ -11,7 +11,7 @@ use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
-use crate::provider::toy::Toy;
+use crate::provider::toy::{Messages, Toy};
 use crate::provider::{Head, OpenResult, Outgoing, Port, QueueFull, Sent, WorkQueue};
 use crate::service::ResultSource;
 use crate::sys::clock;
@@ -377,9 +377,12 @@ fn items_are_placed_over_iwarp_whatever_is_in_the_way() {
 /// No message is delivered without a Receive: each Call and each Reply is posted, and taken from a Receive.
 #[test]
 fn items_are_placed_over_a_provider_without_optional_abilities() {
-    for circumstances in circumstances() {
-        let net = Rc::default();
-        moves(circumstances, anything, || (Toy::join(&net).unwrap(), pool(PagePreference::Heap)));
+    for messages in [Messages::Copied, Messages::Taken] {
+        for circumstances in circumstances() {
+            let net = Rc::default();
+            let part = || (Toy::join(&net, messages).unwrap(), pool(PagePreference::Heap));
+            moves(circumstances, anything, part);
+        }
     }
 }
 

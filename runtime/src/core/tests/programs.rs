@@ -7,7 +7,7 @@ use crate::core::StartError;
 use crate::identity::{Identity, User};
 use crate::provider::iwarp::{self, Iwarp};
 use crate::provider::shm::{self, Shm};
-use crate::provider::toy::Toy;
+use crate::provider::toy::{Messages, Toy};
 use crate::service::ResultSource;
 use crate::sys::clock;
 
@@ -147,8 +147,10 @@ fn each_program_of_a_listener_is_served_over_iwarp() {
 
 #[test]
 fn each_program_of_a_listener_is_served_over_a_provider_without_optional_abilities() {
-    let net = Rc::default();
-    in_every_way(|| (Toy::join(&net).unwrap(), pool(PagePreference::Heap)));
+    for messages in [Messages::Copied, Messages::Taken] {
+        let net = Rc::default();
+        in_every_way(|| (Toy::join(&net, messages).unwrap(), pool(PagePreference::Heap)));
+    }
 }
 
 #[test]
@@ -177,7 +179,8 @@ fn a_service_of_one_program_twice_does_not_start() {
     }
     let net = Rc::default();
     let twice = StartError::Twice { program: 5, version: 1 };
-    let started = Core::new(Toy::join(&net).unwrap(), Twice, pool(PagePreference::Heap), LIMITS, 1);
+    let toy = Toy::join(&net, Messages::Taken).unwrap();
+    let started = Core::new(toy, Twice, pool(PagePreference::Heap), LIMITS, 1);
     assert_eq!(started.err(), Some(twice.clone()));
     assert!(twice.to_string().contains("version 1 of program 5 twice"), "{twice}");
 }

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::net::SocketAddr;
 
-use haulage_mr_pool::{Sink, Stags};
+use haulage_mr_pool::{Sink, Source, Stags};
 use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
+use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status, WrId};
 
+use crate::provider::base::Payload;
 use crate::provider::{
     ConnectError, DisconnectReason, Done, Operation, Quiesced, Receive, WorkRequest,
 };
@@ -66,17 +67,38 @@ pub(super) enum EndState {
 #[derive(Debug)]
 pub(super) struct Entry {
     /// Its completion; the status is `Flushed` until it is carried out.
-    pub(super) done: Completion,
-    pub(super) signaled: bool,
-    pub(super) work: Work,
+    done: Completion,
+    pub(super) report: Report,
+    work: Work,
+}
+
+/// When the completion of a request is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Always,
+    OnFailure,
+    /// It is a part of a copied message.
+    Never,
 }
 
 /// The work of a request, and the views that it holds.
 #[derive(Debug)]
-pub(super) enum Work {
-    /// A copied Send of these octets.
-    Copied(Vec<u8>, Option<Handle>),
-    Posted(Operation),
+enum Work {
+    Send {
+        payload: Payload,
+        invalidate: Option<Handle>,
+    },
+    Write {
+        payload: Payload,
+        target: ClaimedSegment,
+    },
+    Read {
+        sink: Sink,
+        source: ClaimedSegment,
+    },
+    LocalInv {
+        handle: Handle,
+    },
     /// No work is left: it failed.
     Nothing,
 }
@@ -84,12 +106,6 @@ pub(super) enum Work {
 impl QueuePair {
     pub(super) fn new(node: usize, state: EndState, terms: [u32; 2]) -> Self {
         Self { node, state, terms, ..Self::default() }
-    }
-}
-
-impl Work {
-    fn is_send(&self) -> bool {
-        matches!(self, Self::Copied(..) | Self::Posted(Operation::Send { .. }))
     }
 }
 
@@ -149,8 +165,8 @@ impl Net {
         let Node { stags, reports, .. } = &mut self.nodes[node];
         stags.destroy(qp);
         reports.push_back(Event::Disconnected { qp, reason });
-        let flushed = entries.into_iter().map(|Entry { done, .. }| done);
-        reports.extend(flushed.map(|done| Event::Completion(Done::new(done))));
+        let flushed = entries.into_iter().filter(|entry| entry.report != Report::Never);
+        reports.extend(flushed.map(|Entry { done, .. }| Event::Completion(Done::new(done))));
         reports.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
 
@@ -158,10 +174,11 @@ impl Net {
     fn serve(&mut self, to: usize) {
         let (from, node) = (to ^ 1, self.qps[to].node);
         while let Some(entry) = self.qps[from].entries.pop_front() {
-            if entry.work.is_send() && self.nodes[node].receives.is_empty() {
+            let is_send = matches!(entry.work, Work::Send { .. });
+            if is_send && self.nodes[node].receives.is_empty() {
                 return self.qps[from].entries.push_front(entry);
             }
-            let Entry { mut done, signaled, work } = entry;
+            let Entry { mut done, report, work } = entry;
             let result = self.run(from, to, work);
             (done.status, done.invalidated) = match result {
                 Ok(invalidated) => (Status::Success, invalidated),
@@ -171,9 +188,9 @@ impl Net {
             };
             if let Err(fault) = result {
                 // The completion of the failed request is reported after `Disconnected`.
-                self.qps[from].entries.push_front(Entry { done, signaled, work: Work::Nothing });
+                self.qps[from].entries.push_front(Entry { done, report, work: Work::Nothing });
                 return self.break_off(from, to, fault);
-            } else if signaled {
+            } else if report == Report::Always {
                 self.report(from, Event::Completion(Done::new(done)));
             }
         }
@@ -206,20 +223,17 @@ impl Net {
         let (own, ours, theirs) = (&self.qps[from], name(from), name(to));
         let (may_read, own, peer) = (own.terms[0] > 0, own.node, self.qps[to].node);
         match work {
-            Work::Copied(bytes, invalidate) => {
-                self.nodes[peer].receive(theirs, &bytes, invalidate)?
+            Work::Send { payload, invalidate } => {
+                self.nodes[peer].receive(theirs, payload.bytes(), invalidate)?;
             }
-            Work::Posted(Operation::Send { source, invalidate }) => {
-                self.nodes[peer].receive(theirs, source.bytes(), invalidate)?;
-            }
-            Work::Posted(Operation::Write { source, target })
-                if source.len() == target.length() as usize =>
+            Work::Write { payload, target }
+                if payload.bytes().len() == target.length() as usize =>
             {
                 let stags = &mut self.nodes[peer].stags;
-                let placed = stags.place(target.handle(), theirs, target.offset(), source.bytes());
+                let placed = stags.place(target.handle(), theirs, target.offset(), payload.bytes());
                 placed.map_err(|_| Fault::WriteAccess)?;
             }
-            Work::Posted(Operation::Read { mut sink, source })
+            Work::Read { mut sink, source }
                 if may_read && sink.len() == source.length() as usize =>
             {
                 let stags = &self.nodes[peer].stags;
@@ -227,11 +241,11 @@ impl Net {
                 let found = found.map_err(|_| Fault::ReadAccess)?;
                 sink.place(0, found).map_err(|_| Fault::Local)?;
             }
-            Work::Posted(Operation::LocalInv { handle }) => {
+            Work::LocalInv { handle } => {
                 let retired = self.nodes[own].stags.invalidate(handle, ours);
                 return retired.map(|()| Some(handle)).map_err(|_| Fault::Local);
             }
-            Work::Posted(_) | Work::Nothing => return Err(Fault::Local),
+            Work::Write { .. } | Work::Read { .. } | Work::Nothing => return Err(Fault::Local),
         }
         Ok(None)
     }
@@ -274,16 +288,41 @@ impl Node {
 }
 
 impl Entry {
+    /// Makes the entry of a posted request.
     pub(super) fn new(qp: QpNum, WorkRequest { id, flags, operation }: WorkRequest) -> Self {
-        let (opcode, status) = (operation.opcode(), Status::Flushed);
-        let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
-        let work = match operation {
-            Operation::Send { source, invalidate } if flags.copied => {
-                Work::Copied(source.bytes().into(), invalidate)
-            }
-            operation => Work::Posted(operation),
+        let opcode = operation.opcode();
+        let payload = |source: Source| match flags.copied {
+            true => Payload::Copied(source.bytes().into()),
+            false => Payload::View(source),
         };
-        Self { done, signaled: flags.signaled, work }
+        let work = match operation {
+            Operation::Send { source, invalidate } => {
+                Work::Send { payload: payload(source), invalidate }
+            }
+            Operation::Write { source, target } => Work::Write { payload: payload(source), target },
+            Operation::Read { sink, source } => Work::Read { sink, source },
+            Operation::LocalInv { handle } => Work::LocalInv { handle },
+        };
+        let report = if flags.signaled { Report::Always } else { Report::OnFailure };
+        Self { report, ..Self::copied(qp, id, opcode, work) }
+    }
+
+    /// Makes the entry of the Send of a copied message.
+    pub(super) fn send(qp: QpNum, octets: Vec<u8>, invalidate: Option<Handle>) -> Self {
+        let work = Work::Send { payload: Payload::Copied(octets), invalidate };
+        Self::copied(qp, WrId(0), Opcode::Send, work)
+    }
+
+    /// Makes the entry of a Write ahead of a copied message.
+    pub(super) fn write(qp: QpNum, octets: Vec<u8>, target: ClaimedSegment) -> Self {
+        let work = Work::Write { payload: Payload::Copied(octets), target };
+        Self::copied(qp, WrId(0), Opcode::Write, work)
+    }
+
+    const fn copied(qp: QpNum, id: WrId, opcode: Opcode, work: Work) -> Self {
+        let (status, report) = (Status::Flushed, Report::Never);
+        let done = Completion { id, qp, opcode, status, length: 0, invalidated: None };
+        Self { done, report, work }
     }
 }
 
