@@ -1,20 +1,22 @@
 //! Makes Calls between two cores on one thread, with a given number in flight, for `benches/counts` to count the
 //! instructions of a Call at both ends.
 //!
-//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|linux|sim]`: over shm, or over another provider. `DEPTH` Calls
-//! are in flight, and each one answered is followed by the next, until `DEPTH` times `BATCHES` Calls were made. `linux`
-//! is version 1 with AUTH_SYS credentials over shm, as a Linux NFS client speaks; `sim` is the simulated fabric, whose
-//! messages come in Receives as an RDMA device's do. `getattr` asks the storage server for the attributes of the root
-//! of a memory export, as a Linux client does.
+//! `turns null|read|write|getattr DEPTH BATCHES [iwarp|linux|sim|toy]`: over shm, or over another provider. `DEPTH`
+//! Calls are in flight, and each one answered is followed by the next, until `DEPTH` times `BATCHES` Calls were made.
+//! `linux` is version 1 with AUTH_SYS credentials over shm, as a Linux NFS client speaks; `sim` is the simulated fabric,
+//! whose messages come in Receives as an RDMA device's do; `toy` takes every message. `getattr` asks the storage server
+//! for the attributes of the root of a memory export, as a Linux client does.
 #![forbid(unsafe_code)]
 
 use std::env;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
 
 use haulage::pool::{PagePreference, Pool};
 use haulage::proto::time::Instant;
 use haulage::provider::shm::Shm;
 use haulage::provider::sim::{Fabric, FabricConfig};
+use haulage::provider::toy::{Messages, Toy};
 use haulage::sys::clock;
 use haulage_benches::{Kind, Part, Speech, World, loopback, memory, shm_part};
 use haulage_proto::xdr::Writer;
@@ -48,7 +50,8 @@ fn main() {
         (_, Some("iwarp")) => World::over_iwarp(Speech::Ours).batch(kind, depth, count),
         (_, Some("linux")) => World::over_shm(Speech::Linux).batch(kind, depth, count),
         (_, Some("sim")) => over_the_fabric(kind, depth, count),
-        (_, Some(_)) => panic!("iwarp, linux, sim, or nothing for shm"),
+        (_, Some("toy")) => over_the_toy(kind, depth, count),
+        (_, Some(_)) => panic!("iwarp, linux, sim, toy, or nothing for shm"),
     }
 }
 
@@ -69,6 +72,16 @@ fn over_the_fabric(kind: Kind, depth: u64, count: u64) {
             now = fabric.next_event().expect("a Call under way").max(now);
         }
     }
+}
+
+/// Makes Calls over the toy provider, which takes each message and reports it complete once it has arrived.
+fn over_the_toy(kind: Kind, depth: u64, count: u64) {
+    let net = Rc::default();
+    let part = || {
+        let provider = Toy::join(&net, Messages::Taken).expect("a descriptor for a waker");
+        Part { provider, pool: memory(PagePreference::Small) }
+    };
+    World::new(clock::now(), [part(), part()], loopback(), Speech::Ours).batch(kind, depth, count);
 }
 
 /// Builds a storage server with a client that asks for the attributes of its root.

@@ -6,6 +6,8 @@
 //! starts, so neither the ORD nor a fence delays anything. The two queue pairs of a connection have neighbouring
 //! slots, which are used once. A message is copied when it is sent, or taken: each provider does one of the two.
 //!
+//! What a core calls in its turns is not inlined, so that `benches/counts` can count the core without it.
+//!
 //! # Recovery
 //! None. A request that fails ends both ends of its connection, and an end that finds its peer gone ends, too. It drops
 //! every view before it reports that the requests it still had are flushed.
@@ -154,12 +156,14 @@ impl Provider for Toy {
         }
     }
 
+    #[inline(never)]
     fn port(&mut self, qp: QpNum) -> Option<ToyPort<'_>> {
         let (net, slot, messages) = (self.net(), qp.slot(), self.messages);
         let is_open = net.qps[slot].state == EndState::Open;
         is_open.then_some(ToyPort { net, slot, messages })
     }
 
+    #[inline(never)]
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
         let receives = &mut self.net().nodes[self.node].receives;
         let room = CAPS.receive_queue_max - receives.len();
@@ -167,6 +171,7 @@ impl Provider for Toy {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
+    #[inline(never)]
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event>) {
         let net = &mut *self.net();
         net.advance(self.node, now);
@@ -217,6 +222,7 @@ pub struct ToyPort<'a> {
 }
 
 impl Port for ToyPort<'_> {
+    #[inline(never)]
     fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let copied = match self.messages {
             Messages::Copied => self.copy(head, message),
@@ -225,6 +231,7 @@ impl Port for ToyPort<'_> {
         copied.unwrap_or_else(|| self.take(head, message, id))
     }
 
+    #[inline(never)]
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let (net, qp) = (&mut *self.net, name(self.slot));
         let stags = &mut net.nodes[net.qps[self.slot].node].stags;
@@ -235,6 +242,7 @@ impl Port for ToyPort<'_> {
         Ok((exposed, Segment { handle, length, offset }))
     }
 
+    #[inline(never)]
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let (room, own) = (self.room().min(batch.len()), name(self.slot));
         let entries = &mut self.net.qps[self.slot].entries;
