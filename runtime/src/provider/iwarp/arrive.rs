@@ -28,7 +28,7 @@ impl Connection {
         let behind = if self.receiver.is_last() { BULK_AHEAD } else { BEHIND };
         let behind = behind.min(scratch.len());
         let behind = scratch.get_mut(..behind).unwrap_or_default();
-        let qp = self.qp;
+        let qp = self.life.qp();
         let place = match self.target {
             Target::Registration { handle, offset } => {
                 nic.stags.sink(handle, qp, offset, length).ok().map(|(s, at)| (s, at, length))
@@ -55,7 +55,7 @@ impl Connection {
         let behind = if whole { behind } else { &mut [] };
         let wanted = length + behind.len();
         nic.counters.syscalls += 1;
-        let result = self.socket.receive_into(sink, at, length, behind);
+        let result = self.life.socket().receive_into(sink, at, length, behind);
         if let Ok(Some(count)) = result {
             let placed = count.min(length);
             if matches!(self.target, Target::Registration { .. }) {
@@ -80,7 +80,7 @@ impl Connection {
         self.feed_turn(nic, &mut rest);
         nic.wire.fpdus_received += self.turn.fpdus - before;
         self.end_if_flooded(nic);
-        if self.state.receives() && !self.starved {
+        if self.life.state().receives() && !self.starved {
             if !rest.is_empty() {
                 self.throttle(nic);
             }
@@ -119,7 +119,7 @@ impl Connection {
                     if let Err(fault) = self.on_end(nic, delivery) {
                         return self.fail(nic, fault);
                     }
-                    if !self.state.receives() {
+                    if !self.life.state().receives() {
                         return;
                     }
                 }
@@ -161,7 +161,7 @@ impl Connection {
     /// Returns whether the connection is past its first FPDUs, which do more than the others.
     #[inline]
     pub(super) const fn is_at_ease(&self) -> bool {
-        self.rtr.is_none() && self.unheard.is_none() && self.may_send
+        self.life.opening().is_over()
     }
 
     /// Places the segment of a Write; false if the peer may not write there.
@@ -176,7 +176,7 @@ impl Connection {
         // RFC 5040 section 5.2.1: a Write of no octets names no memory.
         if payload.is_empty() {
             self.turn.empty += 1;
-        } else if nic.stags.place(handle, self.qp, offset, payload).is_err() {
+        } else if nic.stags.place(handle, self.life.qp(), offset, payload).is_err() {
             return false;
         }
         let octets = payload.len() as u64;
@@ -208,7 +208,7 @@ impl Connection {
         }
         if let Some(handle) = invalidate {
             let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
-            if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
+            if is_read || nic.stags.invalidate(handle, self.life.qp()).is_err() {
                 return false;
             }
             nic.counters.invalidated_remote += 1;
@@ -228,7 +228,7 @@ impl Connection {
             Header::Write { length: 0, .. } => {}
             Header::Write { handle, offset, length } => {
                 let length = length as usize;
-                nic.stags.sink(handle, self.qp, offset, length).map_err(write_fault)?;
+                nic.stags.sink(handle, self.life.qp(), offset, length).map_err(write_fault)?;
                 self.target = Target::Registration { handle, offset };
                 self.tagged = self.tagged.saturating_add(length);
             }
@@ -236,7 +236,7 @@ impl Connection {
                 self.target = Target::Response { handle, offset };
                 self.tagged = self.tagged.saturating_add(length as usize);
             }
-            Header::Send { offset: 0, length: 0 } if self.rtr == Some(Rtr::Send) => {}
+            Header::Send { offset: 0, length: 0 } if self.life.opening().expects(Rtr::Send) => {}
             Header::Send { offset, .. } => {
                 self.target = Target::Receive { at: offset as usize };
                 if offset == 0 && self.receive.is_none() {
@@ -244,9 +244,9 @@ impl Connection {
                     self.receive = nic.receives.pop_front();
                     if self.receive.is_none() {
                         self.starved = true;
-                        nic.starved.push_back(self.qp);
+                        nic.starved.push_back(self.life.qp());
                         nic.wire.starvations += 1;
-                        self.unsettle(nic);
+                        self.life.unsettle(nic);
                         return Ok(());
                     }
                 }
@@ -281,10 +281,10 @@ impl Connection {
     fn place(&mut self, nic: &mut Nic, payload: &[u8]) -> Result<(), Fault> {
         let placed = match self.target {
             Target::Registration { handle, offset } => {
-                nic.stags.place(handle, self.qp, offset, payload).is_ok()
+                nic.stags.place(handle, self.life.qp(), offset, payload).is_ok()
             }
             Target::Response { handle, offset } => {
-                nic.stags.place_response(handle, self.qp, offset, payload).is_ok()
+                nic.stags.place_response(handle, self.life.qp(), offset, payload).is_ok()
             }
             Target::Receive { at } => {
                 self.receive.as_mut().is_some_and(|receive| scatter(receive, at, payload))
@@ -319,12 +319,7 @@ impl Connection {
 
     /// Handles an FPDU that is whole and has a right CRC.
     fn on_end(&mut self, nic: &mut Nic, delivery: Delivery) -> Result<(), Fault> {
-        let rtr = self.rtr.take();
-        self.heard();
-        if !self.may_send {
-            self.may_send = true;
-            self.unsettle(nic);
-        }
+        let rtr = self.life.heard(nic);
         if matches!(delivery, Delivery::Write | Delivery::ReadResponse { .. }) {
             self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
         }
@@ -348,7 +343,7 @@ impl Connection {
                         self.receiver.expect_read(next.handle, next.offset, next.length);
                     }
                 }
-                self.unsettle(nic);
+                self.life.unsettle(nic);
             }
             Delivery::ReadRequest(request) => {
                 // A Read that opens the stream needs no grant (RFC 6581 section 4.3).
@@ -369,7 +364,7 @@ impl Connection {
         if let Some(handle) = invalidated {
             // A peer whose Read is being answered cannot retire the memory: the Read would not find it.
             let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
-            if is_read || nic.stags.invalidate(handle, self.qp).is_err() {
+            if is_read || nic.stags.invalidate(handle, self.life.qp()).is_err() {
                 return Err(Fault::CannotInvalidate);
             }
             nic.counters.invalidated_remote += 1;
@@ -390,7 +385,7 @@ impl Connection {
         nic.counters.receives += 1;
         nic.reports.completed(Completion {
             id,
-            qp: self.qp,
+            qp: self.life.qp(),
             opcode: Opcode::Receive,
             status: Status::Success,
             length,
@@ -408,7 +403,7 @@ impl Connection {
         // RFC 5040 section 5.2.2: a Read of no octets names no memory.
         if request.length > 0 {
             let (offset, length) = (request.source_offset, request.length as usize);
-            nic.stags.source(request.source, self.qp, offset, length).map_err(read_fault)?;
+            nic.stags.source(request.source, self.life.qp(), offset, length).map_err(read_fault)?;
         } else {
             self.turn.empty += 1;
         }
@@ -419,19 +414,18 @@ impl Connection {
             return Err(Fault::NoBuffer);
         }
         queue.responses.push_back(Response(request));
-        self.unsettle(nic);
+        self.life.unsettle(nic);
         Ok(())
     }
 
     fn on_terminate(&mut self, nic: &mut Nic, terminate: Terminate) {
         let code = terminate.code;
-        self.reason =
-            DisconnectReason::Terminated { layer: code.layer, etype: code.etype, code: code.code };
+        let (layer, etype) = (code.layer, code.etype);
         // RFC 5040 section 4.8: a protection error of layer 0 is about a Read of ours.
-        if (code.layer, code.etype) == (0, 1) {
+        if (layer, etype) == (0, 1) {
             self.read_status = Status::RemoteAccess;
         }
-        self.end(nic);
+        self.end_for(nic, DisconnectReason::Terminated { layer, etype, code: code.code });
     }
 }
 

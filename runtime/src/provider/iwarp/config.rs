@@ -16,7 +16,7 @@ pub struct Config {
     /// other. A peer that connects to us chooses its own revision.
     pub enhanced: bool,
     /// Offer the peer-to-peer model when connecting, so that the passive end may send first, and at once: without it,
-    /// that end has to wait for our first message, or for a keepalive (`iwarp/keepalive.rs`).
+    /// that end has to wait for our first message, or for a keepalive (`iwarp/opening.rs`).
     ///
     /// Leave it off for Linux siw, which is not robust against a connection that ends before it has read the indication
     /// that opens the stream. Requesters send first anyway.

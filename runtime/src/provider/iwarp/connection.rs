@@ -2,8 +2,7 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. `intake` reads octets, `arrive` handles them, `depart` sends, and
-//! `handshake` sets the connection up.
+//! A connection lives as [`ConnectionState`] says. `intake` reads octets, `arrive` handles them, `depart` sends.
 //!
 //! # Recovery
 //!
@@ -11,39 +10,32 @@
 //! completions and `Quiesced`, and lingers until the peer has closed, too: closing a socket with octets unread would
 //! destroy its last octets on their way to the peer.
 
-use haulage_proto::iwarp::mpa::handshake::Rtr;
+use haulage_proto::iwarp::Crc32c;
+use haulage_proto::iwarp::mpa::Mulpdu;
+use haulage_proto::iwarp::mpa::handshake::{Agreement, Rtr};
 use haulage_proto::iwarp::receive::Receiver;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
-use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, Status};
 
+use super::life::Life;
 use super::nic::Nic;
 use super::setup::Setup;
 use super::transmit_queue::TransmitQueue;
 use super::turn::Turn;
-use crate::provider::base::{ConnectionState, Progress, Step, Waiting};
-use crate::provider::{ConnectError, DisconnectReason, Receive};
+use crate::provider::base::{ConnectionState, Waiting};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Receive};
+use crate::sys::crc::crc32c;
 use crate::sys::socket::Socket;
 
 /// A queue pair and its socket.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) qp: QpNum,
-    pub(super) socket: Socket,
-    pub(super) state: ConnectionState,
-    /// The state of connection setup, until the connection is open.
-    pub(super) setup: Option<Box<Setup>>,
+    pub(super) life: Life,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
     pub(super) ord: u32,
     pub(super) ird: u32,
-    /// A passive end may send once it has received an FPDU (RFC 5044 section 7.1.2).
-    pub(super) may_send: bool,
-    /// The ready-to-receive indication to expect as the first FPDU.
-    pub(super) rtr: Option<Rtr>,
-    /// At an active end whose peer has sent no FPDU yet: the keepalives sent so far.
-    pub(super) unheard: Option<u32>,
     /// Where the payload of the current FPDU goes next.
     pub(super) target: Target,
     /// Octets of payload of the tagged message under way, so far.
@@ -62,7 +54,6 @@ pub(super) struct Connection {
     /// Octets of the backlog that were handled already.
     pub(super) backlog_at: usize,
     pub(super) turn: Turn,
-    pub(super) progress: Progress,
     /// The socket has nothing more for us, ever.
     pub(super) input_over: bool,
     /// The end of the stream, if it was seen while there was a backlog.
@@ -77,15 +68,10 @@ pub(super) struct Connection {
     pub(super) writable_wanted: bool,
     /// The connection is on the provider's list of those whose next Read waits for a registration.
     pub(super) crowded: bool,
-    /// Octets or events are left to be handled: settle the connection again.
-    pub(super) unsettled: bool,
-    /// Why the connection ends, once it does.
-    pub(super) reason: DisconnectReason,
     /// The last FPDU, if the connection ends with one.
     pub(super) last_words: Option<Box<Fpdu>>,
     /// The status of the oldest Read's completion, if the Read is lost.
     pub(super) read_status: Status,
-    pub(super) deadline: Option<Instant>,
     /// Receives in a row, from a ring, or, when hot, polls in a row that found nothing.
     pub(super) streak: u32,
     /// The result of reading since the last poll, if the connection was read for messages without Receives and none was
@@ -144,17 +130,11 @@ pub(super) enum StreamEnd {
 impl Connection {
     pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
         Self {
-            qp,
-            socket,
-            state,
-            setup: Some(Box::new(setup)),
+            life: Life::new(qp, socket, state, setup),
             receiver: Receiver::new(None),
             transmitter: Transmitter::new(None, haulage_proto::iwarp::mpa::Mulpdu::default()),
             ord: 0,
             ird: 0,
-            may_send: false,
-            rtr: None,
-            unheard: None,
             target: Target::None,
             tagged: 0,
             bulk: false,
@@ -166,7 +146,6 @@ impl Connection {
             backlog: Vec::new(),
             backlog_at: 0,
             turn: Turn::default(),
-            progress: Progress::default(),
             input_over: false,
             ended: None,
             sent: 0,
@@ -174,65 +153,59 @@ impl Connection {
             blocked: false,
             writable_wanted: false,
             crowded: false,
-            unsettled: false,
-            reason: DisconnectReason::Lost,
             last_words: None,
             read_status: Status::Flushed,
-            deadline: None,
             streak: 0,
             looked: None,
             in_place_backoff: 0,
         }
     }
 
-    /// Has the connection settled before the provider's work is done.
-    pub(super) fn unsettle(&mut self, nic: &mut Nic) {
-        if !self.unsettled {
-            self.unsettled = true;
-            nic.unsettled.push_back(self.qp);
+    /// Takes octets of connection setup; those behind it stay in `octets`.
+    pub(super) fn on_handshake(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
+        let Some(agreement) = self.life.on_handshake(nic, octets) else { return };
+        self.open(nic, &agreement);
+        if agreement.rtr == Some(Rtr::Write) {
+            self.push_empty_write(nic);
         }
     }
 
-    /// Sets the deadline `after` from now.
-    pub(super) fn set_deadline(&mut self, nic: &mut Nic, after: std::time::Duration) {
-        let deadline = nic.now.saturating_add(after);
-        self.deadline = Some(deadline);
-        nic.deadlines.add(deadline, self.qp);
+    /// Accepts the peer, as the application asks.
+    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
+        let Some((agreement, broken)) = self.life.accept(nic, params) else { return };
+        self.open(nic, &agreement);
+        if let Some(reason) = broken {
+            self.end_for(nic, reason);
+        }
     }
 
-    /// Starts to close in order.
-    pub(super) fn close(&mut self, nic: &mut Nic) {
-        if self.state.step(Step::Close) {
-            self.reason = DisconnectReason::Local;
-            self.set_deadline(nic, nic.config.close_timeout);
-            self.unsettle(nic);
-        }
+    /// Begins the stream that both ends agreed on.
+    fn open(&mut self, nic: &mut Nic, agreement: &Agreement) {
+        let crc: Option<Crc32c> = agreement.crc.then_some(crc32c);
+        self.receiver = Receiver::new(crc);
+        self.transmitter = Transmitter::new(crc, Mulpdu::default());
+        self.measure_segments(nic);
+        (self.ord, self.ird) = (agreement.ord, agreement.ird);
     }
 
     /// Ends the connection because the peer broke a rule, and tells the peer which.
     pub(super) fn fail(&mut self, nic: &mut Nic, fault: Fault) {
-        if !self.state.step(Step::Faulted) {
+        if !self.life.fault(nic, fault) {
             return;
         }
-        self.reason = DisconnectReason::PeerMisbehaved(fault.rule());
-        nic.wire.faults += 1;
-        nic.wire.crc_failures += u64::from(fault == Fault::Crc);
         // RFC 5040 section 4.8: a fault of the lower layer has no segment to quote.
         let quote = self.receiver.quote().filter(|_| fault.code().layer < 2);
         let terminate = self.transmitter.terminate(fault.code(), quote.as_ref());
         self.last_words = Some(Box::new(terminate));
-        self.set_deadline(nic, nic.config.close_timeout);
-        self.unsettle(nic);
     }
 
     /// Ends the connection, or its setup, because a deadline has passed; or sends a keepalive.
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
-        self.deadline = None;
-        match self.state {
+        match self.life.state() {
             ConnectionState::Connecting | ConnectionState::Requesting => {
-                self.fail_setup(nic, ConnectError::TimedOut)
+                self.life.fail_setup(nic, ConnectError::TimedOut);
             }
-            ConnectionState::Awaiting => self.on_setup_lost(nic, ConnectError::TimedOut),
+            ConnectionState::Awaiting => self.life.on_setup_lost(nic, ConnectError::TimedOut),
             ConnectionState::Open => self.send_keepalive(nic),
             _ => self.end(nic),
         }
@@ -245,81 +218,83 @@ impl Connection {
             self.ended = Some(end);
             return;
         }
-        if self.state == ConnectionState::Open {
+        if self.life.is_open() {
             let has_sent = self.queue.as_ref().is_none_or(|queue| queue.is_empty());
-            self.reason = match end {
+            self.life.set_reason(match end {
                 StreamEnd::Orderly if !self.receiver.is_between() => DisconnectReason::Lost,
-                StreamEnd::Orderly if has_sent && self.socket.has_left() => {
+                StreamEnd::Orderly if has_sent && self.life.socket().has_left() => {
                     DisconnectReason::PeerHasAll
                 }
                 StreamEnd::Orderly => DisconnectReason::Peer,
                 StreamEnd::Lost => DisconnectReason::Lost,
-            };
+            });
         }
         self.end(nic);
     }
 
     /// Closes at once and reports everything that is owed.
     pub(super) fn end(&mut self, nic: &mut Nic) {
-        let was_live = self.state.is_live();
-        if self.state.step(Step::Ended) {
-            if was_live {
-                self.report_end(nic);
-            }
-            self.unsettle(nic);
+        if self.life.end(nic) {
+            self.report_end(nic);
         }
+    }
+
+    /// Closes at once for this reason.
+    pub(super) fn end_for(&mut self, nic: &mut Nic, reason: DisconnectReason) {
+        self.life.set_reason(reason);
+        self.end(nic);
     }
 
     /// Reports `Disconnected`, the flushed completions and `Quiesced`, having dropped every view.
     pub(super) fn report_end(&mut self, nic: &mut Nic) {
-        nic.reports.disconnected(self.qp, self.reason);
-        nic.stags.destroy(self.qp);
+        nic.reports.disconnected(self.life.qp(), self.life.reason());
+        nic.stags.destroy(self.life.qp());
         if let Some(receive) = self.receive.take() {
             nic.receives.push_front(receive);
         }
         self.target = Target::None;
         if let Some(mut queue) = self.queue.take() {
-            queue.flush(self.qp, &mut nic.reports, self.read_status);
+            queue.flush(self.life.qp(), &mut nic.reports, self.read_status);
             nic.return_queue(queue);
         }
         self.last_words = None;
         (self.starved, self.throttled) = (false, false);
         if std::mem::take(&mut self.crowded) {
-            nic.crowded.retain(|qp| *qp != self.qp);
+            nic.crowded.retain(|qp| *qp != self.life.qp());
         }
         (self.backlog, self.backlog_at) = (Vec::new(), 0);
-        nic.reports.quiesced(self.qp);
-    }
-
-    /// Has the connection checked for progress, as work waits for its peer.
-    #[inline]
-    pub(super) fn watch(&mut self, nic: &mut Nic) {
-        self.progress.watch(&mut nic.watches, nic.now, self.qp);
+        nic.reports.quiesced(self.life.qp());
     }
 
     /// Has the connection checked for progress if a message has begun.
     #[inline]
     pub(super) fn watch_input(&mut self, nic: &mut Nic) {
-        if !self.progress.is_watched() && self.has_message_begun() {
-            self.watch(nic);
+        if !self.life.is_watched() && self.has_message_begun() {
+            self.life.watch(nic);
+        }
+    }
+
+    /// Sends a keepalive, if one is due.
+    fn send_keepalive(&mut self, nic: &mut Nic) {
+        // Queued output serves as well, and no message may be interrupted.
+        let busy = self.blocked || self.queue.as_ref().is_some_and(|queue| queue.sealed > 0);
+        if self.life.is_keepalive_due(nic) && !busy {
+            self.push_empty_write(nic);
+            nic.wire.keepalives += 1;
         }
     }
 
     /// Ends the connection if its peer has made no progress for too long.
     pub(super) fn check_progress(&mut self, nic: &mut Nic) {
-        let waiting = if self.state == ConnectionState::Open {
-            self.note_progress(nic)
-        } else {
-            Waiting::default()
-        };
-        let stall = self.progress.check(&waiting);
+        let waiting =
+            if self.life.is_open() { self.note_progress(nic) } else { Waiting::default() };
+        let stall = self.life.progress_mut().check(&waiting);
         if waiting.is_any() {
-            self.watch(nic);
+            self.life.watch(nic);
         }
         if let (Some(stall), Some(timeout)) = (stall, nic.watches.timeout()) {
             nic.wire.stalls += 1;
-            self.reason = DisconnectReason::NoProgress(stall, timeout);
-            self.end(nic);
+            self.end_for(nic, DisconnectReason::NoProgress(stall, timeout));
         }
     }
 
@@ -329,9 +304,9 @@ impl Connection {
         let read = self.queue.as_ref().and_then(|queue| queue.reads.front()).copied();
         if self.blocked || read.is_some() {
             nic.counters.syscalls += 1;
-            if let Ok(unacknowledged) = self.socket.unacknowledged() {
+            if let Ok(unacknowledged) = self.life.socket().unacknowledged() {
                 // Octets of ours that the peer's system has acknowledged.
-                self.progress.output.reach(self.sent.saturating_sub(unacknowledged));
+                self.life.progress_mut().output.reach(self.sent.saturating_sub(unacknowledged));
             }
         }
         if let Some(read) = read {
@@ -339,10 +314,11 @@ impl Connection {
             let arrived = u64::from(read.length).saturating_sub(remaining as u64);
             // A request still on its way behind other output counts as progress, or slow paths would look like silent
             // peers.
-            let request = self.progress.output.position().min(read.requested_at);
-            self.progress.read.reach(self.answered + arrived + request);
+            let request = self.life.progress_mut().output.position().min(read.requested_at);
+            self.life.progress_mut().read.reach(self.answered + arrived + request);
         }
-        self.progress.message.reach(self.message_position());
+        let position = self.message_position();
+        self.life.progress_mut().message.reach(position);
         Waiting {
             read: read.is_some(),
             output: self.blocked,

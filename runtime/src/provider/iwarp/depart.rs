@@ -11,6 +11,7 @@
 
 use std::io::IoSlice;
 
+use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::verbs::{Handle, NamedTemplate, Status, WrId};
 
@@ -19,18 +20,18 @@ use super::nic::Nic;
 use super::transmit_queue::{
     COPIED_MAX, COPY_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue, Work,
 };
-use crate::provider::base::{ConnectionState, Step};
-use crate::provider::{Head, Outgoing, QueueFull, Sent, WorkQueue};
+use crate::provider::base::ConnectionState;
+use crate::provider::{DisconnectReason, Head, Outgoing, QueueFull, Sent, WorkQueue};
 
 impl Connection {
     /// Sends as much as can be sent, and ends the connection if that was the last of it.
     pub(super) fn pump(&mut self, nic: &mut Nic) {
-        if !self.state.is_live() {
+        if !self.life.state().is_live() {
             return;
         }
         if let Some(mut queue) = self.queue.take() {
             let alive = self.pump_queue(nic, &mut queue);
-            let failed = queue.complete(self.qp, &mut nic.reports);
+            let failed = queue.complete(self.life.qp(), &mut nic.reports);
             if queue.is_empty() {
                 nic.return_queue(queue);
             } else {
@@ -39,7 +40,7 @@ impl Connection {
             if failed || !alive {
                 // A request of ours that cannot be carried out ends the connection, as on any RNIC.
                 if failed {
-                    self.reason = crate::provider::DisconnectReason::Local;
+                    self.life.set_reason(DisconnectReason::Local);
                 }
                 return self.end(nic);
             }
@@ -61,7 +62,7 @@ impl Connection {
             queue.copy_sources(count);
         }
         if self.blocked {
-            self.unsettle(nic);
+            self.life.unsettle(nic);
         }
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
@@ -92,7 +93,7 @@ impl Connection {
     fn copies(&mut self, nic: &mut Nic, head: &Head<'_>) -> bool {
         let length_max = COPIED_MAX.min(self.transmitter.send_payload_max());
         let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        self.may_send
+        self.life.opening().may_send()
             && head.octets() <= length_max
             && queue.is_between_messages()
             && !queue.batch.is_full(OCTETS_MAX)
@@ -167,7 +168,7 @@ impl Connection {
         }
         let stages = message.has_writes()
             && message.written() <= STAGED_MAX
-            && self.may_send
+            && self.life.opening().may_send()
             && queue.is_between_messages()
             && !queue.batch.is_full(batch_max);
         let before_writes = queue.entries.len();
@@ -200,7 +201,7 @@ impl Connection {
             if self.blocked {
                 return true;
             }
-            if queue.batch.is_empty() && self.state != ConnectionState::Terminating {
+            if queue.batch.is_empty() && self.life.state() != ConnectionState::Terminating {
                 let sends = nic.counters.sends;
                 self.seal(nic, queue, octets);
                 octets = octets.saturating_mul(2).min(OCTETS_MAX);
@@ -213,13 +214,13 @@ impl Connection {
                 Ok(true) => queue.on_batch_sent(),
                 Ok(false) => {
                     self.blocked = true;
-                    self.watch(nic);
+                    self.life.watch(nic);
                     return true;
                 }
                 Err(_) => return false,
             }
         }
-        self.unsettle(nic);
+        self.life.unsettle(nic);
         true
     }
 
@@ -229,12 +230,12 @@ impl Connection {
             nic.counters.syscalls += 1;
             let sent = if queue.batch.pieces() <= PIECES_FEW {
                 let mut slices = [IoSlice::new(&[]); PIECES_FEW];
-                let count = queue.gather(&nic.stags, self.qp, &mut slices);
-                self.socket.send(slices.get(..count).unwrap_or_default())?
+                let count = queue.gather(&nic.stags, self.life.qp(), &mut slices);
+                self.life.socket().send(slices.get(..count).unwrap_or_default())?
             } else {
                 let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-                let count = queue.gather(&nic.stags, self.qp, &mut slices);
-                self.socket.send(slices.get(..count).unwrap_or_default())?
+                let count = queue.gather(&nic.stags, self.life.qp(), &mut slices);
+                self.life.socket().send(slices.get(..count).unwrap_or_default())?
             };
             let Some(sent) = sent else { return Ok(false) };
             nic.counters.bytes_system += sent as u64;
@@ -281,7 +282,7 @@ impl Connection {
             let octets = if rest == 0 {
                 Ok(&[][..])
             } else {
-                nic.stags.source(r.source, self.qp, offset, rest)
+                nic.stags.source(r.source, self.life.qp(), offset, rest)
             };
             // The range was checked when the peer asked for it; LocalInv and remote invalidation wait for queued Reads.
             let Ok(octets) = octets else { return false };
@@ -313,7 +314,7 @@ impl Connection {
             return false;
         }
         let is_local = matches!(entry.work, Work::LocalInv { .. });
-        if !is_local && !self.may_send {
+        if !is_local && !self.life.opening().may_send() {
             return false;
         }
         let done = queue.sealed;
@@ -353,7 +354,7 @@ impl Connection {
                     // The handle is retired once the peer's Read has been answered.
                     return false;
                 }
-                let retired = nic.stags.invalidate(handle, self.qp).is_ok();
+                let retired = nic.stags.invalidate(handle, self.life.qp()).is_ok();
                 nic.counters.invalidated_local += u64::from(retired);
                 if let Some(entry) = queue.entries.get_mut(started) {
                     entry.work = if retired {
@@ -384,7 +385,7 @@ impl Connection {
         }
         if nic.registrations_left() == 0 {
             if !std::mem::replace(&mut self.crowded, true) {
-                nic.crowded.push_back(self.qp);
+                nic.crowded.push_back(self.life.qp());
             }
             return false;
         }
@@ -392,7 +393,7 @@ impl Connection {
             return false;
         };
         let length = source.length();
-        let Some((handle, offset)) = nic.stags.read_sink(self.qp, sink) else {
+        let Some((handle, offset)) = nic.stags.read_sink(self.life.qp(), sink) else {
             entry.work = Work::Done(Status::LocalFault);
             queue.start_next();
             return true;
@@ -412,31 +413,44 @@ impl Connection {
         let requested_at = self.sent + queue.batch.unsent() as u64;
         queue.reads.push_back(OutstandingRead { handle, offset, length, requested_at });
         queue.start_next();
-        self.watch(nic);
+        self.life.watch(nic);
         true
     }
 
     /// Closes our half if we are closing and nothing is left to be sent.
     fn finish_if_drained(&mut self, nic: &mut Nic) {
-        match self.state {
+        match self.life.state() {
             // An active end may send nothing before its first FPDU, so closing waits for nothing.
-            ConnectionState::Draining if self.queue.is_none() || !self.may_send => {}
+            ConnectionState::Draining
+                if self.queue.is_none() || !self.life.opening().may_send() => {}
             ConnectionState::Terminating if !self.blocked => {
                 if let Some(words) = self.last_words.take() {
                     nic.counters.syscalls += 1;
                     let words = [IoSlice::new(words.prefix()), IoSlice::new(words.trailer())];
                     // A peer whose receive buffer is full has stopped listening to us anyway.
-                    let _ = self.socket.send(&words);
+                    let _ = self.life.socket().send(&words);
                 }
             }
             _ => return,
         }
-        self.socket.shutdown_write();
-        if self.state.step(Step::Drained) {
+        if self.life.shut_down_write(nic) {
             self.report_end(nic);
-            self.set_deadline(nic, nic.config.close_timeout);
-            self.unsettle(nic);
         }
+    }
+
+    /// Fits FPDUs to the current size of TCP segments (RFC 5044 section 4.5: one FPDU a segment).
+    pub(super) fn measure_segments(&mut self, nic: &mut Nic) {
+        nic.counters.syscalls += 1;
+        if let Ok(size) = self.life.socket().segment_size() {
+            self.transmitter.set_segment_size(Mulpdu::from_mss(size));
+        }
+    }
+
+    /// Queues a Write of no octets, which every peer takes and which delivers nothing.
+    pub(super) fn push_empty_write(&mut self, nic: &mut Nic) {
+        let fpdu = self.transmitter.write(Handle(0), 0, &[]);
+        self.queue.get_or_insert_with(|| nic.lend_queue()).batch.push(&fpdu);
+        nic.wire.fpdus_sent += 1;
     }
 }
 

@@ -18,7 +18,6 @@ use super::inbox::Inbox;
 use super::nic::Nic;
 use super::port::LanePort;
 use super::state::Iwarp;
-use crate::provider::base::ConnectionState;
 use crate::provider::{MessageSink, RUN_MAX, Run, RunKind};
 
 impl Iwarp {
@@ -60,9 +59,7 @@ impl Iwarp {
         if !self.inbox.is_empty() {
             // The caller may not have asked for messages since the last poll.
             let goes_on = self.slots.get(self.inbox.owner).is_some_and(|owner| {
-                owner.looked.is_some()
-                    && owner.intake == Intake::Hot
-                    && owner.state == ConnectionState::Open
+                owner.looked.is_some() && owner.intake == Intake::Hot && owner.life.is_open()
             });
             if self.inbox.refused || !goes_on {
                 self.feed_inbox();
@@ -97,7 +94,7 @@ impl Connection {
             return false;
         }
         self.intake == Intake::Hot
-            && self.state == ConnectionState::Open
+            && self.life.is_open()
             && self.is_at_ease()
             && self.receiver.is_between()
             && self.read_ahead() == usize::MAX
@@ -108,7 +105,7 @@ impl Connection {
     /// Reads the socket once, and notes the result for the next poll.
     fn read_in_place(&mut self, nic: &mut Nic, inbox: &mut Inbox) {
         nic.counters.syscalls += 1;
-        let found = match self.socket.receive(&mut inbox.octets) {
+        let found = match self.life.socket().receive(&mut inbox.octets) {
             Ok(None) => Found::Nothing,
             Ok(Some(0)) => {
                 self.on_input_end(nic, StreamEnd::Orderly);
@@ -120,7 +117,7 @@ impl Connection {
                 // A short read has emptied the socket.
                 let found = if count < inbox.octets.len() { Found::All } else { Found::Some };
                 (inbox.start, inbox.end) = (0, count);
-                (inbox.owner, inbox.found, inbox.refused) = (self.qp, found, false);
+                (inbox.owner, inbox.found, inbox.refused) = (self.life.qp(), found, false);
                 found
             }
             Err(_) => return self.on_input_end(nic, StreamEnd::Lost),
@@ -145,8 +142,7 @@ impl Connection {
                 break;
             }
             let octets = inbox.octets.get(inbox.start..inbox.end).unwrap_or_default();
-            let whole =
-                self.receiver.whole(octets, 0).filter(|_| self.state == ConnectionState::Open);
+            let whole = self.receiver.whole(octets, 0).filter(|_| self.life.is_open());
             let Some((whole, carried)) = whole.and_then(|whole| Some((whole, whole.carried()?)))
             else {
                 // The FPDU may simply be incomplete: the connection is read again in the next round.
@@ -167,7 +163,7 @@ impl Connection {
                     let most = RUN_MAX.min(budget - count);
                     let (messages, run) = self.run(octets, whole, length_max, most);
                     let fpdus = run.fpdus as usize;
-                    let (qp, messages) = (self.qp, &messages[..fpdus]);
+                    let (qp, messages) = (self.life.qp(), &messages[..fpdus]);
                     let offered = Run { octets: messages, kind: RunKind::Whole };
                     let mut port = LanePort { connection: self, nic };
                     let taken = sink.messages(qp, &offered, &mut port);
@@ -181,7 +177,7 @@ impl Connection {
                     }
                 }
                 Carried::Send { invalidate: Some(handle) } if fits => {
-                    let qp = self.qp;
+                    let qp = self.life.qp();
                     // A Write of a result precedes most of these Sends, so each is offered as a run of one.
                     let kind = RunKind::Invalidating(&[handle]);
                     let offered = Run { octets: &[payload], kind };

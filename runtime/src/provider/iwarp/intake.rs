@@ -20,7 +20,7 @@ impl Connection {
     /// Takes octets that arrived, in any state of the connection.
     pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
         nic.counters.bytes_system += octets.len() as u64;
-        if self.setup.is_some() {
+        if self.life.is_in_setup() {
             self.on_handshake(nic, &mut octets);
         }
         self.take_octets(nic, octets);
@@ -28,7 +28,7 @@ impl Connection {
 
     /// Takes octets of an open connection.
     pub(super) fn take_octets(&mut self, nic: &mut Nic, octets: &[u8]) {
-        if octets.is_empty() || !self.state.receives() {
+        if octets.is_empty() || !self.life.state().receives() {
             return;
         }
         if self.starved || !self.backlog.is_empty() {
@@ -36,7 +36,7 @@ impl Connection {
             return;
         }
         let taken = self.feed(nic, octets);
-        if self.state.receives() {
+        if self.life.state().receives() {
             self.backlog.extend_from_slice(octets.get(taken..).unwrap_or_default());
         }
     }
@@ -59,7 +59,7 @@ impl Connection {
         let backlog = std::mem::take(&mut self.backlog);
         let rest = backlog.get(self.backlog_at..).unwrap_or_default();
         let taken = self.feed(nic, rest);
-        if taken < rest.len() && self.state.receives() {
+        if taken < rest.len() && self.life.state().receives() {
             self.backlog_at += taken;
             self.backlog = backlog;
         } else {
@@ -73,14 +73,17 @@ impl Connection {
             if let Some(end) = self.ended.take() {
                 self.on_stream_end(nic, end);
             }
-            self.unsettle(nic);
+            self.life.unsettle(nic);
         }
     }
 
     /// Reads the socket until it is empty, or enough octets have come.
     pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
         let mut total = 0;
-        while self.intake == Intake::Hot && !self.starved && self.state != ConnectionState::Closed {
+        while self.intake == Intake::Hot
+            && !self.starved
+            && self.life.state() != ConnectionState::Closed
+        {
             if self.throttled {
                 return Found::Some;
             }
@@ -121,7 +124,7 @@ impl Connection {
     pub(super) fn expects_much(&self) -> bool {
         let remaining = self.receiver.payload_remaining();
         let long = self.receiver.payload_length() >= DIRECT_MIN && !self.receiver.is_last();
-        self.state.receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
+        self.life.state().receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
     }
 
     /// Handles the end of the socket's input.
@@ -130,10 +133,10 @@ impl Connection {
             self.intake = Intake::Off;
         }
         self.input_over = true;
-        self.unsettle(nic);
-        if self.setup.is_some() {
+        self.life.unsettle(nic);
+        if self.life.is_in_setup() {
             let why = ConnectError::BadHandshake("closed before it was complete");
-            self.on_setup_lost(nic, why);
+            self.life.on_setup_lost(nic, why);
             return;
         }
         self.on_stream_end(nic, end);
@@ -156,7 +159,7 @@ impl Connection {
         let mut scratch = std::mem::take(&mut nic.scratch);
         let wanted = self.read_ahead().min(scratch.len());
         nic.counters.syscalls += 1;
-        let result = self.socket.receive(scratch.get_mut(..wanted).unwrap_or_default());
+        let result = self.life.socket().receive(scratch.get_mut(..wanted).unwrap_or_default());
         if let Ok(Some(count)) = result {
             self.on_octets(nic, scratch.get(..count).unwrap_or_default());
         }
@@ -166,7 +169,8 @@ impl Connection {
 
     /// Returns whether octets should be read or awaited.
     pub(super) fn wants_input(&self) -> bool {
-        let closed = matches!(self.state, ConnectionState::Connecting | ConnectionState::Closed);
+        let closed =
+            matches!(self.life.state(), ConnectionState::Connecting | ConnectionState::Closed);
         // A hot connection is read only when it has no backlog.
         let waits = self.starved || self.throttled && self.intake != Intake::Hot;
         !closed && !waits && !self.input_over
@@ -183,19 +187,18 @@ impl Connection {
     pub(super) fn cool(&mut self, nic: &mut Nic, reactor: &mut Reactor) {
         self.streak = 0;
         self.intake = Intake::Armed;
-        if reactor.receive(self.socket.fd(), self.qp).is_err() {
+        if reactor.receive(self.life.socket().fd(), self.life.qp()).is_err() {
             self.intake = Intake::Off;
-            self.unsettle(nic);
+            self.life.unsettle(nic);
         }
     }
 
     /// Ends the connection if its peer sent too many FPDUs that deliver nothing.
     #[inline]
     pub(super) fn end_if_flooded(&mut self, nic: &mut Nic) {
-        if self.turn.empty > 0 && self.state.receives() && self.turn.is_flood(nic.now) {
+        if self.turn.empty > 0 && self.life.state().receives() && self.turn.is_flood(nic.now) {
             nic.wire.floods += 1;
-            self.reason = DisconnectReason::Flooded;
-            self.end(nic);
+            self.end_for(nic, DisconnectReason::Flooded);
         }
     }
 
@@ -203,8 +206,8 @@ impl Connection {
     #[cold]
     pub(super) fn throttle(&mut self, nic: &mut Nic) {
         self.throttled = true;
-        nic.throttled.push_back(self.qp);
-        self.unsettle(nic);
+        nic.throttled.push_back(self.life.qp());
+        self.life.unsettle(nic);
     }
 
     /// Continues with the octets that the turn of the last poll left.

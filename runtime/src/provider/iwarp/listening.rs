@@ -86,8 +86,8 @@ impl Iwarp {
         }
         if let Some(connection) = self.slots.get(qp) {
             let timeout = self.nic.config.handshake_timeout;
-            connection.set_deadline(&mut self.nic, timeout);
-            connection.unsettle(&mut self.nic);
+            connection.life.set_deadline(&mut self.nic, timeout);
+            connection.life.unsettle(&mut self.nic);
         }
         Ok(qp)
     }
@@ -105,7 +105,7 @@ impl Iwarp {
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
-                && connection.state == ConnectionState::Awaiting
+                && connection.life.state() == ConnectionState::Awaiting
             {
                 self.nic.counters.newcomers.crowded_out += 1;
                 return connection.end(&mut self.nic);

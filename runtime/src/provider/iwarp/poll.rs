@@ -137,10 +137,10 @@ impl Iwarp {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.writable_wanted = false;
                     connection.blocked = false;
-                    if connection.state == ConnectionState::Connecting {
-                        connection.on_connected(&mut self.nic);
+                    if connection.life.state() == ConnectionState::Connecting {
+                        connection.life.on_connected(&mut self.nic);
                     }
-                    connection.unsettle(&mut self.nic);
+                    connection.life.unsettle(&mut self.nic);
                 }
             }
             News::Acceptable(listener) => self.accept_all(ListenerId(listener)),
@@ -152,7 +152,10 @@ impl Iwarp {
     fn consider_heating(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         let busy = connection.streak >= STREAK_MIN || connection.expects_much();
-        if busy && connection.intake == Intake::Armed && connection.state == ConnectionState::Open {
+        if busy
+            && connection.intake == Intake::Armed
+            && connection.life.state() == ConnectionState::Open
+        {
             connection.intake = Intake::Pausing;
             // Without room in the ring the connection stays as it is.
             if self.reactor.pause(qp).is_err() {
@@ -174,7 +177,7 @@ impl Iwarp {
             }
             Over::Paused => {}
         }
-        connection.unsettle(&mut self.nic);
+        connection.life.unsettle(&mut self.nic);
     }
 
     /// Continues with connections whose turn ended before all their octets were handled.
@@ -217,7 +220,7 @@ impl Iwarp {
             let Some(qp) = self.nic.crowded.pop_front() else { return };
             if let Some(connection) = self.slots.get(qp) {
                 connection.crowded = false;
-                connection.unsettle(&mut self.nic);
+                connection.life.unsettle(&mut self.nic);
             }
         }
     }
@@ -226,7 +229,7 @@ impl Iwarp {
         let Self { nic, slots, .. } = self;
         while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
             let Some(connection) = slots.get(qp) else { continue };
-            if connection.deadline == Some(deadline) {
+            if connection.life.take_deadline(deadline) {
                 connection.on_deadline(nic);
             }
         }
@@ -246,7 +249,7 @@ impl Iwarp {
 
     fn settle(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.unsettled = false;
+        connection.life.begin_settling();
         connection.pump(&mut self.nic);
         match (connection.intake, connection.wants_input()) {
             (Intake::Off, true) if self.reactor.receives() => {
@@ -265,23 +268,24 @@ impl Iwarp {
                 if self.reactor.pause(qp).is_ok() {
                     connection.intake = Intake::Pausing;
                 } else {
-                    connection.unsettle(&mut self.nic);
+                    connection.life.unsettle(&mut self.nic);
                 }
             }
             (Intake::Armed, false) => connection.intake = Intake::Off,
             _ => {}
         }
-        let waits = connection.blocked || connection.state == ConnectionState::Connecting;
-        let asks =
-            waits && connection.state != ConnectionState::Closed && !connection.writable_wanted;
+        let waits = connection.blocked || connection.life.state() == ConnectionState::Connecting;
+        let asks = waits
+            && connection.life.state() != ConnectionState::Closed
+            && !connection.writable_wanted;
         if asks && self.reactor.receives() {
-            if self.reactor.writable(connection.socket.fd(), qp).is_ok() {
+            if self.reactor.writable(connection.life.socket().fd(), qp).is_ok() {
                 connection.writable_wanted = true;
             } else {
-                connection.unsettle(&mut self.nic);
+                connection.life.unsettle(&mut self.nic);
             }
         }
-        if connection.state == ConnectionState::Closed {
+        if connection.life.state() == ConnectionState::Closed {
             self.release(qp);
         }
     }
@@ -291,7 +295,7 @@ impl Iwarp {
         let Some(connection) = self.slots.get(qp) else { return };
         if connection.writable_wanted {
             // Completes a ring request that waits on the socket; `Writable` comes back to us.
-            connection.socket.shutdown();
+            connection.life.socket().shutdown();
         }
         if connection.intake == Intake::Off && !connection.writable_wanted {
             self.slots.remove(qp);

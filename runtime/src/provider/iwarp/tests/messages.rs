@@ -489,7 +489,7 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
         for node in [&mut pair.a, &mut pair.b] {
             for qp in std::mem::take(&mut node.open) {
                 let connection = node.nic.slots.get(qp).unwrap();
-                let owned = (connection.queue.is_some(), connection.setup.is_some());
+                let owned = (connection.queue.is_some(), connection.life.is_in_setup());
                 assert_eq!((owned, connection.backlog.capacity()), ((false, false), 0));
             }
         }

@@ -189,7 +189,7 @@ fn output_that_is_taken_slowly_is_taken() {
 fn taken(node: &mut Node) -> u64 {
     let qp = node.qp();
     let connection = node.nic.slots.get(qp).expect("it lives");
-    connection.sent - connection.socket.unacknowledged().unwrap()
+    connection.sent - connection.life.socket().unacknowledged().unwrap()
 }
 
 /// Has a peer send a message in these pieces, two seconds apart; returns how its connection ends.

@@ -3,21 +3,20 @@
 use std::io::IoSlice;
 
 use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Agreement, Fault, MpaReply, Rtr};
-use haulage_proto::iwarp::receive::Receiver;
+use haulage_proto::iwarp::mpa::handshake::{Agreement, Fault, MpaReply};
+use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::iwarp::transmit::Transmitter;
-use haulage_proto::verbs::Handle;
 
-use super::connection::Connection;
-use super::nic::Nic;
-use super::setup::{Setup, offer};
+use super::super::nic::Nic;
+use super::super::opening::{Opening, keepalive_after};
+use super::super::setup::{Setup, offer};
+use super::Life;
 use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
-use crate::sys::crc::crc32c;
 
-impl Connection {
+impl Life {
     /// Handles the end of the TCP connect, successful or not.
-    pub(super) fn on_connected(&mut self, nic: &mut Nic) {
+    pub(in super::super) fn on_connected(&mut self, nic: &mut Nic) {
         if let Err(error) = self.socket.connected() {
             let reason = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => ConnectError::Refused,
@@ -38,12 +37,17 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// Takes octets of a handshake; octets behind the peer's Reply stay in `bytes`.
-    pub(super) fn on_handshake(&mut self, nic: &mut Nic, bytes: &mut &[u8]) {
+    /// Takes octets of a handshake; octets behind the peer's Reply stay in `bytes`. Returns what both ends agreed on,
+    /// once they have.
+    pub(in super::super) fn on_handshake(
+        &mut self,
+        nic: &mut Nic,
+        bytes: &mut &[u8],
+    ) -> Option<Agreement> {
         match self.setup.as_deref_mut() {
             Some(Setup::Active { handshake, .. }) => match handshake.handle(bytes) {
                 Ok(None) => {}
-                Ok(Some(answer)) => self.on_answer(nic, answer),
+                Ok(Some(answer)) => return self.on_answer(nic, answer),
                 Err(fault) => {
                     if let Some(code) = fault.code() {
                         self.send_terminate(nic, code);
@@ -74,7 +78,7 @@ impl Connection {
                         self.send_frame(nic, &reply);
                     }
                     nic.counters.newcomers.malformed += 1;
-                    self.end(nic);
+                    self.end_setup(nic);
                 }
             },
             Some(Setup::Asked(_, broken)) => {
@@ -84,10 +88,11 @@ impl Connection {
             }
             None => *bytes = &[],
         }
+        None
     }
 
     /// Handles the end of the stream, or a missed deadline, before the connection was open.
-    pub(super) fn on_setup_lost(&mut self, nic: &mut Nic, reason: ConnectError) {
+    pub(in super::super) fn on_setup_lost(&mut self, nic: &mut Nic, reason: ConnectError) {
         match self.setup.as_deref_mut() {
             Some(Setup::Asked(_, broken)) => {
                 broken.get_or_insert(DisconnectReason::Lost);
@@ -98,40 +103,40 @@ impl Connection {
                     ConnectError::TimedOut => newcomers.timed_out += 1,
                     _ => newcomers.closed += 1,
                 }
-                self.end(nic);
+                self.end_setup(nic);
             }
             Some(Setup::Active { .. }) | None => self.fail_setup(nic, reason),
         }
     }
 
-    /// Accepts the peer, as the application asks.
-    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
+    /// Accepts the peer, as the application asks. Returns what both ends agreed on, and why the connection is broken
+    /// already, if it is.
+    pub(in super::super) fn accept(
+        &mut self,
+        nic: &mut Nic,
+        params: &ConnectionParams<'_>,
+    ) -> Option<(Agreement, Option<DisconnectReason>)> {
         if self.state != ConnectionState::Asked {
-            return;
+            return None;
         }
-        let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
-            return;
-        };
+        let Setup::Asked(asked, broken) = *self.setup.take()? else { return None };
         let offer = offer(&nic.config, params);
         let (reply, agreement) = match asked.accept(&offer, params.private_data) {
             Ok(accepted) => accepted,
             Err(fault) => {
                 self.send_frame(nic, &asked.reject(&[]));
-                return self.fail_setup(nic, ConnectError::BadHandshake(fault.rule()));
+                self.fail_setup(nic, ConnectError::BadHandshake(fault.rule()));
+                return None;
             }
         };
         let sent = self.send_frame(nic, &reply);
         self.open(nic, &agreement, Box::default());
-        self.rtr = agreement.rtr;
-        self.reason = DisconnectReason::Lost;
-        if broken.is_some() || !sent {
-            self.reason = broken.unwrap_or(DisconnectReason::Lost);
-            self.end(nic);
-        }
+        self.opening = Opening::Listening(agreement.rtr);
+        Some((agreement, broken.or((!sent).then_some(DisconnectReason::Lost))))
     }
 
     /// Rejects the peer, as the application asks.
-    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
+    pub(in super::super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
         let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
             return;
         };
@@ -141,26 +146,36 @@ impl Connection {
             self.set_deadline(nic, nic.config.close_timeout);
         }
         if broken.is_some() {
-            self.end(nic);
+            self.end_setup(nic);
         }
         self.unsettle(nic);
     }
 
-    fn on_answer(&mut self, nic: &mut Nic, answer: MpaReply) {
+    /// Ends a connection whose setup failed, and reports the reason.
+    pub(in super::super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
+        self.setup = None;
+        nic.stags.destroy(self.qp);
+        nic.reports.push(Event::Failed { qp: self.qp, reason });
+        self.end_setup(nic);
+    }
+
+    /// Returns whether the connection is being set up, and the next octets are part of that.
+    pub(in super::super) const fn is_in_setup(&self) -> bool {
+        self.setup.is_some()
+    }
+
+    fn on_answer(&mut self, nic: &mut Nic, answer: MpaReply) -> Option<Agreement> {
         match answer {
-            MpaReply::Rejected { .. } => self.fail_setup(nic, ConnectError::Rejected),
+            MpaReply::Rejected { .. } => {
+                self.fail_setup(nic, ConnectError::Rejected);
+                None
+            }
             MpaReply::Accepted { agreement, private_data } => {
                 self.setup = None;
                 self.open(nic, &agreement, private_data);
-                self.may_send = true;
-                self.expect_first(nic);
-                if agreement.rtr == Some(Rtr::Write) {
-                    let indication = self.transmitter.write(Handle(0), 0, &[]);
-                    let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-                    queue.batch.push(&indication);
-                    nic.wire.fpdus_sent += 1;
-                    self.unsettle(nic);
-                }
+                self.opening = Opening::Unheard(0);
+                self.set_deadline(nic, keepalive_after(0));
+                Some(agreement)
             }
         }
     }
@@ -170,11 +185,6 @@ impl Connection {
             return;
         }
         self.deadline = None;
-        let crc: Option<haulage_proto::iwarp::Crc32c> = agreement.crc.then_some(crc32c);
-        self.receiver = Receiver::new(crc);
-        self.transmitter = Transmitter::new(crc, Mulpdu::default());
-        self.measure_segments(nic);
-        (self.ord, self.ird) = (agreement.ord, agreement.ird);
         nic.reports.push(Event::Established {
             qp: self.qp,
             private_data,
@@ -184,20 +194,10 @@ impl Connection {
         self.unsettle(nic);
     }
 
-    /// Fits FPDUs to the current size of TCP segments (RFC 5044 section 4.5: one FPDU a segment).
-    pub(super) fn measure_segments(&mut self, nic: &mut Nic) {
-        nic.counters.syscalls += 1;
-        if let Ok(size) = self.socket.segment_size() {
-            self.transmitter.set_segment_size(Mulpdu::from_mss(size));
-        }
-    }
-
-    /// Ends a connection whose setup failed, and reports the reason.
-    pub(super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
-        self.setup = None;
-        nic.stags.destroy(self.qp);
-        nic.reports.push(Event::Failed { qp: self.qp, reason });
-        self.end(nic);
+    /// Ends a connection that is not open.
+    fn end_setup(&mut self, nic: &mut Nic) {
+        let owes = self.end(nic);
+        debug_assert!(!owes, "a queue pair that was never open owes no completions");
     }
 
     /// Sends a whole frame into the empty send buffer of a fresh connection.
@@ -207,8 +207,8 @@ impl Connection {
     }
 
     /// Sends a Terminate about a Reply; RFC 6581 section 4.1 allows it before the stream is open.
-    fn send_terminate(&self, nic: &mut Nic, code: haulage_proto::iwarp::terminate::Code) {
-        let fpdu = self.transmitter.terminate(code, None);
+    fn send_terminate(&self, nic: &mut Nic, code: Code) {
+        let fpdu = Transmitter::new(None, Mulpdu::default()).terminate(code, None);
         self.send_frame(nic, &[fpdu.prefix(), fpdu.trailer()].concat());
     }
 }

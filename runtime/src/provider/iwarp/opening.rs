@@ -1,0 +1,81 @@
+//! The first FPDUs of a stream: when an end may send, and the keepalives until the peer is heard.
+//!
+//! # Normal operation
+//!
+//! A passive end may send once it has received an FPDU (RFC 5044 section 7.1.2), an active end at once. [`Opening`]
+//! says how far the connection has come; once it is over, no FPDU is special any more.
+//!
+//! An active end sends keepalives as long as the peer has sent nothing, since a peer may have overlooked its first
+//! FPDUs. Linux siw reads its socket when it is notified that octets came, and as passive end it is not notified of
+//! octets just behind its MPA Reply: these lie there until more come (seen with 6.1, in most connections whose first
+//! Send left at once). So until the peer's first FPDU has arrived we send now and then the shortest FPDU, an RDMA Write
+//! of no octets, which names no memory and delivers nothing (RFC 5040 section 5.2.1). It is harmless to any other peer.
+
+use std::time::Duration;
+
+use haulage_proto::iwarp::mpa::handshake::Rtr;
+
+/// The first FPDUs of a stream, as far as they have come.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | `Setup` | `Listening` | a passive end has accepted the peer |
+/// | `Setup` | `Unheard(0)` | an active end was accepted by its peer |
+/// | `Listening` | `Over` | the peer's first FPDU has arrived |
+/// | `Unheard(n)` | `Unheard(n + 1)` | the time for another keepalive has come |
+/// | `Unheard` | `Over` | the peer's first FPDU has arrived, or as many keepalives were sent as may be |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    /// The connection is being set up.
+    Setup,
+    /// We may not send before the peer has. Its first FPDU may be this ready-to-receive indication.
+    Listening(Option<Rtr>),
+    /// We may send; the peer has sent nothing yet. This many keepalives were due so far.
+    Unheard(u32),
+    /// We may send, and the next FPDU is like any other.
+    Over,
+}
+
+impl Opening {
+    /// Notes that the time for another keepalive has come, if the peer was not heard. Returns the time until the next,
+    /// unless this was none.
+    pub(super) fn on_silence(&mut self) -> Option<Duration> {
+        let Self::Unheard(count) = *self else { return None };
+        if count >= KEEPALIVES_MAX {
+            // A peer from which nothing came after this many keepalives is taken to have nothing to send.
+            *self = Self::Over;
+            return None;
+        }
+        *self = Self::Unheard(count + 1);
+        Some(keepalive_after(count + 1))
+    }
+
+    /// Returns whether we may send.
+    #[inline]
+    pub(super) const fn may_send(self) -> bool {
+        matches!(self, Self::Unheard(_) | Self::Over)
+    }
+
+    /// Returns whether no FPDU is special any more.
+    #[inline]
+    pub(super) const fn is_over(self) -> bool {
+        matches!(self, Self::Over)
+    }
+
+    /// Returns whether the next FPDU may be this ready-to-receive indication.
+    pub(super) fn expects(self, rtr: Rtr) -> bool {
+        self == Self::Listening(Some(rtr))
+    }
+}
+
+/// Returns the time to wait for the peer after `sent` keepalives.
+pub(super) const fn keepalive_after(sent: u32) -> Duration {
+    FIRST.saturating_mul(1 << sent)
+}
+
+/// Time in which a peer that can answer at once has done so, on any but the longest paths. siw was seen to overlook no
+/// octets that came 50 ms after its Reply.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// The last keepalive leaves 1.3 s after the connection was made.
+const KEEPALIVES_MAX: u32 = 6;
