@@ -5,7 +5,6 @@
 
 use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
-use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::iwarp::receive::{Carried, Delivery, Event, Header};
 use haulage_proto::iwarp::terminate::{Fault, Terminate};
 use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
@@ -13,7 +12,6 @@ use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
 use super::connection::{Connection, Target};
 use super::intake::{BEHIND, BULK_AHEAD, DIRECT_MIN};
 use super::nic::Nic;
-use super::transmit_queue::Response;
 use crate::provider::{DisconnectReason, Receive};
 use crate::sys::crc::crc32c_of_sink;
 
@@ -207,7 +205,7 @@ impl Connection {
             return false;
         }
         if let Some(handle) = invalidate {
-            let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
+            let is_read = self.outflow.is_read(handle);
             if is_read || nic.stags.invalidate(handle, self.life.qp()).is_err() {
                 return false;
             }
@@ -337,18 +335,16 @@ impl Connection {
             }
             Delivery::ReadResponse { handle } => {
                 nic.stags.take_read_sink(handle);
-                if let Some(queue) = &mut self.queue {
-                    self.answered += queue.on_read_done();
-                    if let Some(next) = queue.reads.front() {
-                        self.receiver.expect_read(next.handle, next.offset, next.length);
-                    }
+                if let Some(next) = self.outflow.on_read_done() {
+                    self.receiver.expect_read(next.handle, next.offset, next.length);
                 }
                 self.life.unsettle(nic);
             }
             Delivery::ReadRequest(request) => {
-                // A Read that opens the stream needs no grant (RFC 6581 section 4.3).
-                let granted = if rtr == Some(Rtr::Read) { self.ird.max(1) } else { self.ird };
-                return self.on_read_request(nic, request, granted);
+                if request.length == 0 {
+                    self.turn.empty += 1;
+                }
+                return self.outflow.on_read_request(nic, &mut self.life, request, rtr);
             }
             Delivery::Terminate(terminate) => self.on_terminate(nic, terminate),
         }
@@ -363,7 +359,7 @@ impl Connection {
     ) -> Result<(), Fault> {
         if let Some(handle) = invalidated {
             // A peer whose Read is being answered cannot retire the memory: the Read would not find it.
-            let is_read = self.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
+            let is_read = self.outflow.is_read(handle);
             if is_read || nic.stags.invalidate(handle, self.life.qp()).is_err() {
                 return Err(Fault::CannotInvalidate);
             }
@@ -394,36 +390,12 @@ impl Connection {
         Ok(())
     }
 
-    fn on_read_request(
-        &mut self,
-        nic: &mut Nic,
-        request: ReadRequest,
-        granted: u32,
-    ) -> Result<(), Fault> {
-        // RFC 5040 section 5.2.2: a Read of no octets names no memory.
-        if request.length > 0 {
-            let (offset, length) = (request.source_offset, request.length as usize);
-            nic.stags.source(request.source, self.life.qp(), offset, length).map_err(read_fault)?;
-        } else {
-            self.turn.empty += 1;
-        }
-        // The response may not wrap in the peer's sink either.
-        request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::ReadWrap)?;
-        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        if queue.unanswered() >= granted as usize {
-            return Err(Fault::NoBuffer);
-        }
-        queue.responses.push_back(Response(request));
-        self.life.unsettle(nic);
-        Ok(())
-    }
-
     fn on_terminate(&mut self, nic: &mut Nic, terminate: Terminate) {
         let code = terminate.code;
         let (layer, etype) = (code.layer, code.etype);
         // RFC 5040 section 4.8: a protection error of layer 0 is about a Read of ours.
         if (layer, etype) == (0, 1) {
-            self.read_status = Status::RemoteAccess;
+            self.outflow.on_read_refused();
         }
         self.end_for(nic, DisconnectReason::Terminated { layer, etype, code: code.code });
     }
@@ -468,16 +440,6 @@ const fn write_fault(fault: StagFault) -> Fault {
         StagFault::AccessViolation => Fault::WriteAccess,
         StagFault::BaseOrBounds => Fault::TaggedBounds,
         StagFault::OffsetWraps => Fault::TaggedWrap,
-    }
-}
-
-const fn read_fault(fault: StagFault) -> Fault {
-    match fault {
-        StagFault::InvalidStag => Fault::ReadStag,
-        StagFault::NotYours => Fault::ReadNotAssociated,
-        StagFault::AccessViolation => Fault::ReadAccess,
-        StagFault::BaseOrBounds => Fault::ReadBounds,
-        StagFault::OffsetWraps => Fault::ReadWrap,
     }
 }
 

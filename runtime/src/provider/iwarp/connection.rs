@@ -11,20 +11,21 @@
 //! destroy its last octets on their way to the peer.
 
 use haulage_proto::iwarp::Crc32c;
-use haulage_proto::iwarp::mpa::Mulpdu;
 use haulage_proto::iwarp::mpa::handshake::{Agreement, Rtr};
 use haulage_proto::iwarp::receive::Receiver;
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
-use haulage_proto::verbs::{Handle, QpNum, Status};
+use haulage_proto::verbs::{Handle, QpNum, WrId};
 
 use super::life::Life;
 use super::nic::Nic;
+use super::outflow::{Outflow, Over};
 use super::setup::Setup;
-use super::transmit_queue::TransmitQueue;
 use super::turn::Turn;
 use crate::provider::base::{ConnectionState, Waiting};
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Receive};
+use crate::provider::{
+    ConnectError, ConnectionParams, DisconnectReason, Head, Outgoing, QueueFull, Receive, Sent,
+    WorkQueue,
+};
 use crate::sys::crc::crc32c;
 use crate::sys::socket::Socket;
 
@@ -32,10 +33,8 @@ use crate::sys::socket::Socket;
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) life: Life,
+    pub(super) outflow: Outflow,
     pub(super) receiver: Receiver,
-    pub(super) transmitter: Transmitter,
-    pub(super) ord: u32,
-    pub(super) ird: u32,
     /// Where the payload of the current FPDU goes next.
     pub(super) target: Target,
     /// Octets of payload of the tagged message under way, so far.
@@ -44,7 +43,6 @@ pub(super) struct Connection {
     pub(super) bulk: bool,
     /// The Receive being filled.
     pub(super) receive: Option<Receive>,
-    pub(super) queue: Option<Box<TransmitQueue>>,
     pub(super) intake: Intake,
     /// A Send waits for a Receive; `backlog` holds the octets behind its header.
     pub(super) starved: bool,
@@ -58,20 +56,6 @@ pub(super) struct Connection {
     pub(super) input_over: bool,
     /// The end of the stream, if it was seen while there was a backlog.
     pub(super) ended: Option<StreamEnd>,
-    /// Octets that the system took from us since the connection was open.
-    pub(super) sent: u64,
-    /// Octets of the Reads of ours that were answered, and one for each Read.
-    pub(super) answered: u64,
-    /// The send buffer is full; continue when the socket can be written.
-    pub(super) blocked: bool,
-    /// A ring request waits until the socket can be written.
-    pub(super) writable_wanted: bool,
-    /// The connection is on the provider's list of those whose next Read waits for a registration.
-    pub(super) crowded: bool,
-    /// The last FPDU, if the connection ends with one.
-    pub(super) last_words: Option<Box<Fpdu>>,
-    /// The status of the oldest Read's completion, if the Read is lost.
-    pub(super) read_status: Status,
     /// Receives in a row, from a ring, or, when hot, polls in a row that found nothing.
     pub(super) streak: u32,
     /// The result of reading since the last poll, if the connection was read for messages without Receives and none was
@@ -130,16 +114,13 @@ pub(super) enum StreamEnd {
 impl Connection {
     pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
         Self {
+            outflow: Outflow::new(state),
             life: Life::new(qp, socket, state, setup),
             receiver: Receiver::new(None),
-            transmitter: Transmitter::new(None, haulage_proto::iwarp::mpa::Mulpdu::default()),
-            ord: 0,
-            ird: 0,
             target: Target::None,
             tagged: 0,
             bulk: false,
             receive: None,
-            queue: None,
             intake: Intake::Off,
             starved: false,
             throttled: false,
@@ -148,13 +129,6 @@ impl Connection {
             turn: Turn::default(),
             input_over: false,
             ended: None,
-            sent: 0,
-            answered: 0,
-            blocked: false,
-            writable_wanted: false,
-            crowded: false,
-            last_words: None,
-            read_status: Status::Flushed,
             streak: 0,
             looked: None,
             in_place_backoff: 0,
@@ -166,7 +140,7 @@ impl Connection {
         let Some(agreement) = self.life.on_handshake(nic, octets) else { return };
         self.open(nic, &agreement);
         if agreement.rtr == Some(Rtr::Write) {
-            self.push_empty_write(nic);
+            self.outflow.push_empty_write(nic);
         }
     }
 
@@ -183,9 +157,45 @@ impl Connection {
     fn open(&mut self, nic: &mut Nic, agreement: &Agreement) {
         let crc: Option<Crc32c> = agreement.crc.then_some(crc32c);
         self.receiver = Receiver::new(crc);
-        self.transmitter = Transmitter::new(crc, Mulpdu::default());
-        self.measure_segments(nic);
-        (self.ord, self.ird) = (agreement.ord, agreement.ird);
+        self.outflow.open(nic, self.life.socket(), agreement, crc);
+    }
+
+    /// Sends as much as can be sent, and ends the connection if that was the last of it.
+    pub(super) fn pump(&mut self, nic: &mut Nic) {
+        if !self.life.state().is_live() {
+            return;
+        }
+        match self.outflow.pump(nic, &mut self.life) {
+            Ok(Some(read)) => self.receiver.expect_read(read.handle, read.offset, read.length),
+            Ok(None) => {}
+            Err(Over) => return self.end(nic),
+        }
+        if self.outflow.is_drained(nic, &self.life) && self.life.shut_down_write(nic) {
+            self.report_end(nic);
+        }
+    }
+
+    /// Takes a prefix of `batch`, and sends as much as can be sent.
+    pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
+        let count = self.outflow.take(nic, batch);
+        self.pump(nic);
+        self.outflow.copy_sources(count);
+        if self.outflow.is_blocked() {
+            self.life.unsettle(nic);
+        }
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    /// Takes a message, which leaves with the next [`Self::pump`].
+    #[inline]
+    pub(super) fn send(
+        &mut self,
+        nic: &mut Nic,
+        head: &Head<'_>,
+        message: &mut Outgoing,
+        id: WrId,
+    ) -> Sent {
+        self.outflow.send(nic, &mut self.life, head, message, id)
     }
 
     /// Ends the connection because the peer broke a rule, and tells the peer which.
@@ -195,8 +205,7 @@ impl Connection {
         }
         // RFC 5040 section 4.8: a fault of the lower layer has no segment to quote.
         let quote = self.receiver.quote().filter(|_| fault.code().layer < 2);
-        let terminate = self.transmitter.terminate(fault.code(), quote.as_ref());
-        self.last_words = Some(Box::new(terminate));
+        self.outflow.end_with(fault.code(), quote.as_ref());
     }
 
     /// Ends the connection, or its setup, because a deadline has passed; or sends a keepalive.
@@ -206,7 +215,10 @@ impl Connection {
                 self.life.fail_setup(nic, ConnectError::TimedOut);
             }
             ConnectionState::Awaiting => self.life.on_setup_lost(nic, ConnectError::TimedOut),
-            ConnectionState::Open => self.send_keepalive(nic),
+            ConnectionState::Open if self.life.is_keepalive_due(nic) => {
+                self.outflow.push_keepalive(nic);
+            }
+            ConnectionState::Open => {}
             _ => self.end(nic),
         }
     }
@@ -219,7 +231,7 @@ impl Connection {
             return;
         }
         if self.life.is_open() {
-            let has_sent = self.queue.as_ref().is_none_or(|queue| queue.is_empty());
+            let has_sent = self.outflow.has_left();
             self.life.set_reason(match end {
                 StreamEnd::Orderly if !self.receiver.is_between() => DisconnectReason::Lost,
                 StreamEnd::Orderly if has_sent && self.life.socket().has_left() => {
@@ -253,15 +265,8 @@ impl Connection {
             nic.receives.push_front(receive);
         }
         self.target = Target::None;
-        if let Some(mut queue) = self.queue.take() {
-            queue.flush(self.life.qp(), &mut nic.reports, self.read_status);
-            nic.return_queue(queue);
-        }
-        self.last_words = None;
+        self.outflow.flush(nic, &self.life);
         (self.starved, self.throttled) = (false, false);
-        if std::mem::take(&mut self.crowded) {
-            nic.crowded.retain(|qp| *qp != self.life.qp());
-        }
         (self.backlog, self.backlog_at) = (Vec::new(), 0);
         nic.reports.quiesced(self.life.qp());
     }
@@ -271,16 +276,6 @@ impl Connection {
     pub(super) fn watch_input(&mut self, nic: &mut Nic) {
         if !self.life.is_watched() && self.has_message_begun() {
             self.life.watch(nic);
-        }
-    }
-
-    /// Sends a keepalive, if one is due.
-    fn send_keepalive(&mut self, nic: &mut Nic) {
-        // Queued output serves as well, and no message may be interrupted.
-        let busy = self.blocked || self.queue.as_ref().is_some_and(|queue| queue.sealed > 0);
-        if self.life.is_keepalive_due(nic) && !busy {
-            self.push_empty_write(nic);
-            nic.wire.keepalives += 1;
         }
     }
 
@@ -301,27 +296,13 @@ impl Connection {
     /// Notes how far the peer has come. Returns the kinds of work that wait for it: RDMA Reads of ours, output, and a
     /// message that has begun. Calls that wait inside this process are no such work.
     fn note_progress(&mut self, nic: &mut Nic) -> Waiting {
-        let read = self.queue.as_ref().and_then(|queue| queue.reads.front()).copied();
-        if self.blocked || read.is_some() {
-            nic.counters.syscalls += 1;
-            if let Ok(unacknowledged) = self.life.socket().unacknowledged() {
-                // Octets of ours that the peer's system has acknowledged.
-                self.life.progress_mut().output.reach(self.sent.saturating_sub(unacknowledged));
-            }
-        }
-        if let Some(read) = read {
-            let remaining = self.receiver.read_remaining().unwrap_or(0);
-            let arrived = u64::from(read.length).saturating_sub(remaining as u64);
-            // A request still on its way behind other output counts as progress, or slow paths would look like silent
-            // peers.
-            let request = self.life.progress_mut().output.position().min(read.requested_at);
-            self.life.progress_mut().read.reach(self.answered + arrived + request);
-        }
+        let remaining = self.receiver.read_remaining().unwrap_or(0);
+        self.outflow.note_progress(nic, &mut self.life, remaining);
         let position = self.message_position();
         self.life.progress_mut().message.reach(position);
         Waiting {
-            read: read.is_some(),
-            output: self.blocked,
+            read: self.outflow.has_reads(),
+            output: self.outflow.is_blocked(),
             message: self.has_message_begun(),
             // A throttled connection continues in every poll, so its peer is not excused.
             is_excused: self.starved,
@@ -341,14 +322,6 @@ impl Connection {
             return self.turn.send_begun_at << 16;
         }
         (self.turn.fpdus << 16) + self.receiver.payload_arrived() as u64
-    }
-}
-
-#[cfg(test)]
-impl Connection {
-    /// Sends FPDUs as small as on Ethernet.
-    pub(super) fn shrink_segments(&mut self) {
-        self.transmitter.set_segment_size(haulage_proto::iwarp::mpa::Mulpdu::default());
     }
 }
 

@@ -135,8 +135,7 @@ impl Iwarp {
             }
             News::Writable(qp) => {
                 if let Some(connection) = self.slots.get(qp) {
-                    connection.writable_wanted = false;
-                    connection.blocked = false;
+                    connection.outflow.on_writable();
                     if connection.life.state() == ConnectionState::Connecting {
                         connection.life.on_connected(&mut self.nic);
                     }
@@ -219,7 +218,7 @@ impl Iwarp {
         for _ in 0..self.nic.registrations_left() {
             let Some(qp) = self.nic.crowded.pop_front() else { return };
             if let Some(connection) = self.slots.get(qp) {
-                connection.crowded = false;
+                connection.outflow.on_registrations();
                 connection.life.unsettle(&mut self.nic);
             }
         }
@@ -274,17 +273,7 @@ impl Iwarp {
             (Intake::Armed, false) => connection.intake = Intake::Off,
             _ => {}
         }
-        let waits = connection.blocked || connection.life.state() == ConnectionState::Connecting;
-        let asks = waits
-            && connection.life.state() != ConnectionState::Closed
-            && !connection.writable_wanted;
-        if asks && self.reactor.receives() {
-            if self.reactor.writable(connection.life.socket().fd(), qp).is_ok() {
-                connection.writable_wanted = true;
-            } else {
-                connection.life.unsettle(&mut self.nic);
-            }
-        }
+        connection.outflow.await_room(&mut self.nic, &mut connection.life, &mut self.reactor);
         if connection.life.state() == ConnectionState::Closed {
             self.release(qp);
         }
@@ -293,11 +282,11 @@ impl Iwarp {
     /// Frees the slot of a closed connection, once the ring holds no request of it.
     fn release(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        if connection.writable_wanted {
+        if connection.outflow.is_room_awaited() {
             // Completes a ring request that waits on the socket; `Writable` comes back to us.
             connection.life.socket().shutdown();
         }
-        if connection.intake == Intake::Off && !connection.writable_wanted {
+        if connection.intake == Intake::Off && !connection.outflow.is_room_awaited() {
             self.slots.remove(qp);
             self.resume_listeners();
         }

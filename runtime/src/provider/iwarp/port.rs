@@ -19,7 +19,7 @@ pub struct LanePort<'a> {
 impl Port for LanePort<'_> {
     #[inline]
     fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        self.connection.send_message(self.nic, head, message, id)
+        self.connection.send(self.nic, head, message, id)
     }
 
     #[inline]
@@ -39,7 +39,7 @@ impl Port for LanePort<'_> {
     #[inline]
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         let Self { connection, nic } = self;
-        let is_read = connection.queue.as_ref().is_some_and(|queue| queue.is_read(handle));
+        let is_read = connection.outflow.is_read(handle);
         if is_read || nic.stags.invalidate(handle, connection.life.qp()).is_err() {
             return None;
         }

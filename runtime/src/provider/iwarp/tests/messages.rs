@@ -77,7 +77,7 @@ fn small_segments_carry_what_large_ones_do() {
         let mut pair = Pair::roomy(variant, 8 << 20);
         for node in [&mut pair.a, &mut pair.b] {
             let qp = node.qp();
-            node.nic.slots.get(qp).unwrap().shrink_segments();
+            node.nic.slots.get(qp).unwrap().outflow.shrink_segments();
         }
         let contents = pattern(1_000_003);
         let lease = pair.b.pool.lease(contents.len()).unwrap();
@@ -267,7 +267,7 @@ fn a_copied_source_is_free_as_soon_as_it_is_posted() {
             .into();
         let qp = pair.a.qp();
         pair.a.nic.post(qp, &mut batch).unwrap();
-        let queue = pair.a.nic.slots.get(qp).unwrap().queue.as_ref().unwrap();
+        let queue = pair.a.nic.slots.get(qp).unwrap().outflow.queue().unwrap();
         assert!(
             !queue.entries.iter().skip(1).any(transmit_queue::Entry::is_leased),
             "no view of the source is left"
@@ -489,7 +489,7 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
         for node in [&mut pair.a, &mut pair.b] {
             for qp in std::mem::take(&mut node.open) {
                 let connection = node.nic.slots.get(qp).unwrap();
-                let owned = (connection.queue.is_some(), connection.life.is_in_setup());
+                let owned = (connection.outflow.queue().is_some(), connection.life.is_in_setup());
                 assert_eq!((owned, connection.backlog.capacity()), ((false, false), 0));
             }
         }
