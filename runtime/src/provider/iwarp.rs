@@ -40,12 +40,12 @@ use super::{
 };
 use crate::sys::socket::{Socket, Vanished};
 
-mod arrive;
 mod config;
 mod connection;
 mod contention;
 mod in_place;
 mod inbox;
+mod inflow;
 mod intake;
 mod life;
 mod listening;
@@ -113,32 +113,25 @@ impl Provider for Iwarp {
         match answer {
             ConnectionAnswer::Accept(params) => connection.accept(&mut self.nic, params),
             ConnectionAnswer::Reject(private_data) => {
-                connection.life.reject(&mut self.nic, private_data)
+                connection.reject(&mut self.nic, private_data)
             }
         }
     }
 
     fn peer_user(&mut self, qp: QpNum) -> PeerUser {
         let connection = self.slots.get(qp);
-        connection.map_or(PeerUser::Unknown, |connection| connection.life.socket().peer_user())
+        connection.map_or(PeerUser::Unknown, |connection| connection.peer_user())
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         self.nic.now = now;
         let Some(connection) = self.slots.get(qp) else { return };
-        match connection.life.state() {
-            ConnectionState::Connecting | ConnectionState::Requesting => {
-                let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
-                connection.life.fail_setup(&mut self.nic, aborted);
-            }
-            ConnectionState::Asked => connection.life.reject(&mut self.nic, &[]),
-            _ => connection.life.close(&mut self.nic),
-        }
+        connection.disconnect(&mut self.nic);
     }
 
     #[inline]
     fn port(&mut self, qp: QpNum) -> Option<LanePort<'_>> {
-        let connection = self.slots.get(qp).filter(|connection| connection.life.is_open())?;
+        let connection = self.slots.get(qp).filter(|connection| connection.is_open())?;
         Some(LanePort { connection, nic: &mut self.nic })
     }
 

@@ -2,7 +2,10 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. `intake` reads octets, `arrive` handles them, `depart` sends.
+//! A connection lives as [`ConnectionState`] says. Its parts are what is about its life
+//! ([`Life`]), how its octets come in ([`Intake`]), what arrives ([`Inflow`]) and what leaves ([`Outflow`]). No part
+//! knows the connection; here they are put together: `connection/reading.rs` reads octets, `connection/feed.rs` handles
+//! them, `connection/in_place.rs` offers messages without Receives.
 //!
 //! # Recovery
 //!
@@ -11,137 +14,52 @@
 //! destroy its last octets on their way to the peer.
 
 use haulage_proto::iwarp::Crc32c;
-use haulage_proto::iwarp::mpa::handshake::{Agreement, Rtr};
-use haulage_proto::iwarp::receive::Receiver;
+use haulage_proto::iwarp::mpa::handshake::Agreement;
 use haulage_proto::iwarp::terminate::Fault;
+use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, WrId};
 
+use super::inflow::Inflow;
+use super::intake::Intake;
 use super::life::Life;
 use super::nic::Nic;
 use super::outflow::{Outflow, Over};
 use super::setup::Setup;
-use super::turn::Turn;
 use crate::provider::base::{ConnectionState, Waiting};
 use crate::provider::{
-    ConnectError, ConnectionParams, DisconnectReason, Head, Outgoing, QueueFull, Receive, Sent,
+    ConnectError, ConnectionParams, DisconnectReason, Head, Outgoing, PeerUser, QueueFull, Sent,
     WorkQueue,
 };
 use crate::sys::crc::crc32c;
 use crate::sys::socket::Socket;
 
+mod feed;
+mod in_place;
+mod reading;
+
 /// A queue pair and its socket.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) life: Life,
-    pub(super) outflow: Outflow,
-    pub(super) receiver: Receiver,
-    /// Where the payload of the current FPDU goes next.
-    pub(super) target: Target,
-    /// Octets of payload of the tagged message under way, so far.
-    pub(super) tagged: usize,
-    /// Whether the last tagged message was long. If so, the next one is expected to be, and goes where it belongs.
-    pub(super) bulk: bool,
-    /// The Receive being filled.
-    pub(super) receive: Option<Receive>,
-    pub(super) intake: Intake,
-    /// A Send waits for a Receive; `backlog` holds the octets behind its header.
-    pub(super) starved: bool,
-    /// Its turn of a poll is over; `backlog` holds the octets left for the next one.
-    pub(super) throttled: bool,
-    pub(super) backlog: Vec<u8>,
-    /// Octets of the backlog that were handled already.
-    pub(super) backlog_at: usize,
-    pub(super) turn: Turn,
-    /// The socket has nothing more for us, ever.
-    pub(super) input_over: bool,
-    /// The end of the stream, if it was seen while there was a backlog.
-    pub(super) ended: Option<StreamEnd>,
-    /// Receives in a row, from a ring, or, when hot, polls in a row that found nothing.
-    pub(super) streak: u32,
-    /// The result of reading since the last poll, if the connection was read for messages without Receives and none was
-    /// refused.
-    pub(super) looked: Option<Found>,
-    /// Rounds in which the connection is not read for messages without Receives.
-    pub(super) in_place_backoff: u8,
-}
-
-/// The way a connection's octets come in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Intake {
-    /// The connection is not read: not yet, no more, or it is starved.
-    Off,
-    /// The reactor reports octets.
-    Armed,
-    /// The reactor was asked to stop; its remaining news comes first.
-    Pausing,
-    /// The socket is read at every poll.
-    Hot,
-}
-
-/// The place of payload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
-    /// There is no payload to place.
-    None,
-    /// Memory that the peer may write.
-    Registration { handle: Handle, offset: u64 },
-    /// The sink of a Read.
-    Response { handle: Handle, offset: u64 },
-    /// The current Receive, from this octet.
-    Receive { at: usize },
-}
-
-/// The result of reading a hot connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
-    /// Nothing.
-    Nothing,
-    /// Octets, and then nothing more.
-    All,
-    /// Octets, and perhaps more.
-    Some,
-}
-
-/// The way a stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StreamEnd {
-    /// The peer closed in order.
-    Orderly,
-    /// The connection is gone.
-    Lost,
+    life: Life,
+    intake: Intake,
+    inflow: Inflow,
+    outflow: Outflow,
 }
 
 impl Connection {
     pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
         Self {
-            outflow: Outflow::new(state),
             life: Life::new(qp, socket, state, setup),
-            receiver: Receiver::new(None),
-            target: Target::None,
-            tagged: 0,
-            bulk: false,
-            receive: None,
-            intake: Intake::Off,
-            starved: false,
-            throttled: false,
-            backlog: Vec::new(),
-            backlog_at: 0,
-            turn: Turn::default(),
-            input_over: false,
-            ended: None,
-            streak: 0,
-            looked: None,
-            in_place_backoff: 0,
+            intake: Intake::new(),
+            inflow: Inflow::new(),
+            outflow: Outflow::new(state),
         }
     }
 
-    /// Takes octets of connection setup; those behind it stay in `octets`.
-    pub(super) fn on_handshake(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
-        let Some(agreement) = self.life.on_handshake(nic, octets) else { return };
-        self.open(nic, &agreement);
-        if agreement.rtr == Some(Rtr::Write) {
-            self.outflow.push_empty_write(nic);
-        }
+    /// Begins the connection's setup.
+    pub(super) fn begin(&mut self, nic: &mut Nic) {
+        self.life.set_deadline(nic, nic.config.handshake_timeout);
+        self.life.unsettle(nic);
     }
 
     /// Accepts the peer, as the application asks.
@@ -153,26 +71,30 @@ impl Connection {
         }
     }
 
-    /// Begins the stream that both ends agreed on.
-    fn open(&mut self, nic: &mut Nic, agreement: &Agreement) {
-        let crc: Option<Crc32c> = agreement.crc.then_some(crc32c);
-        self.receiver = Receiver::new(crc);
-        self.outflow.open(nic, self.life.socket(), agreement, crc);
+    /// Rejects the peer, as the application asks.
+    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
+        self.life.reject(nic, private_data);
     }
 
-    /// Sends as much as can be sent, and ends the connection if that was the last of it.
-    pub(super) fn pump(&mut self, nic: &mut Nic) {
-        if !self.life.state().is_live() {
-            return;
+    /// Ends the connection, or its setup, as the application asks.
+    pub(super) fn disconnect(&mut self, nic: &mut Nic) {
+        match self.life.state() {
+            ConnectionState::Connecting | ConnectionState::Requesting => {
+                let aborted = ConnectError::System(std::io::ErrorKind::ConnectionAborted);
+                self.life.fail_setup(nic, aborted);
+            }
+            ConnectionState::Asked => self.life.reject(nic, &[]),
+            _ => self.life.close(nic),
         }
-        match self.outflow.pump(nic, &mut self.life) {
-            Ok(Some(read)) => self.receiver.expect_read(read.handle, read.offset, read.length),
-            Ok(None) => {}
-            Err(Over) => return self.end(nic),
+    }
+
+    /// Ends a handshake whose peer is silent. Returns whether the connection was in one.
+    pub(super) fn evict(&mut self, nic: &mut Nic) -> bool {
+        let is_awaited = self.life.state() == ConnectionState::Awaiting;
+        if is_awaited {
+            self.end(nic);
         }
-        if self.outflow.is_drained(nic, &self.life) && self.life.shut_down_write(nic) {
-            self.report_end(nic);
-        }
+        is_awaited
     }
 
     /// Takes a prefix of `batch`, and sends as much as can be sent.
@@ -186,7 +108,7 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Takes a message, which leaves with the next [`Self::pump`].
+    /// Takes a message, which leaves when the connection is settled.
     #[inline]
     pub(super) fn send(
         &mut self,
@@ -198,18 +120,26 @@ impl Connection {
         self.outflow.send(nic, &mut self.life, head, message, id)
     }
 
-    /// Ends the connection because the peer broke a rule, and tells the peer which.
-    pub(super) fn fail(&mut self, nic: &mut Nic, fault: Fault) {
-        if !self.life.fault(nic, fault) {
-            return;
+    /// Goes on, as the socket can be written to, or could not be connected.
+    pub(super) fn on_writable(&mut self, nic: &mut Nic) {
+        self.outflow.on_writable();
+        if self.life.state() == ConnectionState::Connecting {
+            self.life.on_connected(nic);
         }
-        // RFC 5040 section 4.8: a fault of the lower layer has no segment to quote.
-        let quote = self.receiver.quote().filter(|_| fault.code().layer < 2);
-        self.outflow.end_with(fault.code(), quote.as_ref());
+        self.life.unsettle(nic);
     }
 
-    /// Ends the connection, or its setup, because a deadline has passed; or sends a keepalive.
-    pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
+    /// Goes on, as there may be room for the sink of another Read.
+    pub(super) fn on_registrations(&mut self, nic: &mut Nic) {
+        self.outflow.on_registrations();
+        self.life.unsettle(nic);
+    }
+
+    /// Ends the connection, or its setup, because this deadline has passed; or sends a keepalive.
+    pub(super) fn on_deadline(&mut self, nic: &mut Nic, deadline: Instant) {
+        if !self.life.take_deadline(deadline) {
+            return;
+        }
         match self.life.state() {
             ConnectionState::Connecting | ConnectionState::Requesting => {
                 self.life.fail_setup(nic, ConnectError::TimedOut);
@@ -220,62 +150,6 @@ impl Connection {
             }
             ConnectionState::Open => {}
             _ => self.end(nic),
-        }
-    }
-
-    /// Notes that the stream has ended, or that there will be none.
-    pub(super) fn on_stream_end(&mut self, nic: &mut Nic, end: StreamEnd) {
-        if self.starved || self.throttled {
-            // The end is handled after the octets that wait, which may complete a message.
-            self.ended = Some(end);
-            return;
-        }
-        if self.life.is_open() {
-            let has_sent = self.outflow.has_left();
-            self.life.set_reason(match end {
-                StreamEnd::Orderly if !self.receiver.is_between() => DisconnectReason::Lost,
-                StreamEnd::Orderly if has_sent && self.life.socket().has_left() => {
-                    DisconnectReason::PeerHasAll
-                }
-                StreamEnd::Orderly => DisconnectReason::Peer,
-                StreamEnd::Lost => DisconnectReason::Lost,
-            });
-        }
-        self.end(nic);
-    }
-
-    /// Closes at once and reports everything that is owed.
-    pub(super) fn end(&mut self, nic: &mut Nic) {
-        if self.life.end(nic) {
-            self.report_end(nic);
-        }
-    }
-
-    /// Closes at once for this reason.
-    pub(super) fn end_for(&mut self, nic: &mut Nic, reason: DisconnectReason) {
-        self.life.set_reason(reason);
-        self.end(nic);
-    }
-
-    /// Reports `Disconnected`, the flushed completions and `Quiesced`, having dropped every view.
-    pub(super) fn report_end(&mut self, nic: &mut Nic) {
-        nic.reports.disconnected(self.life.qp(), self.life.reason());
-        nic.stags.destroy(self.life.qp());
-        if let Some(receive) = self.receive.take() {
-            nic.receives.push_front(receive);
-        }
-        self.target = Target::None;
-        self.outflow.flush(nic, &self.life);
-        (self.starved, self.throttled) = (false, false);
-        (self.backlog, self.backlog_at) = (Vec::new(), 0);
-        nic.reports.quiesced(self.life.qp());
-    }
-
-    /// Has the connection checked for progress if a message has begun.
-    #[inline]
-    pub(super) fn watch_input(&mut self, nic: &mut Nic) {
-        if !self.life.is_watched() && self.has_message_begun() {
-            self.life.watch(nic);
         }
     }
 
@@ -293,35 +167,114 @@ impl Connection {
         }
     }
 
+    #[inline]
+    pub(super) const fn qp(&self) -> QpNum {
+        self.life.qp()
+    }
+
+    /// Returns the user at the other end, if the system knows it.
+    pub(super) fn peer_user(&self) -> PeerUser {
+        self.life.socket().peer_user()
+    }
+
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.life.is_open()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.life.state() == ConnectionState::Closed
+    }
+
+    /// Returns whether a Read of the peer's still needs this registration.
+    #[inline]
+    pub(super) fn is_read(&self, handle: Handle) -> bool {
+        self.outflow.is_read(handle)
+    }
+
+    /// Begins the stream that both ends agreed on.
+    fn open(&mut self, nic: &mut Nic, agreement: &Agreement) {
+        let crc: Option<Crc32c> = agreement.crc.then_some(crc32c);
+        self.inflow.open(crc);
+        self.outflow.open(nic, self.life.socket(), agreement, crc);
+    }
+
+    /// Sends as much as can be sent, and ends the connection if that was the last of it.
+    fn pump(&mut self, nic: &mut Nic) {
+        if !self.life.state().is_live() {
+            return;
+        }
+        match self.outflow.pump(nic, &mut self.life) {
+            Ok(Some(read)) => self.inflow.expect_read(read),
+            Ok(None) => {}
+            Err(Over) => return self.end(nic),
+        }
+        if self.outflow.is_drained(nic, &self.life) && self.life.shut_down_write(nic) {
+            self.report_end(nic);
+        }
+    }
+
+    /// Ends the connection because the peer broke a rule, and tells the peer which.
+    fn fail(&mut self, nic: &mut Nic, fault: Fault) {
+        if self.life.fault(nic, fault) {
+            self.outflow.end_with(fault.code(), self.inflow.quote(fault).as_ref());
+        }
+    }
+
+    /// Closes at once and reports everything that is owed.
+    fn end(&mut self, nic: &mut Nic) {
+        if self.life.end(nic) {
+            self.report_end(nic);
+        }
+    }
+
+    /// Closes at once for this reason.
+    fn end_for(&mut self, nic: &mut Nic, reason: DisconnectReason) {
+        self.life.set_reason(reason);
+        self.end(nic);
+    }
+
+    /// Reports `Disconnected`, the flushed completions and `Quiesced`, having dropped every view.
+    fn report_end(&mut self, nic: &mut Nic) {
+        let qp = self.life.qp();
+        nic.reports.disconnected(qp, self.life.reason());
+        nic.stags.destroy(qp);
+        self.inflow.flush(nic);
+        self.outflow.flush(nic, &self.life);
+        nic.reports.quiesced(qp);
+    }
+
     /// Notes how far the peer has come. Returns the kinds of work that wait for it: RDMA Reads of ours, output, and a
     /// message that has begun. Calls that wait inside this process are no such work.
     fn note_progress(&mut self, nic: &mut Nic) -> Waiting {
-        let remaining = self.receiver.read_remaining().unwrap_or(0);
-        self.outflow.note_progress(nic, &mut self.life, remaining);
-        let position = self.message_position();
-        self.life.progress_mut().message.reach(position);
+        self.outflow.note_progress(nic, &mut self.life, self.inflow.read_remaining());
+        self.life.progress_mut().message.reach(self.inflow.message_position());
         Waiting {
             read: self.outflow.has_reads(),
             output: self.outflow.is_blocked(),
-            message: self.has_message_begun(),
+            message: self.inflow.has_message_begun(),
             // A throttled connection continues in every poll, so its peer is not excused.
-            is_excused: self.starved,
+            is_excused: self.inflow.is_starved(),
         }
     }
+}
 
-    /// Returns whether a message, or another FPDU, has begun.
-    fn has_message_begun(&self) -> bool {
-        self.receiver.has_send_begun() || !self.receiver.is_between()
+#[cfg(test)]
+impl Connection {
+    pub(super) fn outflow(&mut self) -> &mut Outflow {
+        &mut self.outflow
     }
 
-    /// Returns how far the peer has come with FPDUs: their number, and the octets of payload that have arrived of the
-    /// one under way, of which an FPDU has fewer than 2^16. A whole Send has one deadline, whatever part of it has
-    /// come, and counts as no more than the FPDUs ahead of it.
-    fn message_position(&self) -> u64 {
-        if self.receiver.has_send_begun() {
-            return self.turn.send_begun_at << 16;
-        }
-        (self.turn.fpdus << 16) + self.receiver.payload_arrived() as u64
+    pub(super) fn inflow(&self) -> &Inflow {
+        &self.inflow
+    }
+
+    pub(super) fn intake(&mut self) -> &mut Intake {
+        &mut self.intake
+    }
+
+    pub(super) fn life(&self) -> &Life {
+        &self.life
     }
 }
 

@@ -2,7 +2,7 @@
 
 use haulage_proto::verbs::QpNum;
 
-use super::connection::Found;
+use super::intake::Found;
 
 /// The octets read from one connection and not yet handled, and the order in which connections are read.
 #[derive(Debug)]

@@ -1,235 +1,304 @@
-//! Reading octets, and keeping those that wait.
+//! The way a connection's octets come in: with the reactor's news, or by reading the socket at every poll.
 //!
 //! # Normal operation
 //!
-//! Octets come from a receive buffer of the ring, or are read here when the connection is hot. When much payload may
-//! follow, little else is read with a header, so that little has to be copied.
-//!
-//! # Limits
-//!
-//! A Send that finds no Receive stops the connection: octets behind its header wait in `backlog`, the rest in the
-//! socket. A connection is read for at most [`OCTETS_PER_POLL`] at a time, and for no more FPDUs than `turn` allows.
+//! Octets come from a receive buffer of the ring, or are read when the connection is hot. A hot connection is also read
+//! for messages that need no Receive (`iwarp/in_place.rs`), at most once between two polls; what that found stands for
+//! the next poll's reading.
 
-use super::connection::{Connection, Found, Intake, StreamEnd};
+use super::life::Life;
 use super::nic::Nic;
 use super::reactor::Reactor;
-use crate::provider::base::ConnectionState;
-use crate::provider::{ConnectError, DisconnectReason};
 
-impl Connection {
-    /// Takes octets that arrived, in any state of the connection.
-    pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
-        nic.counters.bytes_system += octets.len() as u64;
-        if self.life.is_in_setup() {
-            self.on_handshake(nic, &mut octets);
-        }
-        self.take_octets(nic, octets);
+/// How a connection's octets come in, and what came lately.
+#[derive(Debug)]
+pub(super) struct Intake {
+    state: State,
+    /// Receives in a row, from a ring, or, when hot, polls in a row that found nothing.
+    streak: u32,
+    /// The result of reading since the last poll, if the connection was read for messages without Receives and none was
+    /// refused.
+    looked: Option<Found>,
+    /// Rounds in which the connection is not read for messages without Receives.
+    backoff: u8,
+}
+
+/// The way octets come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// The connection is not read: not yet, or it waits for something else.
+    Off,
+    /// The reactor reports octets.
+    Armed,
+    /// The reactor was asked to stop; its remaining news comes first.
+    Pausing,
+    /// The socket is read at every poll.
+    Hot,
+    /// The socket has nothing more for us, ever.
+    Over,
+}
+
+/// A change of the way octets come in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// The reactor is to report octets.
+    Arm,
+    /// The reactor was asked to stop.
+    Pause,
+    /// The socket is to be read at every poll.
+    Heat,
+    /// Octets are not wanted now, or the reactor has stopped.
+    Stop,
+    /// The input of the socket has ended.
+    End,
+}
+
+/// The result of reading a hot connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// Nothing.
+    Nothing,
+    /// Octets, and then nothing more.
+    All,
+    /// Octets, and perhaps more.
+    Some,
+}
+
+/// What settling did to the provider's list of hot connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heat {
+    /// The connection is to be on it.
+    Gained,
+    /// The connection is to be on it no more.
+    Lost,
+    /// Nothing.
+    Kept,
+}
+
+impl State {
+    /// Takes the step, if the table has it for this state.
+    fn step(&mut self, step: Step) {
+        *self = self.on(step).unwrap_or(*self);
     }
 
-    /// Takes octets of an open connection.
-    pub(super) fn take_octets(&mut self, nic: &mut Nic, octets: &[u8]) {
-        if octets.is_empty() || !self.life.state().receives() {
-            return;
-        }
-        if self.starved || !self.backlog.is_empty() {
-            self.backlog.extend_from_slice(octets);
-            return;
-        }
-        let taken = self.feed(nic, octets);
-        if self.life.state().receives() {
-            self.backlog.extend_from_slice(octets.get(taken..).unwrap_or_default());
-        }
-    }
-
-    /// Continues with the Send that waited for a Receive, now that there is one.
-    pub(super) fn resume(&mut self, nic: &mut Nic) {
-        if !self.starved || nic.receives.is_empty() {
-            return;
-        }
-        self.starved = false;
-        self.receive = nic.receives.pop_front();
-        if self.check_receive_length(nic) {
-            self.feed_backlog(nic);
-        }
-        self.end_backlog(nic);
-    }
-
-    /// Handles the backlog, as far as possible now.
-    pub(super) fn feed_backlog(&mut self, nic: &mut Nic) {
-        let backlog = std::mem::take(&mut self.backlog);
-        let rest = backlog.get(self.backlog_at..).unwrap_or_default();
-        let taken = self.feed(nic, rest);
-        if taken < rest.len() && self.life.state().receives() {
-            self.backlog_at += taken;
-            self.backlog = backlog;
-        } else {
-            self.backlog_at = 0;
-        }
-    }
-
-    /// Continues with the stream, if there is no backlog any more.
-    pub(super) fn end_backlog(&mut self, nic: &mut Nic) {
-        if !self.starved && !self.throttled {
-            if let Some(end) = self.ended.take() {
-                self.on_stream_end(nic, end);
-            }
-            self.life.unsettle(nic);
-        }
-    }
-
-    /// Reads the socket until it is empty, or enough octets have come.
-    pub(super) fn read(&mut self, nic: &mut Nic) -> Found {
-        let mut total = 0;
-        while self.intake == Intake::Hot
-            && !self.starved
-            && self.life.state() != ConnectionState::Closed
-        {
-            if self.throttled {
-                return Found::Some;
-            }
-            let (result, wanted) = if self.expects_much() {
-                self.read_into_place(nic, self.receiver.payload_remaining())
-            } else {
-                self.read_scratch(nic)
-            };
-            match result {
-                Ok(None) => return if total == 0 { Found::Nothing } else { Found::All },
-                Ok(Some(0)) => {
-                    self.on_input_end(nic, StreamEnd::Orderly);
-                    return Found::All;
-                }
-                Ok(Some(count)) => {
-                    total += count;
-                    // A short read has emptied the socket.
-                    if count < wanted && !self.throttled {
-                        return Found::All;
-                    }
-                    if total >= OCTETS_PER_POLL {
-                        return Found::Some;
-                    }
-                }
-                Err(_) => {
-                    self.on_input_end(nic, StreamEnd::Lost);
-                    return Found::All;
-                }
-            }
-        }
-        Found::All
-    }
-
-    /// Returns whether enough payload is to come to receive it into its place.
-    ///
-    /// The end of a long FPDU is worth it, whatever its length, if the message goes on: the next header is read with
-    /// it, and the payload behind that can go to its place as a whole.
-    pub(super) fn expects_much(&self) -> bool {
-        let remaining = self.receiver.payload_remaining();
-        let long = self.receiver.payload_length() >= DIRECT_MIN && !self.receiver.is_last();
-        self.life.state().receives() && (remaining >= DIRECT_MIN || (long && remaining > 0))
-    }
-
-    /// Handles the end of the socket's input.
-    pub(super) fn on_input_end(&mut self, nic: &mut Nic, end: StreamEnd) {
-        if self.intake == Intake::Hot {
-            self.intake = Intake::Off;
-        }
-        self.input_over = true;
-        self.life.unsettle(nic);
-        if self.life.is_in_setup() {
-            let why = ConnectError::BadHandshake("closed before it was complete");
-            self.life.on_setup_lost(nic, why);
-            return;
-        }
-        self.on_stream_end(nic, end);
-    }
-
-    /// Returns how many octets to read when the length of the next payload is unknown.
-    pub(super) fn read_ahead(&self) -> usize {
-        let long = self.receiver.payload_length() >= DIRECT_MIN && self.receiver.goes_on();
-        if long && self.receiver.payload_remaining() == 0 {
-            // The message continues, with a header.
-            BEHIND
-        } else if self.bulk {
-            BULK_AHEAD
-        } else {
-            usize::MAX
-        }
-    }
-
-    fn read_scratch(&mut self, nic: &mut Nic) -> (std::io::Result<Option<usize>>, usize) {
-        let mut scratch = std::mem::take(&mut nic.scratch);
-        let wanted = self.read_ahead().min(scratch.len());
-        nic.counters.syscalls += 1;
-        let result = self.life.socket().receive(scratch.get_mut(..wanted).unwrap_or_default());
-        if let Ok(Some(count)) = result {
-            self.on_octets(nic, scratch.get(..count).unwrap_or_default());
-        }
-        nic.scratch = scratch;
-        (result, wanted)
-    }
-
-    /// Returns whether octets should be read or awaited.
-    pub(super) fn wants_input(&self) -> bool {
-        let closed =
-            matches!(self.life.state(), ConnectionState::Connecting | ConnectionState::Closed);
-        // A hot connection is read only when it has no backlog.
-        let waits = self.starved || self.throttled && self.intake != Intake::Hot;
-        !closed && !waits && !self.input_over
-    }
-
-    pub(super) fn heat(&mut self, nic: &mut Nic) {
-        self.intake = Intake::Hot;
-        self.streak = 0;
-        self.looked = None;
-        nic.wire.promotions += 1;
-    }
-
-    /// Has the reactor report the connection's octets again.
-    pub(super) fn cool(&mut self, nic: &mut Nic, reactor: &mut Reactor) {
-        self.streak = 0;
-        self.intake = Intake::Armed;
-        if reactor.receive(self.life.socket().fd(), self.life.qp()).is_err() {
-            self.intake = Intake::Off;
-            self.life.unsettle(nic);
-        }
-    }
-
-    /// Ends the connection if its peer sent too many FPDUs that deliver nothing.
-    #[inline]
-    pub(super) fn end_if_flooded(&mut self, nic: &mut Nic) {
-        if self.turn.empty > 0 && self.life.state().receives() && self.turn.is_flood(nic.now) {
-            nic.wire.floods += 1;
-            self.end_for(nic, DisconnectReason::Flooded);
-        }
-    }
-
-    /// Leaves the rest of the octets read to the next poll.
-    #[cold]
-    pub(super) fn throttle(&mut self, nic: &mut Nic) {
-        self.throttled = true;
-        nic.throttled.push_back(self.life.qp());
-        self.life.unsettle(nic);
-    }
-
-    /// Continues with the octets that the turn of the last poll left.
-    pub(super) fn go_on(&mut self, nic: &mut Nic) {
-        if std::mem::take(&mut self.throttled) {
-            self.feed_backlog(nic);
-            self.end_backlog(nic);
-        }
+    /// The whole transition table; anything not listed changes nothing.
+    const fn on(self, step: Step) -> Option<Self> {
+        use Step::{Arm, End, Heat, Pause, Stop};
+        Some(match (self, step) {
+            (Self::Off | Self::Hot, Arm) => Self::Armed,
+            (Self::Armed, Pause) => Self::Pausing,
+            (Self::Off | Self::Armed, Heat) => Self::Hot,
+            (Self::Armed | Self::Pausing | Self::Hot, Stop) => Self::Off,
+            (Self::Off | Self::Hot, End) => Self::Over,
+            _ => return None,
+        })
     }
 }
 
-/// From this many octets on, payload still to come is received into its place rather than copied there: worth 5 % of
-/// the throughput of 1 MiB Writes on loopback. Below, a system call costs more than the copy.
-pub(super) const DIRECT_MIN: usize = 16 << 10;
+impl Intake {
+    pub(super) const fn new() -> Self {
+        Self { state: State::Off, streak: 0, looked: None, backoff: 0 }
+    }
 
-/// Octets read behind such payload: the end of this FPDU and the header of a tagged one, so that the payload of that
-/// one can go to its place, too.
-pub(super) const BEHIND: usize = 20;
+    /// Has the socket read at every poll.
+    pub(super) fn heat(&mut self, nic: &mut Nic) {
+        self.state.step(Step::Heat);
+        (self.streak, self.looked) = (0, None);
+        nic.wire.promotions += 1;
+    }
 
-/// Octets read when the next message may be long: payload among them is copied, and a header beyond them costs a system
-/// call.
-pub(super) const BULK_AHEAD: usize = 16 << 10;
+    /// Has the socket read at every poll, if the reactor has reported octets without reading them. Returns whether it
+    /// is.
+    pub(super) fn heat_if_armed(&mut self, nic: &mut Nic) -> bool {
+        let is_armed = self.state == State::Armed;
+        if is_armed {
+            self.heat(nic);
+        }
+        is_armed
+    }
 
-/// Octets read from a connection in one poll, before others have their turn.
-const OCTETS_PER_POLL: usize = 2 << 20;
+    /// Has the reactor report the connection's octets again.
+    pub(super) fn cool(&mut self, nic: &mut Nic, life: &mut Life, reactor: &mut Reactor) {
+        self.streak = 0;
+        if reactor.receive(life.socket().fd(), life.qp()).is_ok() {
+            self.state.step(Step::Arm);
+        } else {
+            self.state.step(Step::Stop);
+            life.unsettle(nic);
+        }
+    }
+
+    /// Asks the reactor to stop, as the connection is to become hot. Without room in the ring all stays as it is.
+    pub(super) fn pause_if_armed(&mut self, life: &Life, reactor: &mut Reactor) {
+        if self.state == State::Armed && reactor.pause(life.qp()).is_ok() {
+            self.state.step(Step::Pause);
+        }
+    }
+
+    /// Has octets reported or read if they are `wanted`, and not otherwise.
+    pub(super) fn settle(
+        &mut self,
+        nic: &mut Nic,
+        life: &mut Life,
+        reactor: &mut Reactor,
+        wanted: Wanted,
+    ) -> Heat {
+        match (self.state, wanted) {
+            (State::Off, Wanted::Yes) if reactor.receives() => self.cool(nic, life, reactor),
+            (State::Off, Wanted::Yes) => {
+                // Epoll reports only octets that come later.
+                self.heat(nic);
+                return Heat::Gained;
+            }
+            (State::Hot, Wanted::No) => {
+                self.state.step(Step::Stop);
+                return Heat::Lost;
+            }
+            (State::Armed, Wanted::No) if reactor.receives() => {
+                if reactor.pause(life.qp()).is_ok() {
+                    self.state.step(Step::Pause);
+                } else {
+                    life.unsettle(nic);
+                }
+            }
+            (State::Armed, Wanted::No) => self.state.step(Step::Stop),
+            _ => {}
+        }
+        Heat::Kept
+    }
+
+    /// Notes that the reactor reports no more. Returns whether it was asked to stop.
+    pub(super) fn on_receive_over(&mut self) -> bool {
+        let was_pausing = self.state == State::Pausing;
+        self.state.step(Step::Stop);
+        was_pausing
+    }
+
+    /// Notes that the input of the socket has ended.
+    pub(super) fn end(&mut self) {
+        self.state.step(Step::End);
+    }
+
+    /// Notes that octets came with the reactor's news.
+    pub(super) const fn on_received(&mut self) {
+        self.streak = self.streak.saturating_add(1);
+    }
+
+    /// Notes what reading the hot connection in a poll has found.
+    pub(super) const fn on_read(&mut self, found: Found) {
+        self.streak = match found {
+            Found::Nothing => self.streak.saturating_add(1),
+            Found::All | Found::Some => 0,
+        };
+    }
+
+    /// Notes what reading the connection for messages without Receives has found.
+    #[inline]
+    pub(super) const fn on_looked(&mut self, found: Found) {
+        self.looked = Some(found);
+    }
+
+    /// Leaves the next message, and all that come in the next `rounds` rounds, to polls.
+    pub(super) const fn back_off(&mut self, rounds: u8) {
+        (self.looked, self.backoff) = (None, rounds);
+    }
+
+    /// Returns what reading the connection since the last poll has found, if it was read.
+    pub(super) const fn take_looked(&mut self) -> Option<Found> {
+        self.looked.take()
+    }
+
+    /// Returns whether the connection may be read for messages without Receives. During a backoff it may not, and one
+    /// round of the backoff is over.
+    #[inline]
+    pub(super) fn may_look(&mut self) -> bool {
+        if self.backoff > 0 {
+            self.backoff -= 1;
+            return false;
+        }
+        self.is_hot()
+    }
+
+    /// Returns whether the connection was read since the last poll.
+    pub(super) const fn has_looked(&self) -> bool {
+        self.looked.is_some()
+    }
+
+    /// Returns whether reading the connection since the last poll has left octets in its socket, perhaps.
+    pub(super) fn has_left_some(&self) -> bool {
+        self.looked == Some(Found::Some)
+    }
+
+    /// Returns whether the socket is read at every poll.
+    #[inline]
+    pub(super) fn is_hot(&self) -> bool {
+        self.state == State::Hot
+    }
+
+    /// Returns whether the socket is read at every poll, and more than this many in a row have found nothing.
+    pub(super) fn is_idle(&self, polls: u32) -> bool {
+        self.is_hot() && self.streak > polls
+    }
+
+    /// Returns whether octets have come with the reactor's news at least this many times in a row.
+    pub(super) const fn is_busy(&self, receives: u32) -> bool {
+        self.streak >= receives
+    }
+
+    /// Returns whether the socket has nothing more for us.
+    pub(super) fn is_over(&self) -> bool {
+        self.state == State::Over
+    }
+
+    /// Returns whether no request of the reactor concerns the socket's input.
+    pub(super) const fn is_off(&self) -> bool {
+        matches!(self.state, State::Off | State::Over)
+    }
+}
+
+/// Whether octets are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Yes,
+    No,
+}
+
+#[cfg(test)]
+impl Intake {
+    /// Ends a backoff at once.
+    pub(super) const fn end_backoff(&mut self) {
+        self.backoff = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STATES: [State; 5] = [State::Off, State::Armed, State::Pausing, State::Hot, State::Over];
+    const STEPS: [Step; 5] = [Step::Arm, Step::Pause, Step::Heat, Step::Stop, Step::End];
+
+    const MATRIX: &str = "
+        Arm     Pause   Heat    Stop    End
+Off     Armed   -       Hot     -       Over
+Armed   -       Pausing Hot     Off     -
+Pausing -       -       -       Off     -
+Hot     Armed   -       -       Off     Over
+Over    -       -       -       -       -
+";
+
+    #[test]
+    fn the_whole_table_is_as_reviewed() {
+        let row = |head: String, cells: Vec<String>| {
+            let cells: String = cells.iter().map(|cell| format!("{cell:<8}")).collect();
+            format!("{head:<8}{cells}").trim_end().to_owned() + "\n"
+        };
+        let mut matrix =
+            format!("\n{}", row(String::new(), STEPS.map(|s| format!("{s:?}")).into()));
+        for state in STATES {
+            let next = |step| state.on(step).map_or("-".to_owned(), |next| format!("{next:?}"));
+            matrix += &row(format!("{state:?}"), STEPS.map(next).into());
+        }
+        assert_eq!(matrix, MATRIX, "{matrix}");
+    }
+}

@@ -85,9 +85,7 @@ impl Iwarp {
             return Err(ConnectError::System(error.kind()));
         }
         if let Some(connection) = self.slots.get(qp) {
-            let timeout = self.nic.config.handshake_timeout;
-            connection.life.set_deadline(&mut self.nic, timeout);
-            connection.life.unsettle(&mut self.nic);
+            connection.begin(&mut self.nic);
         }
         Ok(qp)
     }
@@ -105,10 +103,10 @@ impl Iwarp {
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
             if let Some(connection) = self.slots.get(qp)
-                && connection.life.state() == ConnectionState::Awaiting
+                && connection.evict(&mut self.nic)
             {
                 self.nic.counters.newcomers.crowded_out += 1;
-                return connection.end(&mut self.nic);
+                return;
             }
         }
     }

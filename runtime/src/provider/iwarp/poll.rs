@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Found, Intake, StreamEnd};
 use super::contention::HOT_MAX;
+use super::inflow::StreamEnd;
+use super::intake::{Found, Heat};
 use super::reactor::{News, Over};
 use super::state::Iwarp;
-use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::base::ListenerId;
 
 impl Iwarp {
     /// Does the work of a poll, one bounded stage after the other.
@@ -39,7 +40,7 @@ impl Iwarp {
             let _ = self.reactor.woken_again(self.waker.fd());
         } else if !busy {
             for qp in self.hot.drain(..) {
-                if let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) {
+                if let Some(connection) = self.slots.get(qp) {
                     connection.cool(&mut self.nic, &mut self.reactor);
                 }
             }
@@ -54,26 +55,21 @@ impl Iwarp {
         let mut at = 0;
         while let Some(&qp) = self.hot.get(at) {
             let is_contended = self.hot.len() > HOT_MAX || self.contention.is_high();
-            let Some(connection) = self.slots.get(qp).filter(|c| c.intake == Intake::Hot) else {
+            let Some(connection) = self.slots.get(qp).filter(|c| c.is_hot()) else {
                 self.hot.swap_remove(at);
                 continue;
             };
-            let looked = connection.looked.take();
-            match looked.unwrap_or_else(|| connection.read(&mut self.nic)) {
-                Found::Nothing => connection.streak = connection.streak.saturating_add(1),
-                Found::All => {
-                    connection.streak = 0;
-                    self.contention.found();
-                }
+            match connection.look(&mut self.nic) {
+                Found::Nothing => {}
+                Found::All => self.contention.found(),
                 Found::Some => {
-                    connection.streak = 0;
                     self.contention.found();
                     self.unread = true;
                 }
             }
-            let others_tell = is_contended && connection.streak > 0;
-            if connection.intake == Intake::Hot && (connection.streak > IDLE_MAX || others_tell) {
-                connection.cool(&mut self.nic, &mut self.reactor);
+            // With many busy connections, the reactor tells which.
+            let idle_max = if is_contended { 0 } else { IDLE_MAX };
+            if connection.cool_if_idle(&mut self.nic, &mut self.reactor, idle_max) {
                 self.hot.swap_remove(at);
             } else {
                 at += 1;
@@ -112,13 +108,13 @@ impl Iwarp {
             News::Received { qp, filled, more } => {
                 self.feed_inbox_of(qp);
                 if let Some(connection) = self.slots.get(qp) {
-                    connection.on_octets(&mut self.nic, self.reactor.bytes(&filled));
-                    connection.streak = connection.streak.saturating_add(1);
+                    connection.on_received(&mut self.nic, self.reactor.bytes(&filled));
                     self.contention.heard(qp);
                     if !more {
                         self.on_receive_over(qp, Over::Paused);
                     } else if self.hot.len() < HOT_MAX && !self.contention.is_high() {
-                        self.consider_heating(qp);
+                        // Few connections are busy, so this one becomes hot if it is.
+                        connection.pause_if_busy(&mut self.reactor, STREAK_MIN);
                     }
                 }
                 self.reactor.give_back(filled);
@@ -126,8 +122,7 @@ impl Iwarp {
             News::ReceiveOver { qp, why } => self.on_receive_over(qp, why),
             News::Readable(qp) => {
                 if let Some(connection) = self.slots.get(qp) {
-                    if connection.intake == Intake::Armed {
-                        connection.heat(&mut self.nic);
+                    if connection.on_readable(&mut self.nic) {
                         self.hot.push(qp);
                     }
                     self.unread = true;
@@ -135,11 +130,7 @@ impl Iwarp {
             }
             News::Writable(qp) => {
                 if let Some(connection) = self.slots.get(qp) {
-                    connection.outflow.on_writable();
-                    if connection.life.state() == ConnectionState::Connecting {
-                        connection.life.on_connected(&mut self.nic);
-                    }
-                    connection.life.unsettle(&mut self.nic);
+                    connection.on_writable(&mut self.nic);
                 }
             }
             News::Acceptable(listener) => self.accept_all(ListenerId(listener)),
@@ -147,36 +138,17 @@ impl Iwarp {
         }
     }
 
-    /// Makes a busy connection hot, if few are busy.
-    fn consider_heating(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        let busy = connection.streak >= STREAK_MIN || connection.expects_much();
-        if busy
-            && connection.intake == Intake::Armed
-            && connection.life.state() == ConnectionState::Open
-        {
-            connection.intake = Intake::Pausing;
-            // Without room in the ring the connection stays as it is.
-            if self.reactor.pause(qp).is_err() {
-                connection.intake = Intake::Armed;
-            }
-        }
-    }
-
     fn on_receive_over(&mut self, qp: QpNum, why: Over) {
         let Some(connection) = self.slots.get(qp) else { return };
-        let paused = connection.intake == Intake::Pausing;
-        connection.intake = Intake::Off;
-        match why {
-            Over::End => connection.on_input_end(&mut self.nic, StreamEnd::Orderly),
-            Over::Failed => connection.on_input_end(&mut self.nic, StreamEnd::Lost),
-            Over::Paused if paused && connection.wants_input() && self.hot.len() < HOT_MAX => {
-                connection.heat(&mut self.nic);
-                self.hot.push(qp);
-            }
-            Over::Paused => {}
+        let end = match why {
+            Over::End => Some(StreamEnd::Orderly),
+            Over::Failed => Some(StreamEnd::Lost),
+            Over::Paused => None,
+        };
+        let room = HOT_MAX.saturating_sub(self.hot.len());
+        if connection.on_receive_over(&mut self.nic, end, room) {
+            self.hot.push(qp);
         }
-        connection.life.unsettle(&mut self.nic);
     }
 
     /// Continues with connections whose turn ended before all their octets were handled.
@@ -218,8 +190,7 @@ impl Iwarp {
         for _ in 0..self.nic.registrations_left() {
             let Some(qp) = self.nic.crowded.pop_front() else { return };
             if let Some(connection) = self.slots.get(qp) {
-                connection.outflow.on_registrations();
-                connection.life.unsettle(&mut self.nic);
+                connection.on_registrations(&mut self.nic);
             }
         }
     }
@@ -227,9 +198,8 @@ impl Iwarp {
     fn fire_deadlines(&mut self) {
         let Self { nic, slots, .. } = self;
         while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
-            let Some(connection) = slots.get(qp) else { continue };
-            if connection.life.take_deadline(deadline) {
-                connection.on_deadline(nic);
+            if let Some(connection) = slots.get(qp) {
+                connection.on_deadline(nic, deadline);
             }
         }
         if self.accept_retry.is_some_and(|retry| retry <= self.nic.now) {
@@ -248,45 +218,19 @@ impl Iwarp {
 
     fn settle(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.life.begin_settling();
-        connection.pump(&mut self.nic);
-        match (connection.intake, connection.wants_input()) {
-            (Intake::Off, true) if self.reactor.receives() => {
-                connection.cool(&mut self.nic, &mut self.reactor);
-            }
-            (Intake::Off, true) => {
-                // Epoll reports only octets that come later.
-                connection.heat(&mut self.nic);
-                self.hot.push(qp);
-            }
-            (Intake::Hot, false) => {
-                connection.intake = Intake::Off;
-                self.hot.retain(|hot| *hot != qp);
-            }
-            (Intake::Armed, false) if self.reactor.receives() => {
-                if self.reactor.pause(qp).is_ok() {
-                    connection.intake = Intake::Pausing;
-                } else {
-                    connection.life.unsettle(&mut self.nic);
-                }
-            }
-            (Intake::Armed, false) => connection.intake = Intake::Off,
-            _ => {}
+        match connection.settle(&mut self.nic, &mut self.reactor) {
+            Heat::Gained => self.hot.push(qp),
+            Heat::Lost => self.hot.retain(|hot| *hot != qp),
+            Heat::Kept => {}
         }
-        connection.outflow.await_room(&mut self.nic, &mut connection.life, &mut self.reactor);
-        if connection.life.state() == ConnectionState::Closed {
+        if connection.is_closed() {
             self.release(qp);
         }
     }
 
     /// Frees the slot of a closed connection, once the ring holds no request of it.
     fn release(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        if connection.outflow.is_room_awaited() {
-            // Completes a ring request that waits on the socket; `Writable` comes back to us.
-            connection.life.socket().shutdown();
-        }
-        if connection.intake == Intake::Off && !connection.outflow.is_room_awaited() {
+        if self.slots.get(qp).is_some_and(|connection| connection.is_released()) {
             self.slots.remove(qp);
             self.resume_listeners();
         }

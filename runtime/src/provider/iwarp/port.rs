@@ -26,12 +26,12 @@ impl Port for LanePort<'_> {
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
         let Self { connection, nic } = self;
         let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
-        let Some(handle) = nic.stags.reserve(connection.life.qp()) else {
+        let Some(handle) = nic.stags.reserve(connection.qp()) else {
             return Err((lease, Refused::Full));
         };
         let offset = nic.stags.random_offset();
         let (exposed, memory) = expose(lease, handle, access);
-        let registered = nic.stags.register(handle, connection.life.qp(), offset, memory);
+        let registered = nic.stags.register(handle, connection.qp(), offset, memory);
         debug_assert!(registered.is_ok(), "it was reserved");
         Ok((exposed, Segment { handle, length, offset }))
     }
@@ -39,12 +39,12 @@ impl Port for LanePort<'_> {
     #[inline]
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         let Self { connection, nic } = self;
-        let is_read = connection.outflow.is_read(handle);
-        if is_read || nic.stags.invalidate(handle, connection.life.qp()).is_err() {
+        let is_read = connection.is_read(handle);
+        if is_read || nic.stags.invalidate(handle, connection.qp()).is_err() {
             return None;
         }
         nic.counters.invalidated_remote += 1;
-        Some(Done::invalidating(connection.life.qp(), handle))
+        Some(Done::invalidating(connection.qp(), handle))
     }
 
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {

@@ -7,16 +7,16 @@ use haulage_proto::iwarp::mpa::handshake::{Agreement, Fault, MpaReply};
 use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::iwarp::transmit::Transmitter;
 
-use super::super::nic::Nic;
-use super::super::opening::{Opening, keepalive_after};
-use super::super::setup::{Setup, offer};
 use super::Life;
 use crate::provider::base::{ConnectionState, Step};
+use crate::provider::iwarp::nic::Nic;
+use crate::provider::iwarp::opening::{Opening, keepalive_after};
+use crate::provider::iwarp::setup::{Setup, offer};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 
 impl Life {
     /// Handles the end of the TCP connect, successful or not.
-    pub(in super::super) fn on_connected(&mut self, nic: &mut Nic) {
+    pub(in crate::provider::iwarp) fn on_connected(&mut self, nic: &mut Nic) {
         if let Err(error) = self.socket.connected() {
             let reason = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => ConnectError::Refused,
@@ -39,7 +39,7 @@ impl Life {
 
     /// Takes octets of a handshake; octets behind the peer's Reply stay in `bytes`. Returns what both ends agreed on,
     /// once they have.
-    pub(in super::super) fn on_handshake(
+    pub(in crate::provider::iwarp) fn on_handshake(
         &mut self,
         nic: &mut Nic,
         bytes: &mut &[u8],
@@ -92,7 +92,11 @@ impl Life {
     }
 
     /// Handles the end of the stream, or a missed deadline, before the connection was open.
-    pub(in super::super) fn on_setup_lost(&mut self, nic: &mut Nic, reason: ConnectError) {
+    pub(in crate::provider::iwarp) fn on_setup_lost(
+        &mut self,
+        nic: &mut Nic,
+        reason: ConnectError,
+    ) {
         match self.setup.as_deref_mut() {
             Some(Setup::Asked(_, broken)) => {
                 broken.get_or_insert(DisconnectReason::Lost);
@@ -111,7 +115,7 @@ impl Life {
 
     /// Accepts the peer, as the application asks. Returns what both ends agreed on, and why the connection is broken
     /// already, if it is.
-    pub(in super::super) fn accept(
+    pub(in crate::provider::iwarp) fn accept(
         &mut self,
         nic: &mut Nic,
         params: &ConnectionParams<'_>,
@@ -136,7 +140,7 @@ impl Life {
     }
 
     /// Rejects the peer, as the application asks.
-    pub(in super::super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
+    pub(in crate::provider::iwarp) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
         let Some(Setup::Asked(asked, broken)) = self.setup.take().map(|setup| *setup) else {
             return;
         };
@@ -152,7 +156,7 @@ impl Life {
     }
 
     /// Ends a connection whose setup failed, and reports the reason.
-    pub(in super::super) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
+    pub(in crate::provider::iwarp) fn fail_setup(&mut self, nic: &mut Nic, reason: ConnectError) {
         self.setup = None;
         nic.stags.destroy(self.qp);
         nic.reports.push(Event::Failed { qp: self.qp, reason });
@@ -160,7 +164,7 @@ impl Life {
     }
 
     /// Returns whether the connection is being set up, and the next octets are part of that.
-    pub(in super::super) const fn is_in_setup(&self) -> bool {
+    pub(in crate::provider::iwarp) const fn is_in_setup(&self) -> bool {
         self.setup.is_some()
     }
 

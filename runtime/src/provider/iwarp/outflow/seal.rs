@@ -3,10 +3,10 @@
 use haulage_proto::iwarp::rdmap::ReadRequest;
 use haulage_proto::verbs::{Handle, Status};
 
-use super::super::life::Life;
-use super::super::nic::Nic;
-use super::super::transmit_queue::{OutstandingRead, Response, TransmitQueue, Work};
 use super::Outflow;
+use crate::provider::iwarp::life::Life;
+use crate::provider::iwarp::nic::Nic;
+use crate::provider::iwarp::transmit_queue::{OutstandingRead, Response, TransmitQueue, Work};
 
 impl Outflow {
     /// Fills the batch with as many FPDUs as it takes, of about `octets` in all.

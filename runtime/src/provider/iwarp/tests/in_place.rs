@@ -35,7 +35,7 @@ impl Scene {
             self.expect_reported(b"hello");
             assert!(self.reported < before + 100, "a busy connection becomes hot");
         }
-        self.node.nic.slots.get(self.rogue.qp).unwrap().in_place_backoff = 0;
+        self.node.nic.slots.get(self.rogue.qp).unwrap().intake().end_backoff();
     }
 
     fn octets(fpdu: &haulage_proto::iwarp::transmit::Fpdu, payload: &[u8]) -> Vec<u8> {

@@ -77,7 +77,7 @@ fn small_segments_carry_what_large_ones_do() {
         let mut pair = Pair::roomy(variant, 8 << 20);
         for node in [&mut pair.a, &mut pair.b] {
             let qp = node.qp();
-            node.nic.slots.get(qp).unwrap().outflow.shrink_segments();
+            node.nic.slots.get(qp).unwrap().outflow().shrink_segments();
         }
         let contents = pattern(1_000_003);
         let lease = pair.b.pool.lease(contents.len()).unwrap();
@@ -267,7 +267,7 @@ fn a_copied_source_is_free_as_soon_as_it_is_posted() {
             .into();
         let qp = pair.a.qp();
         pair.a.nic.post(qp, &mut batch).unwrap();
-        let queue = pair.a.nic.slots.get(qp).unwrap().outflow.queue().unwrap();
+        let queue = pair.a.nic.slots.get(qp).unwrap().outflow().queue().unwrap();
         assert!(
             !queue.entries.iter().skip(1).any(transmit_queue::Entry::is_leased),
             "no view of the source is left"
@@ -489,8 +489,9 @@ fn many_connections_are_served_by_turns_and_cost_little_when_idle() {
         for node in [&mut pair.a, &mut pair.b] {
             for qp in std::mem::take(&mut node.open) {
                 let connection = node.nic.slots.get(qp).unwrap();
-                let owned = (connection.outflow.queue().is_some(), connection.life.is_in_setup());
-                assert_eq!((owned, connection.backlog.capacity()), ((false, false), 0));
+                let owned =
+                    (connection.outflow().queue().is_some(), connection.life().is_in_setup());
+                assert_eq!((owned, connection.inflow().backlog_capacity()), ((false, false), 0));
             }
         }
     }
@@ -526,7 +527,7 @@ fn after_a_long_message_less_is_read_ahead() {
             let [sent, received] = [a, b].map(|node| node.nic.wire_counters());
             a.is_done(id) && received.fpdus_received == sent.fpdus_sent
         });
-        assert_eq!(pair.b.nic.slots.get(qp).unwrap().bulk, long, "{length}");
+        assert_eq!(pair.b.nic.slots.get(qp).unwrap().inflow().expects_bulk(), long, "{length}");
         complete::source(written, &pair.a.done(id).unwrap()).unwrap();
     }
     drop(exposed);

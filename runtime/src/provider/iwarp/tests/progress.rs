@@ -121,7 +121,7 @@ fn a_read_that_is_answered_octet_by_octet_lives() {
         let posted = node.read_from(12);
         (0..POLLS).for_each(|_| node.poll());
         let qp = node.qp();
-        let queue = node.nic.slots.get(qp).unwrap().outflow.queue().unwrap();
+        let queue = node.nic.slots.get(qp).unwrap().outflow().queue().unwrap();
         let read = *queue.reads.front().unwrap();
         let payload = pattern(12);
         let fpdu = rogue.transmitter.read_response(read.handle, read.offset, &payload);
@@ -189,7 +189,7 @@ fn output_that_is_taken_slowly_is_taken() {
 fn taken(node: &mut Node) -> u64 {
     let qp = node.qp();
     let connection = node.nic.slots.get(qp).expect("it lives");
-    connection.outflow.sent() - connection.life.socket().unacknowledged().unwrap()
+    connection.outflow().sent() - connection.life().socket().unacknowledged().unwrap()
 }
 
 /// Has a peer send a message in these pieces, two seconds apart; returns how its connection ends.
@@ -301,7 +301,7 @@ fn reads_that_are_answered_one_by_one_while_others_wait_are_no_stall() {
             posted.push((id, read(&mut node, id)));
             (0..POLLS).for_each(|_| node.poll());
             let qp = node.qp();
-            let queue = node.nic.slots.get(qp).unwrap().outflow.queue().unwrap();
+            let queue = node.nic.slots.get(qp).unwrap().outflow().queue().unwrap();
             let oldest = *queue.reads.front().unwrap();
             let payload = pattern(12);
             let fpdu = rogue.transmitter.read_response(oldest.handle, oldest.offset, &payload);
