@@ -2,10 +2,10 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. Its parts are what is about its life
-//! ([`Life`]), how its octets come in ([`Intake`]), what arrives ([`Inflow`]) and what leaves ([`Outflow`]). No part
-//! knows the connection; here they are put together: `connection/reading.rs` reads octets, `connection/feed.rs` handles
-//! them, `connection/in_place.rs` offers messages without Receives.
+//! A connection lives as [`ConnectionState`] says. It has four parts: what is about its life ([`Life`]), how its octets
+//! come in ([`Intake`]), what arrives ([`Inflow`]) and what leaves ([`Outflow`]). No part knows the connection, which
+//! puts them together: `connection/reading.rs` reads octets, `connection/feed.rs` handles them, `connection/in_place.rs`
+//! offers messages that need no Receive.
 //!
 //! # Recovery
 //!

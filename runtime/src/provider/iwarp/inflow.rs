@@ -142,8 +142,18 @@ impl Inflow {
     /// Leaves the rest of the octets read to the next poll.
     #[cold]
     fn throttle(&mut self, nic: &mut Nic, life: &mut Life) {
+        debug_assert!(!self.waits(), "octets that wait are not handled");
         self.wait = Wait::Turn;
         nic.throttled.push_back(life.qp());
+        life.unsettle(nic);
+    }
+
+    /// Has the Send that has begun wait for a Receive.
+    fn starve(&mut self, nic: &mut Nic, life: &mut Life) {
+        debug_assert!(!self.waits(), "octets that wait are not handled");
+        self.wait = Wait::Receive;
+        nic.starved.push_back(life.qp());
+        nic.wire.starvations += 1;
         life.unsettle(nic);
     }
 

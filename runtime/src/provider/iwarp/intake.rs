@@ -53,6 +53,13 @@ enum Step {
     End,
 }
 
+/// Whether octets are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    Yes,
+    No,
+}
+
 /// The result of reading a hot connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -177,6 +184,7 @@ impl Intake {
     /// Notes that the input of the socket has ended.
     pub(super) fn end(&mut self) {
         self.state.step(Step::End);
+        debug_assert!(self.is_over(), "the reactor has stopped before");
     }
 
     /// Notes that octets came with the reactor's news.
@@ -254,13 +262,6 @@ impl Intake {
     pub(super) const fn is_off(&self) -> bool {
         matches!(self.state, State::Off | State::Over)
     }
-}
-
-/// Whether octets are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    Yes,
-    No,
 }
 
 #[cfg(test)]

@@ -24,16 +24,19 @@ use haulage_proto::iwarp::mpa::handshake::Rtr;
 /// | `Listening` | `Over` | the peer's first FPDU has arrived |
 /// | `Unheard(n)` | `Unheard(n + 1)` | the time for another keepalive has come |
 /// | `Unheard` | `Over` | the peer's first FPDU has arrived, or as many keepalives were sent as may be |
+///
+/// Each message that leaves asks for the state, so it has an octet of its own, and the states that may send come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Opening {
-    /// The connection is being set up.
-    Setup,
-    /// We may not send before the peer has. Its first FPDU may be this ready-to-receive indication.
-    Listening(Option<Rtr>),
-    /// We may send; the peer has sent nothing yet. This many keepalives were due so far.
-    Unheard(u32),
     /// We may send, and the next FPDU is like any other.
     Over,
+    /// We may send; the peer has sent nothing yet. This many keepalives were due so far.
+    Unheard(u32),
+    /// We may not send before the peer has. Its first FPDU may be this ready-to-receive indication.
+    Listening(Option<Rtr>),
+    /// The connection is being set up.
+    Setup,
 }
 
 impl Opening {
@@ -53,7 +56,7 @@ impl Opening {
     /// Returns whether we may send.
     #[inline]
     pub(super) const fn may_send(self) -> bool {
-        matches!(self, Self::Unheard(_) | Self::Over)
+        matches!(self, Self::Over | Self::Unheard(_))
     }
 
     /// Returns whether no FPDU is special any more.
@@ -79,3 +82,30 @@ const FIRST: Duration = Duration::from_millis(20);
 
 /// The last keepalive leaves 1.3 s after the connection was made.
 const KEEPALIVES_MAX: u32 = 6;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_whole_table_is_as_reviewed() {
+        let after = |mut opening: Opening| {
+            let next = opening.on_silence();
+            (opening, next.map(|next| next.as_millis()))
+        };
+        for opening in [Opening::Setup, Opening::Listening(None), Opening::Over] {
+            assert_eq!(after(opening), (opening, None), "it sends no keepalives");
+        }
+        let millis = [40, 80, 160, 320, 640, 1280];
+        for (sent, next) in (0..).zip(millis) {
+            assert_eq!(after(Opening::Unheard(sent)), (Opening::Unheard(sent + 1), Some(next)));
+        }
+        assert_eq!(after(Opening::Unheard(6)), (Opening::Over, None));
+
+        let states = [Opening::Setup, Opening::Listening(None), Opening::Unheard(1), Opening::Over];
+        assert_eq!(states.map(Opening::may_send), [false, false, true, true]);
+        assert_eq!(states.map(Opening::is_over), [false, false, false, true]);
+        assert!(Opening::Listening(Some(Rtr::Send)).expects(Rtr::Send));
+        assert!(!Opening::Listening(Some(Rtr::Write)).expects(Rtr::Send));
+    }
+}

@@ -2,34 +2,32 @@
 //!
 //! # Normal operation
 //!
-//! Messages are sealed into a batch of many FPDUs (`outflow/seal.rs`), and a batch is one system call. A message is
-//! finished before the next one starts; work requests and Read Responses take turns. When the send buffer is full, the
-//! rest of the batch waits for the socket to become writable.
+//! Messages (`outflow/message.rs`) and work requests are sealed into a batch of many FPDUs (`outflow/seal.rs`), and a
+//! batch is one system call. A message is finished before the next one starts; work requests and Read Responses take
+//! turns. When the send buffer is full, the rest of the batch waits for the socket to become writable.
 //!
 //! Sealing with CRCs reads all the payload, which takes a third of the time of sending it. So that the peer has octets
 //! to work on meanwhile, batches then start short and double.
 
 use std::io::IoSlice;
 
-use haulage_mr_pool::StagFault;
 use haulage_proto::iwarp::Crc32c;
 use haulage_proto::iwarp::mpa::Mulpdu;
-use haulage_proto::iwarp::mpa::handshake::{Agreement, Rtr};
-use haulage_proto::iwarp::rdmap::ReadRequest;
-use haulage_proto::iwarp::terminate::{Code, Fault, Quote};
+use haulage_proto::iwarp::mpa::handshake::Agreement;
+use haulage_proto::iwarp::terminate::{Code, Quote};
 use haulage_proto::iwarp::transmit::{Fpdu, Transmitter};
-use haulage_proto::verbs::{Handle, NamedTemplate, Status, WrId};
+use haulage_proto::verbs::{Handle, Status};
 
 use super::life::Life;
 use super::nic::Nic;
 use super::reactor::Reactor;
-use super::transmit_queue::{
-    COPIED_MAX, COPY_MAX, OCTETS_MAX, OutstandingRead, PIECES_MAX, Response, TransmitQueue,
-};
+use super::transmit_queue::{OCTETS_MAX, OutstandingRead, PIECES_MAX, TransmitQueue};
 use crate::provider::base::ConnectionState;
-use crate::provider::{DisconnectReason, Head, Outgoing, Sent, WorkQueue};
+use crate::provider::{DisconnectReason, WorkQueue};
 use crate::sys::socket::Socket;
 
+mod message;
+mod reads;
 mod seal;
 
 /// Everything that leaves a connection, and how far it has come.
@@ -79,7 +77,7 @@ enum Room {
 pub(super) struct Over;
 
 impl Outflow {
-    /// Makes the outflow of a connection whose socket is connected, if `state` says so.
+    /// Makes the outflow of a connection in this state, whose socket may still have to be connected.
     pub(super) fn new(state: ConnectionState) -> Self {
         let is_connecting = state == ConnectionState::Connecting;
         Self {
@@ -151,28 +149,6 @@ impl Outflow {
         }
     }
 
-    /// Copies a short message and what goes ahead of it, if everything posted has been sealed; otherwise takes what is
-    /// not short, or all of it. It leaves with the next [`Self::pump`].
-    #[inline]
-    pub(super) fn send(
-        &mut self,
-        nic: &mut Nic,
-        life: &mut Life,
-        head: &Head<'_>,
-        message: &mut Outgoing,
-        id: WrId,
-    ) -> Sent {
-        let written = if message.has_writes() { message.written() } else { 0 };
-        if written <= COPY_MAX
-            && self.copies(nic, life, head)
-            && (written == 0 || self.copy_writes(nic, message))
-        {
-            self.copy_message(nic, head, message);
-            return Sent::Copied;
-        }
-        self.take_message(nic, life, head, message, id)
-    }
-
     /// Queues a Write of no octets, which every peer takes and which delivers nothing.
     pub(super) fn push_empty_write(&mut self, nic: &mut Nic) {
         let fpdu = self.transmitter.write(Handle(0), 0, &[]);
@@ -187,44 +163,6 @@ impl Outflow {
             self.push_empty_write(nic);
             nic.wire.keepalives += 1;
         }
-    }
-
-    /// Takes a Read of the peer's, to be answered. `rtr` is the ready-to-receive indication that it may be.
-    pub(super) fn on_read_request(
-        &mut self,
-        nic: &mut Nic,
-        life: &mut Life,
-        request: ReadRequest,
-        rtr: Option<Rtr>,
-    ) -> Result<(), Fault> {
-        // A Read that opens the stream needs no grant (RFC 6581 section 4.3).
-        let granted = if rtr == Some(Rtr::Read) { self.ird.max(1) } else { self.ird };
-        // RFC 5040 section 5.2.2: a Read of no octets names no memory.
-        if request.length > 0 {
-            let (offset, length) = (request.source_offset, request.length as usize);
-            nic.stags.source(request.source, life.qp(), offset, length).map_err(read_fault)?;
-        }
-        // The response may not wrap in the peer's sink either.
-        request.sink_offset.checked_add(u64::from(request.length)).ok_or(Fault::ReadWrap)?;
-        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        if queue.unanswered() >= granted as usize {
-            return Err(Fault::NoBuffer);
-        }
-        queue.responses.push_back(Response(request));
-        life.unsettle(nic);
-        Ok(())
-    }
-
-    /// Notes that the oldest Read of ours was answered. Returns the next, if there is one.
-    pub(super) fn on_read_done(&mut self) -> Option<OutstandingRead> {
-        let queue = self.queue.as_mut()?;
-        self.answered += queue.on_read_done();
-        queue.reads.front().copied()
-    }
-
-    /// Notes that the peer refused the oldest Read of ours.
-    pub(super) const fn on_read_refused(&mut self) {
-        self.read_status = Status::RemoteAccess;
     }
 
     /// Has the connection end with a Terminate.
@@ -327,128 +265,12 @@ impl Outflow {
         self.queue.as_ref().is_none_or(|queue| queue.is_empty())
     }
 
-    /// Returns whether a Read of ours waits for its response.
-    pub(super) fn has_reads(&self) -> bool {
-        self.oldest_read().is_some()
-    }
-
-    fn oldest_read(&self) -> Option<OutstandingRead> {
-        self.queue.as_ref().and_then(|queue| queue.reads.front()).copied()
-    }
-
     /// Fits FPDUs to the current size of TCP segments (RFC 5044 section 4.5: one FPDU a segment).
     fn measure_segments(&mut self, nic: &mut Nic, socket: &Socket) {
         nic.counters.syscalls += 1;
         if let Ok(size) = socket.segment_size() {
             self.transmitter.set_segment_size(Mulpdu::from_mss(size));
         }
-    }
-
-    /// Returns whether a message is short enough to be copied, and would be sealed at once.
-    #[inline]
-    fn copies(&mut self, nic: &mut Nic, life: &Life, head: &Head<'_>) -> bool {
-        let length_max = COPIED_MAX.min(self.transmitter.send_payload_max());
-        let queue = self.queue.get_or_insert_with(|| nic.lend_queue());
-        life.opening().may_send()
-            && head.octets() <= length_max
-            && queue.is_between_messages()
-            && !queue.batch.is_full(OCTETS_MAX)
-    }
-
-    /// Copies and seals a message.
-    #[inline]
-    fn copy_message(&mut self, nic: &mut Nic, head: &Head<'_>, message: &mut Outgoing) {
-        let (invalidate, length) = (head.invalidated(), head.octets());
-        let Some(queue) = &mut self.queue else { return };
-        let transmitter = &mut self.transmitter;
-        nic.counters.send_batches += u64::from(queue.batch.is_empty());
-        match message.like(head) {
-            Some((NamedTemplate { template, .. }, patch, body)) => {
-                queue.batch.push_whole(transmitter, invalidate, length, |own| {
-                    let start = own.len();
-                    own.extend_from_slice(template.octets());
-                    let headers = own.get_mut(start..).unwrap_or_default();
-                    let written = template.put_patch(headers, patch);
-                    debug_assert!(written.is_some(), "the headers are there");
-                    own.extend_from_slice(body);
-                });
-            }
-            None => {
-                let octets = message.message(head);
-                queue.batch.push_whole(transmitter, invalidate, length, |own| {
-                    own.extend_from_slice(octets);
-                });
-            }
-        }
-        nic.wire.fpdus_sent += 1;
-        nic.counters.sends += 1;
-    }
-
-    /// Copies and seals what goes ahead of a message; false if it is in too many parts. What was sealed then is written
-    /// again.
-    fn copy_writes(&mut self, nic: &mut Nic, message: &Outgoing) -> bool {
-        let Some(queue) = &mut self.queue else { return false };
-        nic.counters.send_batches += u64::from(queue.batch.is_empty());
-        message.copy_writes(|parts, target| {
-            let mut offset = target.offset();
-            for part in parts {
-                let mut rest = *part;
-                while !rest.is_empty() {
-                    let fpdu = self.transmitter.write(target.handle(), offset, rest);
-                    let (sealed, more) = rest.split_at(fpdu.payload_len());
-                    queue.batch.push_copied(&fpdu, sealed);
-                    nic.wire.fpdus_sent += 1;
-                    nic.counters.count_tagged(sealed.len());
-                    (rest, offset) = (more, offset.wrapping_add(sealed.len() as u64));
-                }
-            }
-            true
-        })
-    }
-
-    /// Takes a message. Its Writes are sealed at once if they are of middling length and everything posted has been
-    /// sealed; the message behind them is then copied if it is short.
-    fn take_message(
-        &mut self,
-        nic: &mut Nic,
-        life: &mut Life,
-        head: &Head<'_>,
-        message: &mut Outgoing,
-        id: WrId,
-    ) -> Sent {
-        let batch_max = if self.transmitter.has_crc() { OCTETS_FIRST } else { OCTETS_MAX };
-        let mut queue = self.queue.take().unwrap_or_else(|| nic.lend_queue());
-        let taken = queue.entries.len() + message.requests_max();
-        if taken > nic.config.send_queue_max && !queue.entries.is_empty() {
-            self.queue = Some(queue);
-            return Sent::Full;
-        }
-        let stages = message.has_writes()
-            && message.written() <= STAGED_MAX
-            && life.opening().may_send()
-            && queue.is_between_messages()
-            && !queue.batch.is_full(batch_max);
-        let before_writes = queue.entries.len();
-        if stages {
-            message.lend_writes(|request| queue.push(request));
-            let before = queue.batch.is_empty();
-            while !queue.is_between_messages() && self.seal_entry(nic, life, &mut queue) {}
-            nic.counters.send_batches += u64::from(before && !queue.batch.is_empty());
-        }
-        // A segment that is none has no Write, and the completion names one.
-        let has_last = queue.entries.len() > before_writes;
-        self.queue = Some(queue);
-        let copies = stages && has_last && message.owns_buffer() && self.copies(nic, life, head);
-        let Some(queue) = &mut self.queue else { return Sent::Gone };
-        if let Some(last) = queue.entries.back_mut().filter(|_| copies) {
-            (last.id, last.flags.signaled) = (id, true);
-            self.copy_message(nic, head, message);
-        } else if stages {
-            message.lend_message(head, id, |request| queue.push(request));
-        } else {
-            message.lend(head, id, |request| queue.push(request));
-        }
-        Sent::Taken
     }
 
     /// Sends batches until nothing is left, or the socket is full. Returns whether the connection is still there.
@@ -526,25 +348,12 @@ impl Outflow {
     }
 }
 
-const fn read_fault(fault: StagFault) -> Fault {
-    match fault {
-        StagFault::InvalidStag => Fault::ReadStag,
-        StagFault::NotYours => Fault::ReadNotAssociated,
-        StagFault::AccessViolation => Fault::ReadAccess,
-        StagFault::BaseOrBounds => Fault::ReadBounds,
-        StagFault::OffsetWraps => Fault::ReadWrap,
-    }
-}
-
 /// Batches sent in one call, before other connections have their turn.
 const BATCHES_PER_PUMP: u32 = 8;
 
 /// Octets of the first batch when there are CRCs: short, so that the peer gets octets soon, and long enough for the
 /// next batch to be sealed before it has handled them.
 const OCTETS_FIRST: usize = 128 << 10;
-
-/// Octets of the longest Write that is sealed before its doorbell.
-const STAGED_MAX: usize = 64 << 10;
 
 /// Pieces of a short batch, which needs only a short array of slices.
 const PIECES_FEW: usize = 8;

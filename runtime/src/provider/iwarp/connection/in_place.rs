@@ -83,8 +83,7 @@ impl Connection {
             let fits = payload.len() <= length_max;
             let passed = match carried {
                 Carried::Write { handle, offset, last } => {
-                    let placed =
-                        self.inflow.place_whole(nic, self.life.qp(), handle, offset, payload);
+                    let placed = self.inflow.place_whole(nic, &self.life, handle, offset, payload);
                     if placed && last {
                         self.inflow.on_tagged_end();
                     }

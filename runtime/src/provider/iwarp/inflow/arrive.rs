@@ -7,9 +7,9 @@ use haulage_mr_pool::{Sink, StagFault};
 use haulage_proto::iwarp::mpa::handshake::Rtr;
 use haulage_proto::iwarp::receive::{Delivery, Event, Header};
 use haulage_proto::iwarp::terminate::Fault;
-use haulage_proto::verbs::{Completion, Handle, Opcode, QpNum, Status};
+use haulage_proto::verbs::{Completion, Handle, Opcode, Status};
 
-use super::{BEHIND, BULK_AHEAD, Inflow, Target, Wait};
+use super::{BEHIND, BULK_AHEAD, Inflow, Target};
 use crate::provider::Receive;
 use crate::provider::iwarp::life::Life;
 use crate::provider::iwarp::nic::Nic;
@@ -38,7 +38,7 @@ impl Inflow {
             match self.receiver.next(octets)? {
                 None => return Ok(None),
                 Some(Event::Payload(payload)) => {
-                    if let Err(fault) = self.place(nic, life.qp(), payload) {
+                    if let Err(fault) = self.place(nic, life, payload) {
                         self.receiver.refuse(fault)?;
                     }
                 }
@@ -125,7 +125,7 @@ impl Inflow {
             }
             nic.counters.invalidated_remote += 1;
         }
-        self.complete_receive(nic, life.qp(), length, invalidated)
+        self.complete_receive(nic, life, length, invalidated)
     }
 
     /// Checks the length of the Send that waited against the Receive it got.
@@ -156,10 +156,7 @@ impl Inflow {
                     self.turn.send_begun_at = self.turn.fpdus;
                     self.receive = nic.receives.pop_front();
                     if self.receive.is_none() {
-                        self.wait = Wait::Receive;
-                        nic.starved.push_back(life.qp());
-                        nic.wire.starvations += 1;
-                        life.unsettle(nic);
+                        self.starve(nic, life);
                         return Ok(());
                     }
                 }
@@ -170,13 +167,13 @@ impl Inflow {
     }
 
     /// Copies payload to its place, unless an invalidation since the header has taken that away.
-    fn place(&mut self, nic: &mut Nic, qp: QpNum, payload: &[u8]) -> Result<(), Fault> {
+    fn place(&mut self, nic: &mut Nic, life: &Life, payload: &[u8]) -> Result<(), Fault> {
         let placed = match self.target {
             Target::Registration { handle, offset } => {
-                nic.stags.place(handle, qp, offset, payload).is_ok()
+                nic.stags.place(handle, life.qp(), offset, payload).is_ok()
             }
             Target::Response { handle, offset } => {
-                nic.stags.place_response(handle, qp, offset, payload).is_ok()
+                nic.stags.place_response(handle, life.qp(), offset, payload).is_ok()
             }
             Target::Receive { at } => {
                 self.receive.as_mut().is_some_and(|receive| scatter(receive, at, payload))
@@ -213,7 +210,7 @@ impl Inflow {
     pub(super) fn complete_receive(
         &mut self,
         nic: &mut Nic,
-        qp: QpNum,
+        life: &Life,
         length: u32,
         invalidated: Option<Handle>,
     ) -> Result<(), Fault> {
@@ -222,7 +219,7 @@ impl Inflow {
         nic.counters.receives += 1;
         nic.reports.completed(Completion {
             id,
-            qp,
+            qp: life.qp(),
             opcode: Opcode::Receive,
             status: Status::Success,
             length,

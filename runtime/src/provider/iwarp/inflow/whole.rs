@@ -1,7 +1,7 @@
 //! FPDUs that lie whole among the octets read: each is handled at once.
 
 use haulage_proto::iwarp::receive::{Carried, Whole};
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::Handle;
 
 use super::arrive::scatter;
 use super::{DIRECT_MIN, Inflow};
@@ -29,14 +29,14 @@ impl Inflow {
             let payload = whole.payload();
             let done = match whole.carried() {
                 Some(Carried::Write { handle, offset, last }) => {
-                    let placed = self.place_whole(nic, life.qp(), handle, offset, payload);
+                    let placed = self.place_whole(nic, life, handle, offset, payload);
                     if placed && last {
                         self.on_tagged_end();
                     }
                     placed
                 }
                 Some(Carried::Send { invalidate }) => {
-                    self.deliver_whole(nic, life.qp(), outflow, payload, invalidate)
+                    self.deliver_whole(nic, life, outflow, payload, invalidate)
                 }
                 None => false,
             };
@@ -54,7 +54,7 @@ impl Inflow {
     pub(in crate::provider::iwarp) fn place_whole(
         &mut self,
         nic: &mut Nic,
-        qp: QpNum,
+        life: &Life,
         handle: Handle,
         offset: u64,
         payload: &[u8],
@@ -62,7 +62,7 @@ impl Inflow {
         // RFC 5040 section 5.2.1: a Write of no octets names no memory.
         if payload.is_empty() {
             self.turn.empty += 1;
-        } else if nic.stags.place(handle, qp, offset, payload).is_err() {
+        } else if nic.stags.place(handle, life.qp(), offset, payload).is_err() {
             return false;
         }
         let octets = payload.len() as u64;
@@ -74,8 +74,8 @@ impl Inflow {
         true
     }
 
-    /// Decides whether the next tagged message is expected to be long, once the last segment of one has been
-    /// placed.
+    /// Decides whether the next tagged message is expected to be long, once the last segment of one is in
+    /// its place.
     #[inline]
     pub(in crate::provider::iwarp) fn on_tagged_end(&mut self) {
         self.bulk = std::mem::take(&mut self.tagged) >= BULK_MIN;
@@ -125,7 +125,7 @@ impl Inflow {
     fn deliver_whole(
         &mut self,
         nic: &mut Nic,
-        qp: QpNum,
+        life: &Life,
         outflow: &Outflow,
         payload: &[u8],
         invalidate: Option<Handle>,
@@ -140,7 +140,7 @@ impl Inflow {
         }
         if let Some(handle) = invalidate {
             let is_read = outflow.is_read(handle);
-            if is_read || nic.stags.invalidate(handle, qp).is_err() {
+            if is_read || nic.stags.invalidate(handle, life.qp()).is_err() {
                 return false;
             }
             nic.counters.invalidated_remote += 1;
@@ -149,7 +149,7 @@ impl Inflow {
         nic.counters.bytes_copied += payload.len() as u64;
         // A message is no longer than an FPDU.
         let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
-        self.complete_receive(nic, qp, length, invalidate).is_ok()
+        self.complete_receive(nic, life, length, invalidate).is_ok()
     }
 }
 
