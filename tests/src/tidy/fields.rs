@@ -29,12 +29,17 @@ fn visible(workspace: &Workspace, &(path, name): &(&str, &str)) -> Vec<Breach> {
 }
 
 /// Files, each with the name of an object in it.
-const OBJECTS: [(&str, &str); 5] = [
+const OBJECTS: [(&str, &str); 10] = [
     ("runtime/src/core/connection/credits.rs", "Credits"),
     ("runtime/src/core/connection/life.rs", "Life"),
     ("runtime/src/core/connection/outbox.rs", "Outbox"),
     ("runtime/src/core/connection/session.rs", "Session"),
     ("runtime/src/core/memory.rs", "Share"),
+    ("runtime/src/provider/iwarp/connection.rs", "Connection"),
+    ("runtime/src/provider/iwarp/inflow.rs", "Inflow"),
+    ("runtime/src/provider/iwarp/intake.rs", "Intake"),
+    ("runtime/src/provider/iwarp/life.rs", "Life"),
+    ("runtime/src/provider/iwarp/outflow.rs", "Outflow"),
 ];
 
 #[cfg(test)]
