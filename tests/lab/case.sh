@@ -7,6 +7,7 @@
 #   tests: NAME...
 #   features: NAME...   what they are all built with
 #   user: root          if it must run as that
+#   full: only          if it takes long and rarely fails
 set -euo pipefail
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "${BASH_SOURCE[0]}")/settings.sh"
