@@ -139,8 +139,8 @@ fn misdeclared(inner: &mut Inner, xid: u32) -> ReplyHeader {
     ReplyHeader::accepted(xid, AcceptStat::SystemErr)
 }
 
-/// Lets at most `budget` Calls go on whose turn it is, none behind one that is [`Service::is_costly`]: messages of others
-/// are read first. Returns how many went on.
+/// Lets at most `budget` Calls go on whose turn it is, none behind a costly one: messages of others are read first.
+/// Returns how many went on.
 pub(crate) fn run<S: Service>(
     inner: &mut Inner,
     service: &mut S,

@@ -63,8 +63,8 @@ impl Connection {
         self.intake.heat_if_armed(nic)
     }
 
-    /// Handles the end of the reactor's reports: of all input, if there is an `end`. Returns whether the connection
-    /// has become hot, if it was to. There is `room` for so many more hot ones.
+    /// Handles the end of the reactor's reports: of all input, if there is an `end`. A connection that was to become hot
+    /// does so if `room`, the number of connections that may become hot, is not zero. Returns whether it has.
     pub(in crate::provider::iwarp) fn on_receive_over(
         &mut self,
         nic: &mut Nic,
