@@ -118,8 +118,8 @@ impl Connection {
         messages: usize,
         leaving: usize,
     ) {
-        // For a single message the grant can wait until the turn ends; the answer to the message cannot.
-        if messages > 1 || self.engine.reserved() < PLENTY {
+        // For the only message of a turn the grant can wait until the turn ends; the answer to the message cannot.
+        if messages > 1 || self.outbox.is_marked() || self.engine.reserved() < PLENTY {
             self.replenish(receives, leaving, touched);
         }
     }

@@ -150,6 +150,12 @@ impl Outbox {
         !std::mem::replace(&mut self.is_marked, true)
     }
 
+    /// Returns whether the connection is marked as one with something to post.
+    #[inline]
+    pub(crate) const fn is_marked(&self) -> bool {
+        self.is_marked
+    }
+
     /// Takes the mark off the connection.
     #[inline]
     pub(crate) const fn unmark(&mut self) {

@@ -507,3 +507,64 @@ fn an_argument_that_no_service_took_is_not_that_of_the_next_call() {
         assert!(*procedure == STORE || Some(*leases) == least, "{served:?}");
     }
 }
+
+/// A service that makes Calls with room for a result, each as soon as one has ended.
+struct Steady {
+    connection: Option<ConnectionId>,
+    /// Calls to be made at first.
+    owed: u32,
+    ended: u32,
+}
+
+impl Service for Steady {
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        assert!(finished.results.is_ok());
+        self.ended += 1;
+        self.owed += 1;
+        self.turn(cx);
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        while let Some(connection) = self.connection
+            && self.owed > 0
+        {
+            let result = cx.pool().lease(1000);
+            let asked = Request { result, ..request(FETCH) };
+            cx.call(connection, asked, 0, |w| w.u32(0)).unwrap();
+            self.owed -= 1;
+        }
+        false
+    }
+}
+
+/// Over iwarp each Reply that invalidates a handle is a run of its own, and there are many in a turn.
+#[test]
+fn a_call_grants_the_credits_of_all_replies_of_the_turn_before_it() {
+    const DEPTH: u32 = 24;
+    let (credits_max, send_buffers_max) = (DEPTH + DEPTH / 4, 16 * DEPTH);
+    let limits = Limits { credits_max, send_buffers_max, receives_max: 128, ..LIMITS };
+    let make = || (Iwarp::new(&iwarp::Config::default()).unwrap(), pool(PagePreference::Heap));
+    let (provider, memory) = make();
+    let mut server = Core::new(provider, Deaf::default(), memory, limits, 7).unwrap();
+    let (provider, memory) = make();
+    let steady = Steady { connection: None, owed: DEPTH, ended: 0 };
+    let mut client = Core::new(provider, steady, memory, limits, 8).unwrap();
+    let at = server.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+    client.service.connection = Some(client.connect(clock::now(), at, binding()).unwrap());
+    let mut turns = 0;
+    while client.service.ended < 100 * DEPTH {
+        client.turn(clock::now());
+        server.turn(clock::now());
+        turns += 1;
+        assert!(turns < 10_000_000, "{} ended", client.service.ended);
+        // A connection is given more credits as it becomes busy.
+        let mut connections = server.inner.common.connections.iter();
+        if client.service.ended > 10 * DEPTH {
+            assert!(connections.all(|connection| connection.outbox.replies() == 0));
+        }
+    }
+}
