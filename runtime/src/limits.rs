@@ -49,7 +49,8 @@ pub struct Limits {
     pub receives_max: u32,
     /// Our own Calls that have not ended.
     pub calls_out_max: u32,
-    /// Replies and Calls encoded and not yet sent.
+    /// Replies and Calls encoded and not yet sent. The Replies of one connection hold at most
+    /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
@@ -271,7 +272,23 @@ impl Limits {
         }
         receives
     }
+
+    /// The most send buffers that the Replies of one connection hold: an eighth, or an equal part for each connection
+    /// that an origin may have if these are fewer. So if some connections of an origin do not take their Replies, the
+    /// others still have theirs.
+    pub const fn replies_each(&self) -> u32 {
+        let parts = match self.connections_each_max {
+            0 => 1,
+            each if each < REPLY_PARTS => each,
+            _ => REPLY_PARTS,
+        };
+        let part = self.send_buffers_max / parts;
+        if part == 0 { 1 } else { part }
+    }
 }
+
+/// Parts of the send buffers, of which the Replies of one connection have one.
+pub const REPLY_PARTS: u32 = 8;
 
 const _: () = {
     // Every connection can have its minimum of Receives (P4), and as many are left for the busy ones.
@@ -301,6 +318,15 @@ mod tests {
             assert_eq!(PrivateData::find(&octets), Some(ours));
             assert_eq!(ours.invalidation, says, "{role:?}, {solicits}");
         }
+    }
+
+    #[test]
+    fn a_connection_has_an_eighth_of_the_send_buffers_unless_there_are_few_connections() {
+        let each = |connections_each_max, send_buffers_max| {
+            Limits { connections_each_max, send_buffers_max, ..LIMITS_DEFAULT }.replies_each()
+        };
+        assert_eq!([each(128, 512), each(8, 512), each(2, 512), each(1, 512)], [64, 64, 256, 512]);
+        assert_eq!([each(0, 512), each(128, 7), each(128, 0)], [512, 1, 1]);
     }
 
     #[test]

@@ -24,10 +24,6 @@ use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, o
 use crate::provider::{Caps, Clock, Counters, Head, Outgoing, Promises};
 use crate::service::CallError;
 
-/// The most send buffers that the Replies of one connection hold, as a part of all: of the connections of one origin
-/// that do not take their Replies, some leave the others theirs.
-const SEND_BUFFERS_PART: u32 = 8;
-
 /// The state that both halves of a core use.
 #[derive(Debug)]
 pub(crate) struct Common {
@@ -217,7 +213,7 @@ impl Common {
     #[inline]
     pub(crate) fn may_reply(&self, key: ConnectionKey, taken: usize) -> bool {
         let free = self.buffers.len() + taken;
-        let each = (self.limits.send_buffers_max / SEND_BUFFERS_PART).max(1) as usize;
+        let each = self.limits.replies_each() as usize;
         let found = self.connections.get(key);
         found.is_none_or(|connection| self.memory.may_send(&connection.share, free, each))
     }

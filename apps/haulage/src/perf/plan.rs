@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use haulage::limits::{CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
+use haulage::limits::{
+    CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, REPLY_PARTS,
+};
 
 use super::load::Pace;
 use super::protocol::ECHO_MAX;
@@ -210,12 +212,14 @@ impl Room {
     }
 
     /// Returns the number of send buffers: messages being sent at once.
-    const fn send_buffers(&self) -> u32 {
-        let mut buffers = 0;
-        buffers += self.in_flight; // Calls, or their Replies
+    fn send_buffers(&self) -> u32 {
+        // One connection may have all Replies, and may use a part of the buffers.
+        let one = self.in_flight.saturating_mul(self.connections.clamp(1, REPLY_PARTS));
+        // The connections may all be of one origin, which leaves as many buffers free as it uses.
+        let all = self.in_flight.saturating_mul(2);
+        let mut buffers = one.min(LIMITS_DEFAULT.send_buffers_max).max(all); // Calls, or their Replies
         // A grant of each busy connection, or the first message of each starting one: few start at once.
-        let grants = if self.in_flight > STARTING_MAX { self.in_flight } else { STARTING_MAX };
-        buffers += if self.connections < grants { self.connections } else { grants };
+        buffers += self.connections.min(self.in_flight.max(STARTING_MAX));
         buffers += CREDITS_BESIDE; // the Call for figures
         buffers
     }
@@ -249,3 +253,19 @@ const CREDITS_BESIDE: u32 = 8;
 const MEMORY_MAX: usize = 8 << 30;
 /// Octets for slabs of other sizes than the items'.
 const SLABS: usize = 4 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_replies_of_one_connection_need_not_wait_for_send_buffers() {
+        for connections in [1, 2, 12, 100] {
+            for in_flight in [1, 32, 64] {
+                let limits = Room { connections, in_flight, memory: 0 }.limits();
+                assert!(limits.replies_each() >= in_flight, "{connections}, {in_flight}");
+                assert!(limits.send_buffers_max >= 2 * in_flight, "{connections}, {in_flight}");
+            }
+        }
+    }
+}
