@@ -76,8 +76,8 @@ pub struct Core<P: Provider, S> {
     /// Declared first: it drops its views of our memory before the memory is freed.
     provider: P,
     service: S,
-    /// The Reply for Calls that are answered at once; `None` until a send buffer is free. Declared before the pool that
-    /// its buffer belongs to.
+    /// The Reply for Calls that are answered at once. While no send buffer is free it has none, or there is no Reply.
+    /// Declared before the pool that its buffer belongs to.
     reply: Option<Reply>,
     inner: Inner,
     inbox: Inbox,

@@ -373,53 +373,48 @@ impl Outgoing {
 }
 
 impl Outgoing {
-    /// Takes out what was lent.
-    pub(crate) fn take_lent(&mut self) -> Lent {
-        let buffer = match std::mem::take(&mut self.buffer) {
+    /// Takes out the buffer, if it was lent.
+    #[inline]
+    pub(crate) fn take_lent(&mut self) -> Option<PostedSource<Local>> {
+        match std::mem::take(&mut self.buffer) {
             Buffer::Lent(posted) => Some(posted),
             other => {
                 self.buffer = other;
                 None
             }
-        };
-        let writes = std::mem::take(&mut self.writes);
-        let data = writes.map(|write| match write {
+        }
+    }
+
+    /// Takes out the Writes, and returns their data, as far as it was lent.
+    #[inline(never)]
+    pub(crate) fn take_lent_data(&mut self) -> LentData {
+        LentData(std::mem::take(&mut self.writes).map(|write| match write {
             Some(Write { from: WriteSource::Lent(data), .. }) => Some(data),
             _ => None,
-        });
-        Lent { buffer, data }
+        }))
     }
 
     /// Takes the memory back once the provider has completed the message, as `done` says. Returns the lease of the
     /// message, if that was lent.
     pub fn complete(mut self, done: &Done) -> Option<Local> {
-        self.take_lent().complete(done)
+        self.take_lent_data().complete(done);
+        complete::source(self.take_lent()?, done)
     }
 }
 
-/// What a provider holds of a message.
+/// The data of the Writes ahead of a message, as far as a provider holds it.
 #[derive(Debug)]
-pub(crate) struct Lent {
-    buffer: Option<PostedSource<Local>>,
-    data: [Option<PostedData>; 2],
-}
+pub(crate) struct LentData([Option<PostedData>; 2]);
 
-impl Lent {
-    /// Returns whether the provider holds the buffer.
-    pub(crate) const fn has_buffer(&self) -> bool {
-        self.buffer.is_some()
+impl LentData {
+    /// Takes the memory back once the provider has completed the message.
+    pub(crate) fn complete(self, done: &Done) {
+        self.0.into_iter().flatten().for_each(|data| data.complete(done));
     }
 
-    /// Takes the memory back once the provider has completed the message. Returns the buffer, if that was lent.
-    pub(crate) fn complete(self, done: &Done) -> Option<Local> {
-        self.data.into_iter().flatten().for_each(|data| data.complete(done));
-        complete::source(self.buffer?, done)
-    }
-
-    /// Takes the memory back once the connection has quiesced. Returns the buffer, if that was lent.
-    pub(crate) fn quiesced(self, proof: &Quiesced) -> Option<Local> {
-        self.data.into_iter().flatten().for_each(|data| data.quiesced(proof));
-        complete::source_quiesced(self.buffer?, proof)
+    /// Takes the memory back once the connection has quiesced.
+    pub(crate) fn quiesced(self, proof: &Quiesced) {
+        self.0.into_iter().flatten().for_each(|data| data.quiesced(proof));
     }
 }
 

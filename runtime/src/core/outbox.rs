@@ -121,7 +121,10 @@ impl Common {
     #[inline(never)]
     fn hold(&mut self, key: ConnectionKey, message: &mut Outgoing, charge: Charge) {
         let named = self.posted.next_id();
-        let id = self.enter_work(key, Held::Message { lent: message.take_lent(), charge });
+        let id = self.enter_work(key, Held::Message { buffer: message.take_lent(), charge });
         assert!(id == named, "the provider knows the message by its name");
+        if message.has_writes() {
+            self.posted.keep_data(id, message.take_lent_data());
+        }
     }
 }

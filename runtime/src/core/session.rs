@@ -73,7 +73,7 @@ impl Inner {
             }
         };
         let Self { responder, requester, common } = self;
-        let Some(work) = common.posted.complete(bits) else { return };
+        let Some(work) = common.posted.complete(bits, done) else { return };
         let key = work.connection;
         common.leave_work(&work);
         // The send queue has room again.
@@ -81,10 +81,11 @@ impl Inner {
             common.connections.touch(key);
         }
         match work.held {
-            Held::Message { lent, charge } => {
-                let buffer = lent.complete(done);
+            Held::Message { buffer, charge } => {
                 common.discharge(key, charge);
-                buffer.into_iter().for_each(|buffer| common.buffers.recycle(buffer));
+                if let Some(buffer) = buffer.and_then(|posted| complete::source(posted, done)) {
+                    common.buffers.recycle(buffer);
+                }
             }
             Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
@@ -111,12 +112,14 @@ impl Inner {
         if let Some(connection) = common.connections.get_mut(key) {
             connection.outbox.drop_requests();
         }
-        while let Some(held) = common.posted.next_of(key) {
+        while let Some(held) = common.posted.next_of(key, proof) {
             match held {
-                Held::Message { lent, charge } => {
-                    let buffer = lent.quiesced(proof);
+                Held::Message { buffer, charge } => {
                     common.discharge(key, charge);
-                    buffer.into_iter().for_each(|buffer| common.buffers.recycle(buffer));
+                    let lent = buffer.and_then(|posted| complete::source_quiesced(posted, proof));
+                    if let Some(buffer) = lent {
+                        common.buffers.recycle(buffer);
+                    }
                 }
                 Held::Read { sinks, .. } => drop(complete::sinks_quiesced(sinks, proof)),
                 Held::LocalInv { .. } => {}

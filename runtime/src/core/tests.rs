@@ -416,7 +416,8 @@ fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
     assert_eq!((gauges.exposed, gauges.orphans), (0, 0));
     let limits = core.inner.common.limits;
     assert_eq!(core.inner.common.receives.held(), 0);
-    let (free, making) = (core.inner.common.buffers.len(), usize::from(core.reply.is_some()));
+    let (free, reply) = (core.inner.common.buffers.len(), core.reply.as_ref());
+    let making = usize::from(reply.is_some_and(|reply| reply.message.owns_buffer()));
     let calling = usize::from(core.inner.requester.has_made_room());
     assert_eq!(free + making + calling, limits.send_buffers_max as usize + 1);
     assert_eq!((core.inner.responder.calls.len(), core.inner.common.posted.len()), (0, 0));

@@ -5,19 +5,21 @@
 //! request's completion, or, if the connection was lost before the request was posted, once the
 //! connection has quiesced.
 
-use haulage_mr_pool::PostedSinks;
+use haulage_mr_pool::{Local, PostedSinks, PostedSource};
 use haulage_proto::verbs::WrId;
 
 use crate::core::memory::Charge;
 use crate::core::table::{Owned, OwnedTable};
-use crate::key::{CallKey, ConnectionKey};
-use crate::outgoing::Lent;
-use crate::work::Parts;
+use crate::key::{CallKey, ConnectionKey, Key};
+use crate::outgoing::LentData;
+use crate::work::{Done, Parts, Quiesced};
 
 /// The signaled work requests that have not completed.
 #[derive(Debug)]
 pub(crate) struct Posted {
     table: OwnedTable<Work>,
+    /// By slot: the data of Writes ahead of a message. It is not in the entry, as few messages have any.
+    data: Vec<Option<LentData>>,
     /// The identifier of the next request, made ahead: most messages are copied, and do not use it.
     next: WrId,
     /// Entries for Writes ahead of messages that were copied.
@@ -30,8 +32,8 @@ impl Posted {
     /// Makes a table for `most` requests, `written_max` of them for Writes ahead of messages that were
     /// copied.
     pub(crate) fn new(most: u32, written_max: u32) -> Self {
-        let mut posted =
-            Self { table: OwnedTable::new(most), next: Parts::NAME, written: 0, written_max };
+        let (table, data) = (OwnedTable::new(most), Vec::new());
+        let mut posted = Self { table, data, next: Parts::NAME, written: 0, written_max };
         posted.name_next();
         posted
     }
@@ -55,23 +57,47 @@ impl Posted {
         Name::Work(name.to_bits()).wr_id()
     }
 
+    /// Keeps the data of the Writes ahead of the message that was entered as `id`.
+    pub(crate) fn keep_data(&mut self, id: WrId, data: LentData) {
+        let Name::Work(bits) = Name::of(id) else { panic!("a message is a work request") };
+        let slot = Key::<Work>::slot_of(bits) as usize;
+        if self.data.len() <= slot {
+            self.data.resize_with(slot + 1, || None);
+        }
+        self.data[slot] = Some(data);
+    }
+
+    /// Takes out the data that is kept for a slot.
+    #[inline]
+    fn take_data(&mut self, slot: usize) -> Option<LentData> {
+        self.data.get_mut(slot).filter(|data| data.is_some())?.take()
+    }
+
     /// Returns the identifier that the next request will have.
     #[inline]
     pub(crate) const fn next_id(&self) -> WrId {
         self.next
     }
 
-    /// Takes out the request whose identifier carries `bits`; `None` if there is none.
-    pub(crate) fn complete(&mut self, bits: u64) -> Option<Work> {
+    /// Takes out the request whose identifier carries `bits`, which is `done`; `None` if there is none. The data of its
+    /// Writes goes home.
+    pub(crate) fn complete(&mut self, bits: u64, done: &Done) -> Option<Work> {
         let work = self.table.remove_bits(bits)?;
         self.name_next();
+        if let Some(data) = self.take_data(Key::<Work>::slot_of(bits) as usize) {
+            data.complete(done);
+        }
         self.written -= u32::from(work.held.is_written());
         Some(work)
     }
 
-    /// Takes out the newest request of a connection that has quiesced.
-    pub(crate) fn next_of(&mut self, connection: ConnectionKey) -> Option<Held> {
-        let work = self.table.remove_newest_of(connection.slot(), |_| true)?;
+    /// Takes out the newest request of a connection that has quiesced, as `proof` says. The data of its Writes goes home.
+    pub(crate) fn next_of(&mut self, connection: ConnectionKey, proof: &Quiesced) -> Option<Held> {
+        let key = self.table.newest_of(connection.slot(), |_| true)?;
+        let work = self.table.remove(key)?;
+        if let Some(data) = self.take_data(key.slot()) {
+            data.quiesced(proof);
+        }
         self.name_next();
         assert!(work.connection == connection, "no work request outlives its connection");
         self.written -= u32::from(work.held.is_written());
@@ -117,12 +143,11 @@ impl Owned for Work {
 
 /// The memory that a work request holds, and the purpose of its completion.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "most requests are messages")]
 pub(crate) enum Held {
-    /// A message, and what goes ahead of it, as far as the provider holds that.
+    /// A message, or Writes ahead of one that was copied.
     Message {
-        /// What the provider holds.
-        lent: Lent,
+        /// The buffer of the message, if the provider holds it.
+        buffer: Option<PostedSource<Local>>,
         /// The memory charged to the Call that the message answers.
         charge: Charge,
     },
@@ -152,12 +177,12 @@ impl Held {
 
     /// Returns whether this is a message in a send buffer.
     pub(crate) const fn is_send(&self) -> bool {
-        matches!(self, Self::Message { lent, .. } if lent.has_buffer())
+        matches!(self, Self::Message { buffer: Some(_), .. })
     }
 
     /// Returns whether this is the entry of Writes ahead of a message that was copied.
     const fn is_written(&self) -> bool {
-        matches!(self, Self::Message { lent, .. } if !lent.has_buffer())
+        matches!(self, Self::Message { buffer: None, .. })
     }
 }
 

@@ -77,13 +77,7 @@ impl<S: Service> Runs<'_, S> {
         let mut known = None;
         let mut cx = Cx::new(*now, inner);
         for call in calls {
-            if reply.is_none() {
-                if !cx.inner.common.may_reply(from.key, 0) {
-                    break;
-                }
-                **reply = cx.inner.common.buffers.pop().map(Reply::inline);
-            }
-            let Some(making) = reply.as_mut() else { break };
+            let Some(making) = with_buffer(&mut cx.inner.common, from.key, reply) else { break };
             let (chunk_len, Taken { xid, chunk, header, payload }) =
                 (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
@@ -152,7 +146,6 @@ impl<S: Service> Runs<'_, S> {
                 if left != Left::Copied {
                     // Those behind a message that waits wait, too.
                     leave = left == Left::Taken;
-                    **reply = reply.take().filter(|making| making.message.owns_buffer());
                 }
                 continue;
             }
@@ -192,6 +185,31 @@ fn single_chunks(common: &Common, key: ConnectionKey) -> Option<SingleChunks> {
     let read_max = if connection.share.may_read() { common.abilities.read_max } else { 0 };
     chunks.read_max = chunks.read_max.min(read_max);
     Some(chunks)
+}
+
+/// Returns the Reply that the next Call of a connection is answered in, with a buffer; `None` if there is no buffer for it
+/// now.
+#[inline(always)]
+fn with_buffer<'a>(
+    common: &mut Common,
+    key: ConnectionKey,
+    reply: &'a mut Option<Reply>,
+) -> Option<&'a mut Reply> {
+    if !reply.as_ref().is_some_and(|making| making.message.owns_buffer()) {
+        refill(common, key, reply)?;
+    }
+    reply.as_mut()
+}
+
+/// Gives the Reply a buffer, if there is one.
+#[inline(never)]
+fn refill(common: &mut Common, key: ConnectionKey, reply: &mut Option<Reply>) -> Option<()> {
+    let buffer = if common.may_reply(key, 0) { common.buffers.pop()? } else { return None };
+    match reply {
+        Some(making) => making.message.fill(buffer),
+        None => *reply = Some(Reply::inline(buffer)),
+    }
+    Some(())
 }
 
 /// Counts the chunk of a Call. Reads the argument into `argument` if the chunk has it; otherwise sees that there is

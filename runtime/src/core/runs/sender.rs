@@ -20,7 +20,7 @@ pub(in crate::core) struct Runs<'a, S> {
     pub(in crate::core) inner: &'a mut Inner,
     pub(in crate::core) service: &'a mut S,
     pub(in crate::core) now: Instant,
-    /// The Reply for Calls that are answered at once; without it no Call is taken.
+    /// The Reply for Calls that are answered at once. It may lack its buffer.
     pub(in crate::core) reply: &'a mut Option<Reply>,
 }
 

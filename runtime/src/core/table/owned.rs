@@ -93,13 +93,18 @@ impl<T: Owned, N> OwnedTable<T, N> {
         owner: usize,
         wanted: impl Fn(&T) -> bool,
     ) -> Option<T> {
+        self.remove(self.newest_of(owner, wanted)?)
+    }
+
+    /// Returns the name of the newest entry of an owner that satisfies `wanted`.
+    pub(crate) fn newest_of(&self, owner: usize, wanted: impl Fn(&T) -> bool) -> Option<Key<N>> {
         let mut slot = (*self.newest.get(owner)?)?;
         loop {
             let key = self.table.name_at(slot)?;
             if self.table.get(key).is_some_and(&wanted) {
-                return self.remove(key);
+                return Some(key);
             }
-            slot = self.link(slot).older?;
+            slot = self.links.get(slot as usize)?.older?;
         }
     }
 
