@@ -12,14 +12,14 @@ use haulage_tests::cores::mix::Event;
 use haulage_tests::cores::{Report, World};
 
 #[test]
-fn a_thousand_worlds_of_cores_come_to_their_ends() {
-    exercise(0..1000);
+fn half_a_thousand_worlds_of_cores_come_to_their_ends() {
+    exercise(0..500);
 }
 
-/// A test beside the first thousand worlds, so that two CPUs share the time.
+/// A test beside the first half thousand worlds, so that two CPUs share the time.
 #[test]
-fn another_thousand_worlds_of_cores_come_to_their_ends() {
-    exercise(1000..2000);
+fn another_five_hundred_worlds_of_cores_come_to_their_ends() {
+    exercise(1000..1500);
 }
 
 /// The seeds found defects in the worlds as they were then drawn.
@@ -91,7 +91,7 @@ fn run(seed: u64, lines_kept: usize) -> Report {
     panic::catch_unwind(world).unwrap_or_else(|cause| {
         eprintln!(
             "replay this world: SIM_SEED={seed} cargo test -p haulage-tests --test cores \
-             a_thousand -- --nocapture"
+             half_a_thousand -- --nocapture"
         );
         panic::resume_unwind(cause)
     })

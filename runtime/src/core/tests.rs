@@ -31,6 +31,9 @@ const LIMITS: Limits = Limits {
     ..LIMITS_DEFAULT
 };
 
+/// Limits for cores that live by the real clock, which goes on while the machine is busy with something else.
+const PATIENT: Limits = Limits { call_timeout: Duration::from_secs(60), ..LIMITS };
+
 /// A service that keeps the last item it was sent and returns it.
 #[derive(Debug, Default)]
 struct Keeper {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use haulage_mr_pool::Shared;
 
+use super::PATIENT as LIMITS;
 use super::*;
 use crate::identity::{Identity, User};
 use crate::provider::shm::{Config, Shm};

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use haulage_proto::verbs::{Access, Handle, QpNum, WrId};
 
+use super::PATIENT as LIMITS;
 use super::*;
 use crate::core::requester::{Caller as Waiting, NewCall};
 use crate::provider::by_number::ByNumber as _;

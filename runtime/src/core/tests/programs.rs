@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::PATIENT as LIMITS;
 use super::*;
 use crate::core::StartError;
 use crate::identity::{Identity, User};
