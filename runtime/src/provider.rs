@@ -120,6 +120,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 /// 28. Once the peer has taken everything sent, and all completions were polled, the port of a queue pair takes any
 ///     message, whatever goes ahead of it. A port that came with messages may find no room for any: the message can be
 ///     sent by the other port, or posted, once those messages are taken.
+/// 29. If the peer refuses a Write that goes ahead of a message, the connection ends (line 20) and the message does not
+///     arrive. If it was taken, it completes once all the same (line 9).
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;

@@ -48,6 +48,7 @@ macro_rules! provider_conformance {
                 line_26_a_port_does_what_work_requests_do
                 line_27_messages_with_a_template_are_whole
                 line_28_there_is_room_once_all_was_taken
+                line_29_a_message_behind_a_refused_write_does_not_arrive
             }
         }
     };

@@ -1,9 +1,9 @@
-//! Checks of the contract's lines 26 to 28: the port.
+//! Checks of the contract's lines 26 to 29: the port.
 
 use std::collections::VecDeque;
 
 use haulage::provider::{
-    Done, Head, MessageSink, Outgoing, Port, Provider, Run, RunKind, Sent, WorkQueue,
+    Done, Event, Head, MessageSink, Outgoing, Port, Provider, Run, RunKind, Sent, WorkQueue,
 };
 use haulage::service::Data;
 use haulage_mr_pool::{Exposed, Local};
@@ -12,7 +12,10 @@ use haulage_proto::verbs::{
     TemplateId, WrId,
 };
 
-use crate::bed::{ACTIVE, Bed, Link, PASSIVE, SIGNALED, Said, claim, fence, filled, spent};
+use super::connections::ending;
+use crate::bed::{
+    ACTIVE, Bed, Link, PASSIVE, SIGNALED, Said, claim, fence, filled, outlive, spent,
+};
 use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
@@ -174,6 +177,47 @@ pub fn line_28_there_is_room_once_all_was_taken<N: Network>(network: N) {
     }
     let id = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     drop(fence(exposed, &bed.succeeded(PASSIVE, id)));
+}
+
+/// If the peer refuses a Write that goes ahead of a message, the connection ends, the message does not arrive, and its
+/// Receive is for another. If it was taken, it completes once all the same.
+pub fn line_29_a_message_behind_a_refused_write_does_not_arrive<N: Network>(network: N) {
+    let mut bed = Bed::new(network);
+    let bystander = bed.connect();
+    for length in [8, LENGTH, LONG] {
+        let link = bed.connect();
+        let octets = pattern::of(length, 4);
+        let (exposed, segment) =
+            bed.ends[PASSIVE].expose(link[PASSIVE], &octets, Access::RemoteWrite);
+        let (receive, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], LENGTH);
+        // Another slot.
+        let named = Segment { handle: Handle(segment.handle.0 ^ 1 << 8), ..segment };
+        let active = &mut bed.ends[ACTIVE];
+        let data = Data::Local(active.holding(&vec![9; length]));
+        let message = active.message(b"behind").behind(data, named);
+        let said = active.say(link[ACTIVE], (6, None), message);
+        assert!(matches!(said.sent, Sent::Copied | Sent::Taken), "{length}: {:?}", said.sent);
+        // The connection may be over already.
+        let _ = active.provider.post(link[ACTIVE], &mut WorkQueue::new());
+        let told = bed.until("Quiesced", |bed| {
+            let log = &bed.ends[ACTIVE].log;
+            let of = |event: &&Event<_>| matches!(event, Event::Completion(d) if d.id == said.id);
+            let is_over =
+                |event: &Event<_>| matches!(event, Event::Quiesced(q) if q.qp() == link[ACTIVE]);
+            log.iter().any(is_over).then(|| log.iter().filter(of).count())
+        });
+        assert_eq!(told, usize::from(said.sent == Sent::Taken), "{length}: completions");
+        drop(ending(&mut bed, ACTIVE, link[ACTIVE]));
+        let proof = ending(&mut bed, PASSIVE, link[PASSIVE]).proof;
+        assert!(outlive(exposed, &proof).bytes() == octets, "{length}: what is not named stays");
+        let link = bed.connect();
+        bed.ends[PASSIVE].provider.reserve_receives(link[PASSIVE], 1);
+        let (next, source) = bed.ends[ACTIVE].send(link[ACTIVE], b"next", None, SIGNALED);
+        let done = bed.succeeded(PASSIVE, receive);
+        assert_eq!((done.qp, &filled(sink, &done).bytes()[..4]), (link[PASSIVE], &b"next"[..]));
+        drop(spent(source, &bed.succeeded(ACTIVE, next)));
+    }
+    bed.carry(bystander, ACTIVE, b"unharmed");
 }
 
 /// Sends a message that `sink` may take. Returns the completion of its Receive if the sink did not take it.
