@@ -156,5 +156,21 @@ impl Stat {
     }
 }
 
-/// The number of figures of the first release that sent as many.
-const FIGURES_LEAST: usize = 32;
+/// The number of figures that the first servers sent.
+const FIGURES_LEAST: usize = 22;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_other_releases_may_have_fewer_figures_or_more() {
+        let sent: Vec<u8> = (1..=40_u64).flat_map(u64::to_be_bytes).collect();
+        let decode = |figures: usize| Stat::decode(&mut Reader::new(&sent[..8 * figures]));
+        let first = decode(22).unwrap();
+        assert_eq!((first.shards, first.copied_system, first.connections_held), (1, 22, 0));
+        let all = decode(40).unwrap();
+        assert_eq!((all.copied_system, all.connections_held, all.moved_bytes), (22, 23, 35));
+        assert!(decode(21).is_err(), "no server sent as few");
+    }
+}
