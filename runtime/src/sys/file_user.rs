@@ -9,11 +9,17 @@
 //! A thread that cannot become itself again must do nothing more: the process ends.
 //!
 //! # Limits
+//! RDMA devices obey a thread only as long as it has the credentials with which it opened them, not others that are
+//! equal. To act as somebody, and to be oneself again, is to have new ones: the thread of a core has it done
+//! [`elsewhere`].
+//!
 //! A process that has acted as another user writes no core dump, and only the superuser traces it, as `PR_SET_DUMPABLE`
 //! in prctl(2) says.
 
 use std::io;
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::thread;
 
 use rustix::io::Errno;
 use rustix::process::getgroups;
@@ -55,9 +61,13 @@ pub struct Own {
 }
 
 impl Own {
-    /// Reads them from this thread. Returns `None` without the privileges to act as others and to be the judge of what
+    /// Reads them. Returns `None` without the privileges to act as others and to be the judge of what
     /// they may do.
     pub fn privileged() -> Option<Self> {
+        elsewhere(Self::find).ok().flatten()
+    }
+
+    fn find() -> Option<Self> {
         let capabilities = capabilities(None).ok()?;
         let (uid, gid) = (set_fs_user(NOBODY), set_fs_group(NOBODY));
         let is_privileged = capabilities.effective.contains(NEEDED);
@@ -100,6 +110,18 @@ impl Drop for Acting<'_> {
             std::process::abort();
         }
     }
+}
+
+/// Does `work` on a thread of its own, and waits for it: the credentials of this thread stay as they are.
+///
+/// # Errors
+/// The system's, if it starts no thread.
+pub fn elsewhere<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
+    thread::scope(|scope| {
+        let thread =
+            thread::Builder::new().name("as-caller".to_owned()).spawn_scoped(scope, work)?;
+        Ok(thread.join().unwrap_or_else(|cause| resume_unwind(cause)))
+    })
 }
 
 fn become_user(

@@ -23,6 +23,7 @@ use haulage_mr_pool::{Local, Pool};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
 
+use super::file_user::elsewhere;
 use super::uring::Unavailable;
 use super::wake::Waker;
 
@@ -88,7 +89,8 @@ impl<T> FileRing<T> {
     pub fn new(requests_max: u16, pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
         let failed = |step| move |error| Unavailable { step, error };
         let mut builder = IoUring::builder();
-        builder.setup_single_issuer().setup_coop_taskrun().setup_taskrun_flag().dontfork();
+        // It is not for one thread alone, as another registers credentials with it.
+        builder.setup_coop_taskrun().setup_taskrun_flag().dontfork();
         let ring = builder.build(u32::from(requests_max)).map_err(failed("setup"))?;
         ring.submitter().register_eventfd(waker.fd()).map_err(failed("register eventfd"))?;
         let count = usize::from(requests_max);
@@ -101,12 +103,21 @@ impl<T> FileRing<T> {
         Ok(ring)
     }
 
-    /// Keeps the user, the groups and the privileges that this thread has now, for requests of this ring.
+    /// Has a thread of its own `act` as somebody, and keeps the user, the groups and the privileges that it then has, for
+    /// requests of this ring. Keeps none if it acts as nobody.
     ///
     /// # Errors
-    /// The system's.
-    pub fn register_credentials(&mut self) -> io::Result<Credentials> {
-        self.ring.submitter().register_personality().map(Credentials)
+    /// The system's, and those of `act`.
+    pub fn register_credentials<A>(
+        &self,
+        act: impl FnOnce() -> io::Result<Option<A>> + Send,
+    ) -> io::Result<Option<Credentials>> {
+        let ring = &self.ring;
+        elsewhere(|| {
+            let acting = act()?;
+            let id = acting.is_some().then(|| ring.submitter().register_personality());
+            Ok(id.transpose()?.map(Credentials))
+        })?
     }
 
     /// Fills octets `into` of `lease` from a file at `offset`.

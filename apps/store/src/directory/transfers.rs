@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use haulage::sys::file_user::elsewhere;
 use haulage::sys::files::{Credentials, Done, FileRing, Stability, Writing};
 use haulage_mr_pool::{Local, Piece, Pieces};
 use rustix::io::Errno;
@@ -123,13 +124,14 @@ impl Transfers {
     /// # Errors
     /// The system's, where it does not take a user without privileges for the ring.
     pub(super) fn new(
-        mut ring: Option<FileRing<UnderWay>>,
+        ring: Option<FileRing<UnderWay>>,
         rights: Arc<Rights>,
     ) -> std::io::Result<Self> {
-        let acting = rights.as_anonymous()?;
-        let ring_of_others = ring.as_mut().filter(|_| acting.is_some());
-        let anonymous = ring_of_others.map(FileRing::register_credentials).transpose()?;
-        drop(acting);
+        let anonymous = ring
+            .as_ref()
+            .map(|ring| ring.register_credentials(|| Ok(rights.as_anonymous()?)))
+            .transpose()?
+            .flatten();
         let places = Shares::new(WAITING_MAX);
         let flights = Shares::new(ring.as_ref().map_or(0, FileRing::requests_max));
         Ok(Self { ring, waiting: VecDeque::new(), places, flights, rights, anonymous })
@@ -202,25 +204,21 @@ impl Transfers {
         if self.places.has_room(ticket.network, 1) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// Writes `octets` by blocking calls, from where `write` stands, until all are written or an error occurs. Returns
-    /// the total number written, which is at least one unless `octets` is empty.
+    /// Writes `octets` by blocking calls, as [`write_all`] does, without privileges unless the superuser is the writer.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`] if the system starts no thread for it.
     pub(super) fn write_here(&self, write: &Write, octets: &[u8]) -> Result<usize, Errno> {
-        let _acting = match write.writer {
-            Writer::Superuser => None,
-            Writer::Other => self.rights.as_anonymous()?,
-        };
-        let mut done = write.done;
-        while done < octets.len() {
-            match io::pwrite(&write.file, &octets[done..], write.offset + done as u64) {
-                Ok(0) => break,
-                Ok(count) => done += count,
-                Err(errno) if is_passing(errno) => {}
-                Err(errno) if done == 0 => return Err(errno),
-                Err(_) => break,
-            }
+        let Write { file, offset, done, stable, .. } = write;
+        let (rights, at, stability) = (&self.rights, (*offset, *done), stability(*stable));
+        if write.writer == Writer::Superuser || rights.is_sole_owner() {
+            return write_all(file, at, octets, stability);
         }
-        sync_here(&write.file, stability(write.stable))?;
-        Ok(done)
+        let written = elsewhere(|| {
+            let _acting = rights.as_anonymous()?;
+            write_all(file, at, octets, stability)
+        });
+        written.unwrap_or(Err(Errno::AGAIN))
     }
 
     fn on_read(
@@ -402,6 +400,27 @@ fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
         }
     }
     Ok(read.end(lease))
+}
+
+/// Writes `octets` to a file by blocking calls, as if from `offset`, of which the first `done` are written already, until
+/// all are, or an error occurs. Returns the number written, which is at least one unless `octets` is empty.
+fn write_all(
+    file: &OwnedFd,
+    (offset, mut done): (u64, usize),
+    octets: &[u8],
+    stability: Stability,
+) -> Result<usize, Errno> {
+    while done < octets.len() {
+        match io::pwrite(file, &octets[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(count) => done += count,
+            Err(errno) if is_passing(errno) => {}
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    sync_here(file, stability)?;
+    Ok(done)
 }
 
 /// Brings written data to stable storage by a blocking call.
