@@ -276,14 +276,8 @@ impl Limits {
     /// The most send buffers that the Replies of one connection hold: an eighth, or an equal part for each connection
     /// that an origin may have if these are fewer. So if some connections of an origin do not take their Replies, the
     /// others still have theirs.
-    pub const fn replies_each(&self) -> u32 {
-        let parts = match self.connections_each_max {
-            0 => 1,
-            each if each < REPLY_PARTS => each,
-            _ => REPLY_PARTS,
-        };
-        let part = self.send_buffers_max / parts;
-        if part == 0 { 1 } else { part }
+    pub fn replies_each(&self) -> u32 {
+        (self.send_buffers_max / self.connections_each_max.clamp(1, REPLY_PARTS)).max(1)
     }
 }
 

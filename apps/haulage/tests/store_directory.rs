@@ -94,7 +94,7 @@ fn what_is_stored_is_in_the_directory_and_comes_back() {
 fn the_ready_line_says_whose_the_files_are() {
     let place = TempDir::new("store-owner");
     let server = Server::start(&place, &["--json"]);
-    let uid = haulage_store::directory::sole_owner().map(|owner| owner.uid);
+    let uid = haulage_store::directory::sole_owner().unwrap().map(|owner| owner.uid);
     let told = uid.map_or_else(|| "null".to_owned(), |uid| uid.to_string());
     assert!(server.0.ready.contains(&format!("\"owner\":{told}")), "{}", server.0.ready);
     drop(server);
@@ -178,7 +178,7 @@ fn state_that_others_may_have_put_there_is_refused_in_words() {
 
 #[test]
 fn a_server_with_some_of_the_privileges_over_files_is_refused() {
-    if haulage_store::directory::sole_owner().is_some() {
+    if haulage_store::directory::sole_owner().unwrap().is_some() {
         return eprintln!("skipped: only the superuser has some of his privileges");
     }
     let place = TempDir::new("store-some-privileges");

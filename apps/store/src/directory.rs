@@ -160,7 +160,7 @@ impl Directory {
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
-        let rights = Arc::new(Rights::find());
+        let rights = Arc::new(Rights::find()?);
         let transfers = Transfers::new(ring.map(|ring| ring.0), Arc::clone(&rights))?;
         let Config { run, stable, direct, open_max, .. } = config;
         let (failures, _state) = (0, state);
@@ -270,9 +270,12 @@ pub struct Owner {
 /// Returns the owner of all files that this process creates, or `None` if the process may create files for others, give
 /// files away, and use files of other users as its own. In a user namespace of one user, or of one group, there is
 /// nobody else.
-pub fn sole_owner() -> Option<Owner> {
+///
+/// # Errors
+/// The system's, if it starts no thread to find that out.
+pub fn sole_owner() -> io::Result<Option<Owner>> {
     let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
-    Rights::find().is_sole_owner().then_some(owner)
+    Ok(Rights::find()?.is_sole_owner().then_some(owner))
 }
 
 impl Backend for Directory {

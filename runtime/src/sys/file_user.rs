@@ -61,12 +61,15 @@ pub struct Own {
 }
 
 impl Own {
-    /// Reads them. Returns `None` without the privileges to act as others and to be the judge of what
-    /// they may do.
-    pub fn privileged() -> Option<Self> {
-        elsewhere(Self::find).ok().flatten()
+    /// Reads them. Returns `None` without the privileges to act as others and to be the judge of what they may do.
+    ///
+    /// # Errors
+    /// The system's, if it starts no thread to find that out.
+    pub fn privileged() -> io::Result<Option<Self>> {
+        elsewhere(Self::find)
     }
 
+    /// Reads them from this thread, which has new credentials then.
     fn find() -> Option<Self> {
         let capabilities = capabilities(None).ok()?;
         let (uid, gid) = (set_fs_user(NOBODY), set_fs_group(NOBODY));
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_thread_acts_as_another_user_until_it_is_itself_again() {
-        let Some(own) = Own::privileged() else {
+        let Some(own) = Own::privileged().unwrap() else {
             return eprintln!("skipped: only the superuser acts as others");
         };
         let itself = owner();
@@ -221,7 +224,7 @@ mod tests {
 
     #[test]
     fn other_threads_stay_what_they_are() {
-        let Some(own) = Own::privileged() else {
+        let Some(own) = Own::privileged().unwrap() else {
             return eprintln!("skipped: only the superuser acts as others");
         };
         let (ask, asked) = std::sync::mpsc::channel::<()>();

@@ -105,7 +105,8 @@ pub(super) fn directory(
             .map(|directory| directory.woken_by(waker))
             .map_err(|error| Failure::failed(format!("cannot serve {}: {error}", path.display())))
     };
-    let owner = directory::sole_owner();
+    let owner = directory::sole_owner()
+        .map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
     let (room, make) = (DIRECTORY_ROOM, Box::new(make));
     Ok(Export { room, asked: None, owner, secrets, make })
 }

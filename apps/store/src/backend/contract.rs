@@ -78,7 +78,7 @@ fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
         let ring = ring.then(|| Ring::new(pool, &waker).ok()).flatten();
         Directory::open(place.path(), None, ring, config).unwrap()
     });
-    if let Some(owner) = directory::sole_owner() {
+    if let Some(owner) = directory::sole_owner().unwrap() {
         bed.owner = (owner.uid, owner.gid);
     }
     // The top is the server's own.

@@ -6,6 +6,8 @@
 //! judged by the file's own attributes; but data of others than the superuser is written without privileges, so that quotas
 //! and the room that a file system keeps for the superuser hold.
 
+use std::io;
+
 use haulage::sys::file_user::{Acting, FileUser, Gid, Judge, Own};
 use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -24,9 +26,12 @@ pub(super) struct Rights {
 
 impl Rights {
     /// Reads what this process may do. In a user namespace of one user, or of one group, there is nobody to act as.
-    pub(super) fn find() -> Self {
+    ///
+    /// # Errors
+    /// The system's, if it starts no thread to find that out.
+    pub(super) fn find() -> io::Result<Self> {
         let anonymous = (Ids::users().powerless(), Ids::groups().powerless());
-        Self { own: Own::privileged().filter(|_| !is_alone()), anonymous }
+        Ok(Self { own: Own::privileged()?.filter(|_| !is_alone()), anonymous })
     }
 
     /// Returns whether all is done as this process's own user.

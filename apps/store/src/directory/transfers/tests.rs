@@ -16,7 +16,7 @@ fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
         let place = TempDir::new();
         let path = place.path().join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        let mut transfers = Transfers::new(ring, Arc::new(Rights::find())).unwrap();
+        let mut transfers = Transfers::new(ring, Arc::new(Rights::find().unwrap())).unwrap();
         act(&mut transfers, &pool, &Arc::new(file.into()));
         assert_eq!(pool.gauges().leased_bytes, 0);
     }
@@ -61,7 +61,7 @@ fn what_was_written_in_part_goes_on_behind_it() {
 
 #[test]
 fn the_system_takes_set_id_from_what_others_than_the_superuser_write() {
-    if Rights::find().is_sole_owner() {
+    if Rights::find().unwrap().is_sole_owner() {
         return eprintln!("skipped: only the superuser acts as others");
     }
     each(|transfers, pool, file| {
@@ -148,7 +148,7 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
     let place = TempDir::new();
     let path = place.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find())).unwrap();
+    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find().unwrap())).unwrap();
     let (from, into) = std::io::pipe().unwrap();
     let at_once = transfers.read(read(1, &Arc::new(from.into())), lease(&pool, b"----"));
     assert!(at_once.is_none() && transfers.poll().is_none());
@@ -251,7 +251,7 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let (pool, waker) = (Pool::new(&config).unwrap(), Waker::new().unwrap());
     let Ok(ring) = FileRing::new(4, &pool, &waker) else { return };
-    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find())).unwrap();
+    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find().unwrap())).unwrap();
     let (from, mut into) = std::io::pipe().unwrap();
     let from = Arc::new(from.into());
     for number in 1..=4 {

@@ -179,7 +179,7 @@ fn who_may_read_a_directory_and_not_search_it_sees_names_alone() {
     world.file("file");
     let path = world.place.path().join("dir");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    if directory::sole_owner().is_none() {
+    if directory::sole_owner().unwrap().is_none() {
         world.bed.by(9, 9);
     }
     for (procedure, expected) in [(Procedure::ReadDir, 3), (Procedure::ReadDirPlus, 3)] {

@@ -18,7 +18,8 @@ impl World {
         let served = place.path().join("served");
         let bed = bed_of(|_, _| Directory::open(&served, None, None, CONFIG).unwrap());
         let mut world = Self { place, bed };
-        let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+        let (uid, gid) =
+            directory::sole_owner().unwrap().map_or((0, 0), |owner| (owner.uid, owner.gid));
         world.bed.by(uid, gid);
         world
     }

@@ -26,7 +26,7 @@ struct World {
 
 impl World {
     fn new() -> Option<Self> {
-        if directory::sole_owner().is_some() {
+        if directory::sole_owner().unwrap().is_some() {
             eprintln!("skipped: only the superuser acts as others");
             return None;
         }
@@ -220,7 +220,7 @@ fn a_race_of_names_gives_nothing_away() {
     let (now, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
     let (at, stop, top) = (Arc::clone(&now), Arc::clone(&over), world.place.path().to_owned());
     let exchanger = std::thread::Builder::new().spawn(move || {
-        let own = Own::privileged().unwrap();
+        let own = Own::privileged().unwrap().unwrap();
         let user = FileUser { uid: USER, gid: GROUP, groups: &[], judge: Judge::System };
         let _acting = own.act_as(&user).unwrap();
         let mut exchanged = 0_u64;
@@ -283,7 +283,8 @@ fn the_cut_of_a_large_file_is_answered_once_it_is_cut() {
     let waker = haulage::provider::Waker::new().unwrap();
     let mut bed =
         bed_of(|_, _| Directory::open(place.path(), None, None, CONFIG).unwrap().woken_by(&waker));
-    let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+    let (uid, gid) =
+        directory::sole_owner().unwrap().map_or((0, 0), |owner| (owner.uid, owner.gid));
     bed.by(uid, gid);
     let path = place.path().join("large");
     fs::write(&path, b"").unwrap();

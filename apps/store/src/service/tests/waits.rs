@@ -36,7 +36,8 @@ impl World {
         let waker = Waker::new().unwrap();
         let open = || Directory::open(served, None, None, CONFIG).unwrap();
         let mut bed = bed_of(|_, _| open().woken_by(&waker));
-        let (uid, gid) = directory::sole_owner().map_or((0, 0), |owner| (owner.uid, owner.gid));
+        let (uid, gid) =
+            directory::sole_owner().unwrap().map_or((0, 0), |owner| (owner.uid, owner.gid));
         bed.by(uid, gid);
         let dir = bed.root();
         Self { bed, place, dir }
