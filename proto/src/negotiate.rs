@@ -192,11 +192,22 @@ impl Connection {
 
     /// Returns the next output, or `None` once the connection is quiescent.
     pub fn poll(&mut self) -> Option<Output> {
-        let two = match &mut self.engine {
-            Engine::One(one) => return one.poll().map(Output::from),
-            Engine::Two(two) => two,
-        };
-        match two.poll()? {
+        match &mut self.engine {
+            Engine::One(one) => one.poll().map(Output::from),
+            Engine::Two(two) => two.poll().and_then(|output| self.output(output)),
+        }
+    }
+
+    /// Returns the next output that is no message: [`Self::poll`] for a caller that has no room for one now.
+    pub fn poll_event(&mut self) -> Option<Output> {
+        match &mut self.engine {
+            Engine::One(one) => one.poll_event().map(Output::from),
+            Engine::Two(two) => two.poll_event().and_then(|output| self.output(output)),
+        }
+    }
+
+    fn output(&mut self, two: v2::connection::Output) -> Option<Output> {
+        match two {
             v2::connection::Output::Close(reason) => self.on_close(reason),
             v2::connection::Output::Post(control) => Some(Output::Post(self.both_named(control))),
             v2::connection::Output::Event(event) => Some(Output::Event(event.into())),

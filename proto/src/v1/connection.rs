@@ -159,7 +159,12 @@ impl Connection {
     ///
     /// A control message takes its credit word here, so Receives reserved since the input count.
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop().or_else(|| self.next_error().map(Output::Post))
+        self.poll_event().or_else(|| self.next_error().map(Output::Post))
+    }
+
+    /// Returns the next output that is no message: [`Self::poll`] for a caller that has no room for one now.
+    pub fn poll_event(&mut self) -> Option<Output> {
+        self.outputs.pop()
     }
 
     /// Takes a credit to post one RPC message now. Returns its credit word, or `None` while credits or Receives are

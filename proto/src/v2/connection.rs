@@ -66,6 +66,8 @@ pub struct Connection {
     /// Control messages that wait for credit, at most [`CONTROLS_MAX`]. They are rare: the queue holds memory only
     /// while it is not empty.
     controls: VecDeque<(u32, u32, ControlBody)>,
+    /// Whether the caller has nothing else to send, so that a grant may leave by itself.
+    is_idle: bool,
     outputs: Ring<Output, OUTPUTS_MAX>,
 }
 
@@ -108,6 +110,7 @@ impl Connection {
             deadline: None,
             heard: Instant::ZERO,
             controls: VecDeque::new(),
+            is_idle: false,
             outputs: Ring::new(),
             config,
         }
@@ -149,11 +152,12 @@ impl Connection {
         if matches!(input, Input::Received(_)) {
             self.heard = now;
         }
+        self.is_idle = matches!(input, Input::Idle);
         match input {
             Input::Established => self.on_established(now),
             Input::Received(Ok(message)) => self.on_message(message),
             Input::Received(Err(fault)) => self.on_fault(fault),
-            Input::Idle => self.on_idle(),
+            Input::Idle => {}
             Input::Deadline => self.on_deadline(now),
         }
     }
@@ -162,7 +166,12 @@ impl Connection {
     ///
     /// A control message takes its credit word here, so Receives reserved since the input count.
     pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop().or_else(|| self.next_control().map(Output::Post))
+        self.poll_event().or_else(|| self.next_control().map(Output::Post))
+    }
+
+    /// Returns the next output that is no message: [`Self::poll`] for a caller that has no room for one now.
+    pub fn poll_event(&mut self) -> Option<Output> {
+        self.outputs.pop()
     }
 
     /// Takes the credits to post one RPC message now, all its transport messages one after the other. Returns the
@@ -422,6 +431,13 @@ impl Connection {
     }
 
     fn next_control(&mut self) -> Option<Control> {
+        // P5: refresh before half the limit is spent, unless another message carried it already.
+        let is_idle = core::mem::take(&mut self.is_idle);
+        if is_idle && self.is_open_to_send() && self.credits.wants_grant() {
+            let credit = self.credits.on_sent(Class::Grant);
+            // [V2-6.3.2-1] a Grant has no XID.
+            return Some(Control { xid: 0, vers: VERSION, credit, body: ControlBody::Grant });
+        }
         let (_, _, body) = self.controls.front()?;
         let class = match body {
             ControlBody::Grant => Class::Grant,

@@ -21,7 +21,7 @@ use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
-use crate::provider::{Caps, Clock, Counters, Head, Outgoing, Promises};
+use crate::provider::{Caps, Clock, Counters, Promises};
 use crate::service::CallError;
 
 /// The state that both halves of a core use.
@@ -194,6 +194,9 @@ impl Common {
             if held.is_send() {
                 self.memory.begin_sending(&mut connection.share);
             }
+            if matches!(held, Held::Control(_)) {
+                connection.outbox.begin_control();
+            }
         }
         self.posted.enter(key, held)
     }
@@ -206,6 +209,11 @@ impl Common {
         }
         if work.held.is_send() {
             self.memory.end_sending(&mut connection.share);
+        }
+        if matches!(work.held, Held::Control(_)) {
+            connection.outbox.end_control();
+            // Others may wait for this.
+            self.connections.touch(work.connection);
         }
     }
 
@@ -248,7 +256,7 @@ impl Common {
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.trace.call_refused(connection.subject(&key), (xid, &error));
         connection.engine.refuse(xid, error);
-        while let Some(output) = self.connections.get_mut(key).and_then(|it| it.engine.poll()) {
+        while let Some(output) = self.next_output(key) {
             match output {
                 Output::Post(control) => self.send_control(key, &control),
                 Output::Close(reason) => self.connections.close(key, reason.into()),
@@ -258,20 +266,30 @@ impl Common {
         self.connections.touch(key);
     }
 
+    /// Returns the next thing that a connection's engine asks for. One control message can always leave; others wait in
+    /// the engine while its origin holds as many send buffers as it leaves to others, and the engine ends the connection
+    /// when too many wait.
+    pub(crate) fn next_output(&mut self, key: ConnectionKey) -> Option<Output> {
+        let connection = self.connections.get_mut(key)?;
+        let leaves_others = self.memory.leaves_others(&connection.share, self.buffers.len());
+        if leaves_others || !connection.outbox.has_controls() {
+            connection.engine.poll()
+        } else {
+            connection.engine.poll_event()
+        }
+    }
+
     /// Encodes and queues a message without payload.
     pub(crate) fn send_control(&mut self, key: ConnectionKey, control: &Control) {
-        let Some(connection) = self.connections.get(key) else { return };
-        // A peer that provokes more of these than there is room for loses its connection.
+        let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(mut buffer) = self.buffers.pop_or_lease(&self.pool) else {
-            let reason = "the peer provokes more control messages than there is room for";
+            let reason = "there is no memory for a control message";
             return self.connections.close(key, CallError::Disconnected(reason.into()));
         };
         let mut writer = Writer::new(buffer.bytes_mut());
         let encoded = connection.engine.encode(control, &mut writer);
         assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
-        let mut message = Outgoing::within(buffer);
-        let head = Head::written(0..length, None);
-        self.queue(key, &head, &mut message, Charge::default());
+        self.queue_control(key, length, buffer);
     }
 }

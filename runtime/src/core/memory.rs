@@ -334,8 +334,13 @@ impl Memory {
     /// Returns whether a connection may have another send buffer for a Reply, of `free` that are free and at most `each`.
     #[inline]
     pub(super) fn may_send(&self, share: &Share, free: usize, each: usize) -> bool {
-        let leaves_others = self.holders.get(share.holder).is_none_or(|it| it.unsent < free);
-        leaves_others && share.unsent < each
+        self.leaves_others(share, free) && share.unsent < each
+    }
+
+    /// Returns whether the origin of a connection holds fewer send buffers than the `free` that others may have.
+    #[inline]
+    pub(super) fn leaves_others(&self, share: &Share, free: usize) -> bool {
+        self.holders.get(share.holder).is_none_or(|it| it.unsent < free)
     }
 
     /// Notes that the service did something to make room.

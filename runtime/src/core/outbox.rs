@@ -1,5 +1,7 @@
 //! The way out: every message of ours leaves here, or waits here for the next doorbell.
 
+use haulage_mr_pool::Local;
+
 use super::common::Common;
 use super::memory::Charge;
 use super::work::Held;
@@ -108,13 +110,24 @@ impl Common {
         message: &mut Outgoing,
         charge: Charge,
     ) {
+        self.lend(key, head, message);
+        self.hold(key, message, charge);
+    }
+
+    /// Has a control message, which lies in `buffer` from its first octet on, wait for the next doorbell.
+    pub(crate) fn queue_control(&mut self, key: ConnectionKey, length: usize, buffer: Local) {
+        let mut message = Outgoing::within(buffer);
+        self.lend(key, &Head::written(0..length, None), &mut message);
+        self.enter_work(key, Held::Control(message.take_lent()));
+    }
+
+    /// Lends a message to the next doorbell. The request that is entered next is its Send.
+    fn lend(&mut self, key: ConnectionKey, head: &Head<'_>, message: &mut Outgoing) {
         let id = self.posted.next_id();
-        let Some(connection) = self.connections.get_mut(key) else {
+        let Some(connection) = self.connections.get_touched(key) else {
             panic!("a message is made for a connection");
         };
         message.lend(head, id, |request| connection.outbox.push(request));
-        self.hold(key, message, charge);
-        self.connections.touch(key);
     }
 
     /// Keeps what the provider holds of a message until that is complete.

@@ -87,6 +87,11 @@ impl Inner {
                     common.buffers.recycle(buffer);
                 }
             }
+            Held::Control(buffer) => {
+                if let Some(buffer) = buffer.and_then(|posted| complete::source(posted, done)) {
+                    common.buffers.recycle(buffer);
+                }
+            }
             Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
                     common.memory.end_reading(key, &mut connection.share);
@@ -116,6 +121,12 @@ impl Inner {
             match held {
                 Held::Message { buffer, charge } => {
                     common.discharge(key, charge);
+                    let lent = buffer.and_then(|posted| complete::source_quiesced(posted, proof));
+                    if let Some(buffer) = lent {
+                        common.buffers.recycle(buffer);
+                    }
+                }
+                Held::Control(buffer) => {
                     let lent = buffer.and_then(|posted| complete::source_quiesced(posted, proof));
                     if let Some(buffer) = lent {
                         common.buffers.recycle(buffer);
@@ -254,7 +265,7 @@ impl Inner {
     /// one.
     pub(crate) fn carry_out(&mut self, key: ConnectionKey) -> Option<EngineEvent> {
         let mut happened = None;
-        while let Some(output) = self.common.connections.get_mut(key)?.engine.poll() {
+        while let Some(output) = self.common.next_output(key) {
             match output {
                 Output::Post(control) => {
                     self.common.send_control(key, &control);

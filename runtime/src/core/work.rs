@@ -151,6 +151,8 @@ pub(crate) enum Held {
         /// The memory charged to the Call that the message answers.
         charge: Charge,
     },
+    /// A message of the protocol engine, in its buffer.
+    Control(Option<PostedSource<Local>>),
     /// The last RDMA Read of a Call or of a reduced argument.
     Read {
         /// The leases that the Reads fill.
@@ -171,13 +173,13 @@ impl Held {
         match self {
             Self::Message { charge, .. } => charge.octets(),
             Self::Read { sinks, .. } => sinks.len(),
-            Self::LocalInv { .. } => 0,
+            Self::Control(_) | Self::LocalInv { .. } => 0,
         }
     }
 
     /// Returns whether this is a message in a send buffer.
     pub(crate) const fn is_send(&self) -> bool {
-        matches!(self, Self::Message { buffer: Some(_), .. })
+        matches!(self, Self::Message { buffer: Some(_), .. } | Self::Control(_))
     }
 
     /// Returns whether this is the entry of Writes ahead of a message that was copied.

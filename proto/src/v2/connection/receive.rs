@@ -1,12 +1,12 @@
 //! The handling of a connection's inputs.
 
 use super::config::CallChunks;
-use super::{CloseReason, Connection, Control, ControlBody, Event, Output, Phase, Role};
+use super::{CloseReason, Connection, ControlBody, Event, Output, Phase, Role};
 use crate::chunk::Format;
 use crate::time::Instant;
 use crate::v2::VERSION;
 use crate::v2::continuation::{Kind, Step};
-use crate::v2::credit::{Arrived, Class};
+use crate::v2::credit::Arrived;
 use crate::v2::error::ErrorBody;
 use crate::v2::header::{CONNPROP_FINAL, CONNPROP_MIDDLE, ConnProp, HeaderFault, Message, Prefix};
 use crate::v2::properties::ConnPropKind;
@@ -302,16 +302,6 @@ impl Connection {
     pub(super) fn fail(&mut self, xid: u32, error: ErrorBody) {
         self.gate.on_answered(1);
         self.tell(Event::Refused { xid, error });
-    }
-
-    pub(super) fn on_idle(&mut self) {
-        // P5: refresh before half the limit is spent, unless another message carried it already.
-        if self.is_open_to_send() && self.credits.wants_grant() {
-            let credit = self.credits.on_sent(Class::Grant);
-            // [V2-6.3.2-1] a Grant has no XID.
-            let grant = Control { xid: 0, vers: VERSION, credit, body: ControlBody::Grant };
-            self.outputs.push(Output::Post(grant));
-        }
     }
 
     pub(super) fn on_deadline(&mut self, now: Instant) {

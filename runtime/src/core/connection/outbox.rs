@@ -14,6 +14,8 @@ pub(crate) struct Outbox {
     replies: VecDeque<CallKey>,
     /// Calls of ours that wait for credit, by slot.
     calls: VecDeque<usize>,
+    /// Control messages of which the provider holds the octets, or that wait for the next doorbell.
+    controls: u32,
     /// Work requests for the next doorbell.
     requests: WorkQueue,
     /// Whether the port has messages that wait for a doorbell.
@@ -91,6 +93,21 @@ impl Outbox {
     /// Forgets a Call that was given up.
     pub(crate) fn forget_call(&mut self, slot: usize) {
         self.calls.retain(|&queued| queued != slot);
+    }
+
+    /// Returns whether a control message has not left yet.
+    pub(crate) const fn has_controls(&self) -> bool {
+        self.controls > 0
+    }
+
+    /// Counts a control message that is about to leave.
+    pub(crate) const fn begin_control(&mut self) {
+        self.controls += 1;
+    }
+
+    /// Notes that a control message has left.
+    pub(crate) const fn end_control(&mut self) {
+        self.controls -= 1;
     }
 
     /// Returns how many work requests wait. Everything else waits behind them.

@@ -1,5 +1,7 @@
 //! A pool that many connections want: each has a share, and those that wait have turns.
 
+use haulage_proto::v2::error::ErrorBody;
+
 use super::*;
 use crate::key::ConnectionKey;
 use crate::provider::shm::{self, Shm};
@@ -366,6 +368,51 @@ fn peers_that_take_no_replies_leave_as_many_send_buffers_as_they_hold() {
     }
     bed.fabric.sever_all(node(GREEDY));
     bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn peers_that_take_no_errors_leave_as_many_send_buffers_as_they_hold() {
+    let limits = Limits { connections_max: 4, credits_max: 31, send_buffers_max: 16, ..LIMITS };
+    let mut bed = Bed::with(Files::default(), limits);
+    bed.connect(GREEDY);
+    bed.connect(GREEDY);
+    bed.silence(GREEDY);
+    let Inner { common, .. } = &bed.server.inner;
+    let is_greedy = |key: &_| common.connections.get(*key).unwrap().peer().ip() == node(GREEDY);
+    let greedy: Vec<_> = bed.server.inner.keys().filter(is_greedy).collect();
+    // What each connection sends is answered with errors that do not arrive.
+    for xid in 0..10 {
+        for key in &greedy {
+            bed.server.inner.common.refuse(*key, xid, ErrorBody::BadXdr);
+        }
+    }
+    bed.settle();
+    let free = bed.server.inner.common.buffers.len();
+    assert_eq!((greedy.len(), free), (3, 8), "of 16 send buffers");
+    for round in 0..40 {
+        bed.call(HONEST, request(TELL));
+        bed.settle();
+        assert_eq!(bed.ended(HONEST), 2 + round);
+    }
+    assert_eq!(bed.server.inner.common.connections.len(), 4, "errors wait, and nobody is closed");
+    bed.fabric.sever_all(node(GREEDY));
+    bed.settle();
+    all_home(&mut bed.server, bed.now);
+}
+
+#[test]
+fn errors_that_wait_for_others_leave_when_these_have_arrived() {
+    let limits = Limits { connections_max: 4, credits_max: 31, send_buffers_max: 4, ..LIMITS };
+    let mut bed = Bed::with(Files::default(), limits);
+    let key = bed.key(GREEDY);
+    let before = bed.clients[GREEDY].0.provider.counters().receives;
+    for xid in 0..20 {
+        bed.server.inner.common.refuse(key, xid, ErrorBody::BadXdr);
+    }
+    bed.settle();
+    let received = bed.clients[GREEDY].0.provider.counters().receives - before;
+    assert!((20..25).contains(&received), "{received}: twenty errors, and a few grants");
     all_home(&mut bed.server, bed.now);
 }
 
