@@ -297,6 +297,14 @@ impl Connection {
         }
     }
 
+    /// Gives up the continued message under way: see [`v2::connection::Connection::break_off`]. Version 1 has none.
+    pub fn break_off(&mut self, error: v2::error::ErrorBody) -> bool {
+        match &mut self.engine {
+            Engine::One(_) => false,
+            Engine::Two(two) => two.break_off(error),
+        }
+    }
+
     /// Counts a Call of this end as answered by the message just received. The caller, which knows the XIDs of its Calls,
     /// calls this after [`Event::Reply`], [`Event::Refused`] or an event of version 1 that asks for it, if the message
     /// has the XID of an unanswered Call, and drains [`Self::poll`]. Version 2 counts messages, and has nothing to count.

@@ -52,6 +52,9 @@ pub struct Limits {
     /// Replies and Calls encoded and not yet sent. The Replies of one connection hold at most
     /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
+    /// Octets of the longest Call that may come in several messages (version 2, continued messages). Memory for all of it
+    /// is charged to the connection when the first one arrives.
+    pub message_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
     /// How long connection setup may take: the transport's part, and the first messages, each.
@@ -85,6 +88,7 @@ pub const LIMITS_DEFAULT: Limits = Limits {
     receives_max: 2048,
     calls_out_max: 256,
     send_buffers_max: 512,
+    message_max: 1 << 20,
     remote_clients_max: 16,
     setup_timeout: Duration::from_secs(5),
     progress_timeout: Duration::from_secs(10),
@@ -209,8 +213,9 @@ impl Limits {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // A message is as long as a Receive; a longer one goes by chunks.
-            continued_max: 0,
+            // A Reply is as long as a Receive; a longer one goes by chunks.
+            continued_call_max: if matches!(role, Role::Server) { self.message_max } else { 0 },
+            continued_reply_max: 0,
             continues_replies: false,
             setup_timeout: self.setup_timeout,
         };

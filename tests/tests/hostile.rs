@@ -1,7 +1,7 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`], [`granted`] and [`scattered`] break no
-//! rule, and watch whether the other end does.
+//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`], [`granted`], [`scattered`] and
+//! [`continued`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -9,6 +9,8 @@
 
 #[path = "hostile/caller.rs"]
 mod caller;
+#[path = "hostile/continued.rs"]
+mod continued;
 #[path = "hostile/granted.rs"]
 mod granted;
 #[path = "hostile/room.rs"]
@@ -56,6 +58,8 @@ const SWAP: u32 = 6;
 /// Like [`SWAP`] and [`GET`], but answered in a later turn.
 const LATE_SWAP: u32 = 7;
 const LATE_GET: u32 = 8;
+/// A procedure that takes octets that are no item, and returns their number and their sum.
+const TALLY: u32 = 9;
 const LIST_MAX: u32 = 64 << 10;
 const ITEM_MAX: usize = 64 << 10;
 
@@ -80,6 +84,7 @@ impl Service for Keeper {
             Procedure::new("SWAP").argument(item).result(item),
             Procedure::new("LATE_SWAP").argument(item).result(item),
             Procedure::new("LATE_GET").result(item).idempotent(),
+            Procedure::new("TALLY").results_max(8).idempotent(),
         ];
         vec![Program::new(Binding { program: PROGRAM, version: 1, procedures })]
     }
@@ -110,6 +115,16 @@ impl Service for Keeper {
                 return Outcome::Later;
             }
             HOLD => return Outcome::Later,
+            TALLY => match call.arguments.opaque(1 << 20) {
+                Ok(octets) if call.arguments.is_empty() => {
+                    let sum = octets.iter().map(|octet| u32::from(*octet)).sum();
+                    reply.results(|w| {
+                        w.u32(u32::try_from(octets.len()).unwrap_or(u32::MAX))?;
+                        w.u32(sum)
+                    });
+                }
+                _ => return Outcome::Failed(AcceptStat::GarbageArgs),
+            },
             LIST => match call.arguments.u32() {
                 Ok(length) => reply.results(|w| w.opaque(&vec![0x11; length as usize])),
                 Err(_) => return Outcome::Failed(AcceptStat::GarbageArgs),
@@ -138,8 +153,14 @@ fn server() -> CoreThread<SocketAddr> {
 
 /// Starts a server of the service that `make` makes with the core's memory.
 fn server_of<S: Service>(make: impl FnOnce(&Pool) -> S + Send + 'static) -> CoreThread<SocketAddr> {
+    server_within(Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT }, make)
+}
+
+fn server_within<S: Service>(
+    limits: Limits,
+    make: impl FnOnce(&Pool) -> S + Send + 'static,
+) -> CoreThread<SocketAddr> {
     let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
-    let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
     cores::start(placement, move || {
         let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).map_err(std::io::Error::other)?;

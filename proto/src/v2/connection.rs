@@ -92,7 +92,7 @@ impl Connection {
         // A client takes Calls in the reverse direction only.
         let calls_max = match config.role {
             Role::Client if !continues => 0,
-            _ => config.continued_max,
+            _ => config.continued_call_max,
         };
         let calls = match (config.role, reverse) {
             (Role::Client, Level::None) => PeerCalls::Refused,
@@ -103,7 +103,7 @@ impl Connection {
             credits: Credits::new(calls),
             setup: Setup::new(config.role, &config.properties),
             setup_xid: config.first_xid,
-            incoming: Incoming::new(calls_max, config.continued_max),
+            incoming: Incoming::new(calls_max, config.continued_reply_max),
             extension: None,
             gate: Gate::default(),
             is_version_settled: false,
@@ -312,6 +312,19 @@ impl Connection {
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.credits.owed_done(1);
         self.control(xid, VERSION, ControlBody::Error(error));
+    }
+
+    /// Gives up the continued message under way, of which this end cannot take the rest: what still comes of it is
+    /// dropped. The caller of a continued Call is told of `error`, and so is the caller at this end of a Call whose Reply
+    /// it was. Returns whether there was one.
+    pub fn break_off(&mut self, error: ErrorBody) -> bool {
+        let Some((kind, xid)) = self.incoming.current() else { return false };
+        self.incoming.refuse(kind, xid);
+        match kind {
+            Kind::Call => self.control(xid, VERSION, ControlBody::Error(error)),
+            Kind::Reply => self.fail(xid, error),
+        }
+        true
     }
 
     /// Declares that the Call just reported has no Reply, by its procedure (section 4.7).

@@ -6,6 +6,7 @@ use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Outpu
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::continuation::Part;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::WrId;
 use haulage_proto::xdr::Writer;
@@ -15,7 +16,7 @@ use super::buffers::SendBuffers;
 use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
-use super::memory::{Charge, Memory, MemoryGrant, Until, Wanted};
+use super::memory::{Charge, Memory, MemoryGrant, Purpose, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
@@ -248,6 +249,53 @@ impl Common {
         let check_at = now.saturating_add(Clock::interval(self.limits.stall_timeout));
         connection.outbox.check_by(check_at);
         self.wake_by(check_at);
+    }
+
+    /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them; if
+    /// there is none now, the message is given up.
+    pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
+        let Some(connection) = self.connections.get(key) else { return };
+        if !connection.continued.is_under_way() {
+            let lease = usize::try_from(part.total).unwrap_or(usize::MAX);
+            let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
+            match self.grant(key, &wanted, Pool::lease_as) {
+                MemoryGrant::Taken(body, charge) => {
+                    if let Some(connection) = self.connections.get_mut(key) {
+                        connection.continued.begin(body, charge);
+                    }
+                }
+                MemoryGrant::Waits(_) | MemoryGrant::Never => return self.give_up_continued(key),
+            }
+        }
+        let due = now.saturating_add(self.limits.progress_timeout);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.continued.expect(part, due);
+        }
+        self.wake_by(due);
+    }
+
+    /// Gives up the continued message of a connection: its caller is told.
+    fn give_up_continued(&mut self, key: ConnectionKey) {
+        self.drop_continued(key);
+        let Some(connection) = self.connections.get_touched(key) else { return };
+        if connection.engine.break_off(ErrorBody::System) {
+            self.counters.calls_refused += 1;
+        }
+    }
+
+    /// Gives up the continued message of a connection if its peer has not gone on with it in time.
+    pub(crate) fn expire_continued(&mut self, now: Instant, key: ConnectionKey) {
+        match self.connections.get(key).and_then(|connection| connection.continued.due()) {
+            Some(due) if due <= now => self.give_up_continued(key),
+            Some(due) => self.wake_by(due),
+            None => {}
+        }
+    }
+
+    /// Takes back the memory of the continued message of a connection.
+    pub(crate) fn drop_continued(&mut self, key: ConnectionKey) {
+        let parts = self.connections.get_mut(key).and_then(|it| it.continued.take());
+        parts.into_iter().for_each(|(_, charge)| self.discharge(key, charge));
     }
 
     /// Answers a Call with a transport error.

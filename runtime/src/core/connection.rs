@@ -1,6 +1,7 @@
 //! One connection as a core sees it. Each group of its state is an object of its own, in a file of its own, and nobody else
 //! changes the fields of the group.
 
+mod continued;
 mod credits;
 mod life;
 mod outbox;
@@ -13,6 +14,7 @@ use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
+use self::continued::Continued;
 use self::credits::Credits;
 pub(crate) use self::life::{Change, End, Life};
 use self::outbox::Outbox;
@@ -35,6 +37,8 @@ pub(crate) struct Connection {
     pub(crate) session: Session,
     /// The protocol engine: the credits of both ends, and the messages that it wants to send.
     pub(crate) engine: Engine,
+    /// The continued message of the peer that is under way.
+    pub(crate) continued: Continued,
     credits: Credits,
     pub(crate) outbox: Outbox,
     /// The memory that its Calls hold and wait for.
@@ -66,6 +70,7 @@ impl Connection {
             life: Life::new(),
             session: Session::new(engine.engine(), link.role, agreed, directions),
             engine,
+            continued: Continued::default(),
             credits: Credits::new(part),
             outbox: Outbox::default(),
             share,

@@ -79,7 +79,7 @@ pub(crate) struct ServedCall {
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
-    /// The Payload stream, if it was fetched from a Call chunk.
+    /// The Payload stream, if it was fetched from a Call chunk, or came in parts.
     pub(super) body: Option<Local>,
     /// The lease in which the Reply is made, if that may go into the Reply chunk.
     pub(super) reply_body: Option<Local>,
@@ -165,13 +165,15 @@ impl Responder {
         Self { programs, calls: OwnedTable::new(calls), turns, running: None }
     }
 
-    /// Takes in a Call that the engine accepted.
+    /// Takes in a Call that the engine accepted. `continued` is its Payload stream, if that came in parts: then `message`
+    /// is the last of them.
     pub(crate) fn on_call(
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
         call: &negotiate::Call<'_>,
         message: Message,
+        continued: Option<(Local, Charge)>,
     ) {
         let body = Segments::collect(call.body());
         let read = call.items().next().map(|chunk| ReadChunk {
@@ -194,6 +196,10 @@ impl Responder {
             message,
             ..ServedCall::with(key, call.xid, None)
         };
+        if let Some((stream, charge)) = continued {
+            served.body = Some(stream);
+            served = served.charged(charge);
+        }
         if body.len() > 0 {
             return match self.may_fetch(common, key, &body) {
                 Err(error) => self.refuse_call(common, served, error),
@@ -203,7 +209,11 @@ impl Responder {
                 }
             };
         }
-        match served.judge(common, call.payload, read.as_ref()) {
+        let stream = served.body.take();
+        let payload = stream.as_ref().map_or(call.payload, Local::bytes);
+        let judged = served.judge(common, payload, read.as_ref());
+        served.body = stream;
+        match judged {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
                 let name = self.insert(served);

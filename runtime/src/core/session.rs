@@ -46,6 +46,7 @@ impl Inner {
     pub(crate) fn on_disconnected(&mut self, key: ConnectionKey, reason: &DisconnectReason) {
         use DisconnectReason::{Local, Peer, PeerHasAll};
         self.common.connections.charge(key);
+        self.common.drop_continued(key);
         let is_serving = self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.life.change(Change::Gone);
@@ -186,6 +187,9 @@ impl Inner {
             Some(Kind::Reply) => Some(EngineEvent::Reply),
             None => self.drive(now, key, Input::Received(&decoded)),
         };
+        if let Some(connection) = self.common.connections.get_mut(key) {
+            connection.continued.fill(message);
+        }
         //~ V2-7.1.1-2: `` -> `let connection = self.common.connections.get(key);
         //~   let is_unsettled = connection.is_some_and(|found| found.engine.version().is_none());
         //~   if let Received::Two(Err(fault)) = &decoded
@@ -208,19 +212,21 @@ impl Inner {
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
             Some(EngineEvent::Call) => {
-                let mut is_up = false;
+                let (mut is_up, mut body) = (false, None);
                 if let Some(connection) = self.common.connections.get_mut(key) {
                     connection.life.count(Kind::Call, 1);
                     is_up = connection.life.is_up();
+                    body = connection.continued.take();
                 }
                 // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
                 // fault.
                 if let Some(call) = negotiate::Call::of(&decoded, &agreed).filter(|_| is_up) {
                     let payload_at = payload_at(call.payload);
                     let message = Message { received, payload_at };
-                    self.responder.on_call(&mut self.common, key, &call, message);
+                    self.responder.on_call(&mut self.common, key, &call, message, body);
                     return proof.is_none();
                 }
+                body.into_iter().for_each(|(_, charge)| self.common.discharge(key, charge));
             }
             Some(EngineEvent::Reply) => {
                 let reply = negotiate::Reply::of(&decoded);
@@ -258,12 +264,12 @@ impl Inner {
         if !connection.life.is_ready() {
             self.common.replenish(key);
         }
-        self.carry_out(key)
+        self.carry_out(now, key)
     }
 
     /// Carries out what a connection's engine asks for. Returns the event of the message just received, if there is
     /// one.
-    pub(crate) fn carry_out(&mut self, key: ConnectionKey) -> Option<EngineEvent> {
+    pub(crate) fn carry_out(&mut self, now: Instant, key: ConnectionKey) -> Option<EngineEvent> {
         let mut happened = None;
         while let Some(output) = self.common.next_output(key) {
             match output {
@@ -291,11 +297,17 @@ impl Inner {
                 Output::Event(EngineEvent::One(v1::connection::Event::Malformed { xid })) => {
                     self.on_malformed(key, xid);
                 }
+                Output::Event(EngineEvent::Two(v2::connection::Event::Part(part))) => {
+                    self.common.on_part(now, key, &part);
+                }
+                Output::Event(EngineEvent::Two(v2::connection::Event::Abandoned { .. })) => {
+                    self.common.drop_continued(key);
+                }
                 Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
                     self.requester.on_not_supported(&mut self.common, key, xid);
                 }
                 Output::Event(EngineEvent::One(_) | EngineEvent::Two(_)) => {
-                    panic!("neither continued, extended nor held messages are taken");
+                    panic!("neither extended nor held messages are taken");
                 }
                 Output::Close(reason) => self.common.connections.close(key, reason.into()),
             }
@@ -321,6 +333,7 @@ impl Inner {
     /// Removes a connection, and ends everything that waits for it.
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
         let Self { responder, requester, common } = self;
+        common.drop_continued(key);
         let Some(connection) = common.connections.remove(key) else { return };
         connection.release(&mut common.receives);
         common.memory.leave(&connection.share);
@@ -358,6 +371,7 @@ impl Inner {
                 Some(at) => self.common.wake_by(at),
                 None => {}
             }
+            self.common.expire_continued(now, key);
         }
     }
 }

@@ -269,7 +269,8 @@ fn versions(speak: Speak) -> Config {
         properties: Properties::default(),
         first_xid: 0x4c61_6232,
         chunks: ChunkLimits { read_chunks_max: 0, write_chunks_max: 0, segments_max: 0 },
-        continued_max: 0,
+        continued_call_max: 0,
+        continued_reply_max: 0,
         continues_replies: false,
         setup_timeout: Duration::from_secs(10),
     };

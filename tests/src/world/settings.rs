@@ -106,7 +106,8 @@ impl Settings {
             properties: self.properties,
             first_xid: 1 + (self.xid_seed & 0x7fff_ffff) as u32,
             chunks: self.chunks,
-            continued_max: 1 << 22,
+            continued_call_max: 1 << 22,
+            continued_reply_max: 1 << 22,
             continues_replies: true,
             setup_timeout: Duration::from_secs(3600),
         };

@@ -71,7 +71,7 @@ pub(super) fn message(xid: u32, htype: u32, header: &[u32], payload: &[u8]) -> V
 }
 
 /// The header of a Call without a handle to invalidate and without chunks.
-const BARE: [u32; 4] = [0; 4];
+pub(super) const BARE: [u32; 4] = [0; 4];
 
 /// A peer on a connection of its own.
 pub(super) struct Peer(pub(super) Link);
@@ -236,8 +236,8 @@ fn refused(words: &[u32]) -> Option<AnswerV2> {
 
 const BAD_XDR: &[u32] = &[2];
 const INVAL_HTYPE: &[u32] = &[4];
-const INVAL_CONT: &[u32] = &[5];
-const SYSTEM: &[u32] = &[100];
+pub(super) const INVAL_CONT: &[u32] = &[5];
+pub(super) const SYSTEM: &[u32] = &[100];
 
 /// Returns cases of malformed or misplaced messages, of every header type.
 fn malformed() -> Vec<Case> {
@@ -289,7 +289,7 @@ fn malformed() -> Vec<Case> {
             refused(BAD_XDR),
         ),
         one("a Call from nowhere", external(&reads(&[0])), Some(Closed)),
-        one("CALL_MIDDLE cut short", bare(CALL_MIDDLE, &[]), refused(INVAL_HTYPE)),
+        one("CALL_MIDDLE cut short", bare(CALL_MIDDLE, &[]), refused(BAD_XDR)),
         one("REPLY_EXTERNAL cut short", bare(REPLY_EXTERNAL, &[]), None),
         one("REPLY_EXTERNAL to nobody", bare(REPLY_EXTERNAL, &[0, 1, 0]), None),
         one("REPLY_MIDDLE to nobody", message(7, REPLY_MIDDLE, &[8], &reply), None),
@@ -310,7 +310,9 @@ fn unsupported() -> Vec<Case> {
     let empty = [&[1, 1][..], &nowhere(0)].concat();
     let long = [0, 1, 44, 0xbad, 65 << 20, 0, 0x1000, 0, 0, 0];
     let htype = |htype| message(7, htype, &BARE, &call(7, NULL, &[]));
-    let [middle, rest] = [message(7, CALL_MIDDLE, &[16], &call(7, NULL, &[])), htype(CALL_INLINE)];
+    let beyond = (1 << 20) - 39;
+    let [long_one, rest] =
+        [message(7, CALL_MIDDLE, &[beyond], &call(7, NULL, &[])), htype(CALL_INLINE)];
     let rest_of_it = message(7, CALL_INLINE, &BARE, &octets(&[1, 2, 3, 4]));
     let version = |vers| [octets(&[7, vers, CREDIT, 0, 0, 0, 0]), call(7, NULL, &[])].concat();
     let credit = |credit, xid| {
@@ -335,10 +337,10 @@ fn unsupported() -> Vec<Case> {
         one("a segment longer than we take", to(PUT, &long), refused(SYSTEM)),
         one("a Call longer than we fetch", external(257 << 10), refused(SYSTEM)),
         one("a Call of no octets", external(0), refused(BAD_XDR)),
-        // Message continuation is not supported; the rest of the Call is dropped without an answer.
-        one("CALL_MIDDLE", middle.clone(), refused(INVAL_HTYPE)),
-        ("CALL_MIDDLE and the rest", vec![middle.clone(), rest_of_it], vec![Error(7, vec![4])]),
-        ("CALL_MIDDLE and a Call", vec![middle, rest], vec![Error(7, vec![4]), Reply(7)]),
+        // A continued Call that is too long is refused at once; the rest of it is dropped without an answer.
+        one("CALL_MIDDLE of too much", long_one.clone(), refused(SYSTEM)),
+        ("CALL_MIDDLE and the rest", vec![long_one.clone(), rest_of_it], vec![Error(7, vec![100])]),
+        ("CALL_MIDDLE and a Call", vec![long_one, rest], vec![Error(7, vec![100]), Reply(7)]),
         one("header type 0", htype(0), refused(INVAL_HTYPE)),
         one("header type 3", htype(3), refused(INVAL_HTYPE)),
         one("header type 14", htype(14), refused(INVAL_HTYPE)),

@@ -22,9 +22,12 @@ pub struct Config {
     pub first_xid: u32,
     /// The limits on the chunks of received Calls.
     pub chunks: ChunkLimits,
-    /// The length of the largest Payload stream accepted in Continued format, in octets; zero
-    /// accepts none.
-    pub continued_max: u32,
+    /// The length of the largest Payload stream of a Call that is accepted in Continued format, in octets; zero accepts
+    /// none.
+    pub continued_call_max: u32,
+    /// The length of the largest Payload stream of a Reply that is accepted in Continued format, in octets; zero accepts
+    /// none.
+    pub continued_reply_max: u32,
     /// Whether this end can send Replies in Continued format.
     pub continues_replies: bool,
     /// The time that the peer may take to complete setup.
@@ -41,7 +44,8 @@ impl Config {
             properties: Properties::default(),
             first_xid,
             chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 16 },
-            continued_max: 0,
+            continued_call_max: 0,
+            continued_reply_max: 0,
             continues_replies: false,
             setup_timeout: Duration::from_secs(5),
         }

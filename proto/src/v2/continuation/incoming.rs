@@ -190,8 +190,11 @@ impl Incoming {
             return Err(ErrorBody::InvalHtype);
         }
         let Body { payload, length, remaining } = body.ok_or(ErrorBody::BadXdr)?;
-        let total = length.checked_add(remaining).filter(|&total| total <= total_max);
-        let total = total.ok_or(ErrorBody::InvalCont)?;
+        let total = length.checked_add(remaining).ok_or(ErrorBody::InvalCont)?;
+        if total > total_max {
+            // E25: there is nothing wrong with it.
+            return Err(ErrorBody::System);
+        }
         if !names(name.xid, 0, payload) {
             // [V2-7.2.1-1] it is of another RPC message than its header says; no sequence begins.
             return Err(ErrorBody::BadXdr);

@@ -103,7 +103,8 @@ impl End {
             properties,
             first_xid: 1,
             chunks,
-            continued_max,
+            continued_call_max: continued_max,
+            continued_reply_max: continued_max,
             continues_replies: choices.below(2) == 0,
             setup_timeout,
         };

@@ -7,7 +7,12 @@ use crate::v2::continuation::Part;
 fn pair() -> Pair {
     let mut pair = Pair::new(20);
     for (end, role) in pair.ends.iter_mut().zip([Role::Client, Role::Server]) {
-        let config = Config { continued_max: 1000, continues_replies: true, ..config(role) };
+        let config = Config {
+            continued_call_max: 1000,
+            continued_reply_max: 1000,
+            continues_replies: true,
+            ..config(role)
+        };
         end.engine = Connection::new(config);
         end.engine.reserve(19);
     }
@@ -143,7 +148,7 @@ fn a_continued_call_is_bounded_by_length_and_by_chunks() {
     let mut pair = pair();
     let long = Xdr::common(7, 2, pair.credit(SERVER), 9).words(&[997, 7]).0;
     pair.receive(SERVER, &long);
-    assert_eq!(pair.errors(SERVER), [(7, 2, 5)], "INVAL_CONT: 1001 octets");
+    assert_eq!(pair.errors(SERVER), [(7, 2, 100)], "SYSTEM: 1001 octets");
     assert_eq!(pair.ends[SERVER].events, [], "nothing was begun");
 
     let mut pair = super::continued::pair();
@@ -156,6 +161,29 @@ fn a_continued_call_is_bounded_by_length_and_by_chunks() {
     assert_eq!(pair.errors(SERVER), [(7, 2, 6)], "READ_CHUNKS");
     assert_eq!(pair.ends[SERVER].events[1..], [Event::Abandoned { xid: 7 }]);
     assert_eq!(pair.ends[SERVER].engine.owed(), 0);
+}
+
+#[test]
+fn a_continued_message_that_is_given_up_is_refused_once() {
+    for (at, htype) in [(SERVER, 9), (CLIENT, 12)] {
+        let mut pair = super::continued::pair();
+        assert!(!pair.ends[at].engine.break_off(ErrorBody::System), "nothing is under way");
+        pair.receive(at, &middle(&pair, at, htype, 0..8));
+        assert!(pair.ends[at].engine.break_off(ErrorBody::System));
+        assert!(!pair.ends[at].engine.break_off(ErrorBody::System));
+        pair.drain(at);
+        let refused = Event::Refused { xid: 7, error: ErrorBody::System };
+        let (told, errors) = match at {
+            SERVER => (&[][..], &[(7, 2, 100)][..]),
+            _ => (&[refused][..], &[][..]),
+        };
+        assert_eq!(pair.ends[at].events[1..], *told);
+        assert_eq!(pair.errors(at), errors);
+        pair.receive(at, &middle(&pair, at, htype, 8..12));
+        pair.receive(at, &last(&pair, at, htype, 12));
+        assert_eq!(pair.ends[at].events.len(), 1 + told.len(), "the rest is dropped");
+        assert_eq!(pair.errors(at), errors);
+    }
 }
 
 #[test]

@@ -305,8 +305,11 @@ fn a_malformed_message_between_transmissions_breaks_the_group_too() {
 fn a_transmission_between_the_parts_of_a_continued_message_is_out_of_place() {
     let mut pair = Pair::new(16);
     for end in &mut pair.ends {
-        end.engine =
-            Connection::new(Config { continued_max: 4096, ..config(end.engine.config.role) });
+        end.engine = Connection::new(Config {
+            continued_call_max: 4096,
+            continued_reply_max: 4096,
+            ..config(end.engine.config.role)
+        });
         end.engine.reserve(17 - Credits::RESERVED_AT_START);
         end.engine.extend(offer(), 6);
     }

@@ -71,7 +71,7 @@ fn only_properties_follow_a_middle() {
     for (name, bytes) in others {
         let mut pair = Pair::new(8);
         // It says its FINAL only when the client does.
-        pair.ends[SERVER].engine.config.continued_max = 100;
+        pair.ends[SERVER].engine.config.continued_call_max = 100;
         pair.handle(SERVER, Input::Established);
         pair.receive(SERVER, &middle);
         pair.ends[SERVER].posted.clear();
@@ -92,8 +92,11 @@ fn only_properties_follow_a_middle() {
 #[test]
 fn a_call_that_may_not_be_begun_is_refused_once() {
     let mut pair = Pair::new(8);
-    pair.ends[SERVER].engine =
-        Connection::new(Config { continued_max: 100, ..config(Role::Server) });
+    pair.ends[SERVER].engine = Connection::new(Config {
+        continued_call_max: 100,
+        continued_reply_max: 100,
+        ..config(Role::Server)
+    });
     pair.ends[SERVER].engine.reserve(7);
     pair.handle(SERVER, Input::Established);
     pair.receive(SERVER, &Xdr::common(7, 2, 8, 6).propset(&[]).0);

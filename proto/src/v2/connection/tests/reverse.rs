@@ -8,7 +8,8 @@ use crate::v2::properties::{REVERSE_CONT, REVERSE_NONE, REVERSE_SIMPLE};
 fn pair(level: u32) -> Pair {
     let mut pair = Pair::new(20);
     for (end, role) in pair.ends.iter_mut().zip([Role::Client, Role::Server]) {
-        let mut config = Config { continued_max: 1000, ..config(role) };
+        let mut config =
+            Config { continued_call_max: 1000, continued_reply_max: 1000, ..config(role) };
         config.properties.reverse = if role == Role::Client { level } else { REVERSE_NONE };
         config.continues_replies = level >= REVERSE_CONT;
         end.engine = Connection::new(config);

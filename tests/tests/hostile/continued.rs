@@ -1,0 +1,181 @@
+//! Clients of version 2 that continue their Calls: they send them in as many messages as they like, each when they have
+//! credit for it.
+
+use std::time::Duration;
+
+use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage_proto::verbs::Access;
+
+use super::two::{
+    BARE, CALL_INLINE, CALL_MIDDLE, ERROR, INVAL_CONT, Peer, REPLY_INLINE, SYSTEM, message, words,
+};
+use super::{Keeper, NULL, PUT, TALLY, call, segment, server, server_within};
+
+/// A client that obeys the credits it is given.
+struct Continuing {
+    peer: Peer,
+    /// Messages sent, and the most that may be sent.
+    sent: u32,
+    limit: u32,
+    /// Messages of the server other than grants that have arrived.
+    heard: Vec<Vec<u32>>,
+}
+
+impl Continuing {
+    fn open(server: std::net::SocketAddr) -> Self {
+        let mut peer = Peer::connect(server);
+        peer.0.send(&message(1, super::two::CONNPROP_FINAL, &[0], &[])).unwrap();
+        let mut opened = Self { peer, sent: 1, limit: 1, heard: Vec::new() };
+        opened.hear();
+        opened
+    }
+
+    /// Takes in one message of the server.
+    fn hear(&mut self) {
+        let heard = words(&self.peer.0.message(None).unwrap().unwrap());
+        self.limit = heard[2];
+        if heard[3] != super::two::GRANT {
+            self.heard.push(heard);
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) {
+        while self.sent == self.limit {
+            self.hear();
+        }
+        self.peer.0.send(message).unwrap();
+        self.sent += 1;
+    }
+
+    /// Sends a Call in parts of these lengths, and the rest in the last one, which has this header.
+    fn send_in_parts(&mut self, call: &[u8], parts: &[usize], header: &[u32]) {
+        let xid = words(&call[..4])[0];
+        let mut rest = call;
+        for length in parts {
+            let part;
+            (part, rest) = rest.split_at(*length);
+            let remaining = u32::try_from(rest.len()).unwrap();
+            self.send(&message(xid, CALL_MIDDLE, &[remaining], part));
+        }
+        self.send(&message(xid, CALL_INLINE, header, rest));
+    }
+
+    /// Returns the next message that is no grant: its XID, its type, and the words behind.
+    fn answer(&mut self) -> (u32, u32, Vec<u32>) {
+        let before = self.heard.len();
+        while self.heard.len() == before {
+            self.hear();
+        }
+        let heard = self.heard.pop().unwrap();
+        (heard[0], heard[3], heard[4..].to_vec())
+    }
+
+    /// Checks that a Call without arguments is served.
+    fn is_served(&mut self, xid: u32) {
+        self.send(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[])));
+        let (answered, htype, _) = self.answer();
+        assert_eq!((answered, htype), (xid, REPLY_INLINE));
+    }
+}
+
+/// Returns a Call of TALLY with `length` octets, and the words of its results.
+fn tally(xid: u32, length: u32) -> (Vec<u8>, [u32; 2]) {
+    let octets: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+    let sum = octets.iter().map(|octet| u32::from(*octet)).sum();
+    let arguments = [&length.to_be_bytes()[..], &octets].concat();
+    let padding = vec![0; octets.len().next_multiple_of(4) - octets.len()];
+    ([call(xid, TALLY, &[]), arguments, padding].concat(), [length, sum])
+}
+
+/// The Reply behind its empty Write list and its RPC header.
+fn results(answer: &(u32, u32, Vec<u32>)) -> &[u32] {
+    assert_eq!(answer.1, REPLY_INLINE, "{answer:x?}");
+    &answer.2[answer.2.len() - 2..]
+}
+
+// [V2-6.1-1]
+#[test]
+fn a_call_in_any_number_of_parts_is_served_as_one() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let lengths: [&[usize]; 7] = [
+        &[4000; 4],
+        &[40, 4000, 4000, 4000, 4000],
+        &[1; 60],
+        &[0, 1, 0, 3, 0, 4000, 4000, 0],
+        &[999; 20],
+        &[4; 12],
+        &[],
+    ];
+    for (xid, parts) in (10..).zip(lengths) {
+        let length = parts.iter().sum::<usize>().max(40) - 40 + 1001;
+        let (call, expected) = tally(xid, u32::try_from(length).unwrap());
+        peer.send_in_parts(&call, parts, &BARE);
+        let answer = peer.answer();
+        assert_eq!((answer.0, results(&answer)), (xid, &expected[..]), "{parts:?}");
+    }
+    peer.is_served(9);
+    // The argument of such a Call can be read from its client.
+    let item = vec![0x5a; 20_001];
+    let source = peer.peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
+    let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+    peer.send_in_parts(&call(30, PUT, &[source.length]), &[40], &read);
+    let (xid, htype, _) = peer.answer();
+    assert_eq!((xid, htype), (30, REPLY_INLINE));
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_message_between_two_parts_is_refused_and_the_call_goes_on() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let (long, expected) = tally(7, 5000);
+    let (first, rest) = long.split_at(4000);
+    peer.send(&message(7, CALL_MIDDLE, &[u32::try_from(rest.len()).unwrap()], first));
+    peer.send(&message(8, CALL_INLINE, &BARE, &call(8, NULL, &[])));
+    // [V2-6.3.6-2]
+    assert_eq!(peer.answer(), (8, ERROR, INVAL_CONT.to_vec()));
+    peer.send(&message(7, CALL_INLINE, &BARE, rest));
+    assert_eq!(results(&peer.answer()), expected);
+    // [V2-7.1.4-1] a part that does not fit ends its Call.
+    peer.send(&message(9, CALL_MIDDLE, &[5000], &call(9, TALLY, &[])));
+    peer.send(&message(9, CALL_MIDDLE, &[1], &[0; 40]));
+    assert_eq!(peer.answer(), (9, ERROR, INVAL_CONT.to_vec()));
+    peer.is_served(10);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_call_of_which_the_rest_does_not_come_is_given_up_alone() {
+    let progress_timeout = Duration::from_millis(50);
+    let limits =
+        Limits { connections_max: 16, receives_max: 256, progress_timeout, ..LIMITS_DEFAULT };
+    let server = server_within(limits, |_| Keeper::default());
+    let mut peer = Continuing::open(server.started);
+    for xid in [7, 8] {
+        peer.send(&message(xid, CALL_MIDDLE, &[5000], &call(xid, TALLY, &[])));
+        assert_eq!(peer.answer(), (xid, ERROR, SYSTEM.to_vec()));
+        // [V2-7.1.4-2] what still comes of it is dropped.
+        peer.send(&message(xid, CALL_INLINE, &BARE, &[0; 4]));
+        peer.is_served(9);
+    }
+    server.stop().unwrap();
+}
+
+#[test]
+fn peers_that_begin_long_calls_and_stop_leave_memory_to_another() {
+    let server = server();
+    let mut stopped: Vec<_> = (0..12).map(|_| Continuing::open(server.started)).collect();
+    for peer in &mut stopped {
+        let rest = (1 << 20) - 40;
+        peer.send(&message(7, CALL_MIDDLE, &[rest], &call(7, TALLY, &[])));
+    }
+    let mut honest = Continuing::open(server.started);
+    for xid in 10..20 {
+        let (call, expected) = tally(xid, 200_000);
+        honest.send_in_parts(&call, &[4000; 50], &BARE);
+        assert_eq!(results(&honest.answer()), expected);
+    }
+    drop(stopped);
+    server.stop().unwrap();
+}
