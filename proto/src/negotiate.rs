@@ -297,6 +297,11 @@ impl Connection {
         }
     }
 
+    /// Returns whether the peer has begun a continued message, and not ended it. Version 1 has none.
+    pub fn is_continued(&self) -> bool {
+        matches!(&self.engine, Engine::Two(two) if two.is_continued())
+    }
+
     /// Gives up the continued message under way: see [`v2::connection::Connection::break_off`]. Version 1 has none.
     pub fn break_off(&mut self, error: v2::error::ErrorBody) -> bool {
         match &mut self.engine {

@@ -52,8 +52,8 @@ pub struct Limits {
     /// Replies and Calls encoded and not yet sent. The Replies of one connection hold at most
     /// [`Self::replies_each`] of them, and those of one origin at most as many as they leave free.
     pub send_buffers_max: u32,
-    /// Octets of the longest Call that may come in several messages (version 2, continued messages). Memory for all of it
-    /// is charged to the connection when the first one arrives.
+    /// Octets of the longest Call or Reply that may come in several messages (version 2, continued messages). Memory for
+    /// all of it is taken when the first one arrives; that of a Call is charged to its connection.
     pub message_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
@@ -213,9 +213,9 @@ impl Limits {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // A Reply is as long as a Receive; a longer one goes by chunks.
+            // Calls and Replies of ours are as long as a Receive; longer ones go by chunks.
             continued_call_max: if matches!(role, Role::Server) { self.message_max } else { 0 },
-            continued_reply_max: 0,
+            continued_reply_max: if matches!(role, Role::Client) { self.message_max } else { 0 },
             continues_replies: false,
             setup_timeout: self.setup_timeout,
         };

@@ -304,6 +304,12 @@ impl Page {
                 ("kind=\"reply\"", core.reply_chunks),
             ],
         )?;
+        self.one(
+            "haulage_parts_total",
+            counter,
+            "Messages received that were a part of a continued one.",
+            core.parts,
+        )?;
         self.many(
             "haulage_errors_total",
             counter,
@@ -339,7 +345,7 @@ impl Page {
             counter,
             "Octets of payload copied, by Haulage (us) or the system.",
             &[
-                ("by=\"us\"", moved.bytes_copied + core.bytes_unreduced),
+                ("by=\"us\"", moved.bytes_copied + core.bytes_unreduced + core.part_bytes),
                 ("by=\"system\"", moved.bytes_system),
             ],
         )?;

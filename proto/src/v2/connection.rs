@@ -314,6 +314,11 @@ impl Connection {
         self.control(xid, VERSION, ControlBody::Error(error));
     }
 
+    /// Returns whether the peer has begun a continued message, and not ended it.
+    pub fn is_continued(&self) -> bool {
+        self.incoming.current().is_some()
+    }
+
     /// Gives up the continued message under way, of which this end cannot take the rest: what still comes of it is
     /// dropped. The caller of a continued Call is told of `error`, and so is the caller at this end of a Call whose Reply
     /// it was. Returns whether there was one.

@@ -1,7 +1,7 @@
 //! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
 //! the time.
 
-use haulage_mr_pool::{Density, Pool, Strategy};
+use haulage_mr_pool::{Density, Local, Pool, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -254,8 +254,7 @@ impl Common {
     /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them; if
     /// there is none now, the message is given up.
     pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
-        let Some(connection) = self.connections.get(key) else { return };
-        if !connection.continued.is_under_way() {
+        if part.offset == 0 {
             let lease = usize::try_from(part.total).unwrap_or(usize::MAX);
             let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
             match self.grant(key, &wanted, Pool::lease_as) {
@@ -267,6 +266,8 @@ impl Common {
                 MemoryGrant::Waits(_) | MemoryGrant::Never => return self.give_up_continued(key),
             }
         }
+        self.counters.parts += 1;
+        self.counters.part_bytes += u64::from(part.length);
         let due = now.saturating_add(self.limits.progress_timeout);
         if let Some(connection) = self.connections.get_mut(key) {
             connection.continued.expect(part, due);
@@ -275,7 +276,7 @@ impl Common {
     }
 
     /// Gives up the continued message of a connection: its caller is told.
-    fn give_up_continued(&mut self, key: ConnectionKey) {
+    pub(crate) fn give_up_continued(&mut self, key: ConnectionKey) {
         self.drop_continued(key);
         let Some(connection) = self.connections.get_touched(key) else { return };
         if connection.engine.break_off(ErrorBody::System) {
@@ -292,10 +293,14 @@ impl Common {
         }
     }
 
+    /// Takes out the Payload stream of a continued message that has arrived, with its charge.
+    pub(crate) fn take_continued(&mut self, key: ConnectionKey) -> Option<(Local, Charge)> {
+        self.connections.get_mut(key)?.continued.take()
+    }
+
     /// Takes back the memory of the continued message of a connection.
     pub(crate) fn drop_continued(&mut self, key: ConnectionKey) {
-        let parts = self.connections.get_mut(key).and_then(|it| it.continued.take());
-        parts.into_iter().for_each(|(_, charge)| self.discharge(key, charge));
+        self.take_continued(key).into_iter().for_each(|(_, charge)| self.discharge(key, charge));
     }
 
     /// Answers a Call with a transport error.

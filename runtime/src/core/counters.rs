@@ -21,6 +21,10 @@ pub struct CoreCounters {
     pub write_chunks: u64,
     /// Calls received with a Reply chunk.
     pub reply_chunks: u64,
+    /// Messages received that were a part of a continued one.
+    pub parts: u64,
+    /// Octets that these brought, all of which were copied.
+    pub part_bytes: u64,
     /// Octets of data items copied because they came or went unreduced.
     pub bytes_unreduced: u64,
     /// Calls answered with a system error because their results broke the service's own binding: longer than

@@ -122,13 +122,20 @@ pub(crate) struct Message {
     pub(crate) received: Filled,
     /// Where the Payload stream starts.
     pub(crate) payload_at: u32,
+    /// The Payload stream, if it came in several messages, of which this is the last.
+    pub(crate) stream: Option<Local>,
 }
 
 impl Message {
     /// Returns the Payload stream.
     #[inline]
-    pub(crate) fn payload<'a>(&self, buffers: &'a Buffers) -> &'a [u8] {
-        buffers.bytes(&self.received).get(self.payload_at as usize..).unwrap_or_default()
+    pub(crate) fn payload<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {
+        match &self.stream {
+            Some(stream) => stream.bytes(),
+            None => {
+                buffers.bytes(&self.received).get(self.payload_at as usize..).unwrap_or_default()
+            }
+        }
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct ServedCall {
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
-    /// The Payload stream, if it was fetched from a Call chunk, or came in parts.
+    /// The Payload stream, if it was fetched from a Call chunk.
     pub(super) body: Option<Local>,
     /// The lease in which the Reply is made, if that may go into the Reply chunk.
     pub(super) reply_body: Option<Local>,
@@ -165,15 +165,14 @@ impl Responder {
         Self { programs, calls: OwnedTable::new(calls), turns, running: None }
     }
 
-    /// Takes in a Call that the engine accepted. `continued` is its Payload stream, if that came in parts: then `message`
-    /// is the last of them.
+    /// Takes in a Call that the engine accepted, for which memory is charged already if it came in several messages.
     pub(crate) fn on_call(
         &mut self,
         common: &mut Common,
         key: ConnectionKey,
         call: &negotiate::Call<'_>,
         message: Message,
-        continued: Option<(Local, Charge)>,
+        charge: Charge,
     ) {
         let body = Segments::collect(call.body());
         let read = call.items().next().map(|chunk| ReadChunk {
@@ -188,19 +187,11 @@ impl Responder {
         counters.write_chunks += u64::from(write.is_some());
         counters.reply_chunks += u64::from(reply.is_some());
         let invalidate = call.invalidate;
-        let message = Some(message);
-        let mut served = ServedCall {
-            invalidate,
-            write,
-            reply,
-            message,
-            ..ServedCall::with(key, call.xid, None)
-        };
-        if let Some((stream, charge)) = continued {
-            served.body = Some(stream);
-            served = served.charged(charge);
-        }
+        let served =
+            ServedCall { invalidate, write, reply, ..ServedCall::with(key, call.xid, None) };
+        let mut served = served.charged(charge);
         if body.len() > 0 {
+            served.message = Some(message);
             return match self.may_fetch(common, key, &body) {
                 Err(error) => self.refuse_call(common, served, error),
                 Ok(()) => {
@@ -209,10 +200,9 @@ impl Responder {
                 }
             };
         }
-        let stream = served.body.take();
-        let payload = stream.as_ref().map_or(call.payload, Local::bytes);
+        let payload = message.stream.as_ref().map_or(call.payload, Local::bytes);
         let judged = served.judge(common, payload, read.as_ref());
-        served.body = stream;
+        served.message = Some(message);
         match judged {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
@@ -378,7 +368,7 @@ impl ServedCall {
 
     /// Has the Call hold a Receive until it is answered.
     pub(crate) fn hold(&mut self, received: Filled) {
-        self.message = Some(Message { received, payload_at: 0 });
+        self.message = Some(Message { received, payload_at: 0, stream: None });
     }
 
     /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`.

@@ -189,6 +189,10 @@ impl Inner {
         };
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.continued.fill(message);
+            if event.is_none() && !connection.engine.is_continued() {
+                // It was broken off, if one was under way.
+                self.common.drop_continued(key);
+            }
         }
         //~ V2-7.1.1-2: `` -> `let connection = self.common.connections.get(key);
         //~   let is_unsettled = connection.is_some_and(|found| found.engine.version().is_none());
@@ -212,21 +216,22 @@ impl Inner {
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
             Some(EngineEvent::Call) => {
-                let (mut is_up, mut body) = (false, None);
+                let mut is_up = false;
                 if let Some(connection) = self.common.connections.get_mut(key) {
                     connection.life.count(Kind::Call, 1);
                     is_up = connection.life.is_up();
-                    body = connection.continued.take();
                 }
+                let (stream, charge) = self.common.take_continued(key).unzip();
+                let charge = charge.unwrap_or_default();
                 // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
                 // fault.
                 if let Some(call) = negotiate::Call::of(&decoded, &agreed).filter(|_| is_up) {
                     let payload_at = payload_at(call.payload);
-                    let message = Message { received, payload_at };
-                    self.responder.on_call(&mut self.common, key, &call, message, body);
+                    let message = Message { received, payload_at, stream };
+                    self.responder.on_call(&mut self.common, key, &call, message, charge);
                     return proof.is_none();
                 }
-                body.into_iter().for_each(|(_, charge)| self.common.discharge(key, charge));
+                self.common.discharge(key, charge);
             }
             Some(EngineEvent::Reply) => {
                 let reply = negotiate::Reply::of(&decoded);
@@ -237,9 +242,12 @@ impl Inner {
                         requester.calls.end_at(connection, key, reply.xid);
                     }
                 }
+                // From here on it is memory of our Call.
+                let (stream, charge) = common.take_continued(key).unzip();
+                common.discharge(key, charge.unwrap_or_default());
                 if let Some(reply) = reply {
                     let payload_at = payload_at(reply.payload);
-                    let message = Message { received, payload_at };
+                    let message = Message { received, payload_at, stream };
                     let (xid, lists) = (reply.xid, &reply.lists);
                     return requester.calls.on_reply(common, key, xid, lists, message, proof);
                 }
@@ -298,11 +306,15 @@ impl Inner {
                     self.on_malformed(key, xid);
                 }
                 Output::Event(EngineEvent::Two(v2::connection::Event::Part(part))) => {
-                    self.common.on_part(now, key, &part);
+                    let is_call = part.kind == Kind::Call;
+                    if is_call || self.requester.calls.awaits(key, part.xid) {
+                        self.common.on_part(now, key, &part);
+                    } else {
+                        self.common.give_up_continued(key);
+                    }
                 }
-                Output::Event(EngineEvent::Two(v2::connection::Event::Abandoned { .. })) => {
-                    self.common.drop_continued(key);
-                }
+                // Its memory goes home with the message that broke it off.
+                Output::Event(EngineEvent::Two(v2::connection::Event::Abandoned { .. })) => {}
                 Output::Event(EngineEvent::Two(v2::connection::Event::NotSupported { xid })) => {
                     self.requester.on_not_supported(&mut self.common, key, xid);
                 }

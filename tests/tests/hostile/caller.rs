@@ -235,9 +235,9 @@ fn answers(xid: u32) -> Vec<Case> {
             BadReply,
         ),
         (
-            "a continued Reply",
-            message(xid, REPLY_MIDDLE, &[8], &rpc_reply(xid)),
-            Refused(ErrorBody::InvalHtype),
+            "a continued Reply of too much",
+            message(xid, REPLY_MIDDLE, &[1 << 20], &rpc_reply(xid)),
+            Refused(ErrorBody::System),
         ),
         ("BAD_XDR", error(&[2]), Refused(ErrorBody::BadXdr)),
         ("READ_CHUNKS", error(&[6, 3]), Refused(ErrorBody::ReadChunks { max: 3 })),

@@ -1,13 +1,18 @@
-//! Clients of version 2 that continue their Calls: they send them in as many messages as they like, each when they have
-//! credit for it.
+//! Clients of version 2 that continue their Calls, and servers that continue their Replies: they send them in as many
+//! messages as they like, each when they have credit for it.
 
 use std::time::Duration;
 
 use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::service::CallError;
+use haulage_proto::negotiate::Refusal;
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::Access;
 
+use super::caller::{Pair, rpc_reply};
 use super::two::{
-    BARE, CALL_INLINE, CALL_MIDDLE, ERROR, INVAL_CONT, Peer, REPLY_INLINE, SYSTEM, message, words,
+    BARE, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer, REPLY_INLINE,
+    REPLY_MIDDLE, SYSTEM, message, words,
 };
 use super::{Keeper, NULL, PUT, TALLY, call, segment, server, server_within};
 
@@ -24,7 +29,7 @@ struct Continuing {
 impl Continuing {
     fn open(server: std::net::SocketAddr) -> Self {
         let mut peer = Peer::connect(server);
-        peer.0.send(&message(1, super::two::CONNPROP_FINAL, &[0], &[])).unwrap();
+        peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
         let mut opened = Self { peer, sent: 1, limit: 1, heard: Vec::new() };
         opened.hear();
         opened
@@ -34,7 +39,7 @@ impl Continuing {
     fn hear(&mut self) {
         let heard = words(&self.peer.0.message(None).unwrap().unwrap());
         self.limit = heard[2];
-        if heard[3] != super::two::GRANT {
+        if heard[3] != GRANT {
             self.heard.push(heard);
         }
     }
@@ -178,4 +183,103 @@ fn peers_that_begin_long_calls_and_stop_leave_memory_to_another() {
     }
     drop(stopped);
     server.stop().unwrap();
+}
+
+/// A server that obeys the credits it is given, and its client.
+struct Answering {
+    pair: Pair,
+    sent: u32,
+    limit: u32,
+}
+
+impl Answering {
+    fn open() -> Self {
+        // The properties are the first message.
+        Self { pair: Pair::open(), sent: 1, limit: 1 }
+    }
+
+    /// Has the client make a Call. Returns its XID.
+    fn call(&mut self) -> u32 {
+        self.pair.begin(NULL, 0);
+        loop {
+            let heard = self.hear();
+            if heard[3] == CALL_INLINE {
+                return heard[0];
+            }
+        }
+    }
+
+    fn hear(&mut self) -> Vec<u32> {
+        let heard = words(&self.pair.link.message(None).unwrap().unwrap());
+        self.limit = heard[2];
+        heard
+    }
+
+    fn send(&mut self, message: &[u8]) {
+        while self.sent == self.limit {
+            self.hear();
+        }
+        self.pair.send(message);
+        self.sent += 1;
+    }
+
+    fn send_in_parts(&mut self, xid: u32, reply: &[u8], parts: &[usize]) {
+        let mut rest = reply;
+        for length in parts {
+            let part;
+            (part, rest) = rest.split_at(*length);
+            let remaining = u32::try_from(rest.len()).unwrap();
+            self.send(&message(xid, REPLY_MIDDLE, &[remaining], part));
+        }
+        self.send(&message(xid, REPLY_INLINE, &[0], rest));
+    }
+
+    /// Returns the results of the only Call.
+    fn results(&mut self) -> Result<Vec<u8>, CallError> {
+        let ended = self.pair.thread.started.ended().unwrap();
+        ended.1.map(|reply| reply.results().rest().to_vec()).map_err(CallError::from)
+    }
+}
+
+// [V2-6.1-1]
+#[test]
+fn a_reply_in_any_number_of_parts_is_taken_as_one() {
+    let mut server = Answering::open();
+    let results: Vec<u8> = (0..21_000_u32).map(|at| (at % 251) as u8).collect();
+    let lengths: [&[usize]; 5] = [&[4000; 5], &[1; 40], &[0, 3, 0, 4000], &[24, 999, 999], &[]];
+    for parts in lengths {
+        let xid = server.call();
+        let length = parts.iter().sum::<usize>().max(24) - 24 + 100;
+        let reply = [&rpc_reply(xid), &results[..length]].concat();
+        server.send_in_parts(xid, &reply, parts);
+        assert_eq!(server.results(), Ok(results[..length].to_vec()), "{parts:?}");
+    }
+    server.pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_reply_that_breaks_off_ends_its_call_and_no_other() {
+    let mut server = Answering::open();
+    let begin = |server: &mut Answering| {
+        let xid = server.call();
+        server.send(&message(xid, REPLY_MIDDLE, &[100], &rpc_reply(xid)));
+        xid
+    };
+    let refused = |error| Err(CallError::Refused(Refusal::Two(error)));
+    // The rest is longer than it was to be.
+    let xid = begin(&mut server);
+    server.send(&message(xid, REPLY_INLINE, &[0], &[0; 104]));
+    assert_eq!(server.results(), refused(ErrorBody::InvalCont));
+    // The server has thought better of it.
+    let xid = begin(&mut server);
+    server.send(&message(xid, ERROR, &[100], &[]));
+    assert_eq!(server.results(), refused(ErrorBody::System));
+    // Nobody waits for it.
+    server.send(&message(77, REPLY_MIDDLE, &[1 << 19], &rpc_reply(77)));
+    server.send(&message(77, REPLY_INLINE, &[0], &[0; 8]));
+    let xid = server.call();
+    let reply = [rpc_reply(xid), vec![1; 5000]].concat();
+    server.send_in_parts(xid, &reply, &[4000]);
+    assert_eq!(server.results(), Ok(vec![1; 5000]));
+    server.pair.thread.stop().unwrap();
 }

@@ -290,6 +290,16 @@ fn malformed() -> Vec<Case> {
         ),
         one("a Call from nowhere", external(&reads(&[0])), Some(Closed)),
         one("CALL_MIDDLE cut short", bare(CALL_MIDDLE, &[]), refused(BAD_XDR)),
+        (
+            "a continued Call of nothing",
+            vec![bare(CALL_MIDDLE, &[0]), bare(CALL_INLINE, &BARE)],
+            vec![Error(7, INVAL_CONT.to_vec())],
+        ),
+        (
+            "a continued Call of its XID",
+            vec![message(7, CALL_MIDDLE, &[0], &octets(&[7])), bare(CALL_INLINE, &BARE)],
+            vec![Error(7, BAD_XDR.to_vec())],
+        ),
         one("REPLY_EXTERNAL cut short", bare(REPLY_EXTERNAL, &[]), None),
         one("REPLY_EXTERNAL to nobody", bare(REPLY_EXTERNAL, &[0, 1, 0]), None),
         one("REPLY_MIDDLE to nobody", message(7, REPLY_MIDDLE, &[8], &reply), None),

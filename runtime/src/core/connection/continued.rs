@@ -32,11 +32,6 @@ impl Continued {
         self.0 = Some(Box::new(Assembly { body, charge, part, due }));
     }
 
-    /// Returns whether a message is under way.
-    pub(crate) const fn is_under_way(&self) -> bool {
-        self.0.is_some()
-    }
-
     /// Notes which part the message brings that is at hand. The next one has to be here at `due`.
     pub(crate) fn expect(&mut self, part: &Part, due: Instant) {
         if let Some(assembly) = &mut self.0 {

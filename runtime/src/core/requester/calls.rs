@@ -326,13 +326,17 @@ impl MadeCalls {
         key: ConnectionKey,
         xid: u32,
     ) -> bool {
-        let slot = self.xids.find(xid);
-        let found = slot.and_then(|slot| self.get_mut(slot));
-        let is_awaited = found.is_some_and(|found| found.awaits_answer(key));
+        let is_awaited = self.awaits(key, xid);
         if is_awaited {
             connection.engine.ended();
         }
         is_awaited
+    }
+
+    /// Returns whether a Call with this XID left on the connection `key` and was not answered.
+    pub(crate) fn awaits(&mut self, key: ConnectionKey, xid: u32) -> bool {
+        let slot = self.xids.find(xid);
+        slot.and_then(|slot| self.get_mut(slot)).is_some_and(|found| found.awaits_answer(key))
     }
 
     /// Finds the Call that an answer is for, if it has been neither answered nor given up. The slot of a Call that was
