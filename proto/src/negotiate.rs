@@ -122,7 +122,7 @@ impl Connection {
         let version = Reader::new(message.get(4..).unwrap_or_default()).u32();
         match (&self.engine, &self.fallback, self.role) {
             (Engine::One(_), _, _) => alphabet::decode_one(message),
-            // [V2-4.3.3-1] the first message of a client decides.
+            // [V2-4.3.3-1] the first message of a client decides on the version.
             (Engine::Two(_), Some(_), Role::Server) if version == Ok(v1::VERSION) => {
                 alphabet::decode_one(message)
             }
@@ -327,7 +327,7 @@ impl Connection {
         match (control, &self.engine) {
             (Control::One(control), _) => control.encode(w),
             (Control::Two(control), Engine::Two(two)) => two.encode(control, w),
-            // The message was asked for before the connection settled on version 1, so it is not sent.
+            // A message of version 2 that was queued before the connection settled on version 1 is not sent.
             (Control::Two(_), Engine::One(_)) => Err(Truncated { at: 0 }),
         }
     }
@@ -454,7 +454,7 @@ impl Connection {
         let Engine::Two(two) = &self.engine else { return None };
         let receives = two.reserved();
         match (reason, self.fallback.take()) {
-            // [V2-7.1.1-3] in a version both have, and [V2-4.3.2-1] on this connection.
+            // [V2-7.1.1-3] the client goes on in a version that both ends have, and [V2-4.3.2-1] on this connection.
             (v2::connection::CloseReason::Unsupported { low, high }, Some(one))
                 if self.role == Role::Client && (low..=high).contains(&v1::VERSION) =>
             {

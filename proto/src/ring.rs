@@ -33,7 +33,7 @@ impl<T: Copy, const N: usize> Ring<T, N> {
     pub(crate) fn pop(&mut self) -> Option<T> {
         let item = self.items.get_mut(self.head)?.take()?;
         self.count = self.count.saturating_sub(1);
-        // An empty queue starts again where it did: the same few places stay in the cache.
+        // An empty queue starts again at its first slot, so the same few slots stay in the cache.
         self.head = match self.count {
             0 => 0,
             _ => self.head.wrapping_add(1).checked_rem(N).unwrap_or_default(),

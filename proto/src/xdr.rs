@@ -125,12 +125,12 @@ pub struct Writer<'a> {
     end: End,
 }
 
-/// What becomes of octets behind the end of a buffer.
+/// The treatment of octets behind the end of a buffer.
 #[derive(Clone, Copy)]
 enum End {
-    /// They are refused.
+    /// Octets behind the end are refused.
     Refuses,
-    /// They are counted.
+    /// Octets behind the end are counted.
     Counts,
 }
 

@@ -100,18 +100,18 @@ impl Layout {
         for (index, item) in items.into_iter().enumerate() {
             let position = usize::try_from(item.position).map_err(|_| RestoreFault::TooLong)?;
             let length = usize::try_from(item.length).map_err(|_| RestoreFault::TooLong)?;
-            // [V2-4.5.1-2] and nothing is reduced from where the RPC header starts.
+            // [V2-4.5.1-2] no item is reduced at position 0, where the RPC header starts.
             if position == 0 || !position.is_multiple_of(UNIT) {
                 return Err(RestoreFault::BadPosition);
             }
-            // [V2-4.5.1-1] a position counts what was restored before it.
+            // [V2-4.5.1-1] a position counts the items restored in front of it as well.
             let kept = position.checked_sub(layout.length).ok_or(RestoreFault::Overlap)?;
             let after = taken.checked_add(kept).filter(|after| *after <= body);
             let after = after.ok_or(RestoreFault::Beyond)?;
             layout.push(Source::Body { at: taken }, kept, length_max)?;
             taken = after;
             layout.push(Source::Item { index }, length, length_max)?;
-            // [V2-4.5.3-2] [V2-4.5.3.1-2] [R5666-3.7-1] padding was omitted, and is there again.
+            // [V2-4.5.3-2] [V2-4.5.3.1-2] [R5666-3.7-1] the sender omitted the padding; restore it.
             //~ V2-4.5.3-2: `pad(length)` -> `pad(0)`
             layout.push(Source::Padding, pad(length), length_max)?;
         }

@@ -111,19 +111,19 @@ impl<'a> PayloadReader<'a> {
     pub fn eligible_opaque(&mut self, max: usize) -> Result<Item<'a>, Truncated> {
         let at = self.reader.position();
         let mut ahead = self.clone();
-        // [V2-4.5.3.1-1] the length stays; octets and padding do not [V2-4.5.3.1-2].
+        // [V2-4.5.3.1-1] the length word of a reduced item stays; its octets and padding do not [V2-4.5.3.1-2].
         let word = ahead.reader.u32()?;
         let Some(length) = ahead.eligible()? else {
             let mut reader = self.reader;
             let bytes = reader.opaque(max)?;
-            // Version 2, A.1: what an offered chunk can take is in it.
+            // Version 2, A.1: an item is not unreduced where the offered chunk could take it.
             if self.version == Version::Two && self.next_takes(bytes.len()) {
                 return Err(Truncated { at });
             }
             (self.reader, self.missing) = (reader, ahead.missing);
             return Ok(Item::Unreduced(bytes));
         };
-        // [V2-4.5.3.1-3] [R5666-3.4-6] the length is the chunk's.
+        // [V2-4.5.3.1-3] [R5666-3.4-6] the length word equals the length of the chunk.
         let word = u64::from(word);
         let fits = match self.version {
             //~ R5666-3.4-6: `length == word || length == word.next_multiple_of(4)` -> `length >= word`
@@ -161,7 +161,7 @@ impl<'a> PayloadReader<'a> {
         if is_reply && length == 0 {
             return Ok(None);
         }
-        // [V2-4.5.3-2] in the unreduced stream it is a whole number of units.
+        // [V2-4.5.3-2] in the unreduced stream the item takes a whole number of units.
         let gone = length.checked_next_multiple_of(4).ok_or(at)?;
         self.removed = self.removed.checked_add(gone).ok_or(at)?;
         Ok(Some(length))
@@ -248,7 +248,7 @@ impl<'a> Missing<'a> {
 #[inline]
 fn starting(payload: &[u8], at: usize) -> Reader<'_> {
     let mut reader = Reader::new(payload);
-    // The RPC header ended there, so the octets before it exist.
+    // The RPC header ended at `at`, so the octets before it exist.
     let skipped = reader.take(at);
     debug_assert!(skipped.is_ok(), "arguments start within their message");
     reader

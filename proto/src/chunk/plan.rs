@@ -34,7 +34,7 @@ pub fn claim(segment: Segment, length: usize) -> Option<ClaimedSegment> {
 /// Returns the segments of an offered chunk with the lengths that a Reply reports once a result of
 /// `length` octets was written. No segment is left out.
 pub fn filled(segments: &[Segment], length: usize) -> impl ExactSizeIterator<Item = Segment> + '_ {
-    // [V2-4.5.2.4-2] no more than the result itself: its padding is not written.
+    // [V2-4.5.2.4-2] the lengths report only the result itself: its padding is not written.
     //~ V2-4.5.2.4-2: `length` -> `length.saturating_add(3) & !3`
     let mut left = u64::try_from(length).unwrap_or(u64::MAX);
     segments.iter().map(move |segment| {
@@ -53,7 +53,7 @@ pub fn split(
 ) -> impl Iterator<Item = Segment> {
     let mut left = length;
     core::iter::from_fn(move || {
-        // [V2-4.4.1-1] [V2-4.4.1-2] wherever the peer's largest segment ends.
+        // [V2-4.4.1-1] [V2-4.4.1-2] split wherever the peer's largest segment ends, even within a unit.
         //~ V2-4.4.1-1: `segment_max` -> `(segment_max & !3)`
         let taken = u32::try_from(left).unwrap_or(u32::MAX).min(segment_max.max(1));
         if taken == 0 {

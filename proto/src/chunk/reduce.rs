@@ -16,7 +16,7 @@ use crate::xdr::{Reader, UNIT, pad};
 
 /// The XDR types that can be DDP-eligible.
 ///
-/// [V2-4.5.3.4-1] a union is not among them, only what one of its arms holds.
+/// [V2-4.5.3.4-1] A union is not eligible as a whole, only the item in one of its arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A variable-length opaque or a string, also as an arm of a union. Its length word stays in
@@ -90,7 +90,7 @@ impl DataItem {
 
     /// Returns the range that leaves the stream: the item's octets and their padding.
     const fn gone(&self) -> Range<usize> {
-        // [V2-4.5.3.2-2] all elements, whole; [V2-4.5.3.3-2] the data, if there is any.
+        // [V2-4.5.3.2-2] of an array all elements leave whole; [V2-4.5.3.3-2] of optional data, the data if present.
         let data = self.data();
         //~ V2-4.5.3.2-1: `data.start` -> `(if matches!(self.kind, Kind::Array) { self.at } else { data.start })`
         //~ V2-4.5.3.3-1: `data.start` -> `(if matches!(self.kind, Kind::Optional) { self.at } else { data.start })`
@@ -100,11 +100,11 @@ impl DataItem {
 
     /// Checks that the stream holds the item this describes.
     fn check(&self, stream: &[u8]) -> Result<(), ReduceFault> {
-        // [V2-4.5.1-2] so that the position is a multiple of four.
+        // [V2-4.5.1-2] a position is a multiple of four.
         if !self.at.is_multiple_of(UNIT) {
             return Err(ReduceFault::Misaligned);
         }
-        // [V2-4.5.3-2] what leaves is a whole number of units.
+        // [V2-4.5.3-2] the octets that leave the stream are a whole number of units.
         if self.kind != Kind::Opaque && self.kind != Kind::Fixed && pad(self.length) != 0 {
             return Err(ReduceFault::Misaligned);
         }
@@ -116,11 +116,11 @@ impl DataItem {
         let word = stream.get(self.at..).and_then(|rest| Reader::new(rest).u32().ok());
         let stays = match (self.kind, word) {
             (Kind::Fixed, _) => true,
-            // [V2-4.5.3.1-1] [V2-4.5.3.1-3] the length, which is the chunk's too.
+            // [V2-4.5.3.1-1] [V2-4.5.3.1-3] the length word stays, and is the length of the chunk, too.
             (Kind::Opaque, Some(word)) => word == length,
-            // [V2-4.5.3.2-1] the count; no element is shorter than a unit.
+            // [V2-4.5.3.2-1] the count stays; no element is shorter than a unit.
             (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
-            // [V2-4.5.3.3-1] the discriminator, which says whether there is anything to move.
+            // [V2-4.5.3.3-1] the discriminator stays, which says whether there is data to move.
             (Kind::Optional, Some(present)) => present == u32::from(length > 0),
             //~ V2-4.5.3.4-2: `true` -> `false`
             (Kind::Arm, Some(_)) => true,
@@ -182,7 +182,7 @@ impl<'a> Reduction<'a> {
             let data = item.data();
             // [V2-4.5.1-1] positions count from the start of the unreduced stream.
             let position = u32::try_from(data.start).unwrap_or(u32::MAX);
-            // [V2-4.5.3.1-2] [R5666-3.7-2] without the padding.
+            // [V2-4.5.3.1-2] [R5666-3.7-2] the chunk leaves out the padding.
             //~ R5666-3.7-2: `data.len()` -> `item.gone().len()`
             Reduced { position, length: u32::try_from(data.len()).unwrap_or(u32::MAX) }
         })

@@ -88,7 +88,7 @@ pub fn restore(
         return Err(RestoreFault::TwoBodies);
     }
     let body_length = if special { total(&body)? } else { inline };
-    // [V2-4.5.3-1] version 1 peers are held to that by whoever parses their stream.
+    // [V2-4.5.3-1] the body is a whole number of units. Version 1 bodies are judged by the parser of their stream.
     if version == Version::Two && !body_length.is_multiple_of(UNIT) {
         return Err(RestoreFault::Misaligned);
     }
@@ -103,7 +103,7 @@ pub fn restore(
         let to = piece.to.clone();
         match piece.source {
             Source::Body { at } if !special => steps.push(Step::Copy { from: at, to }),
-            // Pieces of the body come in its order, so what is left of it starts here.
+            // Pieces of the body come in order, so the octets left of it start with this piece.
             Source::Body { .. } => body.fill(to, &mut steps)?,
             Source::Item { index } => {
                 let segments = chunks.get(index).copied().unwrap_or_default();

@@ -35,7 +35,7 @@ impl Offer {
 impl OfferedChunk {
     fn of(segments: Segments<'_>) -> Self {
         let count = u32::try_from(segments.len()).unwrap_or(u32::MAX);
-        // A decoded chunk is not longer than that.
+        // A decoded chunk is never longer than `u32::MAX`, so the sum does not saturate.
         let length = segments.fold(0_u32, |sum, segment| sum.saturating_add(segment.length));
         Self { length, segments: count }
     }
@@ -151,14 +151,14 @@ pub fn plan_reply(
     offer: &Offer,
     shape: &ReplyShape<'_>,
 ) -> Result<ReplyPlan, Shortage> {
-    // [V2-4.5.3-1] so that a body chunk is aligned.
+    // [V2-4.5.3-1] a stream of whole units makes a body chunk of whole units.
     debug_assert!(shape.length.is_multiple_of(4), "a Payload stream is made of units");
     let mut writes = Few::default();
     let (mut rest, mut short) = (shape.length, None);
     for (index, chunk) in (1_u32..).zip(offer.writes.iter()) {
         let item = shape.items.get(writes.len()).copied().flatten();
         let length = item.map_or(0, |item| u32::try_from(item.length()).unwrap_or(u32::MAX));
-        // [V2-11.2.2.3-2] and a chunk that can take nothing asks for an inline result.
+        // [V2-11.2.2.3-2] some credentials forbid reduction, and a chunk without room asks for an inline result.
         let reduces = item.is_some() && shape.may_reduce && chunk.length > 0;
         let used = if reduces && chunk.holds(length) {
             // [V2-4.5.3.1-2] [V2-4.5.2.4-2] the padding leaves the stream, but is not written.
@@ -191,7 +191,7 @@ pub const fn padded(length: u32) -> u32 {
 /// Chooses the format of a Reply whose reduced Payload stream has `rest` octets.
 pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
     let special = offer.reply.filter(|chunk| {
-        // The header that says so has to fit as well.
+        // The header with the Reply chunk has to fit one message as well.
         let header = reply_header(terms, offer, Some(chunk.segments));
         chunk.holds(rest) && messages(terms.version, terms.reply_threshold, header, 0) == Some(1)
     });
@@ -202,7 +202,7 @@ pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
     let simple = in_messages(messages, 1);
     match terms.version {
         Version::One => special.or(simple),
-        // [V2-6.6.3-3] the Reply chunk before continuation; [V2-6.6.4-1] continuation before failure.
+        // [V2-6.6.3-3] a Reply chunk is preferred to continuation, and [V2-6.6.4-1] continuation to failure.
         Version::Two => {
             //~ V2-6.6.3-3: `.or(special)` -> ``
             //~ V2-6.6.4-1: `.or_else(|| in_messages(messages, terms.reply_messages_max))` -> ``

@@ -87,7 +87,7 @@ impl CallPlan {
 /// # Errors
 /// See [`CallFault`].
 pub fn plan_call(terms: &Terms, shape: &CallShape<'_>) -> Result<CallPlan, CallFault> {
-    // [V2-4.5.3-1] so that a body chunk is aligned.
+    // [V2-4.5.3-1] a stream of whole units makes a body chunk of whole units.
     debug_assert!(shape.length.is_multiple_of(4), "a Payload stream is made of units");
     let results = Few::collect(shape.results.iter().copied()).ok_or(CallFault::TooManyItems)?;
     let allowance = Allowance {

@@ -66,7 +66,7 @@ pub(super) fn messages(
     let threshold = count(threshold);
     match version {
         Version::One => (header.checked_add(payload)? <= threshold).then_some(1),
-        // [V2-6.6.2-1] divided wherever a message is full.
+        // [V2-6.6.2-1] a continued message is divided wherever a message is full.
         Version::Two => Split::new(payload, threshold, header).map(|split| split.messages()),
     }
 }

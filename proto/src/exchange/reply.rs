@@ -123,7 +123,7 @@ pub fn check_reply(
         if offered.reply.is_none() {
             return Err(ReplyFault::NoReplyChunk);
         }
-        // [V2-4.5.3-1] with its padding. Version 1 peers need not be held to that.
+        // [V2-4.5.3-1] a body is written with its padding. Version 1 peers need not do so.
         let whole = version == Version::One || written.is_multiple_of(4);
         if written == 0 || !whole {
             return Err(ReplyFault::ReplyLength);

@@ -69,7 +69,7 @@ pub fn retry(
         return Err(Ended::TooOften);
     }
     match *error {
-        // [V2-7.3.1-4] nothing of such a Call was carried out, so any can be sent again.
+        // [V2-7.3.1-4] a Call with too many Read chunks was not carried out, so any procedure can be called again.
         ErrorBody::ReadChunks { max } => {
             below(max, u32::try_from(plan.reads.len()).unwrap_or(u32::MAX))?;
             next.read_chunks_max = max;
@@ -89,7 +89,7 @@ pub fn retry(
             below(max, plan.segments_max())?;
             next.chunk_segments_max = max;
         }
-        // [V2-7.3.4-4] zero says that nobody knows.
+        // [V2-7.3.4-4] zero says that the Responder does not know.
         ErrorBody::WriteResource { chunk_index: 0, .. }
         | ErrorBody::WriteResource { length_needed: 0, .. }
         | ErrorBody::ReplyResource { length_needed: 0 } => return Err(Ended::Unspecific),

@@ -86,7 +86,7 @@ impl World {
         let slack = u32::try_from(rng.below(64)).unwrap();
         let longer = |item: &DataItem| u32::try_from(item.length()).unwrap() + slack;
         let rooms: Vec<u32> = reply.items.iter().map(longer).collect();
-        // Each can be that much longer, and padded.
+        // Each result can be as long as its room, and padded.
         let grown = rooms.iter().map(|room| room.next_multiple_of(4)).sum::<u32>();
         let items = reply.items.iter().map(|i| i.length().next_multiple_of(4)).sum::<usize>();
         let rest = u32::try_from(reply.stream.len() - items).unwrap();

@@ -17,7 +17,7 @@ pub const CRC_LEN: usize = 4;
 /// Returns the number of octets of padding after a ULPDU of `length` octets (RFC 5044 section 4.2),
 /// which makes the FPDU a multiple of 4.
 pub const fn pad(length: usize) -> usize {
-    // At most 3, so nothing can overflow.
+    // The result is at most 3, so neither the negation nor the mask can overflow.
     length.wrapping_add(LENGTH_LEN).wrapping_neg() & 3
 }
 

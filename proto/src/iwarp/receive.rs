@@ -334,7 +334,7 @@ impl Receiver {
         if self.held_len == 0
             && let Some(ahead) = bytes.first_chunk::<AHEAD>()
         {
-            // The common case: all of it is here, and a copy of fixed size is a few instructions.
+            // Mostly the whole header is here, and a copy of fixed size is a few instructions.
             if let Some(room) = self.held.first_chunk_mut() {
                 *room = *ahead;
             }

@@ -263,7 +263,7 @@ fn put_results_headers_two_with(
     use v2::header::REPLY_INLINE;
     let (pairs, last) = message.split_first_chunk_mut::<64>()?;
     let [handle, length, high, low] = words_of(segment);
-    // A list of one chunk of one segment; accepted, as there.
+    // A Write list of one chunk of one segment; accepted, with AUTH_NONE for a verifier, and success.
     let transport = [xid, v2::VERSION, credit, REPLY_INLINE, 1, 1, handle, length];
     let rest = [high, low, 0, xid, REPLY, 0, 0, 0];
     let (first, second) = pairs.as_chunks_mut().0.split_at_mut(4);
@@ -511,7 +511,7 @@ impl CallChunks<'_> {
         match (version, body) {
             (Version::One, _) => {
                 let form = if body.is_some() { Form::NoMsg } else { Form::Msg };
-                // The body stands at position zero of the one list.
+                // Version 1 has a single Read list, where the body stands at position zero.
                 let all =
                     body.map(|segments| (0, segments)).into_iter().chain(reads.iter().copied());
                 let reads = Few::collect(all).ok_or(Truncated { at: w.position() })?;

@@ -147,7 +147,7 @@ impl Pair {
         self.post(at, bytes.words(&[xid, mtype]).0);
     }
 
-    /// One Call of the client, answered, and one refused.
+    /// Has the client make a Call that is answered, and one that is refused.
     fn exchange(&mut self) {
         for xid in [7, 8] {
             self.send(CLIENT, Class::Call, xid);
@@ -208,14 +208,14 @@ fn a_client_goes_on_with_version_1_on_the_same_connection() {
     let mut pair = Pair::new(Has::Both, Has::One);
     assert!(pair.ends[CLIENT].posted[0].len() <= 1024, "[V2-4.3-2]");
     pair.settle();
-    // The only answer was the error: its XID is the client's, its version word too.
+    // The server answered with an error alone, which has the XID and the version word of the client.
     let answer = Xdr::common(FIRST_XID, 2, 4, 4).words(&[1, 1, 1]).0;
     assert_eq!(pair.ends[SERVER].posted, [answer]);
     assert_eq!(pair.events(CLIENT), [Event::Ready(Version::One)]);
     assert_eq!(pair.events(SERVER), [Event::Ready(Version::One)]);
     assert_eq!(pair.versions(), [Some(Version::One); 2]);
     assert_eq!((pair.ends[CLIENT].closed, pair.ends[SERVER].closed), (None, None));
-    // Should the connection be lost now, the next one does not try again.
+    // Should the connection be lost now, the next one does not try version 2 again.
     assert_eq!(pair.remembered(), Remembered::OnlyVersionOne);
     assert_eq!(pair.ends[CLIENT].connection.poll_deadline(), None);
     pair.exchange();
@@ -256,7 +256,7 @@ fn ends_without_a_version_in_common_part() {
     pair.settle();
     let reason = v1::connection::CloseReason::Unsupported { low: 2, high: 2 };
     assert_eq!(pair.ends[CLIENT].closed, Some(CloseReason::One(reason)));
-    // A range without version 1 is nothing to go on with.
+    // A client does not go on with a range without version 1.
     let mut pair = Pair::new(Has::Both, Has::One);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 2, 4, 4).words(&[1, 3, 9]).0);
     let reason = CloseReason::Neither { low: 3, high: 9 };
@@ -269,7 +269,7 @@ fn a_refusal_may_come_in_version_1() {
     let mut pair = Pair::new(Has::Both, Has::One);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 1, 4, 4).words(&[1, 1, 1]).0);
     assert_eq!(pair.events(CLIENT), [Event::Ready(Version::One)]);
-    // Anything else of version 1 does not make a client speak it.
+    // Other messages of version 1 do not make a client speak version 1.
     let mut pair = Pair::new(Has::Both, Has::One);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 1, 4, 4).words(&[2]).0);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 1, 4, 0).words(&[0, 0, 0, FIRST_XID, 1]).0);
@@ -281,7 +281,7 @@ fn a_silent_server_is_taken_for_one_of_version_1() {
     let mut pair = Pair::new(Has::Both, Has::Both);
     pair.ends[SERVER].inbox.clear();
     assert_eq!(pair.ends[CLIENT].posted.len(), 1);
-    // [V2-4.3-1] nothing else is sent, however long the server says nothing.
+    // [V2-4.3-1] the client sends nothing else, however long the server is silent.
     for at in 1..5 {
         pair.now = Instant::from_nanos(at * 1_000_000_000);
         pair.handle(CLIENT, Input::Deadline);

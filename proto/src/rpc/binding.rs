@@ -119,8 +119,8 @@ impl Procedure {
 
     /// Returns whether a Requester may reduce these arguments, which are in stream order.
     pub fn allows_arguments(&self, items: &[DataItem]) -> bool {
-        // [V2-4.4.2-1] [V2-4.4.2-2] [V2-4.5.3.4-2] [R5666-3.4-2] [R5666-3.6-2] what is declared, and
-        // nothing else.
+        // [V2-4.4.2-1] [V2-4.4.2-2] [V2-4.5.3.4-2] [R5666-3.4-2] [R5666-3.6-2] only items that the binding declares are
+        // reduced.
         let fits = |slot: &Eligible, item: &DataItem| {
             slot.kind == item.kind() && item.length() <= slot.length_max
         };

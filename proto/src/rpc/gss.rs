@@ -15,10 +15,10 @@ impl Credential<'_> {
         match self {
             Self::None | Self::Sys(_) => true,
             Self::Other { flavor: RPCSEC_GSS, body } => {
-                // A credential that cannot be read promises nothing.
+                // A credential that cannot be decoded may protect its data.
                 Gss::decode(body).is_ok_and(|gss| {
-                    // [V2-11.2.2-1] control messages stay whole; [V2-11.2.2.3-2] so does what is
-                    // signed or sealed.
+                    // [V2-11.2.2-1] control messages are not reduced, and [V2-11.2.2.3-2] neither are signed or sealed
+                    // data.
                     //~ V2-11.2.2-1: `procedure == DATA` -> `procedure >= DATA`
                     //~ V2-11.2.2.3-2: `service == SERVICE_NONE` -> `service >= SERVICE_NONE`
                     gss.procedure == DATA && gss.service == SERVICE_NONE

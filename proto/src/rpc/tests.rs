@@ -47,7 +47,7 @@ fn a_plain_call_is_what_the_decoder_finds_in_it() {
     let mut random = Rng::new(1);
     let mut found = 0;
     for _ in 0..20_000 {
-        // Now and then an octet that makes it something else, or only another XID or procedure.
+        // Most Calls have one octet changed: some become another message, some only have another XID or procedure.
         let mut call = good.clone();
         if random.below(8) > 0 {
             call[random.below(CallHeader::PLAIN_LEN)] = random.octet() % 4;
@@ -103,7 +103,8 @@ fn a_call_like_another_is_what_the_decoder_finds_in_it() {
                 }
             }
         }
-        // Every value of an octet of the procedure, and one of each other octet, whether arguments follow or not.
+        // The count: every value of each octet of the procedure, and one value of each other octet, with and without
+        // arguments.
         assert_eq!(found, 2 * (4 * 256 + first.len() - 4));
     }
     assert!(LikeCalls::of(&[0; 23], 23).is_none() && LikeCalls::of(&[0; 40], 41).is_none());
@@ -280,7 +281,7 @@ fn changed_headers_never_panic_and_never_read_on() {
     }
 }
 
-/// What is accepted lies within the bytes, and is written again as long as it was.
+/// Checks that an accepted header lies within the bytes, and is encoded again in its length.
 fn check(bytes: &[u8], name: &str) {
     if let Ok((header, at)) = CallHeader::decode(bytes) {
         assert!(at <= bytes.len(), "{name}");

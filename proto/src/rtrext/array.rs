@@ -30,7 +30,7 @@ impl<'a, T: Element<'a>> Array<'a, T> {
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count = r.u32()?;
         let (start, bytes) = (r.position(), r.rest());
-        // Each takes some octets, so a count beyond the bytes ends in `Truncated` soon.
+        // Each element takes some octets, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
             T::decode(r)?;
         }

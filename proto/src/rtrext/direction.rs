@@ -63,7 +63,7 @@ impl<'a> Element<'a> for ReceivedDirection<'a> {
         let at = r.position();
         let place = match r.u32()? {
             EXRW => Directed::Exrw(WriteChunk::decode(r)?),
-            // [RTR-7.4-4] where its octets go is for the Responder to say.
+            // [RTR-7.4-4] the Responder chooses the segments of the item, so no segments follow.
             //~ RTR-7.4-4: `TBSN` -> `TBSN if r.u32().is_ok()`
             TBSN => Directed::Tbsn,
             CHOICE => Directed::Choice(WriteChunk::decode(r)?),

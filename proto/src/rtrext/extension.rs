@@ -103,7 +103,7 @@ impl Extension {
     pub fn receive(&mut self, prefix: &Prefix, body: &[u8]) -> Event {
         self.complete = false;
         let Some(terms) = self.terms.filter(|terms| terms.allows(prefix.htype)) else {
-            // [V2-7.1.3-1] what was not agreed on is unknown here.
+            // [V2-7.1.3-1] a header type that was not agreed on counts as unknown.
             let answer = Some(RefusalAnswer::Error(ErrorBody::InvalHtype))
                 .filter(|_| prefix.htype != REPTERR);
             return refused("unsupported header type", prefix.xid, answer);
@@ -215,10 +215,10 @@ impl Extension {
         let Some(terms) = self.terms().filter(|terms| terms.allows(XMTRESP)) else {
             return Ok(None);
         };
-        // [RTR-5.2-1] no more transmissions than the request has room for.
+        // [RTR-5.2-1] a response has no more transmissions than the request has room for.
         //~ RTR-5.2-1: `saturating_add(1)` -> `saturating_add(2)`
         let count_max = request.rsbuf.saturating_add(1);
-        // [RTR-5.3-6] by Send if there are transmissions for all of it, else by RDMA Write.
+        // [RTR-5.3-6] results go by Send if there are transmissions for all of them, else by RDMA Write.
         //~ RTR-5.3-6: `, Prefer::Write` -> ``
         for prefer in [Prefer::Send, Prefer::Write] {
             let answers = Answers::new(&request.rsd, results, prefer)?;
@@ -284,7 +284,7 @@ impl Extension {
         rule: &'static str,
         report: Option<ErrorBody>,
     ) -> Event {
-        // E13: what continues a Reply is about our Call, and the peer is not told of it.
+        // E13: a fault in the continuation of a Reply fails our Call, and the peer is not told.
         let of_reply = prefix.htype == XMTRESP
             || (prefix.htype == XMTCONT
                 && self.group.is_open()
@@ -326,7 +326,7 @@ impl Extension {
 
 /// Appends an `ROPT_REPTERR`.
 pub fn encode_report(w: &mut Writer<'_>, credit: u32, report: &Report) -> Result<(), Truncated> {
-    // [V2-7-2] it names the message it is about in its prefix too.
+    // [V2-7-2] the prefix of a report has the XID of the message that the report is about.
     Prefix { xid: report.bad.xid, vers: VERSION, credit, htype: REPTERR }.encode(w)?;
     report.encode(w)
 }

@@ -98,7 +98,7 @@ impl GroupState {
             //~ RTR-4.2-1: `(Self::Idle | Self::Broken, Event::Base) => (Self::Idle, Verdict::Pass)` ->
             //~   `(state, Event::Base) => (state, Verdict::Pass)`
             (Self::Idle | Self::Broken, Event::Base) => (Self::Idle, Verdict::Pass),
-            // [RTR-4.2-1] nothing comes in between, and every transmission in its turn.
+            // [RTR-4.2-1] the transmissions of a group come in order, with no other message in between.
             (Self::Open, Event::Only | Event::First | Event::Base | Event::Stray)
             | (Self::Idle, Event::Next | Event::Last | Event::Stray) => {
                 (Self::Broken, Verdict::Report)
@@ -296,7 +296,7 @@ impl Received {
             Verdict::Take => Self::More,
             Verdict::Complete => Self::Complete,
             Verdict::Pass => Self::Pass,
-            // Every report has been made where its fields are known.
+            // Reports were made earlier, where their fields are known.
             Verdict::Report | Verdict::Drop => Self::Dropped,
         }
     }

@@ -73,7 +73,7 @@ pub struct Continue<'a> {
 /// See [`HeaderFault`].
 pub fn decode(message: &[u8]) -> Result<(Prefix, Header<'_>), HeaderFault> {
     let mut r = Reader::new(message);
-    // [V2-7-1] without a whole prefix there is nobody to answer.
+    // [V2-7-1] without a whole prefix there is no XID to answer under.
     let prefix = Prefix::decode(&mut r).map_err(|fault| HeaderFault {
         rule: "shorter than the common prefix",
         at: fault.at,

@@ -87,7 +87,7 @@ impl<'a> Placement<'a> {
             }
             stream.pass(&item)?;
             match item.place {
-                // [RTR-7.3-2] all of the item is there, and nothing else.
+                // [RTR-7.3-2] the segments hold exactly the item.
                 Location::Exrw(chunk) => {
                     let sum: u64 = chunk.segments().map(|segment| u64::from(segment.length)).sum();
                     if sum != u64::from(item.length) {
@@ -167,7 +167,7 @@ impl<'a> Placement<'a> {
                 }
                 match items.next() {
                     Some((index, item)) => {
-                        // [RTR-7.3-1] up to where the item was taken out.
+                        // [RTR-7.3-1] the Payload stream up to the place where the item was excised.
                         //~ RTR-7.3-1: `.saturating_sub(passed)` -> ``
                         inline = u64::from(item.disp).saturating_sub(passed);
                         passed = u64::from(item.disp);
@@ -228,11 +228,11 @@ impl<'a> Placement<'a> {
             let taken = left.min(whole.saturating_sub(start));
             let end = start.saturating_add(taken);
             let fits = start >= free.start && taken > 0 && end <= free.end;
-            // E15: of the offset there is nothing to say where it is not the first segment.
+            // E15: only the first segment of an item has an offset to report; the fault in a later one is its number.
             if !first && !fits {
                 return Err(self.bad_number(cursor, number));
             }
-            // E14: in range and not aligned to 32 bits is what the draft's example of a bad value is.
+            // E14: the draft's example of a bad value is in range and not aligned to 32 bits.
             if !fits || !start.is_multiple_of(4) {
                 let max = if free.end == whole {
                     whole.saturating_sub(1)
@@ -250,7 +250,7 @@ impl<'a> Placement<'a> {
             left = left.saturating_sub(taken);
             first = false;
         }
-        // E15: the numbers end before the item does: the one that is not there is what is wrong.
+        // E15: where the numbers end before the item does, the missing number is reported.
         if left > 0 { Err(self.bad_number(cursor, u32::MAX)) } else { Ok(()) }
     }
 
@@ -288,7 +288,7 @@ impl Stream {
             return Ok(());
         }
         let disp = u64::from(item.disp);
-        // An item that was taken out can stand at the end of what is left; any other is part of it.
+        // An excised item can stand at the end of the rest of the stream; any other item is part of that rest.
         let inline = if item.place.is_excised() { 0 } else { padded(item.length) };
         let max = self.limit.saturating_sub(inline);
         // E15: a displacement is an offset too.

@@ -284,7 +284,7 @@ impl Plan {
 impl Item<Source> {
     /// Returns whether the item has octets that are sent.
     fn is_bulk(&self) -> bool {
-        // [RTR-5.3-2] what is fetched by RDMA Read needs no targetable segment.
+        // [RTR-5.3-2] an item that is fetched by RDMA Read needs no targetable segment.
         //~ RTR-5.3-2: `== Source::Send` -> `!= Source::NoItem`
         self.place == Source::Send && self.length > 0
     }

@@ -26,7 +26,7 @@ pub struct Offer {
 
 impl Default for Offer {
     fn default() -> Self {
-        // [RTR-8.1-1] what an end offers that does not say.
+        // [RTR-8.1-1] the offer of an end that does not announce one.
         //~ RTR-8.1-1: `request_receive_max: 1` -> `request_receive_max: 2`
         Self { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 }
     }
@@ -170,7 +170,7 @@ impl Terms {
 
     /// Returns whether the ends may exchange messages of a header type, in either direction.
     pub const fn allows(&self, htype: u32) -> bool {
-        // [RTR-3.4-1] [RTR-5.3-5] what both parties support, no more.
+        // [RTR-3.4-1] [RTR-5.3-5] only header types that both ends support.
         match htype {
             XMTREQ => self.support & RTRS_XREQ != 0,
             //~ RTR-5.3-5: `RTRS_XRESP` -> `RTRS_XREQ`

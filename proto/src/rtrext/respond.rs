@@ -59,10 +59,10 @@ impl Answers {
         let mut left = results.iter().enumerate().peekable();
         let mut chunk_index = 0_u32;
         for set in rsd.iter() {
-            // E17: from what begins the range up to what begins the next part of the request.
+            // E17: results caused before this range begins belong to no range.
             while left.next_if(|(_, result)| result.cause < set.begin).is_some() {}
             for direction in set.items.iter() {
-                // Section 7.4: the directions of a range are for what it brings about.
+                // Section 7.4: the directions of a range are for the results that the range causes.
                 let result = left.next_if(|(_, result)| result.cause < set.end);
                 if direction.place.segments().is_some() {
                     chunk_index = chunk_index.saturating_add(1);
@@ -70,7 +70,8 @@ impl Answers {
                 let (item, index) = match result {
                     None => (Item { disp: 0, length: 0, place: Source::NoItem }, None),
                     Some((index, result)) => {
-                        // [RTR-6.2-1] where the Requester says, not where we like best.
+                        // [RTR-6.2-1] the Requester says where the item goes; our preference counts only where it
+                        // leaves a choice.
                         //~ RTR-6.2-1: `&direction` -> `&Direction { place: Directed::Tbsn, ..direction }`
                         let place = choose(&direction, result.length, prefer, chunk_index)?;
                         let ResultItem { disp, length, .. } = *result;
@@ -104,18 +105,18 @@ fn choose(
         return Ok(Source::TooShort);
     }
     let (write_first, segments) = match direction.place {
-        // [RTR-6.2-2] these two leave no choice.
+        // [RTR-6.2-2] a direction to use Send, or one to use RDMA Write, leaves no choice.
         //~ RTR-6.2-2: `Send` -> `TooShort`
         Directed::Tbsn => return Ok(Source::Send),
         Directed::Exrw(chunk) => {
             let needed = ErrorBody::WriteResource { chunk_index, length_needed: length };
             return write(chunk, length).ok_or(needed);
         }
-        // [RTR-7.4-3] to this memory if it goes by RDMA Write.
+        // [RTR-7.4-3] the item goes to these segments if it goes by RDMA Write.
         //~ RTR-7.4-3: `prefer == Prefer::Write` -> `false`
         Directed::Choice(segments) => (prefer == Prefer::Write, segments),
-        // [RTR-6.2-3] E17: from this length on by RDMA Write. Where the way asked for has no room, the other is one
-        // that the table allows.
+        // [RTR-6.2-3] E17: items of at least `dsdov` octets go by RDMA Write. Where that way has no room, the table
+        // allows the other.
         Directed::BySize { dsdov, segments } => {
             //~ RTR-6.2-3: `length >= dsdov || prefer` -> `prefer`
             (length >= dsdov || prefer == Prefer::Write, segments)
@@ -132,7 +133,7 @@ fn write(chunk: WriteChunk<'_>, length: u32) -> Option<Source> {
     let offered: Vec<Segment> = chunk.segments().collect();
     let room: u64 = offered.iter().map(|segment| u64::from(segment.length)).sum();
     let length = usize::try_from(length).ok().filter(|_| u64::from(length) <= room)?;
-    // [RTR-7.4-2] [V2-4.5.2.1-1] E17: as in a Write list: all segments come back, their lengths say what was written.
+    // [RTR-7.4-2] [V2-4.5.2.1-1] E17: all segments come back, as in a Write list, with the lengths that were written.
     //~ RTR-7.4-2: `.collect()` -> `.take(1).collect()`
     Some(Source::Exrw(filled(&offered, length).collect()))
 }
@@ -152,7 +153,7 @@ pub fn check_directions(rsd: &Directions<'_>) -> Result<(), ReportInfo> {
                 return Err(ReportInfo::BadOffset(field));
             }
         }
-        // [RTR-7.4-6] behind this one, and not where it begins even if it is empty.
+        // [RTR-7.4-6] the next range begins behind this one, and not at its beginning even if this one is empty.
         //~ RTR-7.4-6: `u64::from(set.end)` -> `0_u64`
         min = u64::from(set.end).max(u64::from(set.begin).saturating_add(1));
     }

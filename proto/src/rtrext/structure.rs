@@ -65,7 +65,7 @@ impl Structure {
         let groups = r.u32()?;
         let mut structure = Self { segments: [BufferSegment::default(); SEGMENTS_MAX], count: 0 };
         let mut readable = Some(());
-        // Each takes four words, so a count beyond the bytes ends in `Truncated` soon.
+        // Each group takes four words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..groups {
             let count = r.u32()?;
             let segment = BufferSegment { length: r.u32()?, align: r.u32()?, flags: r.u32()? };

@@ -32,8 +32,7 @@ pub struct Limits {
 impl Limits {
     /// Returns whether a client may send a Call with a Read list.
     pub const fn call_may_be_read(&self) -> bool {
-        // [R5666-6.2-5] the server has nothing to issue the Reads with or the client nothing to serve
-        // them with: either end says so with its own zero.
+        // [R5666-6.2-5] zero says that the server can issue no Reads, or that the client can serve none.
         //~ R5666-6.2-5: `&& self` -> `|| self`
         self.client_reads > 0 && self.server_reads > 0
     }
@@ -85,7 +84,7 @@ impl Request {
     /// Returns the limits of a client that sent this request and received `reply`.
     pub fn agreed(&self, reply: &Reply) -> Limits {
         Limits {
-            // [R5666-6.2-1] [R5666-6.2-3] never more than the server takes.
+            // [R5666-6.2-1] [R5666-6.2-3] a Call is never longer than the server takes.
             //~ R5666-6.2-1: `self.maxcall_sendsize.min(reply.maxcall_sendsize)` -> `reply.maxcall_sendsize`
             //~ R5666-6.2-3: `.min(reply.maxcall_sendsize)` -> ``
             call_size: self.maxcall_sendsize.min(reply.maxcall_sendsize).max(SIZE_MIN),
@@ -157,7 +156,7 @@ pub fn decode_reply(payload: &[u8], xid: u32, request: &Request) -> Result<Limit
         return Err(AnswerFault::Xid);
     }
     if header.body != ReplyBody::Accepted(AcceptStat::Success) {
-        // [R5666-6-3] nobody has to serve it.
+        // [R5666-6-3] a server need not serve the configuration program.
         //~ R5666-6-3: `Refused(header.body)` -> `Malformed`
         return Err(AnswerFault::Refused(header.body));
     }
@@ -226,7 +225,7 @@ impl Service {
         match call.procedure {
             NULL => Ok(None),
             CONF_RDMA => {
-                // [R5666-11-9] nobody on the way may configure a connection.
+                // [R5666-11-9] the credential keeps others on the path from configuring a connection.
                 let protected =
                     //~ R5666-11-9: `{ flavor: RPCSEC_GSS, .. }` -> `{ .. }`
                     matches!(call.credential, Credential::Other { flavor: RPCSEC_GSS, .. });
@@ -251,7 +250,7 @@ impl Service {
     /// Returns the limits of the server for a client that sent `request`.
     fn agreed(&self, request: &Request) -> Limits {
         Limits {
-            // [R5666-6.2-2] what it takes does not depend on what the client asks for.
+            // [R5666-6.2-2] the length that the server takes does not depend on the client's wish.
             //~ R5666-6.2-2: `.max(SIZE_MIN)` -> `.min(request.maxcall_sendsize).max(SIZE_MIN)`
             call_size: self.ours.call_size.max(SIZE_MIN),
             reply_size: self.ours.reply_size.min(request.maxreply_sendsize).max(SIZE_MIN),

@@ -75,15 +75,15 @@ enum Phase {
 /// The meaning of a received message for the Call of this end that it answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
-    /// It is a Reply or an error that grants these credits.
+    /// The message is a Reply or an error that grants these credits.
     Granting(u32),
-    /// It is a Reply that grants these credits, and whose Read chunks this end has to release.
+    /// The message is a Reply that grants these credits, and whose Read chunks this end has to release.
     Held(u32),
-    /// It says that the peer does not support version 1, but these versions.
+    /// The message says that the peer does not support version 1, but these versions.
     Unsupported { low: u32, high: u32 },
-    /// It is a malformed Reply, whose credit word says nothing.
+    /// The message is a malformed Reply, whose credit word says nothing.
     Bad,
-    /// It is malformed, and counted as a Call until the caller knows that it is a Reply.
+    /// The message is malformed, and counted as a Call until the caller knows that it is a Reply.
     Malformed,
 }
 
@@ -141,7 +141,7 @@ impl Connection {
                 // A peer that sends at once may be faster than the news that the queue pair is up.
                 self.opened();
                 self.answer = None;
-                // [R5666-6-1] on a shared receive queue nothing but the count notices.
+                // [R5666-6-1] on a shared receive queue, only this count notices an overrun.
                 if self.credits.on_received().is_err() {
                     return self.close(CloseReason::CreditOverrun);
                 }
@@ -243,7 +243,7 @@ impl Connection {
         //~ R5666-3.5-1: `Phase::Open` -> `Phase::New`
         let owed = self.phase == Phase::Open && self.credits.may_release();
         owed.then(|| {
-            // [R5666-3.5-1] [R5666-3.8-5] its credit is the one the Reply held.
+            // [R5666-3.5-1] [R5666-3.8-5] a DONE uses the credit that its Reply held.
             let credit = self.credits.on_done_sent();
             Control { xid, vers: VERSION, credit, body: ControlBody::Done }
         })
@@ -283,12 +283,12 @@ impl Connection {
     fn on_message(&mut self, message: &Message<'_>) {
         match message {
             Message::Msg(rpc) | Message::NoMsg(rpc) | Message::MsgP(_, rpc) => {
-                // [R8167-2.4.1-1] the XID has no say in it: it may be in use in both directions.
+                // [R8167-2.4.1-1] the XID does not tell the direction, because it may be in use in both.
                 match accept::direction(&self.config, rpc) {
                     //~ R8167-2.4.1-1: `` -> `Some(Direction::Call) if self.credits.unanswered() > 0 => {}`
                     Some(Direction::Call) => self.on_call(message, rpc),
                     Some(Direction::Reply) => self.on_reply(message, rpc),
-                    // [R8167-4.1-2] what goes neither way is dropped, its credit word with it.
+                    // [R8167-4.1-2] a message without a direction is dropped with its credit word.
                     //~ R8167-4.1-2: `{}` -> `self.credits.on_answer(rpc.prefix.credit),`
                     None => {}
                 }
@@ -305,7 +305,7 @@ impl Connection {
         if accept::is_acceptable(&self.config, message, rpc) {
             self.outputs.push(Output::Event(Event::Call));
         } else {
-            // [R5666-4.2-1] [R5666-4.2-2] [R8167-5.3-2] the caller hears nothing of it.
+            // [R5666-4.2-1] [R5666-4.2-2] [R8167-5.3-2] the Call is refused here, without an event.
             //~ R5666-4.2-2: `self.refuse(rpc.prefix.xid, ErrorBody::Chunk)` -> `self.credits.owe_nothing()`
             self.refuse(rpc.prefix.xid, ErrorBody::Chunk);
         }
@@ -318,7 +318,7 @@ impl Connection {
         }
         let Prefix { xid, credit, .. } = rpc.prefix;
         self.answer = Some(Answer::Granting(credit));
-        // [R5666-3.8-2] what needs an RDMA_DONE is for those who chose it.
+        // [R5666-3.8-2] Replies that need an RDMA_DONE are only for ends that agreed on the profile.
         //~ R5666-3.8-3: `self.config.profile.is_some()` -> `false`
         let known = self.config.profile.is_some();
         if !known && (!rpc.reads.is_empty() || matches!(message, Message::MsgP(..))) {
@@ -341,7 +341,7 @@ impl Connection {
 
     fn on_error(&mut self, xid: u32, credit: u32, error: ErrorBody) {
         if self.credits.unanswered() == 0 {
-            // Nobody waits for anything: dropped, as Linux does.
+            // An error is dropped where no Call waits for a Reply, as Linux does.
             return;
         }
         let (answer, event) = match error {
@@ -358,7 +358,7 @@ impl Connection {
         let Some(prefix) = fault.prefix else { return };
         let rpc = prefix.vers == VERSION && matches!(prefix.proc, MSG | NOMSG | MSGP);
         let waiting = rpc && self.credits.unanswered() > 0;
-        // [R8167-4.1-2] which way it goes cannot be told, so its credit word says nothing.
+        // [R8167-4.1-2] the direction of a malformed message is unknown, so its credit word means nothing.
         match fault.report {
             Some(_) if waiting => {
                 self.credits.owe();
@@ -384,7 +384,7 @@ impl Connection {
         let Some(profile) = self.config.profile else { return };
         let Some(xid) = self.held.as_mut().and_then(|held| held.expire(now)) else { return };
         self.credits.on_released();
-        // [R5666-3.8-1] [R5666-11-5] [R5666-11-8] no client keeps memory exposed for ever.
+        // [R5666-3.8-1] [R5666-11-5] [R5666-11-8] a deadline keeps clients from having memory exposed for ever.
         match profile.late {
             Late::Release => {
                 self.outputs.push(Output::Event(Event::Released { xid, done: false }));
@@ -398,8 +398,8 @@ impl Connection {
     const fn may_call(&self) -> bool {
         match self.config.role {
             Role::Client => true,
-            // [R8167-6-1] P11: only when the ULP knows that they are expected. And only after a Reply:
-            // before it, a Linux client has no Receive to spare.
+            // [R8167-6-1] P11: a server calls only when the ULP knows that the client serves Calls. It also waits for a
+            // Reply to have left: before that, a Linux client has no Receive to spare.
             //~ R8167-6-1: `self.announced && self.replied` -> `self.replied`
             Role::Server => self.announced && self.replied,
         }

@@ -100,7 +100,7 @@ impl Credits {
     /// Call; otherwise nothing is granted.
     pub(super) fn new(wanted: u32, grant_max: u32, calls: PeerCalls) -> Self {
         let wanted = wanted.max(1);
-        // [R5666-6.1-2] one credit each way, until more is granted.
+        // [R5666-6.1-2] each direction has one credit until more are granted.
         //~ R5666-6.1-2: `granted: 1` -> `granted: 2`
         let requester = Requester { wanted, granted: 1, unanswered: 0, unreleased: 0 };
         let granted = u32::from(calls == PeerCalls::Served);
@@ -116,8 +116,8 @@ impl Credits {
     /// Returns whether a Call may be sent: a credit is left, and a Receive for the Reply.
     pub(super) fn may_call(&self) -> bool {
         let Requester { granted, unanswered, unreleased, .. } = self.requester;
-        // [R5666-3.3-4] [R5666-4.1-5] never beyond the grant. [R5666-3.8-5] A Reply that is not
-        // released yet still holds its credit: its DONE will use it.
+        // [R5666-3.3-4] [R5666-4.1-5] never call beyond the grant. [R5666-3.8-5] A Reply that is not released yet still
+        // holds its credit: its DONE will use it.
         //~ R5666-3.3-4: `< granted` -> `<= granted`
         //~ R5666-3.8-5: `unanswered.saturating_add(unreleased)` -> `unanswered.max(unreleased)`
         //~ R8167-4.1-1: `unreleased` -> `self.responder.owed + unreleased`
@@ -135,10 +135,10 @@ impl Credits {
     /// Returns whether a received Call can be answered now with a Reply of this `release`: the answer must grant the
     /// peer at least one credit.
     pub(super) fn may_answer(&self, release: Release) -> bool {
-        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] withheld until at least one credit can be granted.
+        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] a Reply is withheld until it can grant at least one credit.
         let grantable = self.grantable(self.responder.owed.saturating_sub(1), release);
-        // [R5666-3.8-4] a held Reply needs one more Receive, for its `RDMA_DONE`: none of those that are promised to
-        // the peer already.
+        // [R5666-3.8-4] a held Reply needs one more Receive for its `RDMA_DONE`, beside those promised to the peer
+        // already.
         match release {
             //~ R5666-11-7: `>= 1` -> `>= 0`
             Release::AtOnce => grantable >= 1,
@@ -163,7 +163,7 @@ impl Credits {
     pub(super) fn lend_replies(&mut self, count: u32) -> LentReplies {
         let Responder { granted, owed, grant_max, .. } = self.responder;
         let most = self.grantable(owed, Release::AtOnce).saturating_sub(1);
-        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] each leaves with a grant of at least one.
+        // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] each Reply leaves with a grant of at least one.
         let count = count.min(owed).min(u32::try_from(most).unwrap_or_default());
         // The peer may use all its credits before these Replies arrive: each of them lowers the grant by at most one.
         let least = i64::from(granted).saturating_sub(i64::from(count)).max(1);

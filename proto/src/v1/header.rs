@@ -48,7 +48,7 @@ impl Prefix {
 
     /// Appends the prefix to `w`.
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        // [R5666-4.1-6] these words stand here in every version.
+        // [R5666-4.1-6] every version begins with these words.
         w.words([self.xid, self.vers, self.credit, self.proc])
     }
 }
@@ -211,8 +211,8 @@ pub fn decode_transport(message: &[u8]) -> Result<Message<'_>, HeaderFault> {
             rule: "unsupported version",
             at: 4,
             prefix: Some(prefix),
-            // [R5666-4.2-2] [R5666-4.2-3] say which versions are spoken, but not to an error: it echoes
-            // the version of what it is about, and its answer would be answered in turn.
+            // [R5666-4.2-2] [R5666-4.2-3] tell the versions spoken. An error is not answered: its version is that of
+            // the message it is about, and the answer would be answered in turn.
             report: Some(ErrorBody::Vers { low: VERSION, high: VERSION })
                 //~ V2-4.3.2-1: `ERROR` -> `ERROR && prefix.vers < VERSION`
                 .filter(|_| prefix.proc != ERROR),
@@ -263,8 +263,8 @@ fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
     match Reader::new(payload).u32() {
         Ok(xid) if xid == prefix.xid => Ok(()),
         Ok(_) => {
-            // [R5666-4.1-2] [R5666-4.1-8] [R8167-5.1-2] [R8167-5.2-2] a header of another RPC message.
-            // If the body is a Reply, nobody at the other end waits for an answer.
+            // [R5666-4.1-2] [R5666-4.1-8] [R8167-5.1-2] [R8167-5.2-2] the header is that of another RPC message. If the
+            // body is a Reply, its sender waits for no answer.
             let report = Some(ErrorBody::Chunk);
             let report = report.filter(|_| rpc.direction() != Some(Direction::Reply));
             Err(fault("rdma_xid is not the XID of the RPC message", report))

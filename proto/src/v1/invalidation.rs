@@ -13,7 +13,7 @@ use crate::verbs::{Handle, Segment};
 /// of a Linux client's Write chunk may be padding, whose registration the client needs for the lifetime of the
 /// connection.
 pub fn choose(call: &Rpc<'_>, agreed: &Agreement) -> Option<Handle> {
-    // [R8797-4.1-3] both ends or nobody. [R8797-4.1-2] a handle of this Call or none.
+    // [R8797-4.1-3] invalidate only if both ends support it, and [R8797-4.1-2] only a handle of this Call.
     if !agreed.invalidation {
         return None;
     }
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_only_handle_of_a_call_is_chosen() {
-        // As a Linux server does, whose Reply to this Call was sent with invalidation.
+        // A Linux server chose the same handle: its Reply to this Call was sent with invalidation.
         assert_eq!(chosen(&vector("rdma_msg/write_call"), &BOTH), Some(Handle(0x165d_4b02)));
         assert_eq!(chosen(&vector("rdma_msg/read_call"), &BOTH), Some(Handle(0x752c_5107)));
         assert_eq!(chosen(&vector("rdma_msg/null_call"), &BOTH), None);

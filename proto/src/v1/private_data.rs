@@ -54,7 +54,7 @@ impl PrivateData {
             return None;
         }
         let [version, flags, send, receive] = r.array().ok()?;
-        // [R8797-4-2] whatever stands beside R is ignored.
+        // [R8797-4-2] the bits beside R are ignored.
         let invalidation = flags & R != 0;
         let (send_size, receive_size) = (size(send), size(receive));
         (version == FORMAT_VERSION).then_some(Self { invalidation, send_size, receive_size })
@@ -77,7 +77,7 @@ pub struct Agreement {
 impl Agreement {
     /// Computes the agreement; `None` stands for an end without private data.
     pub fn new(client: Option<PrivateData>, server: Option<PrivateData>) -> Self {
-        // [R8797-5.1-1] [R8797-5.2-1] [R8797-1-1] an end that said nothing has the defaults.
+        // [R8797-5.1-1] [R8797-5.2-1] [R8797-1-1] an end without private data has the defaults.
         let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
         Self {
             client_to_server: client.send_size.min(server.receive_size),
@@ -148,7 +148,7 @@ mod tests {
                 bytes.extend(&ours);
                 bytes.extend(std::vec![0xf6; after]);
                 assert_eq!(PrivateData::find(&bytes), Some(LINUX_CLIENT), "{before} {after}");
-                // [R8797-5.2-1] cut short it is not there.
+                // [R8797-5.2-1] private data that is cut short is not found.
                 bytes.truncate(before + ours.len() - 1);
                 assert_eq!(PrivateData::find(&bytes), None, "{before}");
             }
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn each_connection_has_its_own_agreement() {
-        // [R8797-4-1] nothing of the first is left in the second.
+        // [R8797-4-1] the second agreement keeps nothing of the first.
         let first = Agreement::new(Some(LINUX_CLIENT), Some(LINUX_CLIENT));
         let second = Agreement::new(Some(LINUX_CLIENT), None);
         assert_ne!(first, second);

@@ -183,7 +183,7 @@ impl Connection {
     /// # Errors
     /// See [`Unsent`].
     pub fn try_post(&mut self, sending: &Sending) -> Result<u32, Unsent> {
-        // [V2-4.3-1] nothing but the first message before both ends know each other.
+        // [V2-4.3-1] an end sends only its first message before it knows the peer's properties.
         if !self.is_open_to_send() {
             return Err(Unsent::Wait);
         }
@@ -208,7 +208,7 @@ impl Connection {
     #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
         if self.is_forward(class) && self.gate.is_open() {
-            // Nothing waits, nothing was refused: credits alone decide.
+            // With the gate open, no message waits and no format was refused: credits alone decide.
             let may = self.is_open_to_send() && self.credits.may_send(class);
             return may.then(|| {
                 self.gate.on_passed(class, 1);
@@ -375,7 +375,7 @@ impl Connection {
 
     /// Returns the instant at which to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
-        // P1: a peer may have given itself a smaller window without a word, and then says no more.
+        // P1: a peer may have shrunk its window without telling, and then fall silent.
         let waits = self.phase == Phase::Open && self.gate.waits();
         self.deadline.or_else(|| waits.then(|| self.heard.saturating_add(SILENCE_MAX)))
     }
@@ -435,13 +435,13 @@ impl Connection {
     /// Returns whether RPC messages may be posted, if credits allow.
     #[inline]
     fn is_open_to_send(&self) -> bool {
-        // [V2-6.3.3-1] nothing else follows a MIDDLE of ours.
+        // [V2-6.3.3-1] only CONNPROP messages follow a MIDDLE of ours.
         self.phase == Phase::Open && !self.setup.is_speaking()
     }
 
     fn control(&mut self, xid: u32, vers: u32, body: ControlBody) {
         if self.controls.len() == CONTROLS_MAX {
-            // [V2-7.4-2] what can be neither answered nor kept ends the connection.
+            // [V2-7.4-2] an answer for which there is no room ends the connection.
             //~ V2-7.4-2: `return self.close(CloseReason::TooManyErrors)` -> `return`
             return self.close(CloseReason::TooManyErrors);
         }

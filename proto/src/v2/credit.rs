@@ -189,7 +189,7 @@ impl Credits {
         }
         self.announced = self.limit();
         self.news = false;
-        // [V2-4.2.1-4] E1: received messages + advertised credits.
+        // [V2-4.2.1-4] E1: the credit word is the number of received messages plus that of advertised credits.
         self.announced
     }
 
@@ -283,8 +283,8 @@ impl Credits {
     #[inline]
     pub const fn reserve(&mut self, count: u32) {
         self.reserved = self.reserved.wrapping_add(count);
-        // E3: what only replaces a Receive that a grant used can wait for company. All else is news,
-        // however late it comes.
+        // E3: a Receive in place of one that a grant used need not be announced alone. All other Receives are news,
+        // however late they come.
         let replaces_used = at_most(count, self.used);
         self.used = self.used.saturating_sub(replaces_used);
         let rest = count.saturating_sub(replaces_used);
@@ -300,9 +300,9 @@ impl Credits {
         let window = i64::from(distance(self.limit(), self.received));
         let untold = distance(self.limit(), self.announced);
         let remaining = i64::from(distance(self.announced, self.received));
-        // P5: section 4.2.1.1 wants it before half the limit is spent.
+        // P5: section 4.2.1.1 wants a grant before half the limit is spent.
         let due = remaining.saturating_mul(2) <= window;
-        // E3: where only grants arrived, another one is not sent without end.
+        // E3: where only grants arrived, grants are not answered with grants without end.
         let worth = self.news || self.answers < ANSWERS_MAX;
         due && worth && untold > 0 && self.may_send(Class::Grant)
     }
@@ -379,7 +379,7 @@ impl Credits {
     /// Returns the limit that can be announced: every reserved Receive except the one for a grant.
     #[inline]
     const fn limit(&self) -> u32 {
-        // [V2-4.2.1-7] [V2-4.2.1.1-1] it follows what is reserved, be that nothing more.
+        // [V2-4.2.1-7] [V2-4.2.1.1-1] the limit follows the reserved Receives, even if it does not grow.
         //~ V2-4.2.1.1-1: `wrapping_sub(1)` -> `wrapping_sub(if self.reserved_outstanding() > 1 { 1 } else { 0 })`
         self.reserved.wrapping_sub(1)
     }

@@ -49,7 +49,7 @@ impl Prefix {
     #[inline]
     pub fn decode(r: &mut Reader<'_>) -> Result<Self, Truncated> {
         if r.rest().len() < Self::WIRE_LEN {
-            // The word that is missing; otherwise all are there, and none is looked for again.
+            // The fault names the first word that is missing. Behind this check all words are there.
             let whole = r.rest().len() & !(UNIT - 1);
             return Err(Truncated { at: r.position().saturating_add(whole) });
         }
@@ -59,7 +59,7 @@ impl Prefix {
     /// Appends the prefix to `w`.
     #[inline]
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
-        // [V2-4.1-1] nothing is sent that does not start with these words.
+        // [V2-4.1-1] every message begins with these words.
         //~ V2-4.1-1: `self.xid, self.vers` -> `self.vers, self.xid`
         w.words([self.xid, self.vers, self.credit, self.htype])
     }

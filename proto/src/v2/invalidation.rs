@@ -17,7 +17,7 @@ pub enum MessagePlace {
 ///
 /// Control messages have no `Kind` and never invalidate anything.
 pub fn invalidates(kind: Kind, place: MessagePlace, solicited: Handle) -> Option<Handle> {
-    // [V2-6.5-1] exactly the handle the Call solicited. E7: and only when all of the Reply has left.
+    // [V2-6.5-1] invalidate only the handle that the Call solicited. E7: the last message of the Reply does so.
     (kind == Kind::Reply && place == MessagePlace::Last && solicited != Handle(0))
         .then_some(solicited)
 }

@@ -76,18 +76,18 @@ impl<'a> PropertySet<'a> {
         let count = r.u32()?;
         let bytes = r.rest();
         let start = r.position();
-        // Each takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
+        // Each property takes at least two words, so a count beyond the bytes ends in `Truncated` soon.
         for _ in 0..count {
             // E8: one word.
             let which = r.u32()?;
             let length = r.u32()?;
             let bad = PropertyFault::BadValue { at: r.position() };
-            // [V2-5.1-1] a value longer than what is left of the message.
+            // [V2-5.1-1] a value is no longer than the rest of the message.
             let length = usize::try_from(length).map_err(|_| bad)?;
             //~ V2-5.1-1: `.map_err(|_| bad)` -> ``
             let data = r.take(length).map_err(|_| bad)?;
             r.skip_pad(length).map_err(|_| bad)?;
-            // [V2-5.1-1] [V2-5.1-2] exactly the type of the property, or nothing for its default.
+            // [V2-5.1-1] [V2-5.1-2] a value has the type of the property, or is empty to ask for the default.
             //~ V2-5-1: `` -> `if !matches!(which, SBSIZ | RBSIZ | RSSIZ | RCSIZ | BRS | HOSTAUTH) { return Err(bad); }`
             if !data.is_empty() && !is_of_its_type(which, data) {
                 return Err(bad);
@@ -120,7 +120,7 @@ impl<'a> PropertySet<'a> {
     pub fn apply(&self, properties: &mut Properties) {
         let default = Properties::default();
         for (which, data) in self.entries() {
-            // Section 5.1: no value stands for the default.
+            // Section 5.1: an absent value stands for the default.
             let value = Reader::new(data).u32().ok();
             match which {
                 SBSIZ => properties.send_size_max = value.unwrap_or(default.send_size_max),

@@ -94,7 +94,7 @@ impl Progress {
                 (Silent, SetupAction::Speak)
             }
             (Event::Start, _, theirs) => (theirs, SetupAction::Nothing),
-            // [V2-6.3.4-1] nothing follows a FINAL.
+            // [V2-6.3.4-1] no CONNPROP message follows a FINAL.
             (Event::Middle | Event::Final, _, Final) => (Final, SetupAction::OutOfPlace),
             (Event::Middle, Final, _) => (Middle, SetupAction::Grant),
             (Event::Middle, _, _) => (Middle, SetupAction::Speak),
@@ -103,7 +103,7 @@ impl Progress {
             (Event::Grant, Middle, Final) => (Final, SetupAction::Speak),
             // E12: otherwise grants disturb nothing.
             (Event::Grant, _, theirs) => (theirs, SetupAction::Nothing),
-            // [V2-6.3.3-1] nothing but properties follows a MIDDLE.
+            // [V2-6.3.3-1] only properties follow a MIDDLE.
             (Event::Other, _, Middle) => (Middle, SetupAction::OutOfPlace),
             (Event::Other, _, theirs) => (theirs, SetupAction::Nothing),
         }
@@ -120,7 +120,7 @@ impl Setup {
         Self {
             role,
             progress: Progress { ours: Side::Silent, theirs: Side::Silent },
-            // [V2-4.2.2-1] defaults hold where the peer says nothing.
+            // [V2-4.2.2-1] properties that the peer does not send have their defaults.
             //~ V2-4.2.2-1: `Properties::default()` ->
             //~   `Properties { receive_buffer_size: ours.receive_buffer_size, ..Properties::default() }`
             theirs: Properties::default(),
@@ -133,7 +133,7 @@ impl Setup {
 
     /// Adds a property to those to be sent. Returns whether a message has room for it.
     ///
-    /// [V2-5-1] it is for properties of extensions, which the peer may not know.
+    /// [V2-5-1] The property is one of an extension, which the peer may not know.
     pub(super) fn announce(&mut self, which: u32, data: &[u8]) -> bool {
         let fits = data.len() <= PROPERTY_MAX;
         if fits {
@@ -188,7 +188,7 @@ impl Setup {
     pub(super) fn speak(&mut self) -> Result<ConnPropKind, Fault> {
         let is_first = self.progress.ours == Side::Silent;
         let message_max = match self.role {
-            // [V2-4.3-2] P6: a server of version 1 can take it.
+            // [V2-4.3-2] P6: a server of version 1 can take the first message.
             Role::Client if is_first => FIRST_MESSAGE_MAX,
             _ => MESSAGE_MAX,
         };

@@ -17,7 +17,7 @@ impl Thresholds {
     /// Computes the thresholds from the properties of both ends. [`Properties::default`] stands for
     /// an end that has announced none.
     pub fn new(ours: &Properties, theirs: &Properties) -> Self {
-        // [V2-4.2.2-1] what one end can send and the other can take.
+        // [V2-4.2.2-1] the threshold is the most that one end can send and the other can take.
         Self {
             send: ours.send_size_max.min(theirs.receive_buffer_size),
             receive: ours.receive_buffer_size.min(theirs.send_size_max),

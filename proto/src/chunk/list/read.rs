@@ -18,14 +18,14 @@ impl<'a> ReadList<'a> {
     /// Parses a list of data item chunks, its end included.
     #[inline]
     pub fn decode(r: &mut Reader<'a>) -> Result<Self, ListFault> {
-        // [V2-4.5.1-2] a multiple of four; [V2-6.3.7-1] zero is for Call chunks.
+        // [V2-4.5.1-2] a position is a multiple of four; [V2-6.3.7-1] position zero is for Call chunks.
         //~ V2-4.5.1-2: `0 && position.is_multiple_of(4)` -> `0`
         Self::decode_at(r, Rules::Version2, |position| position != 0 && position.is_multiple_of(4))
     }
 
     /// Parses the list of segments that make up a Call chunk, its end included.
     pub fn decode_call_chunk(r: &mut Reader<'a>) -> Result<Self, ListFault> {
-        // [V2-6.6.3-1] all of it stands at the start of the Payload stream.
+        // [V2-6.6.3-1] all segments of a Call chunk have the position of the start of the Payload stream.
         Self::decode_at(r, Rules::Version2, |position| position == 0)
     }
 
@@ -72,7 +72,7 @@ impl<'a> ReadList<'a> {
                 return Err(ListFault::BadPosition { at });
             }
             match last {
-                // [V2-4.5.1.1-1] E5: non-decreasing.
+                // [V2-4.5.1.1-1] E5: positions do not decrease.
                 Some(last) if position < last && rules == Rules::Version2 => {
                     return Err(ListFault::PositionOrder { at });
                 }

@@ -106,7 +106,7 @@ fn a_discriminator_is_zero_or_one() {
         assert_eq!(WriteList::decode(&mut Reader::new(&bytes)).err(), fault);
         assert_eq!(WriteList::decode_optional(&mut Reader::new(&bytes)).err(), fault);
     }
-    // The second of a list as well.
+    // A bad discriminator before the second entry is found as well.
     let bytes = Xdr::default().words(&[1, 4]).segment((1, 1, 1)).words(&[2]).0;
     let fault = ListFault::BadDiscriminator { at: 24 };
     assert_eq!(ReadList::decode(&mut Reader::new(&bytes)).err(), Some(fault));

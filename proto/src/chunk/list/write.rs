@@ -45,7 +45,7 @@ impl<'a> WriteList<'a> {
         let mut chunks = 0_u32;
         loop {
             WriteChunk::decode(r)?;
-            // Fewer than the words of the message.
+            // A list has fewer chunks than the message has words, so the count never wraps.
             chunks = chunks.wrapping_add(1);
             if !more(r, rules)? {
                 return Ok(Self { bytes: entries(whole, r), chunks });
@@ -145,7 +145,7 @@ impl<'a> WriteChunk<'a> {
         let chunk = Self::take(r)?;
         let (mut sum, mut fits) = (0_u64, true);
         for segment in chunk.segments() {
-            // Fewer than 2^32 lengths, each below 2^32.
+            // The sum of fewer than 2^32 lengths, each below 2^32, never wraps.
             sum = sum.wrapping_add(u64::from(segment.length));
             fits &= !ends_beyond(&segment);
         }

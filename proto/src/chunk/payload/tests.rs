@@ -19,7 +19,7 @@ fn an_item_that_was_not_reduced_is_inline_with_its_padding() {
 
 #[test]
 fn an_item_reduced_from_the_middle_leaves_its_length_and_nothing_else() {
-    // A word, the length of the item, and directly behind it the next argument.
+    // The stream has a word, the length of the item, and directly behind the length the next argument.
     let arguments = Xdr::default().words(&[1, 5]).opaque(b"next");
     let (payload, chunk) = call(&arguments, Some((48, 5)));
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
@@ -70,7 +70,7 @@ fn a_chunk_stands_for_one_item_and_only_for_an_eligible_one() {
     assert_eq!(r.eligible_opaque(5), Ok(Item::Reduced { length: 5 }));
     assert_eq!(r.eligible_opaque(5), Ok(Item::Unreduced(b"hello")));
     let mut r = PayloadReader::call(&payload, HEADER, chunk);
-    // The length is there, the octets are not: an item that is not eligible makes no sense.
+    // A reader that takes the item for one that is not eligible finds its length without its octets.
     assert_ne!(r.opaque(5), Ok(&b"hello"[..]));
 }
 
@@ -134,7 +134,7 @@ fn some_of_several_arguments_can_be_inline() {
     assert_eq!(r.eligible_opaque(6), Ok(Item::Unreduced(b"inline")));
     assert_eq!(r.eligible_opaque(6), Ok(Item::Reduced { length: 6 }));
     assert!(r.is_empty());
-    // One position off, and the second is not this item.
+    // The chunk is one unit behind the second item, so it is not that item's.
     let chunks = [Reduced { position: 60, length: 6 }];
     let mut r = PayloadReader::call_of_many(&payload, HEADER, &chunks);
     assert_eq!(r.eligible_opaque(6), Ok(Item::Unreduced(b"inline")));
@@ -200,7 +200,7 @@ fn an_absent_result_leaves_its_chunk_unused() {
 fn a_result_is_inline_only_where_its_chunk_could_not_take_it() {
     let results = Xdr::default().opaque(b"hello").0;
     for (offered, version, allowed) in [
-        // An empty chunk asks for that.
+        // An empty chunk asks for the result inline.
         (0, Version::Two, true),
         (4, Version::Two, true),
         // Version 2, A.1.

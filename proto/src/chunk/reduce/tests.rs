@@ -43,7 +43,7 @@ fn the_discriminator_of_optional_data_and_of_a_union_stays() {
         assert_eq!(kept(&stream, &reduction), Xdr::default().words(&[word, 9]).0);
         assert!(reduction.chunks().eq([Reduced { position: 4, length: 8 }]));
     }
-    // Absent, there is nothing to move.
+    // Optional data that is absent leaves nothing to reduce.
     let stream = Xdr::default().words(&[0, 9]).0;
     let items = [DataItem::new(Kind::Optional, 0, 0)];
     let reduction = reduce(&stream, &items).unwrap();
@@ -53,7 +53,7 @@ fn the_discriminator_of_optional_data_and_of_a_union_stays() {
 
 #[test]
 fn the_arm_of_a_union_can_be_an_opaque() {
-    // The discriminator, then the arm: both words stay.
+    // The discriminator and the length of the arm stay.
     let stream = Xdr::default().words(&[3]).opaque(b"data!").0;
     let items = [DataItem::opaque(4, 5)];
     let reduction = reduce(&stream, &items).unwrap();

@@ -109,7 +109,7 @@ fn version_1_sorts_its_list_and_finds_the_call_chunk_in_it() {
 fn version_1_chunks_may_contain_their_padding() {
     let reads = |length| restore(Version::One, 8, [], [(8, segment(1, length))], ANY).unwrap();
     assert_eq!((reads(5).length(), reads(8).length()), (16, 16));
-    // As an old client sends it: the padding is a segment of its own.
+    // Old clients send the padding as a segment of its own.
     let apart = [(8, segment(1, 5)), (8, segment(2, 3))];
     let plan = restore(Version::One, 8, [], apart, ANY).unwrap();
     assert_eq!((plan.length(), plan.steps().len()), (16, 3));

@@ -76,7 +76,7 @@ fn what_is_longer_than_the_threshold_goes_into_the_reply_chunk() {
         let planned = plan(&v2(), &offer(&[], Some(9000)), &[Some(length)]).unwrap();
         assert_eq!(planned.format, format);
     }
-    // Even where it could be continued.
+    // A Reply chunk is used even where the Reply could be continued.
     let terms = Terms { reply_messages_max: 9, ..v2() };
     let planned = plan(&terms, &offer(&[], Some(9000)), &[Some(8000)]).unwrap();
     assert_eq!((planned.format, planned.rest), (Format::Special, 8044));
@@ -108,12 +108,12 @@ fn what_is_too_short_is_named_with_what_it_needs() {
     assert_eq!(shortage(&[5001, 5999, 1], None), Some(Shortage::Write { index: 2, needed: 6000 }));
     assert_eq!(shortage(&[5000, 1, 1], None), Some(Shortage::Write { index: 1, needed: 5001 }));
     assert_eq!(shortage(&[5001, 6000, 7000], None), None);
-    // No chunk is too short; there are too few, and what remains does not fit.
+    // No chunk is too short, but one is lacking, and the rest of the Reply does not fit.
     let needed = 40 + 3 * 4 + 7000;
     assert_eq!(shortage(&[5001, 6000], None), Some(Shortage::Reply { needed }));
     assert_eq!(shortage(&[5001, 6000], Some(needed - 4)), Some(Shortage::Reply { needed }));
     assert_eq!(shortage(&[5001, 6000], Some(needed)), None);
-    // In a Reply chunk there is room for what its Write chunk could not take.
+    // A Reply chunk has room for a result that its Write chunk could not take.
     assert_eq!(shortage(&[5001, 6000, 1], Some(needed)), None);
 }
 

@@ -31,7 +31,7 @@ pub(super) fn convey(
         let inline = reduced.rest;
         return Ok(Conveyance { format, inline, call: None, reads: reduced.in_order() });
     }
-    // [V2-4.7-1] a Call without Reply has no chunk, not even one for itself.
+    // [V2-4.7-1] a Call without a Reply has no chunks, not even a Call chunk.
     //~ V2-11.2.2.3-1: `call_only` -> `call_only || !shape.may_reduce`
     //~ V2-4.7-1: `call_only` -> `call_only && terms.version == Version::One`
     if shape.procedure.call_only {
@@ -44,7 +44,7 @@ pub(super) fn convey(
         //~ V2-6.6.3-2: `[reduced, whole]` -> `[]`
         Version::Two => &[reduced, whole],
     };
-    // [V2-6.6.3-2] whatever is left goes into the Call chunk; [V2-11.2.2.3-1] so may what must not be
+    // [V2-6.6.3-2] the rest of the stream goes into the Call chunk, [V2-11.2.2.3-1] even items that must not be
     // reduced.
     let special = candidates.iter().find(|reductions| planner.special(reductions));
     let reductions = special.ok_or(CallFault::CallTooLong)?;
@@ -91,7 +91,7 @@ impl Planner<'_> {
         for index in self.longest_first().iter().copied() {
             let Some(item) = self.shape.items.get(index) else { break };
             let worth_it = item.length() >= usize::try_from(self.terms.reduce_min).unwrap_or(0);
-            // [V2-6.6.1.1-1] [V2-6.6.2.1-1] some or all.
+            // [V2-6.6.1.1-1] [V2-6.6.2.1-1] reduce some of the eligible items, or all.
             //~ V2-6.6.1.1-1: `!worth_it &&` -> `!worth_it ||`
             if !worth_it && self.inline(&chosen) == Some(Format::Simple) {
                 break;

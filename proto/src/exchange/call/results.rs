@@ -38,7 +38,7 @@ pub(super) fn provide(
     shape: &CallShape<'_>,
     allowance: &Allowance,
 ) -> Result<Provision, CallFault> {
-    // [V2-4.7-1] where there is no Reply there is nothing to write into.
+    // [V2-4.7-1] a Call without a Reply offers no chunks for results.
     if shape.procedure.call_only {
         return Ok(Provision::default());
     }
@@ -111,7 +111,7 @@ fn write_chunks(
     floor: u32,
 ) -> Few<u32> {
     let mut chunks = Few::default();
-    // [V2-11.2.2.3-2] nothing is, for some credentials.
+    // [V2-11.2.2.3-2] no result is reduced where the credential protects its data.
     //~ R5666-3.4-3: `may_reduce` -> `may_reduce || terms.version == Version::One`
     if !shape.may_reduce {
         return chunks;
@@ -123,7 +123,7 @@ fn write_chunks(
         if entries > terms.write_chunks_max {
             break;
         }
-        // [V2-4.5.2-1] [R5666-3.4-5] as long as the result can get.
+        // [V2-4.5.2-1] [R5666-3.4-5] a chunk is as long as the longest result.
         //~ V2-4.5.2-1: `provided(terms.version, length)` -> `provided(terms.version, length) & !3`
         let chunk = provided(terms.version, length);
         let count = terms.segments(chunk).filter(|_| length > 0 && length >= floor);

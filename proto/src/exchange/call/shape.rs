@@ -85,13 +85,13 @@ pub(in crate::exchange) struct Allowance {
 /// octets.
 pub(super) const fn provided(version: Version, length: u32) -> u32 {
     match version {
-        // E23: as Linux does.
+        // E23: Linux leaves room for padding.
         //~ V2-4.5.2.4-1: `Version::One` -> `Version::One | Version::Two`
         Version::One => match length.checked_next_multiple_of(4) {
             Some(padded) => padded,
             None => length,
         },
-        // [V2-4.5.2.4-1] no room for padding.
+        // [V2-4.5.2.4-1] version 2 chunks have no room for padding.
         Version::Two => length,
     }
 }

@@ -228,7 +228,7 @@ fn a_result_keeps_its_number_when_one_before_it_comes_inline() {
     let results = [10, 2000, 0, 3000, 20];
     let asked = CallShape { results: &results, reply_max: 5200, ..shape(&procedure) };
     assert_eq!(*plan_call(&terms, &asked).unwrap().writes, [0, 2000, 0, 3000]);
-    // Version 1 knows no chunk without segments, so there the list ends before it.
+    // Version 1 knows no chunk without segments, so its list ends before the first of them.
     let several = Terms { write_chunks_max: 9, reply_threshold: 4096, reduce_min: 1000, ..V1 };
     let results = [2000, 0, 3000];
     let asked = CallShape { results: &results, reply_max: 5200, ..shape(&procedure) };
@@ -251,7 +251,7 @@ fn a_longer_reply_gets_a_reply_chunk() {
     assert_eq!(provided(&V1, &[], 996), (vec![], None));
     assert_eq!(provided(&V1, &[], 1000), (vec![], Some(1000)));
     assert_eq!(provided(&V1, &[3000], 8000), (vec![], Some(8000)));
-    // What can be continued needs none.
+    // A Reply that can be continued needs no Reply chunk.
     let continued = Terms { reply_messages_max: 2, ..v2() };
     assert_eq!(provided(&continued, &[], 4076 + 4076), (vec![], None));
     assert_eq!(provided(&continued, &[], 4076 + 4080), (vec![], Some(8156)));

@@ -35,7 +35,7 @@ fn check_against(
     offered: &Offered<'_>,
     sent: &Sent<'_>,
 ) -> Result<Arrived, ReplyFault> {
-    // What a peer says of handles and offsets is not looked at.
+    // Handles and offsets that a peer returns are ignored.
     let chunk = |lengths: &[u32]| lengths.iter().map(|length| (99, *length, 7)).collect::<Vec<_>>();
     let writes: Vec<_> = sent.writes.iter().map(|lengths| chunk(lengths)).collect();
     let writes: Vec<&[_]> = writes.iter().map(|chunk| &chunk[..]).collect();

@@ -165,7 +165,7 @@ fn what_may_have_been_carried_out_is_repeated_only_if_that_does_no_harm() {
     ] {
         assert_eq!(after(&once, error), Err(Ended::NotIdempotent), "{error:?}");
     }
-    // Of a Call with too many Read chunks nothing was carried out: section 7.3.1.
+    // A Call refused for too many Read chunks was not carried out: section 7.3.1.
     assert!(after(&once, ErrorBody::ReadChunks { max: 1 }).is_ok());
 }
 

@@ -105,7 +105,8 @@ fn append(stream: &mut Vec<u8>, fpdu: &Fpdu, payload: &[u8]) {
     stream.extend(fpdu.trailer());
 }
 
-/// One of everything, some of it in several segments, with the Read of `whole` answered first.
+/// Returns a stream with each kind of message, some in several segments; the response to the Read of `whole` comes
+/// first.
 fn stream(crc: Option<Crc32c>) -> Vec<u8> {
     let mut t = Transmitter::new(crc, Mulpdu::from_mss(1448));
     let message: Vec<u8> = (0..3000_u32).map(|i| i as u8).collect();
@@ -250,8 +251,8 @@ fn what_lies_whole_may_take_the_short_way_and_nothing_else() {
         for cut in 0..send.len() {
             assert_eq!(receiver.whole(&send[..cut], 0), None, "cut {cut}");
         }
-        // Neither the next but one, unless one before it was looked at, nor part of one, nor what is not the
-        // application's.
+        // An FPDU is not whole if it is the next but one and the one before was not looked at, if it is cut, or if it
+        // is not for the application.
         for (fpdu, behind) in [(t.send(None, 0, b"after"), 1), (t.send(None, 0, &long), 2)] {
             let mut octets = Vec::new();
             append(&mut octets, &fpdu, if fpdu.payload_len() == 5 { b"after" } else { &long });
@@ -262,7 +263,7 @@ fn what_lies_whole_may_take_the_short_way_and_nothing_else() {
         let mut octets = Vec::new();
         append(&mut octets, &t.terminate(Fault::Local.code(), None), &[]);
         assert_eq!(receiver.whole(&octets, 0), None);
-        // Not in the middle of another.
+        // No FPDU is whole in the middle of another.
         let mut receiver = Receiver::new(crc);
         receiver.next(&mut &send[..1]).unwrap();
         assert_eq!(receiver.whole(&send, 0), None);
@@ -307,7 +308,7 @@ fn a_flipped_bit_anywhere_is_a_crc_fault_and_delivers_nothing() {
     let mut t = Transmitter::new(Some(CRC32C), Mulpdu::from_mss(1448));
     let mut clean = Vec::new();
     append(&mut clean, &t.send(Some(Handle(7)), 0, b"hello"), b"hello");
-    // Enough behind it to satisfy a length that grew.
+    // Enough octets follow to satisfy a length that grew.
     let behind = [0; 0x1_0000];
     for bit in 0..clean.len() * 8 {
         let mut bytes = clean.clone();
@@ -327,7 +328,7 @@ fn without_crcs_the_field_is_ignored() {
     assert!(matches!(whole(None, &send).last(), Some(Line::End(_))));
 }
 
-/// What a header alone provokes: `hex` is an FPDU without its CRC field.
+/// Returns the fault that a header alone provokes: `hex` is an FPDU without its CRC field.
 fn provoke(hex: &str) -> Fault {
     let mut bytes = vector(hex);
     bytes.extend([0; 96]);
@@ -495,7 +496,7 @@ fn every_fault_has_its_code_and_its_words() {
 
 #[test]
 fn a_terminate_is_understood_in_both_orders_of_its_nibbles() {
-    // As siw answers a Write to an STag that names nothing, and a Send that finds no buffer.
+    // siw answers a Write to an STag that names nothing, and a Send that finds no buffer, in the other order.
     for (first, code, fault) in
         [(0x11, 0x00, Fault::TaggedStag), (0x21, 0x02, Fault::NoBuffer), (0x02, 0x02, Fault::Crc)]
     {
@@ -503,7 +504,7 @@ fn a_terminate_is_understood_in_both_orders_of_its_nibbles() {
         let meant = told.swapped().unwrap_or(told);
         assert_eq!((meant, meant.rule()), (fault.code(), Some(fault.rule())));
     }
-    // As RFC 5040 has it.
+    // RFC 5040 has this order.
     let told = Terminate::decode(&mut Reader::new(&[0x12, 0x05, 0xff, 0xff])).unwrap().code;
     assert_eq!(told, Fault::MessageTooLong.code());
     assert_eq!(std::format!("{told}"), "layer 1, type 2, code 5: message longer than its Receive");

@@ -114,7 +114,7 @@ fn a_template_is_of_the_headers_that_it_was_made_of_and_of_no_others() {
         headers.put(&mut written, patch).unwrap();
         template.put(&mut made, patch).unwrap();
         assert_eq!(made, written);
-        // Neither is one whose patch is elsewhere, or that has other octets.
+        // A template is not plain if its patch is elsewhere or any octet differs.
         let octets = template.octets();
         let offsets = template.offsets();
         let [first, second] = offsets.xid;
@@ -208,7 +208,7 @@ fn a_call_arrives_with_the_chunks_it_was_sent_with() {
             assert!(call.items().next().expect("two").segments().eq(read.iter().copied()));
             assert_eq!(call.writes.chunk_count(), 2);
             assert!(call.reply.expect("it is offered").segments().eq(reply.iter().copied()));
-            // Version 1 cannot say it, and the Call has several handles.
+            // Version 1 cannot name a handle to invalidate, and chooses none of several.
             let solicited = Some(Handle(3)).filter(|_| version == Version::Two);
             assert_eq!(call.invalidate, solicited);
         }

@@ -23,14 +23,14 @@ pub(super) fn check(
     };
     let directions = || rsd.iter().flat_map(|set| set.items.iter());
     let offered = || directions().filter_map(|direction| direction.place.segments().copied());
-    // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] as in the base protocol's headers.
+    // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] the errors are those for chunks of the base protocol.
     if exceeds(reads().count(), limits.read_chunks_max) {
         return Err(ErrorBody::ReadChunks { max: limits.read_chunks_max });
     }
     if exceeds(offered().count(), limits.write_chunks_max) {
         let continues = terms.allows(XMTCONT);
         if limits.write_chunks_max == 0 && !continues {
-            // [V2-7.3.2-3] how long the Reply would be is not known.
+            // [V2-7.3.2-3] zero, because the length of the Reply is not known yet.
             return Err(ErrorBody::ReplyResource { length_needed: 0 });
         }
         return Err(ErrorBody::WriteChunks { max: limits.write_chunks_max });

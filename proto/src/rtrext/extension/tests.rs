@@ -52,7 +52,7 @@ fn a_request_and_its_response_travel_in_several_sends_and_bulk_data_lands_in_its
     assert!(left.is_empty());
     assert_eq!(server.restored(), stream, "byte for byte");
 
-    // The same the other way, as directed.
+    // The Reply goes the other way as the request directed.
     let reply = pair::stream(XID, 3024);
     let results = [ResultItem { cause: 40, disp: 24, length: 2999 }];
     let request = server.ext.whole().unwrap();
@@ -88,7 +88,7 @@ fn what_the_peer_has_not_offered_is_neither_sent_nor_taken() {
         assert_eq!(server.take(&request[0]), Event::Refused(refusal));
         assert!(server.ext.whole().is_none());
     }
-    // Before anything was agreed on, too; an error is not answered.
+    // Messages before any agreement are refused too, and an error is not answered.
     let mut end = End::new(&[512], 7);
     let info = ReportInfo::BadContinuation;
     let bad = TransmissionId { xid: XID, dir: MessageType::Call, seq: 0 };
@@ -185,7 +185,7 @@ fn each_error_is_reported_to_whoever_sent_the_transmission() {
     let bad = with(&sent[1], pslen, 77_777);
     check(1, &bad, call(XID, 1), lead, ReportInfo::BadPayloadLength(field));
 
-    // What the first says of the item is judged when the last is there.
+    // The first transmission describes the item; this is judged when the last has arrived.
     let words = |at: usize| u32::from_be_bytes(sent[0][at..at + 4].try_into().unwrap());
     let (offset, first_number) = (32, 40);
     assert_eq!((words(20), words(28), words(offset), words(36)), (200, 2, 0, 3));
@@ -224,7 +224,7 @@ fn a_base_message_in_a_group_is_reported_and_a_grant_or_an_error_is_not() {
     for message in &sent[1..] {
         assert_eq!(server.take(message), Event::Dropped, "one report is enough");
     }
-    // Nothing is left behind: the same message can be sent again.
+    // A refused group leaves no state: the same message can be sent again.
     server.receives.clear();
     assert_eq!(server.take_all(&sent), Event::Complete);
     assert_eq!(server.restored(), stream);

@@ -158,7 +158,7 @@ fn another_message_in_a_group_is_reported_and_dropped() {
 
 #[test]
 fn a_payload_length_is_within_its_transmission_and_aligned() {
-    // A first one holds at least the XID.
+    // A first transmission holds at least the XID.
     for (pslen, rest, max) in [(0, 16, 16), (20, 16, 16), (16, 15, 12), (6, 16, 16), (4, 0, 0)] {
         let mut group = Group::default();
         let first = First { xid: 7, dir: CALL, htype: XMTREQ, count: 2, count_max: 2, pslen };

@@ -60,7 +60,7 @@ fn an_item_goes_on_from_segment_to_segment_until_it_ends() {
     let pieces = call(&[(8, 30, &[2, 4, 3, 0, 1, 2]), (40, 5, &[2, 0, 1, 3])]).unwrap();
     let first = [piece(0, 1, 4..16, 68), piece(0, 3, 0..8, 92), piece(1, 1, 0..10, 64)];
     assert_eq!(pieces, [first.to_vec(), vec![piece(1, 3, 0..5, 92)]]);
-    // Nothing need be listed for nothing, and what is listed beyond the end is not looked at.
+    // An empty item needs no segment, and numbers beyond the end of an item are not looked at.
     let pieces = call(&[(8, 0, &[2, 0, 0]), (12, 3, &[2, 0, 2, 0, 77])]).unwrap();
     assert_eq!(pieces, [vec![], vec![piece(0, 1, 0..3, 64)]]);
     // Two items may share a segment.
@@ -98,7 +98,7 @@ fn a_segment_counts_only_as_far_as_it_arrived() {
     assert_eq!(placed(64, (8, 1, &[2, 0, 1, 0])), bad_number(0, 1, 0), "nothing did");
     assert_eq!(placed(92, (8, 17, &[2, 0, 2, 0, 1])), bad_number(1, 1, 0));
     assert_eq!(placed(93, (8, 18, &[2, 0, 2, 0, 1])), bad_number(1, 1, 1), "too little did");
-    // All that is targetable is behind a Payload stream that reaches into it.
+    // The Payload stream reaches into the targetable segment; only the octets behind it can be targeted.
     let long = [Part { start: 40, end: 68, length: 100 }];
     let placed = |item: Said<'_>| judge(MessageType::Call, &long, &[item]);
     assert!(placed((8, 12, &[2, 4, 1, 0])).is_ok());
@@ -135,16 +135,16 @@ fn items_stand_in_order_in_the_stream_they_were_taken_from() {
     assert_eq!(at(0), bad_offset(0, 4, 24), "before the XID");
     assert_eq!(at(28), bad_offset(28, 4, 24), "beyond the stream");
     assert_eq!(at(10), bad_offset(10, 4, 24), "not aligned");
-    // An item of 5 octets takes 8 of the virtual stream, and makes it so much longer.
+    // An item of 5 octets takes 8 of the virtual stream, which becomes so much longer.
     let two = |disp| call(&[(8, 5, &[2, 0, 1, 0]), (disp, 4, &[2, 0, 1, 1])]);
     assert!(two(16).is_ok() && two(32).is_ok());
     assert_eq!(two(12), bad_offset(12, 16, 32));
     assert_eq!(two(36), bad_offset(36, 16, 32));
-    // One that stays where it was takes of the Payload stream.
+    // An item that stays in the Payload stream takes its octets there.
     let short = |disp, length| judge(MessageType::Reply, &parts(), &[(disp, length, &[5])]);
     assert!(short(20, 3).is_ok() && short(4, 20).is_ok());
     assert_eq!(short(24, 3), bad_offset(24, 4, 20));
-    // Where an item is that is not there, nobody can say.
+    // The displacement of an absent item is not judged.
     assert!(judge(MessageType::Reply, &parts(), &[(99, 1, &[6])]).is_ok());
 }
 

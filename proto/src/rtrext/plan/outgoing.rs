@@ -60,13 +60,13 @@ pub struct Directive<'a> {
 /// The conveyance of an item of an outgoing message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In these segments of the Requester's memory, which are as long as the item.
+    /// The item is in these segments of the Requester's memory, which are as long as the item.
     Exrw(Vec<Segment>),
-    /// In the message's own transmissions.
+    /// The item is in the message's own transmissions.
     Send,
-    /// In the Payload stream, because the item is too short for the direction it answers.
+    /// The item stays in the Payload stream, because it is too short for the direction it answers.
     TooShort,
-    /// Not at all: there is no item for the direction this answers.
+    /// There is no item for the direction.
     NoItem,
 }
 

@@ -59,7 +59,7 @@ impl Targets {
                 } else if target.end == target.held.end {
                     target.held.len()
                 } else {
-                    // An item that goes on fills its segment, and no message is that long.
+                    // An item that goes on in another segment fills this one, for which the message is too short.
                     continue;
                 };
                 let end = from.saturating_add(taken);

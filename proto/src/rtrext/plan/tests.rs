@@ -10,8 +10,8 @@ use crate::testing::vectors;
 use crate::v2::properties::Properties;
 use crate::verbs::Handle;
 
-/// What we agree on with a peer that has such receive buffers: plain segments have positive lengths,
-/// targetable ones negative.
+/// Returns the terms agreed with a peer of these receive buffers: plain segments have positive lengths, targetable ones
+/// negative.
 fn terms(peer: &[i32], support: u32) -> Terms {
     let segments: Vec<_> = peer
         .iter()
@@ -117,7 +117,7 @@ fn to_a_peer_without_targets_no_item_is_sent_but_it_hears_where_to_fetch_one() {
     let segments = [segment(7, 4096, 0x1_0000), segment(9, 904, 0x8000)];
     let sent = [item(8, 5000, Source::Send)];
     let read = [item(8, 5000, Source::Exrw(segments.to_vec()))];
-    // One that does not say what its buffers are like, and two of whose buffers no segment is a target.
+    // One peer does not describe its buffers, and two have buffers without a targetable segment.
     for peer in [&[][..], &[128], &[128, 8192]] {
         let agreed = terms(peer, 1);
         assert_eq!(Plan::new(&agreed, &request(8, &sent)), Err(Unfit::NoTarget), "{peer:?}");
@@ -154,7 +154,7 @@ fn directions_are_written_as_they_are_read() {
     let payload = &expected[expected.len() - 56..];
     let sent = encoded(&plan, (0x1bad_cb01, 0xffff_fff0), &message, payload, &[]);
     assert_eq!(sent, [expected]);
-    // What we could not take is not asked for: eight transmissions, seven beyond the first.
+    // A request asks for no more than we can take: eight transmissions, seven beyond the first.
     let kind = Kind::Request { rsd: &rsd, rsbuf: 100 };
     let message = Outgoing { kind, ..message };
     assert_eq!(Plan::new(&terms(&[1024], 7), &message).unwrap().rsbuf, 7);
@@ -242,13 +242,13 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(plan(&all, 8, &many), Err(Unfit::TooManyTransmissions));
     let many = [item(8, u32::MAX, Source::Send)];
     assert_eq!(plan(&terms(&[128, -1], 7), 8, &many), Err(Unfit::TooManyTransmissions));
-    // A response has as many as its request leaves room for.
+    // A response has as many transmissions as its request leaves room for.
     let kind = Kind::Response { count_max: 2 };
     let fits = |payload_length| {
         Plan::new(&all, &Outgoing { kind, payload_length, items: &[] }).map(|p| p.transmissions())
     };
     assert_eq!((fits(328), fits(332)), (Ok(2), Err(Unfit::TooManyTransmissions)));
-    // And no more than was announced.
+    // A response has no more transmissions than were announced.
     let kind = Kind::Response { count_max: 100 };
     let fits = |payload_length| {
         Plan::new(&all, &Outgoing { kind, payload_length, items: &[] }).map(|p| p.transmissions())

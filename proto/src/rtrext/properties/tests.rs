@@ -72,7 +72,7 @@ fn an_end_that_says_nothing_takes_and_sends_single_transmissions() {
     let of_table_3 =
         Offer { support: 0, structure: None, request_receive_max: 1, response_send_max: 1 };
     assert_eq!((*offered, size), (of_table_3, None));
-    // Even if all of it is supported.
+    // The defaults hold even for an end that supports the whole extension.
     let theirs = Offer { support: 7, ..*offered };
     let terms = Terms::new((&offer(), &Properties::default()), (&theirs, size), 5);
     assert_eq!((terms.request_send_max, terms.response_receive_max), (1, 1));

@@ -112,7 +112,8 @@ fn each_result_uses_up_the_next_direction_of_its_range() {
         Directive { begin: 48, end: 56, items: &items },
         Directive { begin: 64, end: 72, items: &items[..1] },
     ];
-    // Before any range, one that is too short, two for the second set and one too many, between.
+    // A result before any range, one that is too short, two for the second range and one too many, and one between
+    // ranges.
     let results = [(36, 9), (40, 4), (48, 8), (50, 9), (55, 10), (60, 11)];
     let answers = follow(&rsd, &results, Prefer::Send).unwrap();
     assert_eq!(answers.results, [Some(1), None, Some(2), Some(3), None]);
@@ -133,7 +134,7 @@ fn memory_that_is_too_short_is_named() {
         Direction { minlen: 0, place: Directed::Exrw(&small[..]) },
     ];
     let set = Directive { begin: 0, end: 8, items: &items };
-    // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the second of those that have any.
+    // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the index counts only directions that have segments.
     let error = follow(&[set], &[(0, 10), (0, 10), (0, 10)], Prefer::Send).unwrap_err();
     assert_eq!(error, ErrorBody::WriteResource { chunk_index: 2, length_needed: 10 });
 }

@@ -22,7 +22,7 @@ fn call(credential: Credential<'_>, request: &Request) -> Vec<u8> {
     written(|w| encode_call(w, XID, credential, request))
 }
 
-/// What a service makes of a Call: what holds then, and the Reply.
+/// Returns the limits that hold after a service has answered a Call, and the Reply.
 fn answer(ours: Limits, unprotected: bool, call: &[u8]) -> (Option<Limits>, Vec<u8>) {
     let mut agreed = None;
     let reply = written(|w| {
@@ -39,7 +39,7 @@ fn a_call_and_its_reply_are_as_the_specification_writes_them() {
     assert_eq!(call, Xdr::default().words(&header).words(&[8192, 2048, 16]).0);
     let (_, reply) = answer(OURS, true, &call);
     assert_eq!(reply, Xdr::default().words(&[XID, 1, 0, 0, 0, 0]).words(&[4096, 512, 32]).0);
-    // [R5666-6.1-2] both fit what any end takes.
+    // [R5666-6.1-2] Call and Reply fit the 1024 octets that every end takes.
     assert!(call.len() + 28 <= 1024 && reply.len() + 28 <= 1024);
 }
 
@@ -62,10 +62,10 @@ fn a_server_takes_and_issues_what_it_can_whatever_the_client_asks_for() {
     for (asked, reads, issued) in [(1024, 3, 3), (4096, 8, 8), (8192, 16, 8)] {
         let request = Request { maxcall_sendsize: asked, maxrdmaread: reads, ..REQUEST };
         let (server, reply) = answer(OURS, false, &call(GSS, &request));
-        // [R5666-6.2-2] less than was asked for, as much or more.
+        // [R5666-6.2-2] the server takes the same length, whether the client asks for less or for more.
         let taken = Reply::decode(&mut Reader::new(&reply[24..])).unwrap().maxcall_sendsize;
         assert_eq!((taken, server.unwrap().call_size), (4096, 4096), "{asked}");
-        // [R5666-6.2-4] no more Reads than the client serves at once.
+        // [R5666-6.2-4] the server issues no more Reads than the client serves at once.
         assert_eq!(server.unwrap().client_reads, issued, "{reads}");
     }
 }

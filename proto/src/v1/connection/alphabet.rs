@@ -22,7 +22,7 @@ impl Control {
     pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
         let Self { xid, vers, credit, body } = *self;
         match body {
-            // [R5666-4.2-3] the version its receiver spoke.
+            // [R5666-4.2-3] an error has the version of the message that it answers.
             ControlBody::Error(error) => encode_error(w, xid, vers, credit, &error),
             ControlBody::Done => encode_done(w, xid, credit),
         }

@@ -134,7 +134,7 @@ impl Pair {
         Some(credit)
     }
 
-    /// One Call of the client, answered.
+    /// Has the client make a Call that is answered. Returns the credits granted.
     fn exchange(&mut self, xid: u32) -> u32 {
         assert_eq!(self.send(CLIENT, Class::Call, xid), Some(8));
         self.settle();
@@ -233,7 +233,7 @@ fn what_the_peer_asks_for_does_not_decide_what_it_gets() {
 fn grants_follow_the_receives_and_a_reply_waits_for_the_last() {
     let mut pair = Pair::new(config(Role::Client), config(Role::Server), 0);
     pair.take(SERVER, &plain(Class::Call, 1, 8));
-    // [R5666-3.3-2] [R5666-3.3-6] nothing to grant: the only Receive is used up.
+    // [R5666-3.3-2] [R5666-3.3-6] the server can grant no credit, as its only Receive is used up.
     assert_eq!(pair.send(SERVER, Class::Reply, 1), None);
     pair.ends[SERVER].engine.reserve(1);
     assert_eq!(pair.send(SERVER, Class::Reply, 1), Some(1));
@@ -251,7 +251,7 @@ fn grants_follow_the_receives_and_a_reply_waits_for_the_last() {
 fn an_excess_call_is_served_while_receives_last() {
     let mut pair = Pair::plain();
     for xid in 0..17 {
-        // [R5666-3.3-5] it was granted one.
+        // [R5666-3.3-5] the client was granted one credit, and sends 17 Calls.
         pair.take(SERVER, &plain(Class::Call, xid, 8));
     }
     assert_eq!((pair.events(SERVER), pair.ends[SERVER].closed), (vec![Event::Call; 17], None));
@@ -383,7 +383,7 @@ fn another_version_is_told_which_is_spoken() {
     pair.receive(SERVER, &Xdr::common(7, 2, 4, 7).words(&[0]).0);
     let expected = Xdr::common(7, 2, 6, 4).words(&[1, 1, 1]).0;
     assert_eq!(pair.ends[SERVER].posted, [expected], "XID and version echoed, our credit");
-    // An error of that version is not answered.
+    // An error of version 2 is not answered.
     pair.receive(SERVER, &Xdr::common(7, 2, 4, 4).words(&[1, 2, 2]).0);
     assert_eq!(pair.ends[SERVER].posted.len(), 1);
     assert_eq!(pair.exchange(8), 6, "the client may go on with version 1");
@@ -416,7 +416,7 @@ fn an_answer_to_no_call_of_this_end_changes_nothing() {
         assert!(pair.send(CLIENT, Class::Call, 7).is_some());
         let client = &mut pair.ends[CLIENT].engine;
         for _ in 0..3 {
-            // The caller knows no Call of this XID, and does not say that one has ended.
+            // The caller knows no Call of this XID, so it reports no end of one.
             client.handle(Instant::ZERO, Input::Received(&header::decode(&stray)));
             assert_eq!((client.poll(), client.poll()), (Some(Output::Event(event)), None));
             client.reserve(1);
@@ -465,7 +465,7 @@ fn a_malformed_message_is_a_failed_call_or_a_call_to_refuse() {
         pair.drain(CLIENT);
         let errors = if ours { vec![] } else { vec![(7, 1, 2)] };
         assert_eq!((pair.errors(CLIENT), pair.ends[CLIENT].engine.owed()), (errors, 0));
-        // [R8167-4.1-2] its credit word was not taken for a grant.
+        // [R8167-4.1-2] the message's credit word was not taken for a grant.
         assert_eq!(pair.send(CLIENT, Class::Call, 8).is_some(), ours);
         assert_eq!(pair.send(CLIENT, Class::Call, 9), None);
     }

@@ -186,7 +186,7 @@ impl End {
             }
             Some(Message::Reply(granted)) => {
                 self.credits.on_answer(granted);
-                // Ours takes zero for one. Not every client does.
+                // Our client takes a grant of zero for one; this models a client that does not.
                 self.credits.requester.granted = granted;
             }
             None => {}

@@ -21,7 +21,7 @@ pub enum Form {
 
 impl Form {
     fn encode(self, w: &mut Writer<'_>, xid: u32, credit: u32) -> Result<(), Truncated> {
-        // [R8167-5.1-1] [R8167-5.2-1] one version, whichever way a message goes.
+        // [R8167-5.1-1] [R8167-5.2-1] messages of both directions have the same version.
         let prefix = |proc| Prefix { xid, vers: VERSION, credit, proc };
         match self {
             Self::Msg => prefix(MSG).encode(w),
@@ -108,7 +108,7 @@ pub fn encode_reply(
     //~ R8167-5.2-1: `form.encode(w, xid, credit)` -> `Prefix { xid, vers: VERSION + 1, credit, proc: MSG }.encode(w)`
     form.encode(w, xid, credit)?;
     encode_reads(w, lists.reads)?;
-    // [R5666-3.4-7] [R5666-3.6-1] all come back as they were offered but for their lengths.
+    // [R5666-3.4-7] [R5666-3.6-1] all chunks come back as they were offered, except for the lengths.
     let returned = |&(offered, length)| filled(offered, length);
     WriteList::encode(w, lists.writes.iter().map(returned))?;
     WriteList::encode_optional(w, lists.reply.as_ref().map(returned))
@@ -127,7 +127,7 @@ pub fn encode_error(
     credit: u32,
     error: &ErrorBody,
 ) -> Result<(), Truncated> {
-    // [R5666-4.2-3] the version its receiver spoke.
+    // [R5666-4.2-3] an error has the version of the message that it answers.
     //~ R5666-4.1-6: `` -> `if vers != VERSION { w.words([xid, vers, ERROR])?; return error.encode(w); }`
     Prefix { xid, vers, credit, proc: ERROR }.encode(w)?;
     error.encode(w)

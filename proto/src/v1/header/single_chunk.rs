@@ -70,7 +70,7 @@ mod tests {
             words.extend([7, u32::from(random.below(8) == 0), 2]);
             let mut message: std::vec::Vec<u8> =
                 words.iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
-            // Now and then an octet that makes it something else.
+            // Now and then one octet makes the message something else.
             if random.below(2) == 0 {
                 let at = random.below(message.len());
                 message[at] = random.octet() % 4;

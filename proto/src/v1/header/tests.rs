@@ -37,7 +37,7 @@ fn written(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec
     w.written().to_vec()
 }
 
-/// What a test looks at in a header: message type, credit, Read list, Write list, Reply chunk.
+/// The parts of a header that tests compare: message type, credit, Read list, Write list, Reply chunk.
 type Seen = (u32, u32, Vec<(u32, u32)>, Vec<Vec<u32>>, Option<Vec<u32>>);
 
 fn seen(message: &Message<'_>) -> Seen {
@@ -113,7 +113,7 @@ fn every_vector_is_encoded_as_it_was_received() {
     for (name, bytes) in all() {
         let message = decode(&bytes).unwrap_or_else(|fault| panic!("{name}: {fault}"));
         assert_eq!(encoded(&message), bytes, "{name}");
-        // [R5666-4.1-6] whatever follows, the first four words stand first.
+        // [R5666-4.1-6] every message begins with the words of the prefix.
         let words = [message.prefix().xid, message.prefix().vers];
         assert_eq!(Xdr::default().words(&words).0, bytes[..8], "{name}");
     }
@@ -207,7 +207,7 @@ fn control_messages_and_padded_headers_are_sent_as_written_down() {
     assert_eq!(written(|w| encode_error(w, 0x1bad_0003, 1, 64, &vers)), vector("forms/err_vers"));
     let chunk = written(|w| encode_error(w, 0x1bad_0004, 1, 64, &ErrorBody::Chunk));
     assert_eq!(chunk, vector("forms/err_chunk"));
-    // [R5666-4.2-3] an error echoes the version of what it is about.
+    // [R5666-4.2-3] an error echoes the version of the message that it is about.
     let echoed = written(|w| encode_error(w, 9, 77, 64, &vers));
     assert_eq!(echoed, Xdr::common(9, 77, 64, 4).words(&[1, 1, 1]).0);
     let form = Form::MsgP(Padding { align: 32, thresh: 8 });
@@ -275,7 +275,7 @@ fn the_body_is_of_the_message_the_header_names() {
             assert_eq!((fault.at, fault.report), (length, report));
             assert!(decode_transport(&foreign).is_ok(), "a body may be any bytes there");
         }
-        // [R5666-4.1-7] nobody answers a header that no body follows.
+        // [R5666-4.1-7] a header without a body is not answered.
         let cut = [&message.0[..], &[0, 0, 0]].concat();
         assert_eq!(decode(&cut).unwrap_err().report, None);
     }
@@ -285,13 +285,13 @@ fn the_body_is_of_the_message_the_header_names() {
 
 #[test]
 fn what_linux_takes_is_taken() {
-    // Any discriminator but zero, Read chunks in any order, a chunk without segments.
+    // Linux takes any discriminator but zero, Read chunks in any order, and a chunk without segments.
     let bytes = Xdr::common(7, 1, 1, 0).words(&[2, 8]).segment((1, 1, 1)).words(&[u32::MAX, 4]);
     let bytes = bytes.segment((2, 2, 2)).words(&[0, 5, 0, 0, 9, 0, 7, 0]).0;
     let message = decode(&bytes).unwrap();
     assert_eq!(seen(&message).2, [(8, 1), (4, 2)]);
     assert_eq!((seen(&message).3, seen(&message).4), (vec![vec![]], Some(vec![])));
-    // Written again it says the same with the discriminators of the specification.
+    // Encoded again, the message says the same with the discriminators of the specification.
     let again = encoded(&message);
     assert_eq!(again.len(), bytes.len());
     assert_eq!(seen(&decode(&again).unwrap()), seen(&message));

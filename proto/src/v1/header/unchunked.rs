@@ -51,7 +51,7 @@ mod tests {
                 [7, 1, u32::from(random.octet()), 0, 0, 0, 0, 7, u32::from(random.octet() % 2)];
             let mut message: [u8; 40] = core::array::from_fn(|_| 0);
             message[..36].copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
-            // Now and then an octet that makes it something else.
+            // Now and then one octet makes the message something else.
             if random.below(2) == 0 {
                 message[random.below(36)] = random.octet() % 3;
             }

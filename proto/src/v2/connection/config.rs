@@ -78,8 +78,7 @@ impl Config {
     /// Checks that a Call is within the limits; returns the error to answer with if it is not.
     pub(super) fn check(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
         let ChunkLimits { read_chunks_max, write_chunks_max, segments_max } = self.chunks;
-        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] say how much there may be, even if it is
-        // nothing.
+        // [V2-7.3.1-1] [V2-7.3.1-2] [V2-7.3.2-1] [V2-7.3.3-1] the errors tell the maximum, even if it is zero.
         if chunks.reads.chunk_count() > read_chunks_max {
             //~ V2-7.3.1-1: `read_chunks_max` -> `chunks.reads.chunk_count()`
             return Err(ErrorBody::ReadChunks { max: read_chunks_max });
@@ -101,7 +100,7 @@ impl Config {
     /// Checks that a Call has no chunks, where none are allowed (section 4.6.4); returns the error
     /// to answer with if it has.
     pub(super) fn check_chunkless(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
-        // [V2-4.6.4-2] one of the errors that say how little is served.
+        // [V2-4.6.4-2] the error for too many chunks tells that none are served.
         if !chunks.call.is_empty() || !chunks.reads.is_empty() {
             return Err(ErrorBody::ReadChunks { max: 0 });
         }
@@ -113,7 +112,7 @@ impl Config {
 
     const fn too_many_writes(&self, max: u32) -> ErrorBody {
         if max == 0 && !self.continues_replies {
-            // [V2-7.3.2-3] what fits nowhere is the Reply.
+            // [V2-7.3.2-3] without Write chunks, it is the Reply that does not fit.
             return REPLY_RESOURCE_UNKNOWN;
         }
         //~ V2-7.3.2-1: `{ max }` -> `{ max: 0 }`
@@ -126,7 +125,7 @@ impl Config {
         // Section 5.2.3 has no error of its own for a segment larger than we said we handle.
         let is_longer = |length: u32| length > self.properties.segment_size_max;
         if read.chain(written).any(|segment| is_longer(segment.length)) {
-            // [V2-7.4.1-1] [V2-7.4.1-2] it is told, and nothing else comes of the Call.
+            // [V2-7.4.1-1] [V2-7.4.1-2] the peer is told, and the Call is dropped.
             //~ V2-7.4.1-1: `System` -> `BadXdr`
             return Err(ErrorBody::System);
         }

@@ -82,7 +82,8 @@ impl Connection {
     pub(super) fn on_extended(&mut self, message: &Extended<'_>) {
         let Extended { prefix, body } = message;
         let Some(extension) = &mut self.extension else {
-            // [V2-7.1.3-1] [RTR-0-1] what we do not offer is unknown here. E13: an error is not answered.
+            // [V2-7.1.3-1] [RTR-0-1] header types of an extension that we do not offer are unknown. E13: an error is
+            // not answered.
             if prefix.htype != REPTERR {
                 self.report(prefix, ErrorBody::InvalHtype);
             }
@@ -118,7 +119,7 @@ impl Connection {
         }
         let level = Level::of(self.config.properties.reverse);
         if self.config.role == Role::Client && level < Level::General {
-            // [V2-4.6.4-2] less was announced for this direction.
+            // [V2-4.6.4-2] the client announced less for the reverse direction.
             self.release();
             self.control(xid, VERSION, ControlBody::Error(ErrorBody::InvalHtype));
             return self.tell(Event::Abandoned { xid });

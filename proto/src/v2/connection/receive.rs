@@ -24,8 +24,8 @@ impl Connection {
     pub(super) fn on_message(&mut self, message: &Message<'_>) {
         //~ V2-7.1.1-3: `*message` -> `*message && self.phase == Phase::Setup`
         if let Message::Error { error: ErrorBody::Vers { low, high }, .. } = *message {
-            // P6: its credit word is not version 2's. [V2-7.1.1-3] a version the peer does not speak
-            // is not used again.
+            // P6: the credit word of this error is not version 2's. [V2-7.1.1-3] a version the peer does not speak is
+            // not used again.
             let _ = self.credits.on_ignored(Arrived::Other);
             return self.close(CloseReason::Unsupported { low, high });
         }
@@ -36,8 +36,7 @@ impl Connection {
         if let Err(fault) = self.credits.on_received(message.prefix().credit, arrived) {
             return self.close(fault.into());
         }
-        // [V2-4.3.3-1] [V2-4.6.1-2] [V2-4.6.2-2] from here on it is the version of everything, in both
-        // directions.
+        // [V2-4.3.3-1] [V2-4.6.1-2] [V2-4.6.2-2] from here on all messages of both directions have version 2.
         self.is_version_settled = true;
         match message {
             Message::Grant { .. } => self.on_grant(),
@@ -64,7 +63,7 @@ impl Connection {
                 // If a continued Reply to the Call had begun, its remaining messages do not come.
                 self.incoming.refuse(Kind::Reply, xid);
                 if error == ErrorBody::InvalHtype {
-                    // [V2-7.1.3-3] the caller knows which header type it was.
+                    // [V2-7.1.3-3] the caller knows the header type that the peer does not support.
                     self.tell(Event::NotSupported { xid });
                 }
                 // [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.3-2] [V2-7.3.4-4] [V2-7.3.5-3] [V2-7.4.1-3] the Call
@@ -161,8 +160,8 @@ impl Connection {
     fn answer(&mut self, answer: SetupAction) {
         match answer {
             SetupAction::Speak => match self.setup.speak() {
-                // [V2-4.3.3-1] in the version the client spoke, as all that follows; and
-                // [V2-4.3.3-2] it stays the same.
+                // [V2-4.3.3-1] properties go in the version that the client spoke, like all later messages, and
+                // [V2-4.3.3-2] that version stays.
                 Ok(kind) => {
                     let last = kind == ConnPropKind::Final;
                     //~ V2-4.3-1: `ControlBody::Properties { last });` ->
@@ -172,7 +171,7 @@ impl Connection {
                 }
                 Err(fault) => return self.close(fault.into()),
             },
-            // E12: it carries the credit that a MIDDLE of ours would have.
+            // E12: the grant carries the credit that a MIDDLE of ours would have.
             SetupAction::Grant => self.control(0, VERSION, ControlBody::Grant),
             SetupAction::Nothing | SetupAction::OutOfPlace => {}
         }
@@ -183,7 +182,7 @@ impl Connection {
 
     /// Handles a complete RPC message.
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
-        // [V2-3.1.5.4-1] the XID has no say in it: it may be in use in both directions.
+        // [V2-3.1.5.4-1] the XID does not tell the direction, because it may be in use in both.
         //~ V2-3.1.5.4-1: `Some(Kind::Reply)` -> `Some(Kind::Reply) && prefix.xid != self.setup_xid`
         if Kind::of(prefix) == Some(Kind::Reply) {
             self.gate.on_answered(1);
@@ -222,7 +221,7 @@ impl Connection {
             // A direction that was not announced has no header types.
             return Err(ErrorBody::InvalHtype);
         }
-        // [V2-7.3.1-3] the caller hears nothing of it.
+        // [V2-7.3.1-3] a Call beyond these limits is refused without an event.
         self.config.check(&chunks)
     }
 
@@ -252,7 +251,7 @@ impl Connection {
             (Step::Broken(error), _) => self.on_broken(begun, prefix, error),
             //~ V2-7.1.1-1: `self.is_version_settled` -> `self.is_version_settled || self.phase == Phase::Setup`
             (_, Some(ErrorBody::Vers { .. })) if self.is_version_settled => {
-                // [V2-7.1.2-1] another version than the one this connection has settled on.
+                // [V2-7.1.2-1] the message has another version than the one settled on.
                 //~ V2-7.1.2-1: `VersMismatch` -> `Vers { low: VERSION, high: VERSION }`
                 self.report(prefix, ErrorBody::VersMismatch);
             }
@@ -288,7 +287,7 @@ impl Connection {
             self.tell(Event::Abandoned { xid });
         }
         match Kind::of(prefix) {
-            // E13: nobody at the other end waits to hear of it.
+            // E13: a Responder does not wait to hear of a bad Reply.
             Some(Kind::Reply) => self.fail(prefix.xid, error),
             _ => self.report(prefix, error),
         }
@@ -329,7 +328,7 @@ impl Connection {
             self.phase = Phase::Open;
             self.deadline = None;
             self.agree();
-            // [V2-4.2.2-1] defaults hold where the peer said nothing.
+            // [V2-4.2.2-1] properties that the peer did not send have their defaults.
             self.tell(Event::Ready(*self.setup.theirs()));
         }
     }

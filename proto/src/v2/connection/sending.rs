@@ -138,17 +138,17 @@ impl Gate {
 
     /// Checks the conditions that do not change by waiting.
     pub(super) fn allow(&self, sending: &Sending, level: Level) -> Result<(), Unsent> {
-        // [V2-4.7-1] nobody would say when they are not used any more.
+        // [V2-4.7-1] without a Reply, nothing tells when the chunks are no longer in use.
         if sending.is_call_only && (sending.has_chunks || sending.format == Format::Special) {
             return Err(Unsent::ChunksWithoutReply);
         }
-        // [V2-4.6.3-1] not before the other end has announced it, nor more than that.
+        // [V2-4.6.3-1] send nothing that the other end has not announced to take.
         let announced =
             if sending.has_chunks { level.allows_chunks() } else { level.allows(sending.format) };
         if !announced {
             return Err(Unsent::NotAnnounced);
         }
-        // [V2-7.1.3-3] what was refused is not sent again.
+        // [V2-7.1.3-3] a header type that was refused is not sent again.
         if sending.kind == Kind::Call && self.refused & bit(sending.format) != 0 {
             return Err(Unsent::NotSupported);
         }
@@ -174,7 +174,7 @@ impl Gate {
     /// Returns the most transport messages of one RPC message, at least one.
     pub(super) fn messages_max(&self, kind: Kind, credits: &Credits) -> u32 {
         let half = credits.window().saturating_sub(self.unanswered) / 2;
-        // More than half is left whenever the peer falls silent; a Call may leave one (P2).
+        // When the peer falls silent, more than half of the credits are left; a Call leaves one of them (P2).
         match kind {
             Kind::Call => half.max(1),
             Kind::Reply => half.saturating_add(1),
@@ -201,7 +201,7 @@ impl Gate {
     pub(super) const fn on_not_supported(&mut self, format: Format) {
         //~ V2-7.1.3-3: `|=` -> `&=`
         self.refused |= match format {
-            // The last message of a continued Call is of the same type.
+            // The last message of a continued Call is of the same header type as a simple Call.
             Format::Simple => bit(format) | bit(Format::Continued { messages: 2 }),
             _ => bit(format),
         };

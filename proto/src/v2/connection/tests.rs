@@ -28,7 +28,7 @@ struct End {
     engine: Connection,
     inbox: VecDeque<Vec<u8>>,
     events: Vec<Event>,
-    /// Everything it posted.
+    /// All messages that the engine posted.
     posted: Vec<Vec<u8>>,
     closed: Option<CloseReason>,
 }
@@ -226,7 +226,7 @@ fn nothing_but_the_first_message_is_sent_until_it_is_answered() {
     }
     pair.handle(CLIENT, Input::Established);
     pair.handle(CLIENT, Input::Idle);
-    // Not even credits change that.
+    // Credits do not let an end send before setup is over.
     let grant = Xdr::common(0, 2, 8, 5).0;
     pair.receive(CLIENT, &grant);
     assert!(CLASSES.iter().all(|&class| pair.ends[CLIENT].engine.try_send(class).is_none()));
@@ -350,7 +350,7 @@ fn errors_grants_and_replies_are_never_answered() {
             assert_eq!((pair.ends[at].closed, pair.ends[at].events.len()), (None, 0), "{name}");
         }
     }
-    // Neither is a malformed Reply, but the Call it was meant for has to end.
+    // A malformed Reply is not answered either, but its Call has to end.
     let mut pair = Pair::open(8);
     pair.receive(CLIENT, &Xdr::common(7, 2, pair.credit(CLIENT), 13).words(&[2]).0);
     let refused = Event::Refused { xid: 7, error: ErrorBody::BadXdr };
@@ -433,7 +433,7 @@ fn a_call_with_more_chunks_than_allowed_is_told_how_many_are() {
                 let last = pair.ends[SERVER].posted.last().unwrap();
                 let expected = written(|w| encode_error(w, 7, 2, prefix(last).credit, &error));
                 assert_eq!(last, &expected, "{name}");
-                // It is answered: no Reply is owed any more.
+                // The error answered the Call, so no Reply is owed any more.
                 assert!(pair.ends[SERVER].engine.may_send(Class::Call), "{name}");
             }
         }
@@ -458,7 +458,7 @@ fn a_segment_longer_than_announced_is_a_problem_of_its_own() {
             if length == 1 << 20 {
                 assert_eq!(pair.ends[SERVER].events, [Event::Call], "{name}");
             } else {
-                // SYSTEM, and nothing else comes of it.
+                // The Call is answered with SYSTEM, and nothing else happens.
                 assert_eq!(pair.errors(SERVER), [(7, 2, 100)], "{name}");
                 assert_eq!(pair.ends[SERVER].events, [], "{name}");
             }
@@ -524,7 +524,7 @@ fn setup_has_a_deadline() {
         pair.now = Instant::from_nanos(5_000_000_999);
         pair.handle(at, Input::Deadline);
         assert_eq!(pair.ends[at].closed, None, "not yet");
-        // Something, but nothing that settles anything.
+        // A message that does not complete the setup does not move the deadline.
         pair.receive(at, &[0; 4]);
         pair.now = deadline;
         pair.handle(at, Input::Deadline);
@@ -553,7 +553,7 @@ fn an_implausible_credit_closes_whatever_carries_it() {
         assert_eq!(pair.ends[SERVER].closed, Some(CloseReason::ImplausibleCredit));
         assert_eq!((pair.ends[SERVER].events.len(), pair.ends[SERVER].posted.len()), (0, 0));
     }
-    // Where the word is not version 2's it means nothing.
+    // The credit word of a message of another version means nothing.
     let mut pair = Pair::open(8);
     pair.receive(SERVER, &Xdr::common(7, 1, FAR, 0).0);
     assert_eq!(pair.ends[SERVER].closed, None);
@@ -565,7 +565,7 @@ fn a_peer_beyond_its_credits_is_closed_and_every_receive_accounted_for() {
     let of_nobody = Xdr::common(7, 3, 0, 4).0;
     for bytes in [grant, of_nobody, vec![0; 3]] {
         let mut pair = Pair::open(8);
-        // Unlike a caller that is prompt, this one gives no Receive back.
+        // Unlike a prompt caller, this test gives no Receive back.
         let take = |pair: &mut Pair| {
             pair.handle(SERVER, Input::Received(&header::decode_transport(&bytes)));
             (pair.ends[SERVER].engine.reserved(), pair.ends[SERVER].closed)
@@ -630,13 +630,13 @@ fn errors_wait_for_credit_in_order_and_not_without_bound() {
         pair.receive(SERVER, &bad(xid, limit));
     }
     assert_eq!(pair.errors(SERVER), [], "no credit, no error");
-    // One credit, one error; the rest when there are more.
+    // One credit lets one error leave; further credits let the rest leave.
     pair.receive(SERVER, &Xdr::common(0, 2, limit + 1, 5).0);
     assert_eq!(pair.errors(SERVER), [(0, 2, 4)]);
     pair.receive(SERVER, &Xdr::common(0, 2, limit + 100, 5).0);
     let answered: Vec<_> = pair.errors(SERVER).into_iter().map(|(xid, ..)| xid).collect();
     assert_eq!(answered, (0..most).collect::<Vec<_>>());
-    // One more that has to wait is one too many.
+    // The connection is closed when one more error than the maximum has to wait.
     let sent = limit + most;
     for xid in 0..=most {
         assert_eq!(pair.ends[SERVER].closed, None, "{xid}");
@@ -675,7 +675,7 @@ fn calls_flow_one_way_on_grants_that_are_not_answered() {
     for xid in 0..500 {
         assert!(pair.call(CLIENT, xid), "Call {xid} finds a credit");
         pair.deliver(SERVER);
-        // Nothing is owed, as for a Call without a Reply.
+        // The server owes nothing, as for a Call without a Reply.
         pair.ends[SERVER].engine.credits.owed_done(1);
         pair.handle(SERVER, Input::Idle);
         while pair.deliver(CLIENT) {

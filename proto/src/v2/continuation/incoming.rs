@@ -132,14 +132,14 @@ impl Incoming {
             (Relation::Current(sequence), Form::Middle | Form::Single) => {
                 self.go_on(sequence, arrival)
             }
-            // [V2-6.3.6-2] [V2-6.3.9-2] nothing else follows a MIDDLE.
+            // [V2-6.3.6-2] [V2-6.3.9-2] no message of another sequence follows a MIDDLE.
             (Relation::Current(_) | Relation::Other, Form::Other) => Step::Intruder,
             (Relation::Other, Form::Middle) => {
                 self.refused = arrival.name;
                 Step::Intruder
             }
             (Relation::Other, Form::Single) => Step::Intruder,
-            // [V2-7.1.4-2] no part of what was refused is taken or answered.
+            // [V2-7.1.4-2] further parts of a refused sequence are neither taken nor answered.
             //~ V2-7.1.4-2: `Step::Dropped` -> `self.begin(arrival)`
             (Relation::Refused, Form::Middle) => Step::Dropped,
             (Relation::Refused, Form::Single) => {
@@ -196,7 +196,7 @@ impl Incoming {
             return Err(ErrorBody::System);
         }
         if !names(name.xid, 0, payload) {
-            // [V2-7.2.1-1] it is of another RPC message than its header says; no sequence begins.
+            // [V2-7.2.1-1] the payload is of another RPC message than the header says, so no sequence begins.
             return Err(ErrorBody::BadXdr);
         }
         Ok(Part { kind: name.kind, xid: name.xid, offset: 0, length, total })
@@ -208,7 +208,7 @@ impl Incoming {
         let is_last = arrival.form == Form::Single;
         self.current = None;
         let Some(end) = sequence.end_of(arrival) else {
-            // [V2-7.1.4-1] and nothing of it is kept. What still comes of it is dropped.
+            // [V2-7.1.4-1] nothing of the broken sequence is kept, and its further parts are dropped.
             self.refused = arrival.name.filter(|_| !is_last);
             //~ V2-7.1.4-1: `InvalCont` -> `BadXdr`
             return Step::Broken(ErrorBody::InvalCont);

@@ -35,7 +35,7 @@ impl Split {
     ) -> Option<Self> {
         let last = message_max.checked_sub(last_header_length)?;
         let payload_length = u32::try_from(payload_length).ok()?;
-        // [V2-4.1-2] at any convenient boundary, in stream order.
+        // [V2-4.1-2] the stream may be divided at any offset, and is sent in order.
         let before_last = payload_length.saturating_sub(u32::try_from(last).unwrap_or(u32::MAX));
         if before_last == 0 {
             return Some(Self { payload_length, middle_length: 0, middle_count: 0 });

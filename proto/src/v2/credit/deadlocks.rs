@@ -265,7 +265,7 @@ impl End {
             to_post: 0,
             held: 0,
             posted: Credits::RESERVED_AT_START,
-            // Of the Receives at the start one is for a grant.
+            // One of the Receives at the start is for a grant.
             free: traffic.windows[at] + 1 - Credits::RESERVED_AT_START,
             to_shrink: if traffic.pieces == 1 { traffic.windows[at] - WINDOW_MIN } else { 0 },
             inbox: VecDeque::new(),
@@ -280,7 +280,7 @@ impl End {
 
     fn may(&self, step: Step) -> bool {
         match step {
-            // Nothing comes between two pieces.
+            // No other message comes between two pieces of one.
             Step::Call | Step::Reply | Step::Grant if self.to_post > 0 => false,
             Step::GoOn => self.to_post > 0 && self.may_send(Class::Call),
             Step::Call => self.to_make > 0 && self.may_call(),

@@ -89,7 +89,7 @@ fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
         let class = if rng.below(2) == 0 { Class::Call } else { Class::Reply };
         let mut one_by_one = lender.clone();
         let wanted = u32::from(rng.octet() % 10);
-        // Each Reply settles one that is owed, so no more are asked for than are owed.
+        // Each Reply settles a Call, so no more Replies are asked for than are owed.
         let wanted = if class == Class::Reply { wanted.min(lender.owed()) } else { wanted };
         let (lent, credit) = lender.lend(class, wanted);
         let posted = if rng.below(3) == 0 { u32::from(rng.octet()) % (lent + 1) } else { lent };
@@ -99,7 +99,7 @@ fn what_is_lent_and_posted_counts_as_if_it_was_asked_for_one_by_one() {
             if asked < posted {
                 assert_eq!(one_by_one.on_sent(class), credit);
             } else {
-                // It may be asked for, but is not: nothing of it is left.
+                // The lender allowed one more message, but the run ended before it.
                 break;
             }
             asked += 1;
@@ -255,7 +255,7 @@ fn grants_die_out_between_two_ends() {
     for seed in 0..200 {
         let mut rng = Rng::new(seed);
         let mut ends = pair(&mut rng, [0, 0]);
-        // Every end once told the other something it did not need to know.
+        // Each end has once sent the other an unneeded grant.
         for at in [0, 1] {
             let raised = u32::try_from(rng.below(4)).unwrap();
             ends[at].reserved += raised + 1;
@@ -272,7 +272,7 @@ fn grants_die_out_between_two_ends() {
 fn two_ends_that_give_too_few_credits_still_fall_silent() {
     let mut rng = Rng::new(0);
     let mut ends = pair(&mut rng, [0, 0]);
-    // The first has something to tell. Its grant leaves each end one credit of two.
+    // The first end has news to tell. Its grant leaves each end one credit of two.
     for (end, told) in ends.iter_mut().zip([1, 2]) {
         end.credits = starting_at(0, 0, 2);
         end.credits.peer_limit = 2;
@@ -287,7 +287,7 @@ fn two_ends_that_give_too_few_credits_still_fall_silent() {
 
 #[test]
 fn a_receive_reserved_late_is_news_although_something_was_sent_meanwhile() {
-    // The Receive of a Call is kept until after its Reply, which therefore could not announce it.
+    // The Receive of a Call is reserved again only after its Reply has left, so the Reply could not announce it.
     let mut credits = starting_at(0, 0, 4);
     credits.on_received(8, Arrived::Other).unwrap();
     credits.on_received(8, Arrived::Grant).unwrap();
@@ -353,9 +353,9 @@ fn the_literal_credit_word_deadlocks_and_overruns_where_e1_does_neither() {
 /// When a Call may be sent.
 #[derive(Clone, Copy)]
 enum Rule {
-    /// As `Credits` says: P2.
+    /// A Call may be sent when `Credits` allows it: P2.
     Reserve,
-    /// Whenever there is a credit.
+    /// A Call may be sent whenever there is a credit.
     Greedy,
 }
 

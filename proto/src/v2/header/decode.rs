@@ -89,8 +89,8 @@ fn short(fault: Truncated) -> HeaderFault {
 
 #[cold]
 fn unsupported(prefix: Prefix) -> HeaderFault {
-    // [V2-7.1.1-1] say which versions are spoken. E13: but not to an error, which echoes the version
-    // of what it is about, has this type in every version, and would be answered in turn.
+    // [V2-7.1.1-1] tell the versions spoken. E13: an error is not answered. It has this type in every version, its
+    // version is that of the message it is about, and the answer would be answered in turn.
     HeaderFault {
         rule: "unsupported version",
         at: 4,
@@ -181,7 +181,7 @@ fn decode_other(
         htype if header_name(htype).is_some() => {
             Ok(Message::Extended(Extended { prefix, body: r.rest() }))
         }
-        // [V2-6.1-2] [V2-7.1.3-1] those above, and the inline ones, are all there are [V2-6.1-1].
+        // [V2-6.1-2] [V2-7.1.3-1] there are no other header types than those above and the inline ones [V2-6.1-1].
         _ => {
             //~ V2-7.1.3-1: `InvalHtype` -> `BadXdr`
             let report = Some(ErrorBody::InvalHtype);
@@ -194,7 +194,7 @@ fn decode_other(
 
 fn decode_error<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
     let at = r.position();
-    // [V2-7-5] an unknown error code is dropped without a word.
+    // [V2-7-5] an error with an unknown code is dropped and not answered.
     let error = ErrorBody::decode(r)?.ok_or(Broken::new("unknown error code", at))?;
     end(r)?;
     Ok(Message::Error { prefix, error })
@@ -226,7 +226,7 @@ fn decode_call_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Messag
 fn decode_reply_external<'a>(r: &mut Reader<'a>, prefix: Prefix) -> Result<Message<'a>, Broken> {
     let writes = WriteList::decode(r)?;
     let at = r.position();
-    // [V2-6.3.8-2] exactly one.
+    // [V2-6.3.8-2] there is exactly one Reply chunk.
     let reply = WriteList::decode_optional(r)?.ok_or(Broken::new("no Reply chunk", at))?;
     end(r)?;
     Ok(Message::ReplyExternal(ReplyExternal { prefix, writes, reply }))
@@ -375,7 +375,7 @@ impl From<PropertyFault> for Broken {
     fn from(fault: PropertyFault) -> Self {
         match fault {
             PropertyFault::Truncated(fault) => fault.into(),
-            // [V2-7.2.2-1] the value, not the header, is wrong.
+            // [V2-7.2.2-1] the fault is in the value of a property, not in the header.
             PropertyFault::BadValue { at } => {
                 //~ V2-7.2.2-1: `Self { report: Some(ErrorBody::BadPropval), ..Self::new("property value", at) }` ->
                 //~   `Self::new("property value", at)`

@@ -14,7 +14,7 @@ use crate::xdr::{Truncated, Writer};
 
 /// Appends an `RDMA2_GRANT`.
 pub fn encode_grant(w: &mut Writer<'_>, credit: u32) -> Result<(), Truncated> {
-    // [V2-6.3.2-1] its XID is zero.
+    // [V2-6.3.2-1] the XID of a grant is zero.
     //~ V2-6.3.2-1: `xid: 0` -> `xid: credit`
     Prefix { xid: 0, vers: VERSION, credit, htype: GRANT }.encode(w)
 }
@@ -148,7 +148,7 @@ pub struct Returned<'a> {
 }
 
 impl<'a> Returned<'a> {
-    // [V2-4.5.2.1-1] count and segments come back, the lengths say what was written.
+    // [V2-4.5.2.1-1] all segments come back, with the lengths that were written.
     fn segments(&self) -> impl ExactSizeIterator<Item = Segment> + use<'a> {
         //~ V2-4.5.2.1-1: `filled(self.offered, self.length)` ->
         //~   `filled(self.offered, self.length).map(|it| if it.length > 0 { it } else { Segment::default() })`
@@ -185,7 +185,7 @@ pub fn encode_reply_external(
     //~ V2-6.3.8-1: `xid` -> `xid: xid.swap_bytes()`
     Prefix { xid, vers: VERSION, credit, htype: REPLY_EXTERNAL }.encode(w)?;
     WriteList::encode(w, writes.iter().map(Returned::segments))?;
-    // [V2-6.3.8-2] exactly one Reply chunk.
+    // [V2-6.3.8-2] there is exactly one Reply chunk.
     //~ V2-6.3.8-2: `Some(reply.segments())` -> `Some(reply.segments()).filter(|_| !writes.is_empty())`
     WriteList::encode_optional(w, Some(reply.segments()))
 }

@@ -142,7 +142,7 @@ mod tests {
             words.extend([7, 1, 2]);
             let mut message: std::vec::Vec<u8> =
                 words.iter().flat_map(|word| word.to_be_bytes()).collect();
-            // Now and then an octet that makes it something else.
+            // Now and then one octet makes the message something else.
             if random.below(2) == 0 {
                 let at = random.below(message.len());
                 message[at] = random.octet() % 4;
@@ -153,7 +153,7 @@ mod tests {
                     let mut reads = call.reads.entries();
                     let chunk = match (reads.next(), reads.next()) {
                         (None, _) => only(&call.writes).map(|segment| (None, segment)),
-                        // What is at position zero is no argument.
+                        // A chunk at position zero is the body, not an argument.
                         (Some((position @ 1.., segment)), None)
                             if call.writes.chunk_count() == 0 =>
                         {
@@ -169,7 +169,7 @@ mod tests {
                 }),
                 _ => None,
             };
-            // A Payload stream that is another RPC's is for whoever looks at it whole.
+            // A Payload stream of another XID is left to the whole decoder.
             let expected = expected.filter(|(.., payload)| payload.get(..4) == Some(&[0, 0, 0, 7]));
             let expected = expected.filter(|(_, prefix, ..)| prefix.xid == 7).map(
                 |(kind, prefix, inv_handle, (position, segment), payload)| SingleChunk {

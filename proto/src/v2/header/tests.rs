@@ -470,13 +470,13 @@ fn a_cut_message_is_reported_unless_a_payload_is_left() {
                 }
                 "call_inline" | "call_middle" | "call_external" | "connprop_final"
                 | "connprop_middle" => Some(ErrorBody::BadXdr.code()),
-                // Nobody waits for an answer to these.
+                // The sender of these does not wait for an answer.
                 _ => None,
             };
             assert_eq!(check(cut), expected, "{name} cut to {end}");
             if let Err(fault) = decode(cut) {
                 assert_eq!(fault.credit, fault.prefix.map(|prefix| prefix.credit), "{name} {end}");
-                // A payload that is not there is missing where it should start.
+                // The fault of a missing payload is at the offset where it should start.
                 assert!(end < header || fault.at == header, "{name} cut to {end}: {fault:?}");
             }
         }
@@ -666,7 +666,7 @@ fn a_buffer_too_small_for_a_header_is_refused_at_any_size() {
 #[test]
 fn every_changed_octet_is_judged_as_the_draft_does() {
     for (name, bytes) in all() {
-        // Behind its XID the payload is not looked at.
+        // The decoder looks at no octet of the payload behind its XID.
         let looked_at = bytes.len() - payload_len(&bytes).saturating_sub(4);
         for at in 0..looked_at {
             let mut changed = bytes.clone();
@@ -738,7 +738,7 @@ fn oracle(bytes: &[u8]) -> Verdict {
     match htype {
         4 if words.error().is_some_and(|()| words.0.is_empty()) => Verdict::Take,
         5 if words.0.is_empty() => Verdict::Take,
-        // E10: what the extension makes of these, it says itself.
+        // E10: the extension judges its own header types.
         0x5254_0001..=0x5254_0004 => Verdict::Take,
         6 | 7 => match words.propset() {
             Ok(()) if words.0.is_empty() => Verdict::Take,

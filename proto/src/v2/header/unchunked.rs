@@ -61,7 +61,7 @@ mod tests {
             message[..16].copy_from_slice(words.map(u32::to_be_bytes).as_flattened());
             let payload = if htype == CALL_INLINE { 32 } else { 20 };
             message[payload + 3] = 7;
-            // Now and then an octet that makes it something else.
+            // Now and then one octet makes the message something else.
             if random.below(2) == 0 {
                 message[random.below(40)] = random.octet() % 3;
             }

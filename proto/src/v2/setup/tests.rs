@@ -17,7 +17,7 @@ struct Talker {
     expected: usize,
     /// Messages after which it is never satisfied again.
     patience: usize,
-    /// What it has heard: who spoke, whether it was a FINAL, the properties.
+    /// The messages heard: each one's speaker, whether it was a FINAL, and the properties.
     heard: Vec<u8>,
 }
 
@@ -76,7 +76,7 @@ const SERVER: usize = 1;
 /// Two ends that exchange property sets, and what was said.
 struct Pair {
     ends: [Setup; 2],
-    /// Of each message: the end that sent it, whether it was a FINAL, and its octets with the header.
+    /// The messages sent: the end that sent each one, whether it was a FINAL, and its octets with the header.
     said: Vec<(usize, bool, usize)>,
     grants: usize,
 }
@@ -158,7 +158,7 @@ fn what_one_message_cannot_hold_takes_several_in_turns() {
     pair.run().unwrap();
     pair.check_sizes();
     assert_eq!(pair.is_over(), [true; 2]);
-    // The server has said all it has in its first answer; from then on its grants carry the credit.
+    // The server's first answer has all its properties; from then on its grants carry the credit.
     let server: Vec<_> = pair.said.iter().filter(|said| said.0 == SERVER).collect();
     assert_eq!(server.len(), 1);
     assert!(pair.grants > 3);
@@ -196,7 +196,7 @@ fn properties_add_up_over_messages() {
     assert_eq!(first, Properties { send_size_max: 4097, ..default });
     let second = take(ConnPropKind::Middle, 4, &[0, 0, 0, 3]);
     assert_eq!(second, Properties { send_size_max: 4097, segment_count_max: 3, ..default });
-    // No value is the default; what is not known is nothing.
+    // An absent value stands for the default; an unknown property changes nothing.
     assert_eq!(take(ConnPropKind::Middle, 1, &[]), Properties { segment_count_max: 3, ..default });
     let last = take(ConnPropKind::Final, 99, &[1, 2, 3]);
     assert_eq!(last, Properties { segment_count_max: 3, ..default });
@@ -260,13 +260,13 @@ fn policies_meet_as_the_table_says() {
 
 #[test]
 fn a_final_before_the_proof_ends_the_connection() {
-    // The client has said all it has; the server still waits for something.
+    // The client has said all that it has to say; the server still waits for more.
     let mut pair = Pair::new();
     pair.authenticate(CLIENT, Policy::Optional, &[32, 64], &[96, 0]);
     pair.authenticate(SERVER, Policy::Optional, &[96, 0, 0, 0], &[32, 64]);
     assert_eq!(pair.run(), Err((SERVER, Fault::Refused(Refused::Unfinished))));
 
-    // Both have; the last message of the server was not what the client waited for.
+    // Both ends have said all that they have to say; the client waited for more than the server's last message.
     let mut pair = Pair::new();
     let mut client = Talker::new(&[32, 64], &[96, 0]);
     client.patience = 2;

@@ -49,7 +49,7 @@ fn every_message_that_can_be_arranged_arrives_as_it_was() {
         let Ok(sent) = client.send(xid, kind, &items, &stream) else { continue };
         assert_eq!(server.take_all(&sent), Event::Complete, "{lengths:?} {items:?}");
         for item in &items {
-            // Neither padding travels nor, here, what is to be read.
+            // Padding is not sent, and in this test no item that is to be read.
             let octets = pair::octets(item);
             let end = octets.end.next_multiple_of(4);
             let from = if item.place == Source::Send { octets.end } else { octets.start };
@@ -74,7 +74,7 @@ fn any_octets_are_taken_refused_or_dropped_and_nothing_is_out_of_bounds() {
         for message in &sent {
             let mut message = message.clone();
             for _ in 0..rng.below(3) {
-                // Mostly the fields, which are at the front.
+                // Most changes hit the fields, which are at the front.
                 let most = if rng.below(4) == 0 { message.len() } else { message.len().min(80) };
                 let at = 12 + rng.below(most - 12);
                 message[at] = if rng.below(2) == 0 { rng.octet() } else { rng.octet() & 7 };

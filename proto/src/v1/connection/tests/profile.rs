@@ -20,7 +20,7 @@ impl Pair {
         Some(credit)
     }
 
-    /// One Call whose Reply is held.
+    /// Has the client make a Call whose Reply is held.
     fn exchange_held(&mut self, xid: u32) {
         assert!(self.send(CLIENT, Class::Call, xid).is_some());
         self.settle();
@@ -122,7 +122,7 @@ fn done_without_a_reply_to_release_is_dropped() {
 fn a_reply_not_released_keeps_its_credit_at_the_client() {
     let mut pair = Pair::with_profile(PROFILE);
     pair.exchange_held(1);
-    // [R5666-3.8-5] six were granted; one is DONE's.
+    // [R5666-3.8-5] of six credits granted, the DONE holds one.
     let sent = (10..).map_while(|xid| pair.send(CLIENT, Class::Call, xid)).count();
     assert_eq!(sent, 5);
     pair.done(1);
@@ -135,7 +135,7 @@ fn what_awaits_done_is_not_granted_and_never_takes_the_last_credit() {
     let mut pair = Pair::new(config(Role::Client), config(Role::Server), 2);
     assert!(pair.send(CLIENT, Class::Call, 1).is_some());
     pair.settle();
-    // [R5666-11-6] three Receives, one of them for DONE.
+    // [R5666-11-6] of three Receives, one is for the DONE.
     assert_eq!(pair.send_held(1), Some(2));
     pair.settle();
     assert!(pair.send(CLIENT, Class::Call, 2).is_some());
@@ -152,7 +152,7 @@ fn what_awaits_done_is_not_granted_and_never_takes_the_last_credit() {
         pair.take(SERVER, &bytes);
     }
     assert_eq!((pair.ends[SERVER].closed, pair.ends[SERVER].engine.reserved()), (None, 0));
-    // [R5666-11-7] nothing could be granted: the Reply is withheld.
+    // [R5666-11-7] the Reply is withheld, because it could grant no credit.
     assert_eq!((pair.send_held(3), pair.send(SERVER, Class::Reply, 3)), (None, None));
     pair.ends[SERVER].engine.reserve(1);
     assert_eq!(pair.send_held(3), None, "a held Reply needs a Receive for its DONE as well");
@@ -186,14 +186,14 @@ fn a_client_that_never_says_done_loses_the_memory() {
     pair.handle(SERVER, Input::Deadline);
     assert_eq!(pair.events(SERVER), [], "it is not time yet");
     pair.advance(10);
-    // [R5666-3.8-1] [R5666-11-8] each deadline releases one.
+    // [R5666-3.8-1] [R5666-11-8] each deadline releases one Reply.
     for xid in [1, 2] {
         assert!(pair.ends[SERVER].engine.poll_deadline().is_some_and(|at| at <= pair.now));
         pair.handle(SERVER, Input::Deadline);
         assert_eq!(pair.events(SERVER), [Event::Released { xid, done: false }]);
     }
     assert_eq!(pair.ends[SERVER].engine.poll_deadline(), None);
-    // What comes too late is dropped.
+    // A DONE that comes too late is dropped.
     pair.done(1);
     pair.settle();
     assert_eq!((pair.events(SERVER), pair.ends[SERVER].closed), (vec![], None));

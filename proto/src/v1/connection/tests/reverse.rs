@@ -53,7 +53,7 @@ fn the_directions_have_credits_of_their_own() {
     let mut pair = Pair::reversible();
     let forward = (10..).map_while(|xid| pair.send(CLIENT, Class::Call, xid)).count();
     assert_eq!(forward, 6);
-    // [R8167-4.1-1] the other direction is not held up, and has as many as the client grants.
+    // [R8167-4.1-1] the reverse direction has credits of its own, as many as the client grants.
     assert!(pair.send(SERVER, Class::Call, 50).is_some());
     assert_eq!(pair.send(SERVER, Class::Call, 51), None, "one until the first Reply");
     pair.settle();
@@ -70,7 +70,7 @@ fn a_client_keeps_a_receive_for_its_own_calls() {
     let mut pair = Pair::new(client, config(Role::Server), 2);
     pair.exchange(1);
     pair.receive(CLIENT, &plain(Class::Call, 5, 64));
-    // Four Receives: three are granted.
+    // Of four Receives, three are granted.
     assert_eq!(pair.send(CLIENT, Class::Reply, 5), Some(3));
     assert!(pair.send(CLIENT, Class::Call, 2).is_some());
     assert_eq!(pair.send(CLIENT, Class::Call, 3), None, "the others are promised");
@@ -130,7 +130,7 @@ fn a_client_that_serves_nothing_says_so() {
     assert_eq!(pair.ends[CLIENT].engine.reserved(), 5, "no Receive for Calls");
     pair.receive(CLIENT, &plain(Class::Call, 5, 4));
     assert_eq!((pair.errors(CLIENT), pair.events(CLIENT)), (vec![(5, 1, 2)], vec![]));
-    // A header that says nothing is not answered there.
+    // A header of an unknown type has no direction, so a client does not answer it.
     pair.receive(CLIENT, &Xdr::common(7, 1, 4, 9).0);
     assert_eq!(pair.errors(CLIENT).len(), 1);
     pair.exchange(1);

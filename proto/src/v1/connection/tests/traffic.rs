@@ -74,7 +74,7 @@ impl World {
     /// Answers some of the Calls that may be answered at once.
     fn answer_in_a_run(&mut self, at: usize) {
         let owed = u32::try_from(self.work[at].owed.len()).unwrap();
-        // Refused Calls are owed their errors, too.
+        // The engine also owes errors to refused Calls.
         let owed_before = self.pair.ends[at].engine.owed();
         let lent = self.pair.ends[at].engine.lend(Class::Reply, owed);
         assert!(lent.count <= owed && (lent.count == 0 || lent.word > 0));
@@ -96,7 +96,7 @@ impl World {
         if engine.take(unchunked.kind, [unchunked]) == 0 {
             return None;
         }
-        // Now and then it cannot be acted upon after all, and comes again.
+        // Now and then the message cannot be acted upon after all, and comes again.
         if self.rng.below(4) == 0 {
             engine.put_back(unchunked.kind, 1);
             return None;

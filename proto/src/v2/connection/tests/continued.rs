@@ -81,7 +81,7 @@ fn a_part_that_does_not_fit_is_answered_once_and_its_call_abandoned() {
         pair.receive(SERVER, &bytes);
     }
     assert_eq!((pair.errors(SERVER).len(), pair.ends[SERVER].events.len()), (1, 2));
-    // The connection is none the worse for it.
+    // The connection still takes Calls.
     pair.receive(SERVER, &call(8, pair.credit(SERVER), &[], &[]));
     assert_eq!(pair.ends[SERVER].events[2..], [Event::Call]);
 }
@@ -196,7 +196,7 @@ fn where_continued_messages_are_not_taken_their_type_is_not_supported() {
         assert_eq!(pair.errors(at), [(7, 2, 4)], "INVAL_HTYPE, once");
         assert_eq!(pair.ends[at].events, []);
     }
-    // Of a Reply that nobody can take the Call ends.
+    // A continued Reply that the client cannot take ends its Call.
     pair.receive(CLIENT, &middle(&pair, CLIENT, 12, 0..6));
     let refused = Event::Refused { xid: 7, error: ErrorBody::InvalHtype };
     assert_eq!(pair.ends[CLIENT].events, [refused]);
@@ -213,7 +213,7 @@ fn a_stream_of_another_xid_is_not_taken() {
         assert_eq!(pair.errors(SERVER), [(8, 2, 2)], "BAD_XDR");
         assert_eq!(pair.ends[SERVER].events, []);
     }
-    // Of a Reply the Call ends.
+    // A broken Reply ends its Call.
     pair.receive(CLIENT, &other(13, &[0]));
     let refused = Event::Refused { xid: 8, error: ErrorBody::BadXdr };
     assert_eq!(

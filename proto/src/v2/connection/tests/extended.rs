@@ -215,7 +215,7 @@ fn nothing_of_it_is_sent_to_a_peer_that_has_not_offered_it() {
         assert_eq!(Plan::new(terms, &message), Err(Unfit::NotAgreed));
         let without = &pair.ends[1 - extended[0]].engine;
         assert!(without.extension().is_none());
-        // [V2-7.1.3-1] Should it come all the same, either end knows nothing of it.
+        // [V2-7.1.3-1] Either end takes a message of the extension for an unknown header type.
         for at in [CLIENT, SERVER] {
             for htype in [XMTREQ, XMTRESP, XMTCONT] {
                 pair.ends[at].posted.clear();
@@ -229,7 +229,7 @@ fn nothing_of_it_is_sent_to_a_peer_that_has_not_offered_it() {
             assert!(pair.ends[at].posted.is_empty(), "an error is not answered");
         }
         assert!(pair.ends.iter().all(|end| end.events.is_empty() && end.closed.is_none()));
-        // The base protocol works as ever.
+        // The base protocol still works.
         pair.ends.iter_mut().for_each(|end| end.inbox.clear());
         assert!(pair.call(CLIENT, 11));
         pair.deliver(SERVER);
@@ -245,7 +245,7 @@ fn nothing_of_a_message_with_a_bad_property_of_the_extensions_is_applied() {
     let two_words = (RTRSUPP, &[0; 8][..]);
     pair.receive(SERVER, &Xdr::common(7, 2, 16, 7).propset(&[(4, &[0, 0, 0, 9]), two_words]).0);
     assert_eq!(pair.errors(SERVER), [(7, 2, 3)], "BAD_PROPVAL");
-    // It was not the last message, nor did it say anything.
+    // The bad message was not the last of the setup, and none of its properties counts.
     pair.receive(SERVER, &Xdr::common(8, 2, 16, 7).propset(&[]).0);
     assert_eq!(pair.ends[SERVER].events, [Event::Ready(Properties::default())]);
 }
@@ -281,7 +281,7 @@ fn what_comes_between_transmissions_is_reported_and_neither_is_taken() {
     assert_eq!(messages, [(MessageType::Call, 9), (MessageType::Call, XID)]);
     let ReportInfo::BadHeaderType(field) = report.info else { panic!("{report:?}") };
     assert_eq!((field.expect, field.current), (XMTCONT, CALL_INLINE));
-    // Both can be sent again, and the same way.
+    // The Call and the request can both be sent again in the same way.
     pair.ends[SERVER].events.clear();
     assert!(pair.call(CLIENT, 9));
     post_request(&mut pair, CLIENT);
@@ -363,7 +363,7 @@ fn a_malformed_response_fails_its_call_and_nobody_is_told() {
     let refused = Event::Refused { xid: 9, error: ErrorBody::BadXdr };
     assert_eq!(pair.ends[CLIENT].events, [refused]);
     assert!(pair.ends[CLIENT].posted.is_empty());
-    // A request is answered.
+    // A malformed request is answered.
     pair.receive(SERVER, &Xdr::common(9, 2, pair.credit(SERVER), XMTREQ).words(&[0, 1]).0);
     assert_eq!((pair.errors(SERVER), pair.ends[SERVER].events.len()), (vec![(9, 2, 2)], 0));
 }
@@ -421,7 +421,7 @@ fn a_property_of_the_wrong_type_is_refused_where_it_is_known() {
         pair.handle(SERVER, Input::Established);
         let properties: [(u32, &[u8]); 2] = [(4, &[0, 0, 0, 1]), (0x5254_0003, &[7])];
         pair.receive(SERVER, &Xdr::common(FIRST_XID, 2, 8, 7).propset(&properties).0);
-        // [V2-5.1-1] and nothing of the message counts.
+        // [V2-5.1-1] no property of the refused message counts.
         assert_eq!(pair.errors(SERVER), errors);
         assert_eq!(pair.ends[SERVER].events.len(), usize::from(!extended));
     }

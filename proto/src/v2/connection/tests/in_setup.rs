@@ -70,7 +70,7 @@ fn only_properties_follow_a_middle() {
     ];
     for (name, bytes) in others {
         let mut pair = Pair::new(8);
-        // It says its FINAL only when the client does.
+        // The server sends its FINAL only after the client's.
         pair.ends[SERVER].engine.config.continued_call_max = 100;
         pair.handle(SERVER, Input::Established);
         pair.receive(SERVER, &middle);
@@ -80,7 +80,7 @@ fn only_properties_follow_a_middle() {
         let is_event = |event: &Event| !matches!(event, Event::Refused { xid: 9, .. });
         assert!(!pair.ends[SERVER].events.iter().any(is_event), "{name}");
         assert_eq!(pair.ends[SERVER].engine.phase, Phase::Setup, "{name}");
-        // A grant and an error of an unknown code do not count; the FINAL ends it.
+        // A grant and an error of an unknown code do not count; the FINAL ends the setup.
         pair.receive(SERVER, &Xdr::common(0, 2, 8, 5).0);
         pair.receive(SERVER, &Xdr::common(7, 2, 8, 4).words(&[77]).0);
         pair.receive(SERVER, &Xdr::common(7, 2, 8, 7).propset(&[]).0);
@@ -176,8 +176,8 @@ fn a_version_that_was_refused_is_not_used_again() {
     let bytes = Xdr::common(7, 2, pair.credit(CLIENT), 4).words(&[11]).0;
     pair.receive(CLIENT, &bytes);
     assert_eq!(pair.ends[CLIENT].closed, Some(CloseReason::VersionRefused));
-    // Before anything was settled the answer says which versions there are, and who speaks one of
-    // them may go on: nothing but one message each way has happened.
+    // During setup, the error says which versions the server speaks. A client that speaks one of them may go on with
+    // the connection, on which only one message went each way.
     let mut pair = Pair::new(8);
     pair.handle(CLIENT, Input::Established);
     pair.receive(CLIENT, &Xdr::common(FIRST_XID, 2, 32, 4).words(&[1, 1, 1]).0);

@@ -54,7 +54,7 @@ fn nothing_is_sent_beyond_what_the_client_announced() {
                 }
             }
         }
-        // The forward direction has it all.
+        // The forward direction allows all formats.
         for (at, of) in [(CLIENT, Sending::CALL), (SERVER, Sending::REPLY)] {
             for (sending, _) in forms(of) {
                 assert!(pair(level).ends[at].engine.try_post(&sending).is_ok());
@@ -90,7 +90,7 @@ fn what_goes_beyond_the_announcement_is_answered() {
             ("a Call chunk", external.read_list(&[(0, segment)]).words(&[0, 0, 0])),
         ]
     };
-    // No error, or its code: INVAL_HTYPE 4, READ_CHUNKS 6, WRITE_CHUNKS 7, REPLY_RESOURCE 10.
+    // 0 for no error, or the code: INVAL_HTYPE 4, READ_CHUNKS 6, WRITE_CHUNKS 7, REPLY_RESOURCE 10.
     let expected: [[u32; 6]; 4] =
         [[4, 4, 6, 10, 10, 6], [0, 4, 6, 10, 10, 6], [0, 0, 6, 7, 10, 6], [0, 0, 0, 0, 0, 0]];
     for (level, codes) in LEVELS.into_iter().zip(expected) {
@@ -109,7 +109,7 @@ fn what_goes_beyond_the_announcement_is_answered() {
                 assert_eq!(errors, [(9, 2, code)], "{name} at level {level}");
                 assert_eq!(pair.ends[CLIENT].events, [], "{name} at level {level}");
             }
-            // The server serves all of it.
+            // The server takes all of these Calls.
             pair.receive(SERVER, &message.0);
             assert_eq!((pair.errors(SERVER).len(), pair.ends[SERVER].events.len()), (0, 1));
         }

@@ -29,7 +29,7 @@ fn a_message_in_several_pieces_waits_for_the_credits_of_all() {
     for (kind, spare) in [(Kind::Call, 1), (Kind::Reply, 0)] {
         let mut engine = client(10);
         let sending = continued(kind, 5);
-        // One that nobody answers, so that it is not counted among those that hold Receives.
+        // A Call without a Reply is not counted among the unanswered ones, which hold Receives.
         assert!(engine.try_post(&Sending { is_call_only: true, ..sending }).is_ok());
         for left in 5..5 + spare {
             assert_eq!(engine.try_post(&sending), Err(Unsent::Wait), "{left} are left");
@@ -84,7 +84,7 @@ fn what_may_never_find_its_credits_is_told_at_once() {
     let mut engine = client(12);
     assert_eq!((engine.messages_max(Kind::Call), engine.messages_max(Kind::Reply)), (6, 7));
     (0..2).for_each(|_| assert!(engine.try_post(&Sending::CALL).is_ok()));
-    // Receives that two unanswered Calls may hold are not counted on.
+    // The two Receives that unanswered Calls may hold do not count.
     assert_eq!((engine.messages_max(Kind::Call), engine.messages_max(Kind::Reply)), (5, 6));
     let long = |messages| continued(Kind::Reply, messages);
     assert_eq!(engine.try_post(&long(11)), Err(Unsent::TooLong { messages_max: 6 }));
@@ -107,7 +107,7 @@ fn a_window_that_has_shrunk_is_not_waited_for() {
     let deadline = engine.poll_deadline().expect("not for ever");
     engine.handle(Instant::from_nanos(deadline.as_nanos() - 1), Input::Deadline);
     assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
-    // A peer that still speaks is waited for.
+    // The engine waits for a peer that still sends messages.
     grant(&mut engine, 0);
     assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
     engine.handle(deadline, Input::Deadline);
@@ -186,7 +186,8 @@ fn a_format_that_was_refused_is_not_used_again() {
     for (refused, expected) in cases {
         let mut engine = client(40);
         engine.not_supported(refused);
-        // The short ways send what a simple Call does.
+        // `try_send` sends a simple Call where its format is supported; `lend` lends nothing once any format was
+        // refused.
         let sends = (engine.try_send(Class::Call).is_some(), engine.lend(Class::Call, 3).0);
         assert_eq!(sends, (expected[0], 0), "{refused:?}");
         for (format, expected) in all.into_iter().zip(expected) {
@@ -224,7 +225,7 @@ fn long_messages_find_their_credits_under_any_schedule() {
         let mut rng = Rng::new(seed);
         let window = 3 + u32::try_from(rng.below(10)).unwrap();
         let mut pair = Pair::open(window);
-        // What each end still has to call and to answer: messages each takes.
+        // The Calls that each end still has to make, and the number of messages of each Reply that it owes.
         let mut calls = [20_u32; 2];
         let mut owed: [VecDeque<u32>; 2] = Default::default();
         let mut next: [Option<u32>; 2] = [None; 2];
@@ -255,7 +256,7 @@ fn long_messages_find_their_credits_under_any_schedule() {
                             owed[at].pop_front();
                             run(&mut pair, at, Kind::Reply, messages, credit);
                         }
-                        // Then it is said how long it would be, which takes one message.
+                        // A Reply that is too long is refused with an error of one message, which tells its length.
                         Err(Unsent::TooLong { .. }) => {
                             owed[at].pop_front();
                             let error = ErrorBody::ReplyResource { length_needed: 9 };
@@ -291,7 +292,7 @@ fn long_messages_find_their_credits_under_any_schedule() {
 /// that each takes a credit and a Receive, and that one of them is the Call or the Reply.
 fn run(pair: &mut Pair, from: usize, kind: Kind, messages: u32, credit: u32) {
     for _ in 1..messages {
-        // No event comes of it.
+        // The other end reports no event for an error of an unknown code.
         pair.post(from, Xdr::common(1, 2, credit, 4).words(&[77]).0);
     }
     let last = match kind {

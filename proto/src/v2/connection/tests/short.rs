@@ -66,8 +66,8 @@ fn the_short_ways_end_where_the_long_way_does() {
     assert!(refused > 500 && closed > 20, "{counts:?}");
 }
 
-/// Of two connections that hear the same, one takes messages one by one, and one in runs, the last of which
-/// it gives back now and then, to hear them the long way.
+/// Two connections hear the same messages. One takes them one by one, the other in runs, and gives the last of a run
+/// back now and then, to hear them the long way.
 #[test]
 fn a_run_is_taken_as_far_as_one_after_the_other_is() {
     let (mut taken, mut cut_short, mut again) = (0, 0, 0);
@@ -79,7 +79,7 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
             end.reserve(8);
             end.handle(Instant::ZERO, Input::Established);
             while end.poll().is_some() {}
-            // The peer says who it is.
+            // The peer sends its properties.
             let properties = Xdr::common(0, 2, 8, CONNPROP_FINAL).propset(&[]).0;
             end.handle(Instant::ZERO, Input::Received(&decode_transport(&properties)));
             while end.poll().is_some() {}
@@ -108,7 +108,8 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
                     assert!(matches!(told, Some(Output::Event(Event::Call | Event::Reply))));
                     assert_eq!(ends[1].poll(), None);
                 }
-                // What they told is told again, and something else forgotten twice.
+                // Messages taken twice may change what the peer's limit used to allow; forgetting that makes the states
+                // comparable.
                 ends.iter_mut().for_each(|end| end.credits.forget_window());
                 again += back;
             }
@@ -131,7 +132,7 @@ fn message(rng: &mut Rng) -> Vec<u8> {
     };
     let start = |htype| Xdr::common(xid, 2, credit, htype);
     let segments = [(5, 100, 0), (6, 100, 0), (7, 100, 0), (8, 100, 0), (9, 100, 0)];
-    // More than are served, now and then.
+    // Now and then a message has more chunks or segments than are served.
     let chunk = &segments[..[0, 1, 1, 2, 3, 5][rng.below(6)]];
     let chunks = &[chunk, chunk][..rng.below(3)];
     let message = match rng.below(48) {
@@ -148,6 +149,6 @@ fn message(rng: &mut Rng) -> Vec<u8> {
         35 => return Xdr::common(0, 2, credit, GRANT).0,
         _ => return start(CONNPROP_FINAL).propset(&[]).0,
     };
-    // Now and then of another RPC message than the header says.
+    // Now and then the Payload stream has another XID than the header.
     message.words(&[if rng.below(30) == 0 { 77 } else { xid }, 0]).0
 }

@@ -83,7 +83,7 @@ fn parts_land_one_behind_the_other() {
     let last = call_inline(XID, &octets[29..]);
     assert_eq!(step(&mut incoming, &last), Step::Last(part(29, 1, 30)));
     assert_eq!(incoming.current(), None);
-    // What follows is a message of its own, be it of the same XID.
+    // The next message stands alone, even with the same XID.
     assert_eq!(step(&mut incoming, &call_inline(XID, &octets)), Step::Whole);
 }
 
@@ -146,13 +146,13 @@ fn a_refused_sequence_is_reported_once_and_then_dropped_to_its_end() {
     assert_eq!(step(&mut incoming, &call_middle(XID, 12, &octets[8..12])), INVALID);
     assert_eq!(step(&mut incoming, &call_middle(XID, 4, &octets[12..16])), Step::Dropped);
     assert_eq!(step(&mut incoming, &Xdr::common(XID, 2, 9, 9).0), Step::Dropped);
-    // Others pass meanwhile.
+    // Messages of other RPCs pass meanwhile.
     assert_eq!(step(&mut incoming, &call_inline(7, &stream(7, 8))), Step::Whole);
     let part = call_middle(8, 4, &stream(8, 8)[..4]);
     assert!(matches!(step(&mut incoming, &part), Step::Part(_)));
     assert!(matches!(step(&mut incoming, &call_inline(8, &[0; 4])), Step::Last(_)));
     assert_eq!(step(&mut incoming, &call_inline(XID, &octets[16..])), Step::Dropped);
-    // It is over: the XID may be used again.
+    // The sequence is over, so its XID may be used again.
     assert!(matches!(step(&mut incoming, &call_middle(XID, 12, &octets[..8])), Step::Part(_)));
 }
 
