@@ -142,7 +142,8 @@ impl Service for Echo {
             return Outcome::Done; // NULL takes nothing and returns nothing.
         }
         let item = match call.arguments.item(ITEM_MAX) {
-            // An RDMA Read has put it into memory of our pool. The same memory leaves by RDMA Write.
+            // An RDMA Read has put the argument into a lease of our pool. An RDMA Write returns the same lease's
+            // octets.
             Ok(Argument::Placed(leases)) => match Data::placed(leases) {
                 Some(data) => data,
                 None => return Outcome::Failed(AcceptStat::SystemErr),

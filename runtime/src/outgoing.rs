@@ -121,7 +121,7 @@ struct Write {
 enum WriteSource {
     Own(Data),
     Lent(PostedData),
-    /// This range of the buffer of the message.
+    /// A range of the message's own buffer.
     Buffer(Range<usize>),
 }
 
@@ -287,7 +287,7 @@ impl Outgoing {
             {
                 return data.with_parts(0..data.len(), |parts| copy(parts, &claim)) == Some(true);
             }
-            // [V2-4.5.2.1-1] contiguously, in segment order.
+            // [V2-4.5.2.1-1] fill the segments in order, without gaps.
             chunk::fill(target.as_slice(), from.len()).all(|(claim, range)| {
                 let done = match (from, &self.buffer) {
                     (WriteSource::Own(data), _) => {
@@ -332,7 +332,7 @@ impl Outgoing {
         for at in 0..self.writes.len() {
             let Some(Write { from, target }) = self.writes[at].take() else { break };
             let from = from.lent();
-            // [V2-4.5.2.1-1] contiguously, in segment order.
+            // [V2-4.5.2.1-1] fill the segments in order, without gaps.
             for (claim, range) in chunk::fill(target.as_slice(), from.len()) {
                 let mut done = 0;
                 let mut post = |source: Source| {

@@ -40,7 +40,8 @@ pub(crate) struct Wait {
     spin: Duration,
     /// Whether the thread has looked since then and found nothing.
     looked: bool,
-    /// What spins are worth, in [`PAYS`] and [`Wait::price`].
+    /// How far spins are trusted to find work: [`PAYS`] more for one that does, [`Wait::price`] less for one that does
+    /// not.
     trust: u32,
     /// When to spin again without trust, and how long to wait if that does not pay.
     trial: Instant,

@@ -238,7 +238,7 @@ impl RemoteClient {
         let timeout = request.timeout.unwrap_or_else(|| self.door.call_timeout());
         self.submit(Entry::Call { connection: self.connection, token, arguments, request });
         self.next_token += 1;
-        // With no other Call under way, none that ended long ago counts.
+        // With no other Call under way, the timeouts of ended Calls no longer count.
         let others = if self.begun == 0 { Duration::ZERO } else { self.patience };
         self.patience = others.max(timeout);
         self.begun += 1;

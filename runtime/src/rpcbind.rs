@@ -172,7 +172,7 @@ impl Rpcbind {
 
     fn replace(&self, program: Program, address: SocketAddr) -> Result<(), Fault> {
         match self.unset(program, Netid::of(address.ip())) {
-            // Some rpcbinds give this answer, too, if there is nothing to unregister.
+            // Some rpcbinds answer `NotOurs` also if there is nothing to unregister.
             Ok(()) | Err(Fault::NotOurs(..)) => self.set(program, address),
             Err(fault) => Err(fault),
         }

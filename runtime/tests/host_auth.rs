@@ -164,7 +164,7 @@ fn every_pair_of_policies_comes_to_its_own_end() {
                 assert_eq!(end.connection.peer_identity(), None, "{pair}");
             }
         }
-        // Whoever requires it lets no RPC message pass to a peer that has not proved who it is.
+        // An end that requires authentication lets no RPC message pass to a peer that has not proved who it is.
         for (end, policy) in ends.iter().zip([client, server]) {
             assert!(policy != Required || end.state() != (true, false), "{pair}");
         }
@@ -173,7 +173,7 @@ fn every_pair_of_policies_comes_to_its_own_end() {
 
 #[test]
 fn long_properties_leave_room_for_authentication() {
-    // Around what the client's first message has room for, beside host authentication or without.
+    // Lengths around the room in the client's first message, beside host authentication or without it.
     for further in [[340; 2], [360; 2], [400; 2], [432; 2], [456; 2], [460; 2], [512; 2]] {
         let ends = Scene { further, ..SCENE }.play(|_, _| {});
         assert_eq!(reasons(&ends), [None, None], "{further:?}");
@@ -217,8 +217,8 @@ fn no_property_can_be_changed_on_its_way() {
     assert!(connprops.iter().any(|properties| properties.iter().any(|p| p.which != 6)));
     for (number, properties) in connprops.iter().enumerate() {
         for property in properties {
-            // A code point nobody knows, and another value. That of host authentication is an opaque, whose length
-            // comes first: another length is no property at all.
+            // The change makes a code point unknown, or changes a value. The value of host authentication is an opaque
+            // with its length in front: with another length, the property would not decode.
             let value = property.at + if property.which == 6 { 12 } else { 8 };
             for (offset, bit) in [(property.at, 0x40), (value, 0x01)] {
                 let ends = SCENE.play(|at, message| {
@@ -274,7 +274,7 @@ fn removing_host_authentication_is_noticed_wherever_it_is_required() {
             assert_ne!(reasons(&ends), [None, None], "{policies:?}, message {number}");
         }
     }
-    // Where both ends find it optional, removing all of it is not: the documentation says so.
+    // Where authentication is optional at both ends, removing all of it goes unnoticed, as the documentation says.
     let ends = Scene { policies: [Optional; 2], ..SCENE }.play(|_, message| strip(message));
     assert_eq!(reasons(&ends), [None, None]);
     assert!(ends.iter().all(|end| end.state() == (true, false)));

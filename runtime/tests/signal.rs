@@ -27,7 +27,7 @@ fn a_signal_sets_the_flag_and_wakes_those_registered_before_and_after() {
     assert!(signaled(&after));
 }
 
-/// Asks without clearing what it asks about.
+/// Returns whether the waker is signaled, without clearing it.
 fn signaled(waker: &Waker) -> bool {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", waker.fd()))
         .expect("an open descriptor has its fdinfo");

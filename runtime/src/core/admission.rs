@@ -127,9 +127,9 @@ pub(crate) struct Candidate<K> {
 /// Whether a peer ever made a Call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Calls {
-    /// It made none.
+    /// The peer has made no Call.
     Never,
-    /// It made some.
+    /// The peer has made at least one Call.
     Some,
 }
 

@@ -61,7 +61,7 @@ impl<'a> Cx<'a> {
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        // Taken apart, so that a request without leases need not be in memory.
+        // Destructuring the request lets the compiler keep one without leases in registers.
         let Request { procedure, argument, result, timeout } = request;
         if argument.is_none() && result.is_none() {
             let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));

@@ -85,7 +85,7 @@ struct Shared {
 /// One client, as the core sees it.
 #[derive(Debug)]
 struct Client {
-    /// Its slot is the number of the client, its generation the number of clients that arrived before.
+    /// The slot of the key is the number of the client, its generation the number of clients that arrived before.
     key: ClientKey,
     entries: Consumer<Entry>,
     completions: Producer<Completion>,
@@ -367,7 +367,7 @@ impl Door {
     /// Becomes a client, or `None` if there are too many already.
     pub(crate) fn enter(&self) -> Option<Entered> {
         let shared = &self.shared;
-        // Before a number is taken, so that no failure leaves one taken.
+        // The waker is made before a number is taken: if making it fails, no number stays taken.
         let waker = Waker::new().ok()?;
         let number = shared
             .taken
@@ -383,7 +383,7 @@ impl Door {
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);
         let client = Client { key, entries, completions, wake: Arc::clone(&wake) };
-        // The queue has a place for each number.
+        // The queue of arrivals has a slot for each number.
         shared.arrivals.push(client).ok()?;
         // Pairs with the fence in `Inbox::drop`: either the core finds the client, or we find the core gone.
         fence(Ordering::SeqCst);

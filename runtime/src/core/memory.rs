@@ -42,7 +42,7 @@ use crate::key::{CallKey, ConnectionKey};
 pub(crate) struct Memory {
     /// Octets charged to connections.
     held: usize,
-    /// Of these, octets that services will lease and have not leased yet.
+    /// Octets charged to Calls that services will lease and have not leased yet.
     promised: usize,
     /// What the connections of each origin hold. A vacant entry has no connections.
     holders: Vec<Holder>,
@@ -61,10 +61,10 @@ pub(crate) struct Memory {
     pub(super) making: Making,
 }
 
-/// What the service is asked to make room for.
+/// The requests to the service to make room for Calls.
 #[derive(Debug, Default)]
 pub(super) struct Making {
-    /// Whether the service makes any.
+    /// Whether the service can make room.
     pub(super) is_possible: bool,
     /// The octets that it is to make room for in the next turn.
     pub(super) wanted: Option<usize>,
@@ -92,7 +92,7 @@ pub(crate) struct Share {
     held: usize,
     /// Send buffers with messages to the peer that have not left.
     unsent: usize,
-    /// What the peer moves to or from this memory.
+    /// Transfers under way between the peer and this memory.
     transfers: Transfers,
     /// Calls that wait for memory or for the end of other Calls' Reads: those that hold memory, then the others,
     /// oldest first.
@@ -126,7 +126,7 @@ pub(super) struct Waiter {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Charge {
     octets: usize,
-    /// Of these, octets that the service will lease when it is called.
+    /// Octets of the charge that the service will lease when it is called.
     promised: usize,
 }
 
@@ -175,9 +175,9 @@ pub(crate) enum Until {
 /// Whether a Call that waited goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Supply {
-    /// It goes on, or it was refused.
+    /// The Call goes on, or it was refused.
     Done,
-    /// It waits on.
+    /// The Call keeps waiting.
     Waits(Until),
 }
 
@@ -229,17 +229,19 @@ impl Memory {
         };
         let free = pool.free_bytes().saturating_sub(self.promised);
         let Some(holder) = self.holders.get_mut(share.holder) else { panic!("{NO_HOLDER}") };
-        // A Call that holds memory may exceed the share: it gives all back the sooner, the sooner it goes on.
+        // A Call that already holds memory may exceed its origin's share: the sooner it goes on, the sooner it returns
+        // all of it.
         let exceeds_share = own == 0
             && holder.held > 0
             && holder.held.saturating_add(octets) > free.saturating_sub(octets);
-        // Short leases find room in pages that are not free any more.
+        // `free` counts whole free pages. A short lease may fit into a page in use, so `free` decides only where memory
+        // is promised.
         let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
         let makes_room = self.making.can(octets);
         let density = if makes_room { Density::Full } else { Density::Any };
         let lease =
             if exceeds_share || exceeds_rest { None } else { lease(pool, wanted.lease, density) };
-        // Memory of other Calls will come back, but values that a service keeps may stay.
+        // Other Calls give their memory back, but values that a service keeps may stay leased.
         let others = self.held.saturating_sub(own);
         match lease {
             Some(lease) => {
@@ -359,7 +361,7 @@ impl Memory {
     /// octets are free.
     pub(super) fn begin_transfer(&self, share: &mut Share, octets: usize, free: usize) {
         let earliest = self.now.saturating_add(GRACE);
-        // A peer that was quick earlier saves up no time to be slow in.
+        // The cap keeps a peer that was fast at first from using the time it saved to be slow later.
         let latest = earliest.saturating_add(time_for(share.held));
         let Transfers { under_way, due } = &mut share.transfers;
         let from = if *under_way == 0 { earliest } else { *due };
@@ -566,7 +568,7 @@ mod tests {
         let one = GRACE + time_for(MIB);
         assert_eq!(due(MIB, &[(0, MIB)]), one);
         assert_eq!(due(2 * MIB, &[(0, MIB), (400, 1), (800, 1)]), one + time_for(2));
-        // Time for what was moved long ago is not saved up.
+        // The cap allows the time for the 2 MiB that the connection holds, not for all 3 MiB that it moved.
         let most = Duration::from_millis(10) + GRACE + time_for(2 * MIB);
         assert_eq!(due(2 * MIB, &[(0, MIB), (5, MIB), (10, MIB)]), most);
     }

@@ -99,9 +99,9 @@ pub(crate) struct Argument {
 /// Memory that the Reply to a Call may take, in octets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
-    /// For a Payload stream that goes into the Reply chunk.
+    /// Memory for a Payload stream that goes into the Reply chunk.
     pub(crate) body: usize,
-    /// For a result that the service leases.
+    /// Memory for a result that the service leases.
     pub(crate) result: usize,
 }
 
@@ -190,7 +190,7 @@ impl Programs {
             return Ok((known.credential, Header { procedure, ..known.header }));
         }
         let (CallHeader { credential, .. }, header) = self.read_header(xid, payload)?;
-        // Any other credential is a new one with each Call.
+        // A credential of another flavor differs with each Call, so its header is not worth remembering.
         if let Credential::None | Credential::Sys(_) = credential {
             let calls = LikeCalls::of(payload, header.arguments_at);
             *known = calls.map(|calls| KnownHeader { calls, header, credential });
@@ -515,7 +515,7 @@ mod tests {
                 (_, read) => panic!("{asked:?}: {read:?}"),
             }
         }
-        // This version takes no anonymous Calls.
+        // Version 2 of program 5 takes no anonymous Calls.
         let denied = why_unserved(&programs, 7, [5, 2, 1]);
         let Some(Unserved::Verdict(ReplyHeader { body: ReplyBody::Denied(why), .. })) = denied
         else {

@@ -58,9 +58,9 @@ pub(crate) struct Receives {
 /// Numbers of busy connections.
 #[derive(Debug, Default)]
 struct Busy {
-    /// By the number of their origin.
+    /// The number of busy connections of each origin.
     of: Vec<u32>,
-    /// Origins that have any.
+    /// Number of origins with busy connections.
     origins: u32,
 }
 
@@ -69,7 +69,7 @@ struct Busy {
 pub(crate) enum Posting {
     /// All of them, at once.
     All,
-    /// As many as busy connections use, and more when those were not enough.
+    /// As many Receives as busy connections use, and more when those were not enough.
     AsManyAsUsed,
 }
 
@@ -111,7 +111,7 @@ impl Buffers {
     /// Borrows a message.
     pub(crate) fn bytes(&self, received: &Filled) -> &[u8] {
         let filled = self.0.get(received.buffer as usize).and_then(PostedSink::filled);
-        // Only a broken provider still has a view; then nothing is read.
+        // Only a broken provider still has a view of a filled buffer; its message reads as empty.
         filled.unwrap_or_default().get(..received.len()).unwrap_or_default()
     }
 }
@@ -165,8 +165,8 @@ impl Receives {
             held: 0,
             unreserved: count.into(),
             minimums: 0,
-            // Less than an equal part of all Receives: while all connections are touched, their minimums are kept as
-            // well.
+            // A connection's equal part of the Receives beyond all minimums; the minimums of touched connections are
+            // kept besides.
             fair: (beyond / limits.connections_max.max(1)).clamp(RECEIVES_IDLE, most),
             busy: Busy::default(),
             beyond,
@@ -395,7 +395,7 @@ const MINIMUMS_POSTED: u32 = 512;
 
 impl Drop for Receives {
     fn drop(&mut self) {
-        // The provider is gone with its views; the batch has the others.
+        // The provider dropped its views when it went; clearing the batch drops the others.
         self.batch.clear();
         for sink in std::mem::take(&mut self.buffers.0) {
             // Only a provider that outlives its core still has views: its buffers stay out of use.
@@ -479,7 +479,7 @@ mod tests {
             }
             busy.iter().map(|peer| peers.parts[*peer].1).collect::<Vec<_>>()
         };
-        // A connection alone has the most that one may have; of two, neither has more than half, whichever was first.
+        // A single busy connection gets the maximum for one; several get equal parts, whichever was busy first.
         assert_eq!(turns(&mut peers, &[3]), [41]);
         let each = RECEIVES_IDLE + BEYOND / 2;
         assert_eq!(turns(&mut peers, &[3, 7]), [each, each]);
@@ -488,7 +488,7 @@ mod tests {
         let all: Vec<_> = (0..500).collect();
         let most = turns(&mut peers, &all).into_iter().max();
         assert_eq!(most, Some(RECEIVES_IDLE + 1), "there is not one more for each");
-        // Connections that go give back all.
+        // Connections that end return all their Receives.
         for (part, reserved) in std::mem::take(&mut peers.parts) {
             peers.receives.release(&part, reserved);
         }
@@ -499,7 +499,7 @@ mod tests {
     #[test]
     fn origins_share_what_is_beyond_the_minimums_and_their_connections_share_that() {
         let mut peers = Peers::new(100, 100 * RECEIVES_IDLE + BEYOND, 40);
-        // One connection of another origin.
+        // A connection of another origin takes the place of the last one.
         let (part, reserved) = peers.parts.pop().unwrap();
         peers.receives.release(&part, reserved);
         let other = peers.receives.admit(Role::Server, 1).unwrap();
@@ -532,7 +532,7 @@ mod tests {
             peers.send(0, u32::MAX);
             peers.flush();
         }
-        // Replies to 40 Calls, a grant before the credit that it used is given again, and an asynchronous one.
+        // 40 for Replies, one for a grant whose own credit is not granted again yet, and one for an asynchronous grant.
         assert_eq!(peers.parts[0].1, 42);
     }
 
@@ -568,8 +568,8 @@ mod tests {
         let mut honest = receives.admit(Role::Server, 0).unwrap();
         let more = receives.grow(&mut honest, (RECEIVES_IDLE, 0), 1);
         let overrunning = receives.admit(Role::Server, 0).unwrap();
-        // Messages in all Receives but one, though four were reserved; then the peer is gone. So nothing is left
-        // for anybody, not even for the reservations of the honest one.
+        // The overrunning peer fills 23 of the 24 Receives, though four were reserved for it, and goes. No Receive is
+        // left for others, not even those reserved for the honest peer.
         let messages: Vec<_> = (0..23).map(|_| receives.book()).collect();
         receives.release(&overrunning, RECEIVES_IDLE.wrapping_sub(23));
         assert!(receives.admit(Role::Server, 0).is_none());
@@ -605,7 +605,7 @@ mod tests {
                 for _ in 0..chance(2 * connections) + 1 {
                     let peer = chance(connections);
                     peers.send(peer, u32::try_from(chance(20)).unwrap());
-                    // In the middle of a turn, too.
+                    // A connection may also grow in the middle of a turn.
                     if chance(3) == 0 {
                         peers.grow(peer);
                     }
@@ -632,7 +632,7 @@ mod tests {
         let mut posted = names(&mut receives);
         assert_eq!(posted.len(), (MINIMUMS_POSTED + BEYOND) as usize);
         assert!(names(&mut receives).is_empty(), "there are enough");
-        // A used buffer comes back; for one that is kept, another is posted.
+        // The two used buffers are posted again, and a third takes the place of one that is kept.
         for buffer in [5, 3] {
             used(&mut receives, buffer);
         }

@@ -84,7 +84,7 @@ impl Requester {
         let Some((connection, binding)) = called else {
             return Err(connections.why_ended(key));
         };
-        // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        // [V2-4.4.2-2] only items that the binding allows are reduced.
         let opens = request.opens();
         if opens && !service::allows_to_reduce(binding, request) {
             return Err(CallError::NotEligible);
@@ -129,7 +129,7 @@ impl Requester {
             && grant.takes_unchunked(new.procedure, &encoded)
             && let Some(template) = grant.binding.template(new.procedure)
         {
-            // The head is made here and not earlier, so that it is written to memory once: as an argument.
+            // Making the head only here writes it to memory once: as the argument of `send_alone`.
             let patch = HeaderPatch { xid: named.xid, credit: grant.credits.word() };
             let head = Head::like(encoded.message(Version::Two), template, patch);
             grant.credits.spend();

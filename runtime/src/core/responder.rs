@@ -101,32 +101,32 @@ impl Owned for ServedCall {
 /// The event that a Call being served waits for.
 #[derive(Debug)]
 pub(crate) enum Stage {
-    /// For memory.
+    /// The Call waits for memory.
     Waiting(Want),
-    /// For its Payload stream, which is being read; its reduced argument comes after it.
+    /// The Call waits for its Payload stream, which is being read; its reduced argument comes after it.
     Fetching { read: Option<ReadChunk> },
-    /// For its argument, which is being read; the lease belongs to the work request.
+    /// The Call waits for its argument, which is being read; the lease belongs to the work request.
     Reading { position: u32 },
-    /// For its turn: the service can run.
+    /// The Call waits for its turn: the service can run.
     Ready { argument: Option<Argument> },
-    /// For its turn: the RPC layer answers without the service.
+    /// The Call waits for its turn: the RPC layer answers without the service.
     Verdict(ReplyHeader),
-    /// For the service, which will answer later.
+    /// The Call waits for the service, which will answer later.
     Later,
-    /// For its turn: the service resumed it.
+    /// The Call waits for its turn: the service resumed it.
     Resumed,
-    /// For credit for its Reply.
+    /// The Call waits for credit for its Reply.
     Replying(QueuedReply),
 }
 
 /// The purpose for which a Call waits for memory.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// To fetch its Payload stream from the Call chunk `body`. Its reduced argument comes after it.
+    /// Memory to fetch the Payload stream from the Call chunk `body`. The reduced argument comes after it.
     Call { body: Segments, read: Option<ReadChunk> },
-    /// To fetch its reduced argument.
+    /// Memory to fetch the reduced argument.
     Argument(ReadChunk),
-    /// For its Reply; then the service can run.
+    /// Memory for the Reply; then the service can run.
     Reply { argument: Option<Argument> },
 }
 

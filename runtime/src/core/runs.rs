@@ -76,7 +76,7 @@ impl<S: Service> Runs<'_, S> {
     ) -> usize {
         let meaning = meaning(self.inner, &from, like);
         let Some(kind) = meaning.kind() else { return 0 };
-        // Older Calls come first.
+        // Calls of this connection that wait for their turn are older than this run.
         if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
             return 0;
         }
@@ -107,7 +107,7 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         };
         let kind = first.kind;
-        // Older Calls come first.
+        // Calls of this connection that wait for their turn are older than this run.
         if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
             return 0;
         }

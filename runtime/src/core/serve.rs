@@ -149,7 +149,8 @@ pub(crate) fn run<S: Service>(
 ) -> usize {
     let mut ran = 0;
     while ran < budget && !inner.responder.turns.is_empty() {
-        // Out of send buffers, of all or of these connections: the Calls wait until Replies have left.
+        // Calls without a send buffer, because all are in use or their connection has its part, wait until Replies have
+        // left.
         let Some(buffer) = inner.common.buffers.pop() else { break };
         let Some(name) = inner.responder.next_ready(&inner.common) else {
             inner.common.buffers.recycle(buffer);
@@ -166,9 +167,9 @@ pub(crate) fn run<S: Service>(
 /// How long a Call may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cost {
-    /// As short as most.
+    /// As long as most Calls take.
     Low,
-    /// So long that messages of others are read before the next one.
+    /// So long that the messages of other peers are read before the next Call is served.
     High,
 }
 
@@ -234,7 +235,7 @@ fn go_on<S: Service>(
                 outcome => outcome_of(inner, &programs, outcome, xid, header, &reply),
             }
         }
-        // The service resumed it, and answered it before its turn came.
+        // The service resumed the Call, and answered it before its turn came.
         other => {
             call.stage = other;
             Acted::Later(None)

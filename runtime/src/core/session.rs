@@ -285,7 +285,7 @@ impl Inner {
                     self.common.send_control(key, &control);
                 }
                 Output::Event(EngineEvent::Ready(_)) => {
-                    // The stored plan may be by earlier terms.
+                    // Plans stored earlier may follow other terms than those now agreed.
                     self.requester.forget_plans();
                     self.common.on_ready(key)?;
                 }
@@ -294,7 +294,7 @@ impl Inner {
                     calls.end_at(self.common.connections.get_mut(key)?, key, xid);
                     calls.fail_call(&mut self.common, key, xid, CallError::Refused(error));
                 }
-                // Engine and Calls end together, and the engine says why.
+                // Once told that the Call has ended, the engine closes the connection with the reason.
                 Output::Event(EngineEvent::One(v1::connection::Event::Unsupported { xid })) => {
                     let connection = self.common.connections.get_mut(key)?;
                     self.requester.calls.end_at(connection, key, xid);

@@ -184,7 +184,7 @@ mod tests {
             assert_eq!(meanings.of(like(number, &template), Some(&programs)), meaning, "{number}");
         }
         for (number, (_, meaning)) in (0..).zip(cases) {
-            // The octets are not looked at again.
+            // The meaning of a number is remembered: other octets under the same number do not change it.
             assert_eq!(meanings.of(like(number, &strange), Some(&programs)), meaning, "{number}");
         }
         let refused = Programs::new(vec![Program::new(binding(5)).flavors(&[AUTH_SYS])]);

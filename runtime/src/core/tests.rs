@@ -475,7 +475,7 @@ fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
             let result = world.lease(100_000, 2);
             world.call(token, Request { result: Some(result), ..request(FETCH) });
         }
-        // Half of the Calls may be under way when it happens.
+        // Half of the Calls may be under way when the connection is lost.
         world.server.service.answers = 3;
         world.turns(moment);
         world.lose_the_connection();

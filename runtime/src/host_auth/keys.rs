@@ -43,7 +43,7 @@ pub enum KeyFault {
     /// The file cannot be read.
     #[error("cannot read it: {0}")]
     Unreadable(#[source] io::Error),
-    /// It is no regular file of this user's own: others may read a secret, or say who is known.
+    /// The file is no regular file of this user's own: others may read a secret, or change who is known.
     #[error(transparent)]
     Exposed(Fault),
     /// A line does not begin with 64 hexadecimal digits, or a line of a secret has more than these.

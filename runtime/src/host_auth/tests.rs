@@ -160,7 +160,7 @@ fn client_at(count: usize) -> End {
 
 #[test]
 fn the_messages_are_what_they_were() {
-    // Made once with Python's `cryptography` from the description of the formats.
+    // The vectors were made once with Python's `cryptography`, from the description of the formats.
     let expected = include_str!("../../vectors/host_auth.hex");
     let expected: Vec<_> = expected.lines().filter(|line| !line.starts_with('#')).collect();
     let hex = |octets: &[u8]| octets.iter().map(|octet| format!("{octet:02x}")).collect::<String>();

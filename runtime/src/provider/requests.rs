@@ -20,7 +20,7 @@ pub struct Run<'a> {
 /// The property that the messages of a [`Run`] share.
 #[derive(Clone, Copy, Debug)]
 pub enum RunKind<'a> {
-    /// None: the octets of each message are all of it.
+    /// The messages share no property: the octets of each are the whole message.
     Whole,
     /// Each message was sent with this template and the patch at its index. On one queue pair a number always stands
     /// for the same template.

@@ -176,7 +176,7 @@ mod tests {
         supply.used();
         device.deal(&mut supply);
         assert_eq!(device.holding()[0], [2, 3, 5]);
-        // Reservations for a queue pair that is gone.
+        // A queue pair that is gone loses its reservations.
         supply.reserve(qp(3), 2);
         supply.forget(qp(3));
         device.deal(&mut supply);

@@ -50,9 +50,10 @@ pub struct Toy {
 /// The way in which a [`Toy`] sends the messages that [`Port::send`] is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Messages {
-    /// It copies them, and the Writes ahead of them, unless a Write has too many parts to be copied at once.
+    /// The provider copies messages and the Writes ahead of them, unless a Write has too many parts to be copied at
+    /// once.
     Copied,
-    /// It takes them.
+    /// The provider takes messages.
     Taken,
 }
 
@@ -187,7 +188,7 @@ impl Provider for Toy {
 
     fn sleep(&mut self, limit: Option<Duration>) {
         let net = &mut *self.net();
-        // No deadline is earlier than this.
+        // At `Instant::ZERO` no deadline has passed.
         net.advance(self.node, Instant::ZERO);
         if net.nodes[self.node].reports.is_empty() {
             wake::wait(&self.waker, limit.unwrap_or(Duration::MAX));

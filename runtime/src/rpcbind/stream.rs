@@ -15,9 +15,9 @@ use crate::sys::{clock, local};
 /// An address at which rpcbind listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// At a local socket.
+    /// The path of a local socket.
     Local(PathBuf),
-    /// At an IP address and port.
+    /// An IP address and port.
     Tcp(SocketAddr),
 }
 

@@ -209,7 +209,7 @@ fn a_service_is_found_by_program_version_and_netid() {
     assert_eq!(find(4, Netid::Rdma).unwrap(), Some(address("10.0.0.1:19976")));
     assert_eq!(find(4, Netid::Rdma6).unwrap(), None);
     assert_eq!(find(7, Netid::Rdma).unwrap(), None);
-    // At no address in particular: that of the rpcbind which was asked.
+    // A service registered at the wildcard address is found at the address of the rpcbind that was asked.
     assert_eq!(find(5, Netid::Rdma).unwrap(), Some(address("127.0.0.1:20049")));
     assert!(matches!(find(6, Netid::Rdma), Err(Fault::Malformed)));
     let (all, _) = with(&[&[reply(&list)]], Rpcbind::dump);
@@ -268,7 +268,7 @@ fn silence_ends_with_the_time() {
     let rpcbind = Rpcbind::at(vec![endpoint.clone()], Duration::from_millis(20));
     let said = rpcbind.unset(NFS, Netid::Rdma).unwrap_err().to_string();
     assert_eq!(said, format!("rpcbind at {endpoint} did not answer in time"));
-    // No time is over before the first octet.
+    // A timeout of zero ends before the first octet.
     let over = Rpcbind::at(vec![endpoint], Duration::ZERO).unset(NFS, Netid::Rdma);
     assert!(matches!(over, Err(Fault::TimedOut(_))));
     drop(listener);

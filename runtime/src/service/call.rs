@@ -16,11 +16,11 @@ use crate::provider::PeerUser;
 /// Where the DDP-eligible result of a procedure comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultSource {
-    /// From memory that the service holds whether it is called or not.
+    /// The result comes from memory that the service holds whether it is called or not.
     Resident,
-    /// From memory of the core's pool that the service leases as it is called, for this Call alone. The core calls the
-    /// service once the pool has room for the longest result that the Requester takes, and charges the room to the
-    /// connection until the Reply has left.
+    /// The result comes from memory of the core's pool that the service leases as it is called, for this Call alone.
+    /// The core calls the service once the pool has room for the longest result that the Requester takes, and charges
+    /// the room to the connection until the Reply has left.
     Leased,
 }
 
@@ -100,11 +100,11 @@ pub struct Arguments<'a> {
 /// The place of a reduced argument.
 #[derive(Debug)]
 pub(crate) enum Placement {
-    /// There is none, or it has been taken.
+    /// The Call has no reduced argument, or it has been taken.
     None,
-    /// It was read into these leases.
+    /// The argument was read into these leases.
     Placed(Leases),
-    /// It was not fetched.
+    /// The argument was not fetched.
     Refused(Refusal),
 }
 
@@ -118,23 +118,23 @@ impl Placement {
 /// Why a reduced argument was not fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is longer than the binding allows.
+    /// The argument is longer than the binding allows.
     TooLarge,
-    /// The pool has no room for it, and none is to be expected.
+    /// The pool has no room for the argument, and none is to be expected.
     NoMemory,
-    /// Other Calls hold the memory that it waited for, and have held it for too long.
+    /// Other Calls hold the memory that the argument waited for, and have held it for too long.
     Busy,
 }
 
 /// A DDP-eligible argument.
 #[derive(Debug)]
 pub enum Argument<'a> {
-    /// It was not reduced: it came in the message, and has to be copied to be kept.
+    /// The argument was not reduced: it came in the message, and has to be copied to be kept.
     Unreduced(&'a [u8]),
-    /// It came by direct data placement and stays where it is: in one lease, unless there was none of its length and
-    /// the service takes several ([`Program::argument_leases`](super::Program::argument_leases)).
+    /// The argument came by direct data placement and stays where it is: in one lease, unless there was none of its
+    /// length and the service takes several ([`Program::argument_leases`](super::Program::argument_leases)).
     Placed(Leases),
-    /// It was not fetched; the peer offered `length` octets.
+    /// The argument was not fetched; the peer offered `length` octets.
     Refused {
         /// Octets offered.
         length: u64,

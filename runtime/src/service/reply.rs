@@ -45,9 +45,9 @@ pub struct Reply {
 /// The use of the Write chunk that a peer offered for a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkUse {
-    /// No item has gone into it.
+    /// No item goes into the chunk.
     Unused,
-    /// One item goes into it.
+    /// An item goes into the chunk.
     Used,
 }
 
@@ -117,7 +117,7 @@ impl Reply {
     pub fn item(&mut self, data: Data) {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
-        // [V2-4.5.3.1-1] the length stays; reduced, the octets and their padding go.
+        // [V2-4.5.3.1-1] the length word stays; the octets and padding of a reduced item leave the stream.
         //~ V2-4.5.3.1-1: `` ->
         //~   `if self.offered.is_some_and(|offered| offered >= u64::from(word)) { return self.item_data(data); }`
         self.results(|w| w.u32(word));
@@ -165,12 +165,12 @@ impl Reply {
     /// Requester that offers as much receives the Reply.
     #[cold]
     pub(crate) fn shortage(&self) -> ErrorBody {
-        // [V2-7.3.5-2] the Payload stream as it would be with every result in it.
+        // [V2-7.3.5-2] the length needed is that of the Payload stream with all results unreduced.
         //~ V2-7.3.5-2: `self.at` -> `self.unreduced_octets`
         let needed = u32::try_from(self.at).unwrap_or(u32::MAX);
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {
             let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
-            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the only Write chunk is the first.
+            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] a Call has one Write chunk at most, which has index 1.
             Shortage::of_result(1, offered, length, needed)
         });
         shortage.report()

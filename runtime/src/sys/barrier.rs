@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn one_of_two_sees_the_other() {
-        // Both store, then load: without a barrier between, both can miss each other's store.
+        // Both threads store, then load: without a barrier between, both can miss each other's store.
         let barrier = if join() { Barrier::Light } else { Barrier::Full };
         let words = [const { AtomicU32::new(0) }; 2];
         let missed = [const { AtomicBool::new(false) }; 2];

@@ -75,7 +75,7 @@ impl Own {
         let (uid, gid) = (set_fs_user(NOBODY), set_fs_group(NOBODY));
         let is_privileged = capabilities.effective.contains(NEEDED);
         let groups = getgroups().ok()?;
-        // A user namespace may forbid it (user_namespaces(7)).
+        // A user namespace may forbid setting groups (user_namespaces(7)).
         let may_set_groups = is_privileged && set_thread_groups(&groups).is_ok();
         may_set_groups.then_some(Self { uid, gid, groups, capabilities })
     }

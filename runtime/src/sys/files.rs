@@ -89,7 +89,7 @@ impl<T> FileRing<T> {
     pub fn new(requests_max: u16, pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
         let failed = |step| move |error| Unavailable { step, error };
         let mut builder = IoUring::builder();
-        // It is not for one thread alone, as another registers credentials with it.
+        // The ring is not set up for a single issuer: another thread registers credentials with it.
         builder.setup_coop_taskrun().setup_taskrun_flag().dontfork();
         let ring = builder.build(u32::from(requests_max)).map_err(failed("setup"))?;
         ring.submitter().register_eventfd(waker.fd()).map_err(failed("register eventfd"))?;
@@ -285,7 +285,7 @@ impl<T> FileRing<T> {
         // what `read` borrowed mutably, and nobody reads or writes the lease while it is kept.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         if pushed.is_err() {
-            // This cannot happen: there are at most as many entries as requests, and a submit takes all of them.
+            // The queue is never full: it has as many entries as there are requests, and a submit takes all of them.
             self.free.push(index);
             return Err((what, lease));
         }

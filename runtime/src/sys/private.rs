@@ -38,29 +38,29 @@ pub enum Others {
 /// [`ErrorKind::PermissionDenied`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Fault {
-    /// It belongs to somebody else.
+    /// The file or directory belongs to another user.
     #[error("{} belongs to user {owner}; remove it, or choose another place", path.display())]
     Foreign {
-        /// Its path.
+        /// Path of the file or directory.
         path: PathBuf,
         /// The user ID of its owner.
         owner: u32,
     },
-    /// Others have rights to it that they are not to have.
+    /// Other users have rights to the file or directory that they must not have.
     #[error("other users have rights to {}; `chmod {fix} {}` takes them away", path.display(), path.display())]
     Open {
-        /// Its path.
+        /// Path of the file or directory.
         path: PathBuf,
-        /// The mode that mends it, as `chmod` has it.
+        /// The mode that takes the rights away, as `chmod` has it.
         fix: &'static str,
     },
-    /// It is something else than a regular file.
+    /// The path names something else than a regular file.
     #[error("{} is no regular file; remove it, or choose another place", .0.display())]
     NotAFile(PathBuf),
-    /// It is something else than a directory.
+    /// The path names something else than a directory.
     #[error("{} is no directory, or a symbolic link to one; name the directory itself", .0.display())]
     NotADirectory(PathBuf),
-    /// Others can rename what is in a directory above it.
+    /// Other users can rename what is in a directory above the path.
     #[error("other users can replace what is in {}; choose another place, or `chmod go-w {}`", .0.display(), .0.display())]
     Replaceable(PathBuf),
 }
@@ -72,7 +72,7 @@ impl Directory {
     /// A [`Fault`] if users other than root and this process's have rights to it, or can put another in its place; or the
     /// system's error.
     pub fn open(path: &Path) -> io::Result<Self> {
-        // With a slash behind its name, a link would be followed.
+        // A link with a slash behind its name would be followed; `components` drops the slash.
         let path: PathBuf = std::path::absolute(path)?.components().collect();
         check_above(&path)?;
         match DirBuilder::new().recursive(true).mode(0o700).create(&path) {
@@ -206,11 +206,11 @@ fn check_above(path: &Path) -> io::Result<()> {
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             found => found?,
         };
-        // Owners outside of this user namespace made it, and are trusted.
+        // An owner from outside of this user namespace is trusted, as its maker comes from there.
         if users.has(found.uid()) {
             check_owner(above, &found)?;
         }
-        // A link itself has all rights, which mean nothing.
+        // The mode of a symbolic link grants everything and means nothing.
         if found.is_dir() && found.mode() & 0o022 != 0 && found.mode() & STICKY == 0 {
             return Err(Fault::Replaceable(above.to_owned()).into());
         }

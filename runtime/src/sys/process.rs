@@ -219,7 +219,7 @@ mod tests {
     fn who_loses_a_cpu_to_another_thread_is_told_so() {
         let cpu = affinity::usable().unwrap()[0];
         let losing = AtomicUsize::new(2);
-        // Neither gives its CPU away, so each gets it only when the other loses it.
+        // Neither thread yields, so each gets the CPU only when the system preempts the other.
         let lose = || {
             affinity::pin(cpu).unwrap();
             let before = preemptions_of_this_thread();

@@ -39,9 +39,9 @@ pub struct Shared {
 /// The reason that memory of a peer is not mapped.
 #[derive(Debug)]
 pub enum Unfit {
-    /// It is not a memfd, or one that could be shrunk.
+    /// The descriptor is no memfd, or a memfd that could be shrunk.
     NotSealed,
-    /// Its length is not the one announced.
+    /// The memfd's length is not the one announced.
     Length,
     /// The system reported an error.
     System(io::Error),

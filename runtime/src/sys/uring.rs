@@ -93,7 +93,7 @@ impl Ring {
             .dontfork()
             // A receive completes many times; the kernel requires at least `entries`.
             .setup_cqsize(entries.saturating_mul(4));
-        // This saves an indirection, and needs Linux 6.6.
+        // A ring without the array of indices saves an indirection, and needs Linux 6.6.
         let ring = match builder.clone().setup_no_sqarray().build(entries) {
             Err(e) if e.kind() == io::ErrorKind::InvalidInput => builder.build(entries),
             result => result,

@@ -30,7 +30,7 @@ pub(crate) struct MadeCalls {
     calls: Vec<Option<MadeCall>>,
     /// The leases of the Calls that expose any, by slot.
     exposed_leases: Box<[ExposedLeases]>,
-    /// What most Calls do without, by slot.
+    /// State that only some Calls need, by slot.
     kept: Box<[Kept]>,
     /// Calls that have ended and whose callers do not know it yet, by slot.
     finished: VecDeque<usize>,
@@ -143,7 +143,7 @@ pub(crate) struct Placed {
     pub(crate) returned: Option<Returned>,
 }
 
-/// What is told of a Call to those who count.
+/// A summary of a Call, for those who count Calls and leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) connection: ConnectionKey,
@@ -202,7 +202,7 @@ impl Found<'_> {
                 call.stage = Stage::Fencing;
                 return true;
             }
-            // [V2-7.4-1] an answer that came now would be written where the next one is expected.
+            // [V2-7.4-1] with the handle still valid, a late answer would be written over that of a later Call.
             Stage::Sent => "a call was not answered, and its handle stays valid",
             // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
             //~ V2-7.4-1: `"an invalidation did not complete in time"` -> `return false`
@@ -288,7 +288,7 @@ impl MadeCalls {
         }
     }
 
-    /// Tells of each Call.
+    /// Returns a summary of each Call.
     pub(crate) fn each(&self) -> impl Iterator<Item = Told> {
         self.calls.iter().zip(&self.exposed_leases).filter_map(|(call, exposed_leases)| {
             let call = call.as_ref()?;
@@ -378,14 +378,14 @@ impl MadeCalls {
             return proof.is_none();
         };
         let Found { call, exposed_leases, kept } = found;
-        // A handle that is not this Call's is not the peer's to invalidate.
+        // The peer may not invalidate a handle of another Call.
         let (checked, stray) = if call.opens {
             (
                 exposed_leases.check(call.version, lists),
                 proof.and_then(|proof| exposed_leases.fence(proof)),
             )
         } else {
-            // A Call without chunks has its Reply inline, if that is in order.
+            // A valid Reply to a Call without chunks is inline.
             (check_reply(call.version, &Offered::default(), lists).map(drop), proof)
         };
         if let Err(fault) = checked {
@@ -552,7 +552,7 @@ impl MadeCalls {
             panic!("a Call that ends is in the table");
         };
         if call.caller == Caller::Nobody && kept.reply.is_none() && kept.error.is_none() {
-            // Given up and not answered: a late Reply must not meet another Call (P10).
+            // The slot of an unanswered Call rests, so that a late Reply does not meet another Call (P10).
             call.stage = Stage::Resting;
             return;
         }

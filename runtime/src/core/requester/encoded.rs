@@ -74,7 +74,7 @@ pub(super) fn put_length(
     argument: Option<usize>,
 ) -> Result<(), Truncated> {
     match argument {
-        // [V2-4.5.3.1-1] the length stays in the Payload stream, wherever the octets go.
+        // [V2-4.5.3.1-1] the length word stays in the Payload stream, wherever the octets go.
         //~ V2-4.5.3.1-3: `try_from(length)` -> `try_from(length.next_multiple_of(4))`
         Some(length) => writer.u32(u32::try_from(length).map_err(|_| Truncated { at: 0 })?),
         None => Ok(()),

@@ -231,16 +231,16 @@ impl Requester {
 /// Whether the front of a queue of Calls was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// It was: the queue is shorter.
+    /// The Call at the front left the queue.
     Made,
-    /// It was not: it waits for credit as before.
+    /// The Call at the front waits for credit as before.
     Waits,
 }
 
 impl From<Unsent> for CallError {
     fn from(unsent: Unsent) -> Self {
         match unsent {
-            // [V2-7.1.3-3] the answer that the peer gave to the first Call of this format.
+            // [V2-7.1.3-3] repeat the error with which the peer refused the first Call of this format.
             Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
             Unsent::NotAnnounced => Self::NoReverse,
             _ => Self::Busy,

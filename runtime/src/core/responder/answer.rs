@@ -38,7 +38,7 @@ impl QueuedReply {
         let length = reply.at;
         let rest = u32::try_from(length).unwrap_or(u32::MAX);
         let format = match offers.reply {
-            // The Reply was given no more room than fits a message.
+            // Without a Reply chunk, the Reply had only the room of one message, so it fits.
             None => Some(Format::Simple),
             Some(_) => exchange::reply_format(&terms.replies, &offer(offers), rest),
         };

@@ -22,7 +22,7 @@ impl Served {
         connection: &Connection,
         pool: &Pool,
     ) -> Result<Fetch, ErrorBody> {
-        // [V2-4.4.2-2] nothing is reduced that the binding does not allow.
+        // [V2-4.4.2-2] only items that the binding allows are reduced.
         let Some(procedure) = self.procedure(number) else { return Err(ErrorBody::System) };
         let reduced = offers.read.map(|ReadChunk { position, segments }| Reduced {
             position: *position,
@@ -32,11 +32,11 @@ impl Served {
         if reduced.is_some() && !connection.share.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
-        // E20: a chunk without room asks for nothing.
+        // E20: a Write chunk of no octets asks for its result inline.
         let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
         let write_chunks = connection.session.terms().write_chunks_judged(write_chunks);
         match procedure.check_call(reduced.into_iter(), write_chunks) {
-            // An argument that is too long stays where it is, and the service learns of it.
+            // An argument that is too long is not read, and the service is told.
             Ok(()) | Err(Violation::TooLong { .. }) => {}
             Err(violation) => return Err(violation.report()),
         }

@@ -98,7 +98,7 @@ impl Responder {
                 Supply::Waits(until) => {
                     let Some(connection) = common.connections.get_mut(key) else { break };
                     connection.share.put_back(waiter);
-                    // The end of a Read brings the connection back by itself.
+                    // A connection that waits for Reads needs no queue: it is looked at again when a Read ends.
                     if until == Until::Memory {
                         common.memory.queue(key, &mut connection.share);
                     }
@@ -114,7 +114,7 @@ impl Responder {
         let Some(call) = self.calls.get_mut(name) else { return Supply::Done };
         let Stage::Waiting(want) = &call.stage else { return Supply::Done };
         let wanted = want.wanted(call.room, call.charge.octets());
-        // A Payload stream is decoded, and made, in one slice.
+        // Only an argument may lie in several leases: a Payload stream is decoded and encoded in one slice.
         let any = matches!(want, Want::Argument(_))
             && common.connections.get(call.connection).is_some_and(|found| {
                 let programs = found.session.serves();

@@ -70,7 +70,7 @@ impl<S: Service> Runs<'_, S> {
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let version = from.version;
-        // True until the first Reply cannot leave at once: the others leave behind it.
+        // Whether Replies may leave at once. After one that has to wait, the rest wait behind it.
         let mut leave = true;
         let (mut done, mut parked, mut refused) = (0, 0, None);
         let mut argument = None;
@@ -81,7 +81,7 @@ impl<S: Service> Runs<'_, S> {
             let (chunk_len, Taken { xid, chunk, header, payload }) =
                 (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
-            // A costly Call has its turn, and so have those behind it.
+            // A costly Call is not served in a run: it and the Calls behind it wait for their turns.
             if programs.is_costly(header, payload) {
                 break;
             }
@@ -97,7 +97,7 @@ impl<S: Service> Runs<'_, S> {
             let connection = from.key;
             let header = header.or_else(|| programs.plain(payload));
             let credential = Credential::None;
-            // Said again, so that a run without chunks does not look.
+            // Only a Call with a chunk has an argument; the filter spares a run without chunks the look.
             let placed = argument.as_mut().filter(|_| chunk.is_some());
             let whole = |header| Whole {
                 programs,
@@ -117,7 +117,7 @@ impl<S: Service> Runs<'_, S> {
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
-            // What the service has not taken goes home: it is not of the next Call.
+            // A lease that the service did not take returns to the pool, so that the next Call does not get it.
             if chunk.is_some() {
                 argument = None;
             }
@@ -144,7 +144,7 @@ impl<S: Service> Runs<'_, S> {
                     }
                 };
                 if left != Left::Copied {
-                    // Those behind a message that waits wait, too.
+                    // Replies behind one that has to wait have to wait as well.
                     leave = left == Left::Taken;
                 }
                 continue;
@@ -159,7 +159,7 @@ impl<S: Service> Runs<'_, S> {
                 break;
             }
             settle(cx.inner, name, acted, making);
-            // The Call in the table has taken the name.
+            // The parked Call keeps its name in the table, so the next Call needs another.
             let Some(next) = cx.inner.responder.calls.next_key() else { break };
             name = next;
         }
@@ -242,7 +242,7 @@ fn provide(
     }
     let lease = segment.length as usize;
     let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
-    // Where only several leases have it, the argument is read by posted Reads.
+    // This direct read needs a single lease; posted Reads fill several.
     let MemoryGrant::Taken(lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };

@@ -23,7 +23,8 @@ fn the_memory_of_a_call_that_was_fetched_as_a_whole_goes_home_with_it() {
 
 #[test]
 fn a_connection_may_be_closed_just_before_it_is_established() {
-    // After some of these numbers of turns the event is on its way to the client's core.
+    // After some of these numbers of turns, the event that the connection is established is on its way to the client's
+    // core.
     for turns in 0..6 {
         let mut world = World::new();
         world.call(1, request(0));
@@ -65,7 +66,7 @@ fn a_call_that_was_given_up_may_be_refused_at_any_time() {
     let moments: [fn(&World<Slow>) -> bool; 3] = [
         |w| w.ended().len() == 1,
         |w| w.client.inner.common.posted.iter().any(|w| matches!(w.held, Held::LocalInv { .. })),
-        // Its slot rests.
+        // The slot of the Call rests.
         |w| w.client.inner.common.pool.gauges().exposed == 0 && !w.ended().is_empty(),
     ];
     for moment in moments {

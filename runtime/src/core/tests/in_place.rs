@@ -80,7 +80,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
             cx.call(connection, request(TELL), made, |w| w.opaque(&told(made))).unwrap();
             made += 1;
         }
-        // Now one end is ahead, now the other.
+        // The ends take turns at changing rates, so each is ahead at times.
         for _ in 0..1 + turns % 3 {
             client.turn(now);
         }
@@ -99,7 +99,7 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
         stream.resize(stream.len().next_multiple_of(4), 0);
         assert!(*result == stream, "the result of {token}");
     }
-    // Takes in the last reports.
+    // Both ends take in the last reports.
     for _ in 0..100 {
         client.turn(clock::now());
         server.turn(clock::now());
@@ -573,7 +573,7 @@ fn calls_that_wait_for_credit_go_before_those_that_need_not() {
     }
     let mut turns = 0;
     while server.service.seen.len() < 2000 {
-        // Now one end is ahead, now the other.
+        // The ends take turns at changing rates, so each is ahead at times.
         for _ in 0..1 + turns % 3 {
             client.turn(clock::now());
         }

@@ -73,7 +73,7 @@ impl Service for Files {
                 }
                 None => return Outcome::Failed(AcceptStat::SystemErr),
             },
-            // Longer than what leaves at once.
+            // This Reply is longer than one that leaves at once.
             TELL => reply.results(|w| w.opaque(&[7; 2000])),
             _ => {}
         }
@@ -275,7 +275,8 @@ fn connections_of_one_origin_leave_as_much_as_they_hold_together() {
 
 #[test]
 fn a_peer_that_is_slow_gives_way_to_one_that_waits() {
-    // What takes more than it leaves has half a second; other items have another microsecond for each octet.
+    // An item that takes more memory than it leaves free has half a second; any other has a microsecond more for each
+    // octet.
     let rate = MS * 500 + Duration::from_micros(4 << 20);
     for (values, least) in [(2 * MIB, MS * 500), (0, rate)] {
         let mut bed = Bed::new();
@@ -283,7 +284,7 @@ fn a_peer_that_is_slow_gives_way_to_one_that_waits() {
         bed.store(GREEDY, 4 * MIB);
         bed.silence(GREEDY);
         bed.settle();
-        // Values of the service have the rest, but for too little.
+        // Values of the service take all but 3 MiB, which is too little for the honest client's 4 MiB.
         let rest = bed.free() - 3 * MIB;
         kept.extend((rest > 0).then(|| bed.server.cx(bed.now).0.pool().lease(rest).unwrap()));
         let before = bed.now;
@@ -358,7 +359,7 @@ fn peers_that_take_no_replies_leave_as_many_send_buffers_as_they_hold() {
     }
     bed.silence(GREEDY);
     bed.settle();
-    // Each connection holds an eighth.
+    // Each connection of the greedy client holds at most an eighth of the send buffers.
     let free = bed.server.inner.common.buffers.len();
     assert!((10..=13).contains(&free), "{free} of 16 are free");
     for round in 0..40 {
@@ -447,7 +448,7 @@ fn calls_with_arguments_and_room_for_long_replies_do_not_wait_for_each_other() {
 #[test]
 fn memory_that_never_comes_is_refused_and_the_service_is_told() {
     let mut bed = Bed::new();
-    // The Call wants more than the pool has in one piece: no Call holds it, so no Call gives it back.
+    // The Call needs more memory than the pool has left, and no Call holds any that it could return.
     let kept = {
         let (cx, _) = bed.server.cx(bed.now);
         cx.pool().lease(ROOM - 2 * MIB).unwrap()
@@ -490,7 +491,7 @@ fn a_service_makes_room_once_a_turn_until_there_is_room_or_none_to_be_made() {
     });
     let Files { stored, refused, making, .. } = bed.server.service();
     assert_eq!((*stored, refused.len(), making.asked), (1, 0, (4, MIB)));
-    // It is refused when the service can do no more, and a shorter one is not.
+    // A Call is refused when the service can make no more room; a shorter Call is still served.
     lease_all(&mut bed);
     let _rest = bed.server.cx(bed.now).1.making.leases.split_off(2);
     bed.store(HONEST, MIB);
@@ -510,7 +511,7 @@ fn who_waits_for_memory_too_long_is_refused() {
     }
     bed.silence(GREEDY);
     bed.settle();
-    // The Calls beyond its share wait as long as they may, all at the same time.
+    // The Calls beyond the client's share wait together for as long as they may.
     assert_eq!(bed.counts(GREEDY), (4 * MIB, 4));
     let before = bed.now;
     bed.until(|bed| !bed.server.service().refused.is_empty());
@@ -574,7 +575,7 @@ fn connections_whose_calls_can_go_on_have_turns() {
 
 #[test]
 fn costly_calls_keep_others_waiting_for_one_of_them() {
-    // The Reply to one has a chunk, and that to the other has none.
+    // The Reply to LIST has a chunk, and that to TELL has none.
     for costly in [LIST, TELL] {
         let asked = |bed: &mut Bed| bed.call(GREEDY, request(costly));
         let [in_turn, before] = served(asked, 15, |bed| bed.call(HONEST, request(0)));

@@ -223,7 +223,7 @@ fn a_client_that_closes_without_a_reply_has_not_left() {
         if closes {
             pair.client.close(pair.connection);
         } else {
-            // The Replies are on their way.
+            // The connection is lost while the Replies are on their way.
             pair.fabric.sever_all(CLIENT);
         }
         pair.until_it_is_over();

@@ -28,7 +28,7 @@ fn answer(number: u32) -> (PlannedAnswer, usize) {
         PlannedAnswer::Later,
         PlannedAnswer::TooLong,
     ];
-    // The longest one is not staged, and others come behind it.
+    // The longest item is not staged, and shorter ones follow it.
     let lengths = [10, 700, 3000, 9000, 20_000, 66_000];
     (ANSWERS[number as usize % ANSWERS.len()], lengths[number as usize % lengths.len()])
 }
@@ -116,7 +116,7 @@ impl Service for Shelf {
                 reply.item(Data::Shared(Self::lease(cx, number, length).share()))
             }
             PlannedAnswer::Pieces => {
-                // The halves of two blocks.
+                // The item is made of one half of each of two blocks.
                 let block = Piece::whole(Self::lease(cx, number, length).share());
                 let mut pieces = Pieces::default();
                 pieces.push(block.part(0, length / 2)).unwrap();
@@ -125,7 +125,7 @@ impl Service for Shelf {
                 reply.item(pieces.into());
             }
             PlannedAnswer::Failed => {
-                // The result comes to nothing.
+                // The Call fails after its item was given, so the item is dropped.
                 reply.item(Data::Local(Self::lease(cx, number, length)));
                 return Outcome::Failed(AcceptStat::SystemErr);
             }
@@ -171,7 +171,7 @@ struct Fetcher {
 
 /// Returns a procedure: mostly fetches and stores, and TELL now and then.
 fn anything(number: u32) -> u32 {
-    // Out of step with how Calls are answered.
+    // 11 has no common divisor with the number of planned answers, so each procedure meets each answer.
     match number % 11 {
         0 | 4 => TELL,
         1 | 5 | 6 | 9 => STORE,
@@ -305,7 +305,7 @@ fn moves<P: Provider>(
     let mut turns = 0;
     while client.service.ended < CALLS {
         let now = clock::now();
-        // Now one end is ahead, now the other.
+        // The ends take turns at changing rates, so each is ahead at times.
         for _ in 0..1 + turns % 3 {
             client.turn(now);
         }
@@ -504,7 +504,7 @@ fn an_argument_that_no_service_took_is_not_that_of_the_next_call() {
     let least = served.iter().map(|(.., leases)| *leases).min();
     for (procedure, is_placed, leases) in served {
         assert_eq!(*is_placed, *procedure == STORE);
-        // There is one more while the argument lives.
+        // One more lease is in use while the argument of a STORE lives.
         assert!(*procedure == STORE || Some(*leases) == least, "{served:?}");
     }
 }

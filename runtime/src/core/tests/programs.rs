@@ -114,7 +114,7 @@ fn each_is_served<P: Provider>(versions: Versions, user: bool, make: impl Fn() -
     for (token, said) in &client.service().0 {
         let (program, version) = NAMES[usize::try_from(token / 3).unwrap()];
         let length = if token % 3 == u64::from(SAY) { 0 } else { u32::try_from(ITEM).unwrap() };
-        // The length of an item that was reduced is the first word.
+        // The results of GIVE begin with the length of the reduced item.
         let said = said.as_ref().unwrap();
         let numbers = &said[usize::from(token % 3 == u64::from(GIVE))..];
         assert_eq!(numbers, [program, version, length], "{token}");

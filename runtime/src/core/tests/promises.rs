@@ -117,7 +117,7 @@ fn a_service_that_calls_back_on_an_accepted_connection_is_refused_and_the_core_g
 fn a_turn_ends_though_a_call_that_is_queued_cannot_be_sent() {
     let mut world = world();
     assert_eq!(world.ask(request(0), 0), Ok(0));
-    // A Call is queued where the engine sends none: on the connection that the server accepted.
+    // The engine of the connection that the server accepted sends no Calls, so the server's Call stays queued.
     let (_, server) = (world.client.turn(world.now), &mut world.server);
     let key = server.inner.common.connections.from(0).unwrap();
     let bound = server.inner.common.connections.bind(binding());

@@ -144,7 +144,7 @@ fn idle_connections_give_way_once_they_have_been_idle_long_enough() {
     assert!(!inn.lives(early), "all were active a moment ago");
     assert_eq!((inn.replaced(), inn.server.inner.common.counters.connections_rejected), (0, 1));
     inn.wait(IDLE_MIN);
-    // The first one is active again, so the second has been idle longest.
+    // The first connection is active again, so the second has been idle longest.
     assert_eq!(inn.call(idle[0], 0), Ok(()));
     inn.move_in(1);
     let alive: Vec<_> = idle.iter().map(|guest| inn.lives(*guest)).collect();

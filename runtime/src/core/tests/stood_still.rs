@@ -42,7 +42,7 @@ impl<P: Provider> Ends<P> {
             let later = now.saturating_add(half * IDLE / 2);
             ends.until(|ends| ends.now >= later);
         }
-        // The deadlines of what is over pass: one is left.
+        // The deadlines of ended Calls pass; only that of the idle connection is left.
         ends.until(|ends| {
             let due = ends.server.inner.common.next_deadline;
             due == Some(ends.idle_at()) && ends.client.inner.common.next_deadline.is_none()
@@ -84,7 +84,7 @@ impl<P: Provider> Ends<P> {
 
     /// Has the server stand still while a Call comes, until the connection is idle for too long and then for `late`.
     fn server_stands_still(&mut self, name: &str, late: Duration) {
-        // The deadline of the Call is out of the way.
+        // The Call's own deadline is too late to matter.
         let request = Request { timeout: Some(100 * LIMIT), ..request(0) };
         self.client.cx(self.now).0.call(self.connection, request, 1, |_| Ok(())).unwrap();
         (0..20).for_each(|_| self.client_turns());
@@ -94,7 +94,7 @@ impl<P: Provider> Ends<P> {
         let (called, idle) =
             (self.now, |ends: &Self| ends.server.inner.common.counters.connections_idle);
         assert_eq!(idle(self), 0, "{name}");
-        // One that is idle is closed all the same.
+        // Once it is idle again, the connection is closed in time.
         self.until(|ends| idle(ends) == 1);
         let idle = self.now.saturating_since(called);
         assert!(idle <= IDLE + IDLE / 10, "{name}: {idle:?}");
@@ -151,7 +151,7 @@ fn what_came_over_shared_memory_while_a_core_stood_still_or_slept_is_read_first(
             let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let mut ends = Ends::new(at, |pool| Shm::new(&Config::default(), pool).unwrap());
             if sleeps {
-                // It asks for doorbells, and has to hear them before it looks into its rings.
+                // A core that sleeps asks for doorbells, and has to hear them before it looks into its rings.
                 ends.server.sleep(Some(Duration::ZERO));
                 ends.client.sleep(Some(Duration::ZERO));
             }

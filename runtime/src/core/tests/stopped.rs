@@ -162,14 +162,14 @@ fn address(machine: u8) -> IpAddr {
 
 #[test]
 fn a_thousand_stopped_clients_leave_memory_to_others_and_take_no_more_places_than_their_share() {
-    // Some of their arguments are there and others under way, or all wait for the service.
+    // Either half of the arguments have arrived and others are under way, or all Calls wait for the service.
     for waiting in [CROWD as usize / 2, CROWD as usize] {
         let mut crowd = Crowd::new();
         crowd.call();
         crowd.until(|crowd| crowd.world.server.service.waiting.len() >= waiting);
         assert!(crowd.kept().1 >= CROWD as usize / 2 * ARGUMENT, "{:?}", crowd.kept());
         crowd.stop();
-        // All memory has returned but that which Reads under way fill: only this can clients still touch.
+        // All memory has returned except the sinks of Reads under way, the only memory that clients can still touch.
         let inner = &crowd.world.server.inner;
         let fills = |work: &&Work| matches!(work.held, Held::Read { .. });
         let reads = inner.common.posted.iter().filter(fills).count();
@@ -179,11 +179,11 @@ fn a_thousand_stopped_clients_leave_memory_to_others_and_take_no_more_places_tha
         let (calls, receives) = (inner.responder.calls.len(), inner.common.receives.held());
         assert_eq!((calls as usize, receives as usize), (reads, reads));
         crowd.honest(ITEM_MAX);
-        // A machine at its share has no place for another client, which runs.
+        // A machine whose share is used up is refused another client, even one that runs.
         let refused = crowd.call_from(0);
         assert_eq!(refused, Err(CallError::Connect(ConnectError::Rejected)));
         assert_eq!(crowd.kept(), stopped);
-        // Some go on, and the others die.
+        // Every second machine goes on, and the others die.
         for number in 0..MACHINES {
             if number.is_multiple_of(2) {
                 crowd.world.fabric.go_on_copying(address(number));

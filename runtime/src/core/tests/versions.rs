@@ -70,7 +70,8 @@ fn an_item_goes_there_and_comes_back_in_either_version() {
     }
 }
 
-/// As on soft-iWARP. A peer that invalidates a handle all the same loses its connection here.
+/// The provider does not report Remote Invalidation, as soft-iWARP does not. A peer that invalidates a handle all the
+/// same loses its connection.
 #[test]
 fn nobody_is_asked_to_invalidate_what_is_not_reported() {
     let promises = Promises { remote_invalidation: false, ..Promises::ALL };
@@ -147,7 +148,7 @@ fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
             let argument = world.lease(3000, 0x5a);
             world.call(1, Request { argument: Some(argument), ..request(STORE) });
             world.until(|w| w.ended().len() == 1);
-            // By a Write chunk, and by the Reply chunk.
+            // One result comes by a Write chunk, the other by the Reply chunk.
             let result = world.lease(3000, 0x77);
             world.call(2, Request { result: Some(result), ..request(FETCH) });
             world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
@@ -155,7 +156,7 @@ fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
             let bad = CallError::BadReply("it claims more octets than were written");
             assert_eq!(world.ended()[1].1, Err(bad.clone()), "{version}");
             assert_eq!(world.ended()[2].1, Err(bad), "{version}");
-            // The Call fails, and the connection stays.
+            // Only the two Calls failed: the connection still serves others.
             world.call(4, request(0));
             world.until(|w| w.ended().len() == 4);
             assert!(world.ended()[3].1.is_ok(), "{version}");
@@ -211,7 +212,7 @@ fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
     };
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     let items = [5097, 19_999, 20_000, 1 << 20].map(|length| (FETCH, length, length));
-    // Of the pieces of this item, some fit the message.
+    // The item of GATHER has several pieces, of which only some fit the message.
     for (number, stored, length) in items.into_iter().chain([(GATHER, 20_000, 10_000)]) {
         let mut world = World::new();
         let argument = world.lease(stored, 3);

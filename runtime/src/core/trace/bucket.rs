@@ -48,7 +48,7 @@ mod tests {
         let mut bucket = Bucket::FULL;
         let passed = (0..1000).filter(|_| bucket.take(at(0)).is_some()).count();
         assert_eq!(passed, 50);
-        // A millisecond apart, for three seconds.
+        // One event each millisecond for three seconds.
         let passed = (1..=3000).filter(|millis| bucket.take(at(*millis)).is_some()).count();
         assert_eq!(passed, 30);
     }
@@ -74,7 +74,7 @@ mod tests {
             let now = at(hour * 3_600_000);
             assert_eq!((0..200).filter(|_| bucket.take(now).is_some()).count(), 50);
         }
-        // Earlier than the last event: as if no time had passed.
+        // A time before that of the last event counts as no time passed.
         assert_eq!(bucket.take(at(0)), None);
     }
 }

@@ -26,7 +26,7 @@ fn a_secret_key_is_one_line_of_digits() {
     assert_eq!(message(&format!("{SEED} mine")), "line 1: a key is 64 hexadecimal digits");
     assert_eq!(message(&SEED.replace('d', "g")), "line 1: a key is 64 hexadecimal digits");
     assert_eq!(message(&SEED.replace('d', "+")), "line 1: a key is 64 hexadecimal digits");
-    // As many octets, but not as many digits.
+    // 64 octets that are not 64 digits.
     assert_eq!(message(&SEED.replace("9d", "ä")), "line 1: a key is 64 hexadecimal digits");
     assert_eq!(message(&format!("{SEED}\n{SEED}\n")), "line 2: a second secret key");
     let not_text = text(b"# lab-3\n\n\xff").unwrap_err().to_string();

@@ -27,7 +27,7 @@ fn properties_said_in_further_messages_are_covered_too() {
 #[test]
 fn every_property_of_either_end_is_covered() {
     for index in 0..4 {
-        // Changed, dropped, and one added.
+        // The properties are changed, dropped, or one is added.
         let attacks: [fn(&mut Vec<u8>); 3] = [|p| p[3] ^= 1, Vec::clear, |p| p.extend([0; 12])];
         for attack in attacks {
             let outcomes = under(|at, wire| {
@@ -170,18 +170,18 @@ fn a_known_key_is_no_use_without_its_secret() {
 #[test]
 fn a_recorded_handshake_cannot_be_played_again() {
     let recorded = honest();
-    // Replayed to a server, which has another nonce now.
+    // The recording is replayed to a server, which has another nonce now.
     let mut victim = server(0x52);
     victim.take(&recorded[0]);
     victim.say().unwrap();
     victim.take(&recorded[2]);
     assert_eq!(victim.outcome(), Err(Refused::WrongProof));
-    // Replayed to a client.
+    // The recording is replayed to a client.
     let mut victim = client(0xc2);
     victim.say().unwrap();
     victim.take(&recorded[1]);
     assert_eq!(victim.outcome(), Err(Refused::WrongProof));
-    // Only an equal nonce would let it pass.
+    // The replay passes only where the server repeats its nonce.
     let mut same = server(0x51);
     same.take(&recorded[0]);
     same.say().unwrap();
@@ -191,7 +191,7 @@ fn a_recorded_handshake_cannot_be_played_again() {
 
 #[test]
 fn our_own_messages_sent_back_are_refused() {
-    // The victim knows its own key, or it would be refused for that.
+    // The victim trusts its own key, so an unknown key is not the reason for the refusal.
     let auth = KeyAuthenticator::with_nonce(keys(CLIENT, &[CLIENT]), Nonce::fixed([1; 32]));
     let mut victim = End::new(Role::Client, auth);
     let hello = victim.say().unwrap();
@@ -227,7 +227,7 @@ fn a_final_that_comes_too_early_is_refused() {
     let mut victim = client_at(1);
     victim.take(&early(&messages[1]));
     assert_eq!(victim.outcome(), Err(Refused::Unfinished));
-    // Nor do we end before the peer has proved itself, if we are asked to.
+    // A server that is asked to send a FINAL before the client has proved itself fails as well.
     let mut victim = server_at(2);
     victim.auth.hear(Role::Server, ConnPropKind::Final, b"");
     assert_eq!(victim.auth.send(&mut Vec::new()), Err(Refused::Unfinished));

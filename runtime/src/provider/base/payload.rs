@@ -5,9 +5,9 @@ use haulage_mr_pool::Source;
 /// Octets to be sent.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    /// In memory that the application has leased.
+    /// The octets are in memory that the application has leased.
     View(Source),
-    /// In a copy, so that the application can reuse its memory.
+    /// The octets were copied, so that the application can reuse its memory.
     Copied(Vec<u8>),
 }
 

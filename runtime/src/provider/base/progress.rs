@@ -52,11 +52,11 @@ impl Waiting {
 pub(crate) struct Progress {
     /// The connection is on the list of those to be checked.
     watched: bool,
-    /// With answering RDMA Reads of ours.
+    /// Progress with answering our RDMA Reads.
     pub(crate) read: Clock,
-    /// With taking our output.
+    /// Progress with taking our output.
     pub(crate) output: Clock,
-    /// With a message that has begun.
+    /// Progress with a message that has begun.
     pub(crate) message: Clock,
 }
 
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(check(), Some(Stall::Output));
     }
 
-    /// What a provider tells a clock, as the peer gets the piece of work of this number done.
+    /// How a provider tells a clock that the peer has done the piece of work of this number.
     type Telling = fn(&mut Clock, u64);
 
     /// The providers and the core as they tell their clocks. All pieces of work look alike: Reads, messages and FPDUs

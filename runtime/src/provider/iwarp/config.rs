@@ -89,12 +89,12 @@ pub enum Backend {
 /// When we ask for MPA CRCs. CRCs are in force if either end asks (RFC 5044 section 7.1.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crc {
-    /// Only if the peer asks.
+    /// We ask only if the peer asks.
     IfAsked,
-    /// When we connect. A peer that connects to us decides itself.
+    /// We ask when we connect. A peer that connects to us decides itself.
     #[default]
     Connecting,
-    /// Always.
+    /// We always ask.
     Always,
 }
 

@@ -63,22 +63,22 @@ pub(super) enum Wanted {
 /// The result of reading a hot connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Nothing.
+    /// The socket had nothing to read.
     Nothing,
-    /// Octets, and then nothing more.
+    /// Octets were read, and there are no more.
     All,
-    /// Octets, and perhaps more.
+    /// Octets were read, and perhaps there are more.
     Some,
 }
 
 /// What settling did to the provider's list of hot connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heat {
-    /// The connection is to be on it.
+    /// The connection is to be on the list.
     Gained,
-    /// The connection is to be on it no more.
+    /// The connection is to leave the list.
     Lost,
-    /// Nothing.
+    /// The list stays as it is.
     Kept,
 }
 

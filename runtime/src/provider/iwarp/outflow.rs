@@ -68,7 +68,7 @@ enum Room {
     Free,
     /// Output waits until the socket can be written to.
     Full,
-    /// So does a request of the ring, which holds the socket until then.
+    /// A request of the ring waits until the socket can be written to, and holds the socket until then.
     Awaited,
 }
 

@@ -45,7 +45,7 @@ pub(super) enum Over {
     End,
     /// The connection is gone.
     Failed,
-    /// It was canceled, or the ring ran out of buffers.
+    /// The receive was canceled, or the ring ran out of buffers.
     Paused,
 }
 

@@ -331,11 +331,11 @@ struct Piece {
 
 #[derive(Clone, Copy, Debug)]
 enum PieceOrigin {
-    /// In the batch's own memory.
+    /// The octets are in the batch's own memory.
     Prefix { start: usize },
-    /// In the source of a work request.
+    /// The octets are in the source of a work request.
     Entry { sequence: u64, start: usize },
-    /// In memory the peer reads.
+    /// The octets are in memory that the peer reads.
     Registration { handle: Handle, offset: u64 },
 }
 

@@ -71,9 +71,9 @@ pub(super) enum Message {
 /// The octets of a Send or a Write.
 #[derive(Debug)]
 pub(super) enum Body {
-    /// Still in the sender's memory, under the request `seq`.
+    /// The octets are still in the sender's memory, under the request `seq`.
     Posted { seq: u64 },
-    /// In a copy, for the request `seq`, which has completed if it could.
+    /// The octets were copied for the request `seq`, which has completed if it could.
     Copied { seq: u64, bytes: Vec<u8> },
 }
 
@@ -88,20 +88,20 @@ impl Body {
 /// The fault of a request that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It names memory that it may not access.
+    /// The request names memory that it may not access.
     Access,
-    /// It should not have been sent.
+    /// The request should not have been sent.
     Request,
 }
 
 /// The way a peer left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// In order.
+    /// The peer closed the connection in order.
     Closed,
-    /// Without notice.
+    /// The peer went without notice.
     Lost,
-    /// Because of a request of ours: `seq`.
+    /// The peer refused our request `seq`.
     Refused { seq: u64, fault: Fault, layer: u8, etype: u8, code: u8 },
 }
 

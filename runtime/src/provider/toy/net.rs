@@ -49,16 +49,16 @@ pub(super) struct QueuePair {
 /// The state of an end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum EndState {
-    /// It sent the request.
+    /// The end sent the request.
     Connecting,
-    /// A request has arrived, which it has to answer.
+    /// A request has arrived, which the application has to answer.
     Requested,
-    /// It rejected the request.
+    /// The end rejected the request.
     Rejected,
     Open,
-    /// It leaves when its posted requests have left.
+    /// The end leaves when its posted requests have left.
     Closing,
-    /// Nothing of it is left.
+    /// Nothing of the end is left.
     #[default]
     Gone,
 }
@@ -66,7 +66,7 @@ pub(super) enum EndState {
 /// A request in a send queue.
 #[derive(Debug)]
 pub(super) struct Entry {
-    /// Its completion; the status is `Flushed` until it is carried out.
+    /// The request's completion; the status is `Flushed` until the request is carried out.
     done: Completion,
     pub(super) report: Report,
     work: Work,
@@ -77,7 +77,7 @@ pub(super) struct Entry {
 pub(super) enum Report {
     Always,
     OnFailure,
-    /// It is a part of a copied message.
+    /// The request is a part of a copied message.
     Never,
 }
 

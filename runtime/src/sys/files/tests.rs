@@ -139,7 +139,7 @@ fn only_an_end_that_was_waited_for_wakes() {
     let mut readable = |limit| epoll.wait(Some(limit)).any(|event| event.readable);
     let (from, mut into) = io::pipe().unwrap();
     let from = Arc::new(OwnedFd::from(from));
-    // There is nothing to read, so this is still under way after the pop.
+    // The pipe is empty, so the read is still under way after the pop.
     let lease = bed.lease(b"----");
     bed.ring.read(&from, 0, lease, 0..4, 1).unwrap();
     assert!(bed.ring.pop().is_none());

@@ -117,7 +117,7 @@ fn what_is_no_directory_is_refused() {
         assert_eq!(fault(Directory::open(&path.join(""))), Fault::NotADirectory(path));
     }
     assert!(!place.at("nowhere").exists());
-    // A link above is one of ours.
+    // A link of our own above the directory is allowed.
     symlink(&place.0, place.at("above")).unwrap();
     assert!(Directory::open(&place.at("above/real")).is_ok());
 }
@@ -139,7 +139,7 @@ fn what_is_no_regular_file_is_refused_and_holds_up_nobody() {
         assert_eq!(fault(directory.read(name)), not_a_file);
         assert_eq!(fault(directory.append(name)), not_a_file);
     }
-    // What stands where a new file is to be made goes away; where it leads stays.
+    // A new file replaces what had its name, and the target of a link stays.
     for name in ["link", "dangling", "fifo", "socket"] {
         directory.create(name).unwrap().write_all(b"new").unwrap();
         assert_eq!(fs::read(own.join(name)).unwrap(), b"new");
@@ -159,7 +159,7 @@ fn a_directory_whose_place_others_can_take_is_refused() {
         assert_eq!(fs::read_dir(&above).unwrap().count(), 0);
         fs::create_dir(above.join("a")).unwrap();
         set_mode(&above.join("a"), 0o700);
-        // Neither as it is written nor as a link leads there.
+        // The directory is refused by its own path and by that of a link to it.
         let link = place.at(&format!("{bits:o}.link"));
         symlink(above.join("a"), &link).unwrap();
         assert_eq!(fault(Directory::open(&above.join("a"))), Fault::Replaceable(above.clone()));

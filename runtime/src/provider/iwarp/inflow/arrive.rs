@@ -233,7 +233,7 @@ impl Inflow {
         match &mut self.target {
             Target::Registration { offset, .. } | Target::Response { offset, .. } => {
                 nic.counters.tagged_received += count as u64;
-                // The system's copy, out of the network.
+                // Each octet was copied once: by the system, out of the network.
                 nic.counters.tagged_copied += count as u64;
                 // The end of the FPDU was checked not to wrap.
                 *offset = offset.wrapping_add(count as u64);

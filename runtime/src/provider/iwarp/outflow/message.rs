@@ -122,7 +122,8 @@ impl Outflow {
             while !queue.is_between_messages() && self.seal_entry(nic, life, &mut queue) {}
             nic.counters.send_batches += u64::from(before && !queue.batch.is_empty());
         }
-        // A segment that is none has no Write, and the completion names one.
+        // The last Write's entry carries the completion. Without a Write, as for an absent segment, nothing could carry
+        // it.
         let has_last = queue.entries.len() > before_writes;
         self.queue = Some(queue);
         let copies = stages && has_last && message.owns_buffer() && self.copies(nic, life, head);

@@ -53,7 +53,7 @@ fn empty_writes(rogue: &Rogue, count: usize) -> Vec<u8> {
 fn a_poll_handles_so_many_fpdus_of_a_connection_and_the_others_have_their_turn() {
     for backend in BACKENDS {
         let mut scene = Scene::new(backend);
-        // Few enough in each second of the node's time.
+        // So few FPDUs in each second of the node's time are no flood.
         let count = 9_000;
         let octets = empty_writes(&scene.rogue, count);
         let (mut at, before) = (scene.flood(&octets), scene.fpdus());
@@ -173,7 +173,7 @@ fn reads_of_nothing_are_a_flood_too() {
             if node.is_quiesced() {
                 break;
             }
-            // One at a time, each of which is answered at once.
+            // The rogue sends one Read Request at a time, and the node answers it at once.
             let request = haulage_proto::iwarp::rdmap::ReadRequest {
                 sink: Handle(5),
                 sink_offset: 0,

@@ -260,7 +260,8 @@ fn a_stream_that_ends_within_an_fpdu_is_lost_and_between_two_is_closed() {
 #[test]
 fn a_peer_that_closes_has_all_if_its_system_acknowledged_it() {
     for (backend, _) in VARIANTS.into_iter().step_by(2) {
-        // Nothing is read: the second is more than the peer's socket holds, the third more than both hold.
+        // The peer reads nothing. The second message is more than its socket holds, the third more than both sockets
+        // hold.
         for (length, awaited, why) in [
             (8, SEND, DisconnectReason::PeerHasAll),
             (256 << 10, SEND, DisconnectReason::Peer),
@@ -329,7 +330,7 @@ fn a_handshake_aborted_at_any_octet_leaves_the_listener_alive() {
         }
         let failed = request.len() as u64;
         assert_eq!(scene.pair.b.nic.counters().newcomers.closed, failed);
-        // The whole request, from a peer that leaves before it is answered, or before it reads the answer.
+        // The whole request comes from a peer that leaves before the node answers, or before it reads the answer.
         for answered in [false, true] {
             let bystander = scene.pair.b.qp.take();
             let mut client = TcpStream::connect(scene.at).unwrap();
@@ -409,7 +410,7 @@ fn a_request_that_says_rejected_is_served_all_the_same() {
 #[test]
 fn a_thousand_connections_that_stall_are_shed_at_their_deadline() {
     let files = usize::try_from(process::raise_open_files().unwrap()).unwrap();
-    // Both ends of each are ours.
+    // Both ends of each connection are descriptors of this process.
     let count = 1000.min(files.saturating_sub(200) / 2);
     assert!(count > 100, "{files} files are too few for this test");
     for (backend, _) in VARIANTS.into_iter().step_by(2) {

@@ -252,7 +252,7 @@ fn a_fenced_send_leaves_after_the_reads_before_it() {
 #[test]
 fn a_copied_source_is_free_as_soon_as_it_is_posted() {
     let mut pair = Pair::roomy(VARIANTS[0], 18 << 20);
-    // There is so much output ahead of them that they cannot leave at once.
+    // So much output is ahead of the copied messages that they cannot leave at once.
     let ahead = pair.a.post_send(1, &pattern(8 << 20), None);
     let flags = Flags { copied: true, ..Flags::default() };
     for id in 2..12_u8 {
@@ -406,11 +406,11 @@ fn sleep_ends_with_an_arrival_a_wake_up_or_its_limit() {
     for variant in VARIANTS {
         let mut pair = Pair::new(variant);
         pair.idle();
-        // Its limit. An earlier wake-up, if any, is spent by the first sleep.
+        // The limit ends the sleep. An earlier wake-up, if any, is spent by the first sleep.
         pair.b.nic.sleep(Some(Duration::from_millis(1)));
         pair.b.poll();
         pair.b.nic.sleep(Some(Duration::from_millis(1)));
-        // A wake-up, before and during the sleep.
+        // A wake-up ends the sleep, even if a poll comes between them.
         let waker = pair.b.nic.waker();
         waker.wake();
         pair.b.nic.sleep(None);
@@ -419,7 +419,7 @@ fn sleep_ends_with_an_arrival_a_wake_up_or_its_limit() {
         pair.b.poll();
         pair.b.nic.sleep(None);
         pair.b.poll();
-        // An arrival, twice: the second finds the connection hot.
+        // Each arrival ends the sleep; later ones find the connection hot.
         for id in 1..8 {
             let sink = pair.b.post_receive(id, 8);
             let source = pair.a.post_send(id, b"wake up", None);
@@ -507,7 +507,7 @@ fn with_crcs_the_first_octets_leave_before_the_last_are_sealed() {
     let (exposed, segment) = pair.b.expose(lease, true);
     let before = pair.a.nic.counters().syscalls;
     let written = pair.a.post_write(1, &contents, segment);
-    // The segment size is asked for, and three batches leave.
+    // One system call asks for the segment size, and three send batches.
     assert!(pair.a.nic.counters().syscalls - before > 3);
     pair.until(|a, _| a.is_done(1));
     complete::source(written, &pair.a.done(1).unwrap()).unwrap();

@@ -164,7 +164,7 @@ fn output_that_is_taken_slowly_is_taken() {
         for _ in 0..8 {
             node.pass(LIMIT - Duration::from_secs(1));
             assert_eq!(node.stalled(), None);
-            // Just enough for the window to open.
+            // The rogue reads just enough for the TCP window to open.
             let before = taken(&mut node);
             for _ in 0..POLLS_MAX {
                 if taken(&mut node) > before {
@@ -238,7 +238,7 @@ fn a_message_that_has_begun_has_one_deadline() {
             segments
         };
         assert_eq!(dribble(backend, by_segment), Some(Stall::Message));
-        // Other FPDUs between its segments are no excuse.
+        // Other FPDUs between the message's segments are no progress.
         let beside = |rogue: &mut Rogue| {
             let nothing = rogue.transmitter.write(Handle(0), 0, &[]);
             let nothing = [nothing.prefix(), nothing.trailer()].concat();
@@ -248,7 +248,7 @@ fn a_message_that_has_begun_has_one_deadline() {
                 .collect()
         };
         assert_eq!(dribble(backend, beside), Some(Stall::Message));
-        // Segments that bring nothing are no progress, either.
+        // Segments without payload are no progress, either.
         let without_end = |rogue: &mut Rogue| {
             let message = pattern(16_000);
             let fpdu = rogue.transmitter.send(None, 0, &message);
@@ -297,7 +297,7 @@ fn reads_that_are_answered_one_by_one_while_others_wait_are_no_stall() {
         };
         let mut posted = vec![(1, read(&mut node, 1))];
         for id in 2..16 {
-            // There are two before one is answered, and one when the peer is checked.
+            // Two Reads are outstanding before one is answered, and one when the peer is checked.
             posted.push((id, read(&mut node, id)));
             (0..POLLS).for_each(|_| node.poll());
             let qp = node.qp();

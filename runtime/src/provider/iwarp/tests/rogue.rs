@@ -15,7 +15,7 @@ pub(super) struct Rogue {
     pub(super) stream: TcpStream,
     pub(super) transmitter: Transmitter,
     crc: Option<Crc32c>,
-    /// Its connection at the other end.
+    /// The node's queue pair of this connection.
     pub(super) qp: QpNum,
 }
 
