@@ -75,12 +75,12 @@ pub struct Mover {
     moved: Moved,
 }
 
-/// What was moved since the start.
+/// The leases moved since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// The number of leases.
     pub leases: u64,
-    /// Their octets.
+    /// The octets of these leases.
     pub octets: u64,
 }
 
@@ -127,7 +127,7 @@ impl Mover {
         if let Some(pages) = pool.next_stretch(&mut self.residents) {
             if self.take_out(keeper) {
                 self.copy_aside();
-                // What is left of the stretch is one run.
+                // With the idle slab freed as well, the stretch is one free run.
                 blocks.borrow_mut().free_idle();
                 self.copy_back(pool, keeper);
                 blocks.borrow_mut().end_stretch(pages.end);

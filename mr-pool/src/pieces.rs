@@ -53,7 +53,7 @@ impl Piece {
 
     /// Returns whether this piece and `other` are ranges of one block.
     pub fn shares_block(&self, other: &Self) -> bool {
-        // Blocks are told apart by where they are: a block that is out has its place to itself.
+        // The address tells blocks apart: no other block lies where a leased one does.
         self.block.bytes().as_ptr() == other.block.bytes().as_ptr()
     }
 
@@ -198,7 +198,7 @@ mod tests {
         let octets: Vec<u8> = (0..200).collect();
         for octet in octets.chunks(1) {
             pieces.push(piece(&pool, octet)).unwrap();
-            // What follows in the block of the last piece needs no other one, wherever that is.
+            // A part behind the last piece in its block needs no reference of its own, wherever the block lies.
             let last = pieces.iter().last().unwrap().clone();
             pieces.push(last.part(1, 1)).unwrap();
         }

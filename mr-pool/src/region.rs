@@ -65,7 +65,7 @@ impl Region {
                 Err(error) => declined.push(machine.explain(kind, bytes, &error)),
             }
         }
-        // The smallest kind was the last, and what stopped it stops the others.
+        // The smallest kind was tried last, and its reason holds for the others, too.
         let reason = declined.pop().map_or_else(String::new, |last| last.reason);
         Err(PoolError::NoMemory { bytes, reason })
     }

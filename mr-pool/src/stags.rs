@@ -140,7 +140,7 @@ impl Stags {
         to: u64,
         bytes: &[u8],
     ) -> Result<(), StagFault> {
-        // [V2-11.1-1] [R5666-11-3] nothing but what was exposed for writing, for as long as it is.
+        // [V2-11.1-1] [R5666-11-3] a Write reaches only a lease exposed for writing, and only while it is exposed.
         let (sink, at) = self.sink(handle, qp, to, bytes.len())?;
         sink.place(at, bytes).map_err(|_| StagFault::BaseOrBounds)?;
         sink.count_placed(bytes.len());

@@ -313,7 +313,7 @@ fn threads_that_free_at_once_lose_nothing() {
                 let (sender, receiver) = mpsc::sync_channel::<Local>(64);
                 scope.spawn(move || {
                     for mut lease in receiver {
-                        // Were it out twice, its other holder would see this.
+                        // The octets are not zero if another holder has the same lease.
                         assert!(lease.bytes().iter().all(|&byte| byte == 0));
                         lease.bytes_mut().fill(0xff);
                         lease.bytes_mut().fill(0);
@@ -367,7 +367,7 @@ fn a_lease_changes_its_state_only_at_home() {
             assert!(changed.join().unwrap().is_err());
         });
     }
-    // The panic dropped the leases there, and so they come home.
+    // The panic dropped the leases on the other thread, so they come home.
     pool.collect();
     assert_all_home(&pool);
 }

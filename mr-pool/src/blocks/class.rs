@@ -192,7 +192,8 @@ mod tests {
             let used = blocks * class.size();
             assert!((4..=64).contains(&blocks));
             assert!(class.pages() <= class.blocks() * class.pages_alone(), "{}", class.size());
-            // So a longer free run is found for a slab, and for a block in a run of its own, whatever its length.
+            // The page counts of slabs and lone blocks start a bin each, so every run of that bin or a longer one
+            // suffices.
             for pages in [class.pages(), class.pages_alone()] {
                 assert_eq!(bin_start(bin_of(pages)), pages, "{}", class.size());
             }

@@ -64,7 +64,7 @@ impl Runs {
         if let Some(Page::Free { .. }) = self.pages.get(after as usize) {
             pages += self.remove(after);
         }
-        // A head within the merged run is none any more.
+        // A page within the merged run is no longer a head, where the cursor could stand.
         if self.cursor > first && self.cursor - first < pages {
             self.cursor = first;
         }

@@ -54,7 +54,8 @@ impl Blocks {
         let Sweep { swept, freed_before, .. } = &mut self.sweep;
         if *swept as usize > self.runs.pages() {
             if self.freed_bytes.wrapping_sub(*freed_before) < reserve {
-                // What was in use may be free to move by now, whether or not anything was freed.
+                // Blocks that were in use may be movable by now, even if nothing was freed: let the next lap come
+                // sooner.
                 *freed_before = freed_before.wrapping_sub(PAGE);
                 return false;
             }
@@ -125,7 +126,7 @@ impl Blocks {
             start = start.or(Some(at));
             at += pages;
         }
-        // A stretch ends before what is in use, or at the end of the region.
+        // A stretch ends before pages in use, or at the end of the region.
         if (at as usize) < self.runs.pages()
             && let Page::Free { pages, .. } = *self.runs.page(at)
         {
@@ -162,7 +163,7 @@ impl Blocks {
                 .or_else(|| self.take_run(from.pages(), Some(class))),
         };
         let Some(block) = block else { panic!("a stretch has room for its own blocks") };
-        // What is moved is not freed.
+        // Moving a block frees no octets.
         self.freed_bytes = self.freed_bytes.wrapping_sub(from.capacity);
         self.lend(block)
     }

@@ -11,7 +11,7 @@ struct Kept {
     free: Vec<usize>,
     /// Leases that requests read, each with its number. Those dropped meanwhile are in no slot.
     read: Vec<(usize, Shared)>,
-    /// How often another lease was sought where it is not.
+    /// How often a lease was sought in the slot of another.
     missed: usize,
     /// Numbers of the leases that are being moved.
     moving: BTreeMap<u32, usize>,

@@ -57,7 +57,7 @@ impl Machine {
             _ if !bytes.is_multiple_of(kind.size()) => {
                 format!("{} is not a multiple of {}", Octets(bytes), Octets(kind.size()))
             }
-            // Beyond it, touching a page ends the process.
+            // Touching a page beyond the control group's limit would end the process.
             PageKind::Gigantic | PageKind::Huge
                 if self.left(kind).is_some_and(|left| left < bytes) =>
             {
@@ -68,7 +68,7 @@ impl Machine {
                 Some(_) => return None,
                 None => "the machine has none".to_owned(),
             },
-            // Also keeps us from `hugepage_rs`, which panics if the size is not to be read.
+            // The check also avoids `hugepage_rs`, which panics if it cannot read the size.
             PageKind::Huge => match self.huge_size {
                 Some(MIB_2) => return None,
                 Some(size) => format!("the machine's huge pages are of {}", Octets(size)),
@@ -156,7 +156,7 @@ impl Reserved {
         let directory = Path::new(&root).join(format!("hugepages-{kib}kB"));
         let file = directory.join("nr_hugepages");
         let free: usize = number_in(&directory.join("free_hugepages"))?;
-        // Promised but not yet in use. Nodes do not say.
+        // Pages that are promised but not in use yet. The files of a NUMA node do not tell them.
         let promised = number_in(&directory.join("resv_hugepages")).unwrap_or(0);
         Some(Self {
             total: number_in(&file)?,
@@ -173,7 +173,7 @@ impl Reserved {
 /// If the system has merged the mapping with a neighbour, the number covers both.
 pub(super) fn huge_bytes(smaps: &str, start: usize, length: usize) -> usize {
     let lines = smaps.lines().skip_while(|line| !covers(line, start)).skip(1);
-    // Of one mapping at most one of them is not zero: anonymous memory, or a memfd.
+    // A mapping is anonymous memory or a memfd, so at most one of the fields is not zero.
     let fields = ["AnonHugePages:", "ShmemPmdMapped:"];
     let own = lines.take_while(|line| !opens(line));
     let huge =

@@ -35,7 +35,7 @@ enum Origin {
 impl Mapping {
     /// Maps `length` octets of 1 GiB pages; `length` is a multiple of 1 GiB.
     pub(super) fn gigantic(length: usize) -> io::Result<Self> {
-        // Of another length memmap2 could not give it back.
+        // memmap2 could not unmap a region of another length.
         multiple(length, GIB)?;
         Self::map(MmapOptions::new().len(length).huge(Some(GIB_LOG2)), 1)
     }
@@ -90,7 +90,7 @@ impl Mapping {
 
     /// Allocates `length` octets on the heap.
     pub(super) fn heap(length: usize) -> io::Result<Self> {
-        // Aligned by hand: of an allocator that is asked for alignment, zeroing takes every page.
+        // The base is aligned here: an allocator asked for aligned zeroed memory would touch every page.
         let with_slack = length.checked_add(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         // SAFETY: `layout` refuses a length of zero.
         let base = unsafe { alloc::alloc_zeroed(layout(with_slack, HEAP_ALIGN)?) };
@@ -204,7 +204,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         match self.origin {
-            // It goes by itself, as no lease and no view is left.
+            // `MmapRaw` unmaps itself: no lease and no view is left.
             Origin::Mapped(_) => {}
             Origin::Memfd(_) => {
                 // SAFETY: the whole mapping is ours. The pool gives its region up only when no lease

@@ -166,7 +166,7 @@ fn a_region_is_filled_at_once_and_kept_from_children() {
     for preference in [PagePreference::Transparent, PagePreference::Small] {
         let (region, report) = Region::new(4 << 20, preference, None).unwrap();
         let about = smaps_of(region.at(0).addr().get());
-        // Some sandboxes do not say.
+        // Some sandboxes do not report the flags.
         let flags = about.lines().find(|line| line.starts_with("VmFlags:"));
         assert!(flags.is_none_or(|flags| flags.contains(" dc")), "{about}");
         let resident = crate::allowance::field(&about, "Rss:").unwrap();
@@ -191,7 +191,7 @@ fn a_shared_region_is_a_sealed_memfd_of_its_length() {
     for length in [0, 2 << 20, 8 << 20] {
         assert!(file.set_len(length).is_err(), "it could be made {length} octets long");
     }
-    // What is written through a lease is what others read through the memfd.
+    // Others read through the memfd what is written through a lease.
     let mut lease = pool.lease(5).unwrap();
     lease.bytes_mut().copy_from_slice(b"there");
     let mut found = [0; 5];

@@ -22,7 +22,7 @@ impl Held {
     /// Returns the fault of an access of the wrong kind.
     pub(super) const fn not_this(&self) -> StagFault {
         match self {
-            // Not registered, so to the peer it does not exist.
+            // A handle that is not registered does not exist for the peer.
             Self::Nothing => StagFault::InvalidStag,
             _ => StagFault::AccessViolation,
         }

@@ -130,7 +130,7 @@ fn a_handle_means_nothing_before_registration_and_after_invalidation() {
     assert_eq!(stags.reserve(QP), None);
     assert_eq!(stags.invalidate(handle, QP), Ok(()));
     drop(fenced(exposed));
-    // The one slot again, under another name and with another key.
+    // The single slot is reserved again, with another handle and another key.
     let next = stags.reserve(QP).unwrap();
     assert!(next != handle && next.0 & 0xff != handle.0 & 0xff);
     assert_eq!(stags.place(handle, QP, BASE, b""), Err(StagFault::InvalidStag));
