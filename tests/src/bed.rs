@@ -385,9 +385,9 @@ impl<P: Provider> End<P> {
 pub struct Said {
     /// The name of its completion, if there is one.
     pub id: WrId,
-    /// What is left of it here.
+    /// The rest of the message, which this end still holds.
     pub message: Outgoing,
-    /// What was done with it.
+    /// The provider's answer to the message.
     pub sent: Sent,
 }
 

@@ -42,7 +42,7 @@ pub struct Mutation<'a> {
 pub struct Fault {
     /// The line on which the marker begins, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// What is wrong with the marker.
     pub what: &'static str,
 }
 

@@ -40,7 +40,7 @@ pub struct Breach {
     pub path: String,
     /// The line, from 1; 0 when the file as a whole is meant.
     pub line: usize,
-    /// What is wrong with it.
+    /// The complaint, which follows the line.
     pub what: String,
 }
 

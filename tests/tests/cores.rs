@@ -50,7 +50,7 @@ fn ten_thousand_worlds_of_cores_come_to_their_ends() {
     let firsts: Vec<u64> = (0..8).map(|part| 100_000 + EACH * part).collect();
     for firsts in firsts.chunks(at_once) {
         let started: Vec<_> = firsts.iter().map(|first| (first, start(*first))).collect();
-        // Each is waited for, so that none is left behind when one fails.
+        // Every process is waited for, so that none is left running when one fails.
         let failed: Vec<_> = started
             .into_iter()
             .filter_map(|(first, mut part)| {

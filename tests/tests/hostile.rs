@@ -402,7 +402,7 @@ fn a_message_longer_than_a_receive_ends_its_connection_alone() {
 fn peers_that_connect_and_say_nothing_keep_nobody_out() {
     let server = server();
     let mut bystander = Peer::connect(server.started);
-    // These are more than twice the connections that there is room for.
+    // 40 connections are more than twice as many as the server has room for.
     let silent: Vec<_> = (0..40)
         .map(|_| Link::connect(server.started, &Config::default(), &[], 16).unwrap())
         .collect();

@@ -129,7 +129,7 @@ pub fn line_05_an_early_send_is_delivered_after_established<N: Network>(network:
 pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     let mut bed = Bed::new(network);
 
-    // Closed in order: a request posted before still arrives.
+    // A connection is closed in order: a request posted before still arrives.
     let link = bed.connect();
     let (received, _sink) = bed.ends[PASSIVE].receive(link[PASSIVE], 8);
     let (sent, _source) = bed.ends[ACTIVE].send(link[ACTIVE], b"the last", None, SIGNALED);
@@ -138,11 +138,11 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
     bed.succeeded(ACTIVE, sent);
     let [active, passive] = [ACTIVE, PASSIVE].map(|end| ending(&mut bed, end, link[end]));
     assert_eq!((active.reason, active.failed.len()), (DisconnectReason::Local, 0));
-    // What the peer has of ours, not every provider knows.
+    // Not every provider knows how much the peer has received.
     let closed = [DisconnectReason::Peer, DisconnectReason::PeerHasAll];
     assert!(closed.contains(&passive.reason) && passive.failed.is_empty(), "{:?}", passive.reason);
 
-    // Both at once.
+    // Both ends disconnect at the same time.
     let link = bed.connect();
     for end in [ACTIVE, PASSIVE] {
         bed.ends[end].provider.disconnect(bed.network.now(), link[end]);
@@ -151,7 +151,7 @@ pub fn line_06_a_connection_ends_in_order<N: Network>(network: N) {
         assert!(ending(&mut bed, end, link[end]).failed.is_empty());
     }
 
-    // Lost, with requests outstanding, and one more posted before the end was known.
+    // A connection is lost with requests outstanding, and one more is posted before its end is known.
     let link = bed.connect();
     let lost = strand(&mut bed, link, 3);
     let gone = |event: &Event<_>| matches!(event, Event::Disconnected { .. });

@@ -94,7 +94,7 @@ pub fn line_27_messages_with_a_template_are_whole<N: Network>(network: N) {
     let templates = templates();
     let (mut arrived, mut alike) = (0, 0);
     for round in 0..ROUNDS {
-        // A run of one message, or of two, whose answers may leave in another way; or answers without a message.
+        // Runs of one message and of two alternate, because their answers may leave in different ways.
         let messages = 1 + usize::from(round % 2);
         let passive = &mut bed.ends[PASSIVE];
         let mut ready = || (passive.id(), passive.holding(&[0xaa; LENGTH]));
@@ -190,7 +190,7 @@ pub fn line_29_a_message_behind_a_refused_write_does_not_arrive<N: Network>(netw
         let (exposed, segment) =
             bed.ends[PASSIVE].expose(link[PASSIVE], &octets, Access::RemoteWrite);
         let (receive, sink) = bed.ends[PASSIVE].receive(link[PASSIVE], LENGTH);
-        // Another slot.
+        // The handle names another slot.
         let named = Segment { handle: Handle(segment.handle.0 ^ 1 << 8), ..segment };
         let active = &mut bed.ends[ACTIVE];
         let data = Data::Local(active.holding(&vec![9; length]));

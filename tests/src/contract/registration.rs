@@ -16,7 +16,7 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
     let mut bed = Bed::new(network);
 
     let handles_end = bed.ends[PASSIVE].provider.caps().promises.handles_end;
-    // Registered: every octet of the range, again and again.
+    // A registered range can be read at any octet, and repeatedly.
     let link = bed.connect();
     let bytes = pattern::of(64, 2);
     let (exposed, segment) = bed.ends[PASSIVE].expose(link[PASSIVE], &bytes, Access::RemoteRead);
@@ -28,7 +28,7 @@ pub fn line_19_a_handle_is_valid_from_registration_to_invalidation<N: Network>(n
         assert_eq!(found.bytes(), &bytes[skip..skip + length as usize]);
     }
 
-    // Invalidated.
+    // An invalidated handle is refused, if the provider ends handles.
     let retired = bed.ends[PASSIVE].invalidate(link[PASSIVE], &exposed);
     let done = bed.succeeded(PASSIVE, retired);
     assert_eq!(fence(exposed, &done).bytes(), bytes);

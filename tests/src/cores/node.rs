@@ -118,7 +118,7 @@ impl Plan<'_> {
         let delaying = Delaying::new(lending, choices.number(), self.delayed_percent);
         let rnic = Tracing::new(delaying, self.trace.clone(), self.number);
         let limits = self.limits.within(rnic.caps());
-        // Drawn apart from the rest.
+        // A seed of its own leaves the draws of `choices` as they are.
         let is_scattered = Choices::seeded(self.seed ^ SCATTERED).one_in(2);
         let memory = limits.transport_bytes() + self.memory * (1 + usize::from(is_scattered));
         let config = PoolConfig { bytes: memory, pages: PagePreference::Heap, node: None };

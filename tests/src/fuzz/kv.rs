@@ -198,7 +198,8 @@ impl World {
     fn check(&mut self, asked: &Asked, got: Got) {
         let is_garbage = matches!(got.results, Err(CallError::Rejected(AcceptStat::GarbageArgs)));
         if asked.is_misplaced() && is_garbage {
-            // The service may refuse it as garbage. A short value travels inline, where it may make sense all the same.
+            // The service may refuse a misplaced value as garbage. A short one travels inline, where it may make sense
+            // all the same.
             return;
         }
         let expected = self.expect(asked);
@@ -335,7 +336,7 @@ enum Expected {
     Value(Vec<u8>),
     Stat,
     Keys,
-    /// One of these refusals.
+    /// A refusal with one of these reasons.
     Refused(Vec<Refusal>),
 }
 

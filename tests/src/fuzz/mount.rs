@@ -160,7 +160,7 @@ fn walk(path: &[u8]) -> Result<u64, Status> {
     if !path.is_empty() && path[0] != b'/' {
         return Err(Status::Inval);
     }
-    // This is an index into `TREE`, from 1; the root is 0. Inodes are numbered in that order.
+    // `at` is an index into `TREE`, from 1, and 0 for the root. Inodes are numbered in the order of `TREE`.
     let mut at = 0;
     for name in path.split(|octet| *octet == b'/').filter(|name| !name.is_empty()) {
         let (kind, mode) = match at {

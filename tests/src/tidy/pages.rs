@@ -72,7 +72,7 @@ pub fn walks(workspace: &Workspace) -> Vec<Breach> {
     let lines = workspace.get(WALKS).into_iter().flat_map(|page| (1..).zip(page.text.lines()));
     for (line, text) in lines {
         let spans = text.split('`').skip(1).step_by(2);
-        // Others are paths, commands and expressions.
+        // Spans with other characters are paths, commands and expressions.
         let names = spans.filter(|span| span.chars().all(|c| is_part(c) || c == ':'));
         for name in names.flat_map(|span| span.split("::")).filter(|name| !code.contains(name)) {
             let what = format!("names `{name}`, which the code has not");

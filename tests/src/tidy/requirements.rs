@@ -57,9 +57,9 @@ pub struct TestedRow {
 /// A test that a row names.
 #[derive(Clone, Debug)]
 pub struct NamedTest {
-    /// Its full name: crate directory, modules, function.
+    /// The test's full name: crate directory, modules, function.
     pub name: String,
-    /// Its file, from the workspace's root.
+    /// The test's file, from the workspace's root.
     pub path: String,
 }
 

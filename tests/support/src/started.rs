@@ -54,7 +54,7 @@ impl Started {
 
     /// Kills the process, and waits for its end.
     pub fn kill(&mut self) {
-        // This fails if it has ended.
+        // `kill` fails if the process has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -104,7 +104,7 @@ impl Pair {
         let htype = if procedure == LONG { CALL_EXTERNAL } else { CALL_INLINE };
         assert_eq!((message[1], message[3]), (2, htype));
         if htype == CALL_EXTERNAL {
-            // [V2-6.6.3-1] One segment, at position zero, and no more.
+            // [V2-6.6.3-1] The Call chunk has one segment, at position zero.
             assert_eq!((&message[5..7], message[11]), (&[1, 0][..], 0));
         }
         message[0]

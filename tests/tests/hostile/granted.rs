@@ -20,7 +20,7 @@ fn a_client_asks_for_credits_and_makes_no_more_calls_than_it_was_granted() {
         let mut pair = Pair::speaking(Versions::OnlyOne);
         pair.begin(NULL, 0);
         let first = pair.message();
-        // [R5666-3.3-1] it may have several Calls under way.
+        // [R5666-3.3-1] The client asks for credits for several Calls at once.
         assert!(first[2] > 8, "{} credits", first[2]);
         pair.send(&reply(first[0], grant));
         assert_eq!(pair.outcome(), Ok(()));
@@ -59,7 +59,8 @@ fn calls_beyond_the_grant_are_served_while_receives_last() {
     let mut theirs = PRIVATE_DATA;
     theirs[5] = 0;
     let (mut link, _) = Link::connect(server.started, &Default::default(), &theirs, 16).unwrap();
-    // [R5666-3.3-5] One is granted before the first Reply. The chunk, which nothing can use, is no reason to refuse.
+    // [R5666-3.3-5] One credit is granted before the first Reply. The useless chunk is no reason to refuse the Calls
+    // beyond it.
     let unused = [&[0, 1, 1][..], &nowhere(64), &[0, 0]].concat();
     for xid in 1..RECEIVES_IDLE {
         link.send(&message(xid, MSG, &unused, &call(xid, HOLD, &[]))).unwrap();

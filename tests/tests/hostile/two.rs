@@ -455,7 +455,7 @@ fn a_reduced_result_leaves_its_length_and_fills_its_chunk_in_order() {
     let item = vec![0x5a; 20_001];
     peer.put(3, &item);
     let room = peer.0.expose(&[0xee; 22_000], 22_000, Access::RemoteWrite).unwrap();
-    // [V2-4.4.1-1] [V2-4.4.1-2] segments end anywhere.
+    // [V2-4.4.1-1] [V2-4.4.1-2] Segments may end at any octet.
     let chunk = |lengths: [u32; 4]| {
         let starts = [0, 16_000, 19_998, 21_000].map(|start| room.offset + start);
         let parts = lengths.into_iter().zip(starts);
@@ -472,7 +472,7 @@ fn a_reduced_result_leaves_its_length_and_fills_its_chunk_in_order() {
     assert_eq!(reply[4..], [&returned[..], &[4, 1, 0, 0, 0, 0, 20_001]].concat());
     let lease = peer.0.retire(room.handle).unwrap();
     assert_eq!(lease.bytes()[..item.len()], item);
-    // [V2-4.5.2.4-2] Nor is any written.
+    // [V2-4.5.2.4-2] No padding is written into the chunk either.
     assert_eq!(lease.bytes()[item.len()..], [0xee; 1_999]);
     server.stop().unwrap();
 }

@@ -113,7 +113,8 @@ fn counts_begin_with_no_message_and_a_limit_of_one() {
     let mut pair = Pair::speaking(Versions::Both);
     assert_eq!(pair.message()[3], CONNPROP_FINAL);
     drop(pair);
-    // [V2-4.2.1-3] What is of another version is answered, and its credit word means nothing: the server has one credit.
+    // [V2-4.2.1-3] A message of another version is answered, but its credit word means nothing: the server has one
+    // credit.
     let server = server();
     let Peer(mut link) = Peer::connect(server.started);
     let mut account = Account::new(1);
@@ -121,7 +122,7 @@ fn counts_begin_with_no_message_and_a_limit_of_one() {
     link.send(&other(2)).unwrap();
     let told = account.next(&mut link);
     assert_eq!((told[0], told[1], told[3]), (2, 3, ERROR));
-    // [V2-4.2.1-2] One message came before. Of the twelve Receives that are a connection's part one is for a grant.
+    // [V2-4.2.1-2] One message was received. Of a connection's twelve Receives, one is for a grant.
     assert_eq!(told[2], 1 + 11);
     link.send(&other(3)).unwrap();
     account.finish(&mut link);
@@ -171,7 +172,7 @@ fn a_client_that_has_spent_its_credits_on_calls_can_always_tell_of_its_own() {
             sent += 1;
             link.send(&message(9, [sent, CALL_INLINE], &[0; 4], &call(sent, HOLD, &[]))).unwrap();
         }
-        // [V2-4.2.1.1-2] one grant is beyond the limit, and is made up for.
+        // [V2-4.2.1.1-2] One grant may go beyond the limit, and its credit is granted again.
         if sent == limit {
             sent += 1;
             link.send(&message(9 + sent, [0, GRANT], &[], &[])).unwrap();
@@ -181,7 +182,7 @@ fn a_client_that_has_spent_its_credits_on_calls_can_always_tell_of_its_own() {
         raised_by_one += u32::from(told[2] == limit + 1);
         limit = told[2];
     }
-    // What is not a grant is not made up for: the server has not gone on to take Calls one by one.
+    // The server grants again only the credits that grants used: it has not gone on to take Calls one by one.
     assert!(sent < 300, "{sent} messages");
     link.close().unwrap();
     server.stop().unwrap();
@@ -189,7 +190,7 @@ fn a_client_that_has_spent_its_credits_on_calls_can_always_tell_of_its_own() {
 
 #[test]
 fn a_server_that_gives_one_credit_at_a_time_is_called() {
-    // As section 4.2.1 says it: the messages that this end has sent, and one.
+    // Section 4.2.1: the credit word counts the messages that this end has sent, and one more.
     let mut sent = 0;
     let mut credit = || {
         sent += 1;
@@ -229,7 +230,7 @@ fn a_client_refuses_nothing_beyond_the_credits_of_its_server() {
             let unknown = message(limit, [xid, 99], &[0; 4], &call(xid, NULL, &[]));
             pair.send(&unknown);
         }
-        // As many errors as there are credits.
+        // The client sends as many errors as it has credits.
         while account.messages < limit {
             assert_eq!(account.next(&mut pair.link)[3], ERROR);
         }
@@ -306,7 +307,7 @@ fn a_reply_invalidates_the_handle_that_its_call_names_and_no_other() {
     let mut cases = Vec::new();
     for credits in [2, 0] {
         let swaps = [SWAP, LATE_SWAP].map(|procedure| (procedure, vec![0, 1, 2, 3]));
-        // These have a Write chunk alone.
+        // GET Calls have a Write chunk alone.
         let gets = [GET, LATE_GET].map(|procedure| (procedure, vec![1, 3]));
         for (procedure, solicited) in swaps.into_iter().chain(gets) {
             cases.extend(solicited.into_iter().map(|at| (procedure, credits, at)));

@@ -58,7 +58,7 @@ fn item(choices: &mut Choices, stream: Octets, asked: &mut Asked) -> Octets {
     let length = choices.pick(&[0, 1, 4, 100, 5000]);
     let data = vec![octet(choices); length];
     let stream = match asked.procedure == Procedure::Write.number() {
-        // These words are the count and the stability.
+        // The two words of a WRITE are the count and the stability.
         true => stream.words(&[short(length), short(choices.below(3))]),
         false => stream,
     };

@@ -102,7 +102,7 @@ impl Rogue {
         let words = self.ours.len() / 8;
         match choices.below(12) {
             0..=4 => self.push(choices),
-            // Any word of its own segment: a header of the ring, or a word of the table.
+            // The attacker changes any word of its own segment: a header of the ring, or a word of the table.
             5 => store(&self.ours, choices.below(words) * 8, choices.number()),
             6 => {
                 let at = RING + choices.below(64) * LINE;
@@ -111,7 +111,7 @@ impl Rogue {
                 store(&self.ours, at, header);
             }
             7 => self.open(choices),
-            // The place up to which it has read, and whether it waits.
+            // The attacker lies about how far it has read, and whether it waits.
             8 => {
                 let head = match choices.one_in(4) {
                     true => choices.number(),
@@ -120,7 +120,7 @@ impl Rogue {
                 store(&self.theirs, 0, head);
                 store(&self.theirs, 2 * LINE, choices.below(2) as u64);
             }
-            // Any word of the victim's segment.
+            // The attacker changes any word of the victim's segment.
             9 => store(&self.theirs, choices.below(words) * 8, choices.number()),
             10 => store(&self.ours, 4 * LINE, choices.number()),
             _ => _ = self.stream.send(&some_octets(choices, 8), &[]),
