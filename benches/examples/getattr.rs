@@ -115,7 +115,7 @@ fn run(options: &Options) -> Result<(), Failure> {
     placement::favour(&OUTPUT);
     let at = options.at.or(server.as_ref().map(|server| server.at));
     let mut client = Client::connect(at.ok_or_else(|| Failure::failed("no server"))?)?;
-    // This connects, and warms up buffers and caches.
+    // The first round connects, and warms up buffers and caches.
     client.rate(options.depth, options.time.min(WARM))?;
     let mut rates = Vec::new();
     for _ in 0..options.pairs {
