@@ -24,7 +24,7 @@ use self::http::Questions;
 #[derive(Debug)]
 pub struct Metered<S> {
     inner: S,
-    /// Those of procedures of one name, of whichever program, are counted together.
+    /// The figures of each name of a procedure: programs whose procedures have the same name share them.
     procedures: Vec<Figures>,
     /// Each program and its version, with the places of its procedures in `procedures`.
     places: Vec<((u32, u32), Vec<usize>)>,

@@ -135,7 +135,7 @@ impl NodeConfig {
         &self,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
-        // Nobody has as much as the sum may be.
+        // A sum that would overflow is more than any machine has.
         let size = self.room.saturating_add(self.limits.transport_bytes());
         let _step = Step::begin(format_args!("filling {} of memory", bytes::rounded(size as u64)));
         let config = PoolConfig { bytes: size, pages: P::PAGES, node: None };

@@ -15,7 +15,7 @@ pub fn check(connections: u32, ends: u64) -> Result<(), Failure> {
     check_beside(connections, ends, 0)
 }
 
-/// Does as [`check`], with `beside` more open files.
+/// Like [`check`], with `beside` more open files.
 fn check_beside(connections: u32, ends: u64, beside: u64) -> Result<(), Failure> {
     let Ok(limit) = process::raise_open_files() else { return Ok(()) };
     let needed = needed(connections, ends, beside);

@@ -58,7 +58,7 @@ fn odd_sizes_and_counts_are_refused_in_words_before_anything_is_allocated() {
         (kv, "--value-max=", BYTES, "0"),
         (kv, "--connections=", NUMBERS, "0"),
         (kv, "--progress-timeout=", NUMBERS, "0"),
-        // Zero is never.
+        // `--idle-timeout=0` is allowed, and means never.
         (kv, "--idle-timeout=", NUMBERS, ""),
         (memory, "--connections=", NUMBERS, "0"),
         // Zero is root, of which the server warns.

@@ -87,7 +87,7 @@ fn a_log_for_programs_is_one_json_object_a_line() {
     let names: Vec<_> = events.iter().map(|entry| entry["message"].as_str().unwrap()).collect();
     assert_eq!(names, ["connection.accepted", "connection.ready", "connection.lost"]);
     assert!(events[2]["calls_received"].as_u64() > Some(0), "{}", events[2]);
-    // What the command says for itself is in the same form.
+    // The command's own messages are in the same form.
     let told = server.iter().filter(|entry| entry["target"] == "haulage::command");
     assert!(told.map(|entry| entry["message"].as_str().unwrap()).any(|m| m.starts_with("memory")));
 }

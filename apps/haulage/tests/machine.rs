@@ -78,7 +78,7 @@ fn as_process_1_it_ends_by_the_signals_that_end_others() {
             return;
         };
         let mut stdin = outside.stdin.take().unwrap();
-        // An answer to the first line shows that it runs, and it waits for the next then.
+        // An answer to the first line shows that the command runs and waits for the next line.
         let asked = stdin.write_all(b"00\n");
         let mut answer = String::new();
         BufReader::new(outside.stdout.take().unwrap()).read_line(&mut answer).unwrap();
@@ -91,7 +91,7 @@ fn as_process_1_it_ends_by_the_signals_that_end_others() {
         let inside = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
         let kill = Command::new("kill").args(["-s", signal, inside.trim()]).status().unwrap();
         assert!(kill.success());
-        // Whoever ignores the signal reads the end of its input, and ends well.
+        // A command that ignores the signal reads the end of its input, and succeeds.
         drop(stdin);
         assert_eq!(outside.wait().unwrap().code(), Some(status), "{signal}");
     }
@@ -198,7 +198,7 @@ fn newcomers_that_are_lost_are_counted_and_a_lack_of_descriptors_is_said_once() 
     let lacking = "haulage_accepts_failed_total{listener=\"rdma\",reason=\"descriptors\"}";
     assert_eq!(value(&counted, lacking), 0);
 
-    // More than the server has descriptors for.
+    // 100 connections are more than the server has descriptors for.
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&at).unwrap()).collect();
     let mut stderr = BufReader::new(server.process.stderr.take().unwrap());
     let mut said = String::new();

@@ -103,7 +103,7 @@ fn few_open_files_are_enough_for_few_connections() {
             "perf local null --seconds 0.05 --connections 16",
             "perf local read --size 4KiB --provider shm --seconds 0.05 --connections 16",
             "perf local null --seconds 0.05 --threads",
-            // The rest of the time it takes is not about files.
+            // One `demo` is enough, because most of its time has nothing to do with the limit.
             if limit == 64 { "demo" } else { "doctor" },
         ] {
             let output = with_files(limit, arguments);

@@ -81,7 +81,7 @@ fn judge(line: &str, test: &str, size: u64, depth: u64) -> Value {
     for cpu in ["client_cpu", "server_cpu"] {
         assert!(number(cpu) > 0.0 && number(cpu) < 1.2, "{line}");
     }
-    // What a crowded machine does in no time at all is rounded to nothing.
+    // On a crowded machine, a limit may be rounded to zero.
     let limits = json["limits"].as_object().unwrap();
     assert!(limits.values().all(|limit| limit.is_null() || limit.as_f64() >= Some(0.0)), "{line}");
     json
@@ -104,7 +104,7 @@ fn every_test_runs_between_processes_and_between_threads() {
             assert!(json["mean_batch"]["send"].as_f64() >= Some(1.0), "{json}");
             match (test, json["copies_per_byte"].as_f64()) {
                 ("null", copies) => assert_eq!(copies, None),
-                // By the system at both ends; ours where it was not received straight into place.
+                // The system copies each octet at both ends; we copy those that were not received straight into place.
                 ("read" | "write", Some(copies)) => {
                     assert!((2.0..=3.001).contains(&copies), "{json}");
                 }
@@ -182,7 +182,7 @@ fn thousands_of_idle_connections_cost_little_and_are_measured() {
     let arguments = ["perf", "local", "null", "--seconds", "0.1", "--json"];
     let json = judge(&lines(&[&arguments[..], &many].concat())[0], "null", 0, 2);
     assert_eq!((&json["connections"], &json["active"]), (&2500.into(), &10.into()));
-    // Beyond the shared Receives; a page a connection is what chance may add in a debug build.
+    // The figure is beyond the shared Receives; chance may add a page for each connection in a debug build.
     for end in ["idle_connection_bytes", "idle_connection_bytes_client"] {
         let bytes = json[end].as_u64().unwrap();
         assert!((512..8192).contains(&bytes), "{end}: {json}");
@@ -207,10 +207,10 @@ fn an_open_loop_makes_calls_when_they_are_due() {
         &lines(&["perf", "local", "null", "--rate", "2000", "--seconds", "0.5", "--json"])[0];
     let json = judge(line, "null", 0, 128);
     let operations = json["operations"].as_f64().unwrap() + json["late"].as_f64().unwrap();
-    // A thousand are due, give or take what chance does.
+    // A thousand Calls are due, give or take chance.
     assert!((850.0..1150.0).contains(&operations), "{json}");
     assert_eq!(json["offered_per_s"], 2000.0);
-    // What a program compares the tails with.
+    // Programs compare the tails of the latency with these figures.
     let noise = |key: &str| json["noise"][key].as_f64().unwrap();
     assert!(noise("wait_p999_us") >= noise("wait_p99_us"), "{json}");
 }
@@ -385,7 +385,7 @@ fn a_server_that_is_killed_is_an_error_in_one_line() {
     let output = client.wait_with_output().unwrap();
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-    // It may die before the handshake is over, which is before anything could be lost.
+    // The server may die before the handshake is over, when there is no connection to be lost.
     assert!(said.contains("connect") && said.contains(server.address()), "{said}");
     let refused = run(&["perf", "run", "null", "--connect", "127.0.0.1:1"]);
     assert_eq!(refused.status.code(), Some(1));

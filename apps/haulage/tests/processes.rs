@@ -176,7 +176,7 @@ fn clients_killed_at_any_moment_leave_the_server_serving_and_every_lease_home() 
     for moment in 0..12 {
         let arguments = ["put", "torn", file.to_str().unwrap()];
         let mut client = server.client(&arguments).stderr(Stdio::null()).spawn().unwrap();
-        // Not a wait for anything: each client dies a little later than the one before.
+        // The pause synchronises nothing: each client dies a little later than the one before.
         let end = clock::now().saturating_add(std::time::Duration::from_millis(moment * 3));
         while clock::now() < end && client.try_wait().unwrap().is_none() {
             std::hint::spin_loop();

@@ -65,7 +65,7 @@ fn stop_at_each_moment(tries: u32) {
     for number in 0..tries {
         let start = clock::now();
         let mut client = client();
-        // Not a wait for anything.
+        // The pause synchronises nothing: it chooses the moment at which the server is stopped.
         while clock::now().saturating_since(start) < moment {
             std::hint::spin_loop();
         }

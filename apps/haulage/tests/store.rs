@@ -135,7 +135,7 @@ fn pattern(length: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_no_mount_server_is_asked_whether_it_is_one() {
-    // One closes what it does not understand, one answers another protocol, and one says nothing.
+    // One server closes connections that it does not understand, one answers in another protocol, and one says nothing.
     let closes = Server::start(&[]).nfs().to_owned();
     for answer in [None, Some(&b"SSH-2.0-OpenSSH_9.2\r\n220 ready\r\n"[..])] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -210,7 +210,7 @@ fn files_go_there_and_back() {
     server.done(&["put", source, "/file"]);
     server.done(&["get", "/file", target]);
     assert!(fs::read(target).unwrap() == pattern(10 << 20));
-    // What is longer is cut to size.
+    // A longer file is cut to the length of the new one.
     server.put("/file", b"short");
     server.done(&["get", "/file", target]);
     assert_eq!(fs::read(target).unwrap(), b"short");
@@ -230,7 +230,7 @@ fn files_go_there_and_back() {
     assert!(text(&room).contains(r#""total_files":"#), "{}", text(&room));
     assert!(text(&server.done(&["df", "/file"])).contains("used %"));
 
-    // It is ours, and we are told on request in which version.
+    // The file belongs to this user, and `-v` tells the version spoken.
     let uid = format!(r#""uid":{},"#, fs::metadata(&place).unwrap().uid());
     let output = server.run(&["stat", "/file", "--json", "-v"]);
     assert!(text(&output.stdout).contains(&uid), "{}", text(&output.stdout));
@@ -246,7 +246,7 @@ fn a_directory_has_what_was_put_there() {
     fs::create_dir(&served).unwrap();
     let options = ["--squash", "none", "--state", state.to_str().unwrap()];
     let server = Server::of(served.to_str().unwrap(), &options);
-    // More than may await being committed.
+    // The file is longer than the data that may await a COMMIT.
     server.put("/file", &pattern(40 << 20));
     assert!(fs::read(served.join("file")).unwrap() == pattern(40 << 20));
     fs::create_dir(served.join("dir")).unwrap();
@@ -379,8 +379,8 @@ fn a_server_that_is_killed_under_a_client_ends_it() {
     let mut command = server.command(&["put", "/file"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut input = child.stdin.take().unwrap();
-    // Until it has been read, the client is at work: a pipe holds less than this. And what is left over of whole
-    // pieces it can only write when it knows that no more comes.
+    // A pipe holds less than this, so the client is at work once it has all been written. The rest behind whole pieces
+    // is written only at the end of the input, so the PUT is not over yet.
     input.write_all(&pattern((12 << 20) + 5)).unwrap();
     server.0.kill();
     drop(input);
@@ -495,7 +495,7 @@ fn a_program_that_numbers_its_calls_from_one_can_be_run_again_over_rdma() {
         // Often, as a new connection may be served before the end of the last one is seen.
         for _ in 0..20 {
             make_dir(&server, &top, provider);
-            // Nothing is there to be removed if the server takes the Call for that of the last run.
+            // The removal fails if the server took the Call for that of the last run, and made nothing.
             fs::remove_dir(served.join("dir")).unwrap();
         }
     }
@@ -508,7 +508,7 @@ fn a_claim_that_anybody_could_make_is_not_believed_by_a_server_of_root() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let options = ["--squash", "none", "--tcp-listen", ":0", "--metrics", ":0"];
     let mut server = Server::start(&options);
-    // Two connections, each from a port above 1023.
+    // The two connections come from ports above 1023.
     let owners = [owner_of_made_over_tcp(&server, "a"), owner_of_made_over_tcp(&server, "b")];
     assert_eq!(owners, if is_root { [65_534; 2] } else { [1000; 2] });
     let page = asked(&server, "GET /metrics HTTP/1.1\r\n\r\n");
@@ -553,7 +553,7 @@ fn a_local_user_is_itself_over_rdma() {
             assert!(child.wait().unwrap().success());
             assert_eq!(whose("/theirs"), [54_321, 65_534]);
         }
-        // This build is where other users cannot reach it.
+        // Other users have no access to the directory of the build.
         Err(error) => assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied),
     }
 }
@@ -596,7 +596,7 @@ fn who_watches_the_server_sees_what_it_does() {
         assert!(value(name) >= least, "{name} is {}", value(name));
     }
     assert_eq!(value("haulage_errors_total{kind=\"message_bad\"}"), 0);
-    // Of each figure it says once what it is.
+    // The page tells the type of each figure once.
     let told = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let mut told: Vec<_> = told.collect();
     told.sort_unstable();
@@ -609,7 +609,7 @@ fn who_watches_the_server_sees_what_it_does() {
     }
     let endless = "x".repeat(100_000);
     let mut stream = TcpStream::connect(server.0.named("metrics")).unwrap();
-    // It hangs up, whether or not all was taken.
+    // The server hangs up, perhaps before it has taken all octets.
     let _ = stream.write_all(endless.as_bytes());
     assert!(asked(&server, "GET /metrics HTTP/1.1\r\n\r\n").contains("haulage_connections "));
 }

@@ -82,7 +82,7 @@ fn what_is_stored_is_in_the_directory_and_comes_back() {
         assert!(put.status.success(), "{}", String::from_utf8_lossy(&put.stderr));
         assert!(fs::read(place.at("served/file")).unwrap() == octets);
         drop(server);
-        // Killed, not ended; the next one serves what it left.
+        // The server was killed; the next one serves the file that it left.
         let server = Server::start(&place, options);
         assert!(server.run(&["get", "/file"], b"").stdout == octets);
         fs::remove_file(place.at("served/file")).unwrap();
@@ -142,7 +142,7 @@ fn state_that_others_may_have_put_there_is_refused_in_words() {
     chmod(0o700);
     for name in ["key", "names", "lock"] {
         let path = state.join(name);
-        // A server that came so far made it.
+        // A server that got far enough in an earlier round made this file.
         let _ = fs::remove_file(&path);
         mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         refused(&format!("{} is no regular file", path.display()));
@@ -170,7 +170,7 @@ fn state_that_others_may_have_put_there_is_refused_in_words() {
     let mut names: Vec<_> = names.collect();
     names.sort();
     assert_eq!(names, ["key", "lock", "names"]);
-    // As the link leads, nothing else is the matter with it.
+    // The link leads to a good state directory, so the link itself is the reason for the refusal.
     symlink(&state, place.at("link")).unwrap();
     let (code, said) = place.refused("served", "link");
     assert!(code == Some(1) && said.contains("name the directory itself"), "{said}");

@@ -53,7 +53,8 @@ impl Watched {
 
     /// Waits for its end. Returns all that the terminal was sent, and what stands there in the end.
     fn end(mut self) -> (ExitStatus, String, String) {
-        // Until nobody holds it any more. What goes to standard output fits the pipe.
+        // The read ends when no process holds the terminal any more. Standard output is not read meanwhile, but fits
+        // the pipe.
         let mut rest = Vec::new();
         let _ = self.terminal.read_to_end(&mut rest);
         let status = self.process.wait().unwrap();

@@ -111,14 +111,14 @@ fn several_calls_of_one_thread_are_under_way() {
     assert_eq!(client.ended().unwrap_err(), CallError::NothingBegun);
     let mut begun = Vec::new();
     for round in 0..8_u8 {
-        // Taken while Calls are ending.
+        // The lease is taken while Calls are ending.
         let mut value = client.lease(5000).unwrap();
         value.bytes_mut().fill(round);
         let put = Request { argument: Some(value), ..request(Procedure::Put) };
         let token = client.begin(put, |w| w.opaque(&[b'k', round])).unwrap();
         begun.push((token, round));
     }
-    // One that is waited for at once does not lose what the others come to.
+    // Waiting for one Call at once loses no outcome of the others.
     let room = Some(client.lease(5000).unwrap());
     let get = Request { result: room, ..request(Procedure::Get) };
     let reply = client.call(get, |w| w.opaque(b"k?")).unwrap();
@@ -154,7 +154,7 @@ fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back()
                     Err(failed) => {
                         assert_eq!(failed.error, CallError::Busy);
                         busy += 1;
-                        // The lease comes back, and room comes with the end of a Call.
+                        // The lease comes back with the error, and there is room once a Call has ended.
                         put = Request { argument: failed.argument, ..request(Procedure::Put) };
                         assert_eq!(put.argument.as_ref().unwrap().len(), 5000);
                         told.push(client.ended().unwrap());

@@ -105,7 +105,7 @@ fn the_longest_message_survives_the_round_trip() {
     let prefix = "0000000100000002000000010000000d00000000";
     let message = format!("{prefix}{}\n", "5a".repeat((4 << 20) - 20));
     assert_eq!(succeeds(&["encode"], &succeeds(&["decode"], &message)), message);
-    // Nothing takes more JSON for its octets than a list of segments.
+    // A list of segments takes the most JSON for its octets.
     let count = ((4 << 20) - 32) / 16;
     let segments = "ffffffff00000001fffffffffffffff0".repeat(count);
     let message = format!("{}00000001{count:08x}{segments}00000000\n", &prefix[..32]);

@@ -32,7 +32,7 @@ impl Noise {
         let (tell, told) = mpsc::channel();
         let far = move || {
             if !pair.yielding {
-                // The near side waits for it.
+                // The near side receives the result, so sending does not fail.
                 let _ = tell.send(Watch::keep(budget));
             }
             Ok(())
@@ -43,7 +43,7 @@ impl Noise {
         };
         let (near, far) = pair.run(near, far)?;
         let took = near.took + far.took;
-        // Each for about as long.
+        // If both sides watched, each did for about half of the sum.
         let both = took / if far.took.is_zero() { 1 } else { 2 };
         let mut stalls = near.stalls;
         stalls.extend(far.stalls);
@@ -71,8 +71,9 @@ impl Noise {
 /// Returns the time within which an interrupted loop continues, at all moments except a total of `rest`. `stalls` are
 /// the interruptions, longest first.
 fn longest_wait(stalls: &[Duration], rest: Duration) -> Duration {
-    // A moment within a stall waits for the rest of that stall: of each of the `count` longest stalls, all moments but
-    // the last `wait` wait for longer than `wait`, and these are to last for `rest` together.
+    // A moment within a stall waits for the rest of the stall. In each of the `count` longest stalls, all moments wait
+    // for longer than `wait` but those of its last `wait`. `wait` is chosen so that the longer ones make up `rest`
+    // together.
     let mut sum = Duration::ZERO;
     let mut waits = (1..).zip(stalls).map(|(count, stall): (u32, _)| {
         sum += *stall;

@@ -177,7 +177,7 @@ mod tests {
         for number in 0..10 {
             assert!(scrape(at).ends_with("\r\n\r\npage"), "{number}");
         }
-        // Of those, the first ones gave way.
+        // The first of the silent connections gave way.
         for stream in &mut silent[..7] {
             assert_eq!(stream.read(&mut [0; 8]).unwrap_or(0), 0);
         }

@@ -104,7 +104,7 @@ impl Write for Whole {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        // Once it has its own name, there is nothing to remove.
+        // The removal fails if the file has been renamed to its own name.
         let _ = fs::remove_file(&self.part);
     }
 }
@@ -119,7 +119,7 @@ fn is_mount_point(path: &Path) -> io::Result<bool> {
     let path = path.canonicalize()?;
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mut points = mounts.split(|octet| *octet == b'\n').filter_map(|line| {
-        // The fifth field, in which blanks are escaped.
+        // The fifth field is the mount point, in which blanks are escaped.
         line.split(|octet| *octet == b' ').nth(4)
     });
     Ok(points.any(|point| point == path.as_os_str().as_bytes()))
@@ -183,7 +183,7 @@ mod tests {
         place.write("file", true);
         assert_eq!(fs::read(place.at("file")).unwrap(), b"new");
         assert_eq!(fs::metadata(place.at("file")).unwrap().mode() & 0o7777, 0o640);
-        // As long as a name may be.
+        // The longest name that Linux allows is written, too.
         place.write(&"n".repeat(255), true);
         assert_eq!(place.names(), 2);
     }

@@ -358,7 +358,7 @@ impl<W: Work> Running<W> {
         tally.samples.clear();
         self.work.begin();
         self.before[0] = Figures::of(cx);
-        // Start after that, so that it makes no Call late.
+        // The clock is read after these preparations, so that they make no Call late.
         self.started = clock::now();
         self.stage = Stage::Calls { phase, until: self.started.saturating_add(time) };
         match &mut self.arrivals {

@@ -51,7 +51,7 @@ impl Run {
         let Tally { client, server, operations, .. } = &self.tally;
         let payload = operations * plan.size as u64;
         let tagged = client.tagged_copied + server.tagged_copied;
-        // Inline items, whether short or meant to be inline.
+        // Without tagged octets, items travel inline, because they are short or are meant to: all copies count.
         let all = client.all_copied + server.all_copied;
         let copied = if !plan.subject.moves() || tagged == 0 { all } else { tagged };
         (payload > 0).then(|| copied as f64 / payload as f64)

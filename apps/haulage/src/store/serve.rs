@@ -92,7 +92,7 @@ fn serve<P: Carrier>(
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
-    // The client's kernel has timeouts of its own.
+    // No option sets a timeout for Calls: the client's kernel has timeouts of its own.
     let limits = server_limits(&options.peers, connections);
     let limits = options.core.rpc_version.within(limits);
     let (config, crc) = (config(options, owner), options.core.crc);
@@ -108,7 +108,7 @@ fn serve<P: Carrier>(
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
-            // The pool is filled by now.
+            // The pool is allocated by now; the rest of the memory is for kept Replies.
             node.wanted().check_rest(replays.octets_max)?;
             let replays = Replays::new(&replays, secrets.seed);
             let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
@@ -370,7 +370,7 @@ fn host(bound: SocketAddr) -> String {
         SocketAddr::V4(v4) if v4.ip().is_unspecified() => "HOST".to_owned(),
         SocketAddr::V4(v4) => v4.ip().to_string(),
         SocketAddr::V6(v6) if v6.ip().is_unspecified() => "HOST".to_owned(),
-        // The client has a name of its own for the interface to this machine.
+        // The name of a link-local interface differs on each machine, so the user has to put in the client's.
         SocketAddr::V6(v6) if v6.scope_id() != 0 => format!("[{}%INTERFACE]", v6.ip()),
         SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
     }

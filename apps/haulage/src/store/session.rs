@@ -134,7 +134,7 @@ fn find_root(
         }
         match mounted {
             Ok(root) => return Ok(root),
-            // NFS is there, too, and would meet the same.
+            // NFS is at the same address, so a Call of NFS would fail the same way.
             Err(Refusal::Call(
                 error @ (CallError::Connect(_) | CallError::TimedOut | CallError::Disconnected(_)),
             )) => return Err(callee.explain(&error)),
@@ -148,7 +148,7 @@ fn find_root(
     let way = Way::tcp(at, identity, timeout).map_err(Refusal::from);
     match (way.and_then(|mut way| way.mount(export)), first) {
         (Ok(root), _) => Ok(root),
-        // Nobody else knows better.
+        // The mount server over TCP cannot be reached, so the refusal of the one over RDMA stands.
         (Err(Refusal::Io(_)), Some(refusal @ (Refusal::Path { .. } | Refusal::Denied))) => {
             Err(no_mount(&refusal, to, &options.export, timeout))
         }

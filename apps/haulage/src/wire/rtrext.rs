@@ -209,7 +209,7 @@ fn directed(mut place: Object, w: &mut Writer<'_>) -> Result<(), Complaint> {
             chunk(place.take("xmdrsdl_ex")?, w)?;
         }
         "XMPTYPE_TBSN" => w.u32(item::TBSN)?,
-        // E10: the draft has two names for it.
+        // E10: the draft has two names for this type.
         "XMPTYPE_CHOICE" | "XMPTYPE_CHOOSE" => {
             w.u32(item::CHOICE)?;
             chunk(place.take("xmdrsdl_ex")?, w)?;

@@ -73,7 +73,7 @@ fn a_refusal_says_what_is_wrong_where_and_what_is_reported() {
             Some("RDMA2_ERR_INVAL_HTYPE"),
         ),
         ("00000001 00000002 00000001 0000000a", "truncated at byte 16", Some("RDMA2_ERR_BAD_XDR")),
-        // Nobody answers a Reply; what is wrong with it is told all the same.
+        // A Reply is not answered, but its error is named.
         (
             "00000001 00000002 00000001 0000000d 00000002",
             "list discriminator at byte 16",

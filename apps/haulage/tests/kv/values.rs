@@ -10,8 +10,8 @@ const LENGTHS: [usize; 8] = [0, 1, 3, 4095, 4096, 1 << 20, (4 << 20) - 1, 4 << 2
 fn values_survive(backend: Backend) {
     let mut pair = Pair::new(backend, 4);
     for length in LENGTHS {
-        // As many keys as fit into the server's memory at this length; each twice, or all at once, on 4
-        // connections.
+        // The keys are as many as fit into the server's memory at this length; long values are stored twice each, short
+        // ones all at once, on 4 connections.
         let (keys, requests) = if length > 64 << 10 { (8, 16) } else { (64, 64) };
         for at in 0..requests {
             let mut value = pair.lease(length);

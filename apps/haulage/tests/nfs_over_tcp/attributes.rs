@@ -80,7 +80,7 @@ fn attributes_that_cannot_be_are_refused() {
         assert_eq!(client.set(&link, size(0), UNGUARDED), Err(NFS3ERR_INVAL));
         assert_eq!(client.set(&file, size(u64::MAX), UNGUARDED), Err(NFS3ERR_FBIG));
         let valid = nfstime3 { seconds: 1, nseconds: 0 };
-        // The last two have a meaning of their own to the system.
+        // The last two are UTIME_NOW and UTIME_OMIT to the system.
         for nseconds in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
             let not = nfstime3 { seconds: 1, nseconds };
             for to in [times(not, valid), times(valid, not)] {
@@ -104,7 +104,7 @@ fn an_id_of_all_ones_names_nobody() {
         client.set(root, mode(0o777), UNGUARDED).unwrap();
         let file = nobody.file(root, "theirs", 0o600);
         assert_eq!(client.attributes(&file).unwrap().uid, anonymous);
-        // It changes no owner, and keeps nothing else from being changed.
+        // An owner of all ones changes no owner, and lets other attributes change.
         client.write(&file, 0, b"0123456789", stable_how::FILE_SYNC).unwrap();
         let to = sattr3 { size: Nfs3Option::Some(4), ..owner(ones, ones) };
         assert_eq!(nobody.set(&file, to, UNGUARDED), Ok(()));
@@ -137,7 +137,7 @@ fn attributes_are_set_by_those_who_may() {
         let Bed { client, root, .. } = bed;
         let file = client.file(root, "file", 0o644);
         if !is_told {
-            // There is no other owner than the one who serves.
+            // All files belong to the user who serves them.
             assert_eq!(client.set(&file, owner(1000, 1000), UNGUARDED), Err(NFS3ERR_PERM));
             return;
         }

@@ -51,7 +51,7 @@ pub(crate) struct Namespaces {
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
-    /// What it runs in from its next start on, if not in the namespaces of the test.
+    /// The namespaces in which the server runs from its next start on, if not in those of the test.
     pub(crate) namespaces: Option<Namespaces>,
     started: Started,
     place: TempDir,
@@ -173,7 +173,7 @@ impl Server {
 
 impl TempDir {
     fn new(user: User) -> Self {
-        // Other users may not reach where this was built.
+        // Other users may have no access to the directory of the build.
         let name = format!("haulage-nfs-{}-{}", std::process::id(), next());
         let path = std::env::temp_dir().join(name);
         let _ = fs::remove_dir_all(&path);
@@ -201,7 +201,7 @@ fn next() -> u32 {
 }
 
 fn spawn(kind: Kind, place: &TempDir, namespaces: Option<Namespaces>, options: &[&str]) -> Started {
-    // By descriptor, as other users may not reach where this was built.
+    // The program is run by its descriptor, because other users may have no access to the directory of the build.
     let program = File::open(env!("CARGO_BIN_EXE_haulage")).unwrap();
     let mut command = match namespaces {
         None => Command::new(format!("/proc/self/fd/{}", program.as_raw_fd())),

@@ -128,7 +128,7 @@ impl Client {
     pub(crate) fn mount(&mut self, path: &str) -> Result<nfs_fh3, mountstat3> {
         match now(self.mounts.mnt(dirpath(Opaque::borrowed(path.as_bytes())))) {
             Ok(mounted) => {
-                // AUTH_SYS is all there is.
+                // The server offers AUTH_SYS alone.
                 assert_eq!(mounted.auth_flavors, [1]);
                 Ok(nfs_fh3 { data: mounted.fhandle.0 })
             }

@@ -54,7 +54,7 @@ fn a_read_ends_where_the_file_does() {
             let expected = Ok((octets.to_vec(), eof));
             assert_eq!(client.read(&file, offset, count), expected, "{count} at {offset}");
         }
-        // Octets between what was written are zeros.
+        // Octets between two writes are zeros.
         client.write(&file, 20_000, b"x", stable_how::FILE_SYNC).unwrap();
         let (hole, eof) = client.read(&file, 10, 19_990).unwrap();
         assert!(hole == [0; 19_990] && !eof);
@@ -116,7 +116,7 @@ fn a_full_export_says_so() {
         let refused = (0..64)
             .find_map(|at| client.write(&file, at << 20, &octets, stable_how::UNSTABLE).err());
         assert_eq!(refused, Some(NFS3ERR_NOSPC));
-        // And goes on once there is room.
+        // Writing goes on once there is room.
         assert_eq!(client.remove(root, "file"), Ok(()));
         let file = client.file(root, "file", 0o600);
         client.write(&file, 0, &octets, stable_how::UNSTABLE).unwrap();
@@ -157,7 +157,7 @@ fn verifiers_of_writes_and_commits_tell_one_run_from_the_next() {
         server.restart(&["--squash", "none", "--insecure"]);
         let mut client = Client::new(server, ROOT);
         let file = match kind.export {
-            // What it held, and the key of its handles, are gone.
+            // A server in memory lost its files and the key of its handles.
             Export::Memory => {
                 assert_eq!(client.commit(&file), Err(NFS3ERR_STALE));
                 let root = client.mount("/").unwrap();
@@ -193,11 +193,12 @@ fn room(client: &mut Client, root: &nfs_fh3) -> (u64, u64) {
 fn fill(client: &mut Client, file: &nfs_fh3, stable: stable_how) -> Ended<()> {
     let octets = vec![0xa5; 1 << 20];
     let (file, count, mut offset) = (file.clone(), 1 << 20, client.attributes(file)?.size);
-    // No more than there is room for.
+    // The number of WRITEs is bounded, by more than the file system has room for.
     for _ in 0..256 {
         let (file, data) = (file.clone(), Opaque::borrowed(&octets));
         let asked = WRITE3args { file, offset, count, stable, data };
-        // Its room, which the attributes tell, changes at any moment: when the system writes it to the disk.
+        // The attributes in the results are not compared: the file's used octets change whenever the system writes to
+        // the disk.
         match now(client.nfs.write(&asked)).unwrap() {
             Nfs3Result::Ok(written) => offset += u64::from(written.count),
             Nfs3Result::Err((status, _)) => return Err(status),
@@ -215,7 +216,7 @@ fn what_a_file_system_keeps_for_the_superuser_only_the_superuser_gets() {
     bed.server.namespaces = Some(RESERVING);
     let ways = [&[][..], &["--direct"]].into_iter();
     for (options, stable) in ways.flat_map(|options| STABILITIES.map(|stable| (options, stable))) {
-        // With a new file system.
+        // Each round has a new file system.
         bed.server.restart(&[TRUSTING, options].concat());
         let [mut client, mut stranger] =
             [ROOT, STRANGER].map(|user| Client::new(&bed.server, user));

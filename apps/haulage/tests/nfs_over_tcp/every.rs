@@ -23,7 +23,7 @@ fn ended<T, E>(result: Nfs3Result<T, E>) -> nfsstat3 {
     }
 }
 
-/// Those that only look.
+/// The procedures that only look.
 const LOOKS: [(&str, Call); 10] = [
     ("GETATTR", |client, file, _| status(client.attributes(file))),
     ("LOOKUP", |client, dir, name| status(client.lookup(dir, name))),
@@ -46,7 +46,7 @@ const LOOKS: [(&str, Call); 10] = [
     ("PATHCONF", |client, file, _| ended(now(client.nfs.pathconf(&file.clone().into())).unwrap())),
 ];
 
-/// Those that may change the file, or names in it.
+/// The procedures that may change the file, or names in it.
 const CHANGES: [(&str, Call); 13] = [
     ("SETATTR", |client, file, _| status(client.set(file, mode(0o600), Nfs3Option::None))),
     ("WRITE", |client, file, _| status(client.write(file, 0, b"x", stable_how::UNSTABLE))),
@@ -87,7 +87,7 @@ fn what_is_no_handle_opens_nothing() {
         let mut forged = root.data.to_vec();
         *forged.last_mut().unwrap() ^= 1;
         let malformed = [vec![], vec![7], vec![0; 64]].map(|octets| (octets, NFS3ERR_BADHANDLE));
-        // An earlier run of the server may have made this one, with a key that is gone.
+        // The forged handle could be that of an earlier run of the server, whose key is gone, so it is stale.
         for (octets, expected) in malformed.into_iter().chain([(forged, NFS3ERR_STALE)]) {
             let handle = nfs_fh3 { data: Opaque::owned(octets) };
             for (name, call) in LOOKS.into_iter().chain(CHANGES) {

@@ -58,7 +58,7 @@ fn the_number_of_connections_holds_over_tcp() {
         null(&mut stream);
         stream
     });
-    // One address has half of them: the one that was idle longest gave way.
+    // One address may have half of the connections, so the one that was idle longest gave way.
     let [first, others @ ..] = &mut streams;
     others.iter_mut().for_each(null);
     assert!(is_closed(first.try_clone().unwrap()));
@@ -114,7 +114,7 @@ impl AsyncWrite for Slow {
 #[test]
 fn a_call_that_goes_on_may_take_longer_than_the_option_says_over_tcp() {
     let kind = Kind { export: Export::Memory, user: User::Tester };
-    // The whole takes 4.8 s at least, a step far less than this.
+    // The whole Call takes 4.8 s at least, and each step far less than the limit.
     let Bed { server, mut client, root } = Bed::new(kind, &["--progress-timeout", "4"]);
     let file = client.file(&root, "file", 0o600);
     let line = Slow(connect(&server));
@@ -147,7 +147,7 @@ fn calls_that_stop_halfway_take_bounded_memory_and_leave_some_to_others() {
     let call = [&0x8010_0000_u32.to_be_bytes()[..], &[1; (1 << 20) - 10]].concat();
     let begun: Vec<_> = (0..120).map(|_| connect_from([127, 0, 0, 2], &server)).collect();
     for mut stream in &begun {
-        // Of some, the server takes nothing.
+        // The server reads nothing from some of the connections.
         stream.set_nonblocking(true).unwrap();
         let _ = stream.write_all(&call);
     }

@@ -166,7 +166,7 @@ fn a_cookie_lasts_while_names_come_and_go() {
         let names = client.names(&dir, 512, |client, listed| {
             page += 1;
             client.file(&dir, &format!("new{page}"), 0o600);
-            // The last one, too, whose cookie says where to go on.
+            // All names are removed, the last included, whose cookie says where to go on.
             for name in listed.iter().filter(|name| expected.contains(*name)) {
                 if ![".", ".."].contains(&&**name) {
                     client.remove(&dir, name).unwrap();
@@ -192,7 +192,7 @@ fn a_listing_that_cannot_go_on_is_refused() {
         let last = (first.reply.entries.0[4].cookie, verifier);
         let end = client.read_dir(&dir, last, 4096).unwrap().reply;
         assert!(end.entries.0.is_empty() && end.eof);
-        // So it is at the greatest offset, and above, where earlier versions saw the end of an ext4 directory.
+        // The end is also at the greatest offset, and above, where earlier versions saw the end of an ext4 directory.
         for above in [i64::MAX.cast_unsigned(), 0x8000_0000_0000_0001] {
             let end = client.read_dir(&dir, (above, verifier), 4096).unwrap().reply;
             assert!(end.entries.0.is_empty() && end.eof, "{above:x}");

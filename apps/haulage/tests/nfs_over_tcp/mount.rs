@@ -79,7 +79,7 @@ fn mounts_are_listed_until_they_end() {
         for name in ["a", "b", "c"] {
             client.mkdir(root, name, 0o700).unwrap();
             client.mount(&format!("/{name}")).unwrap();
-            // Once is enough.
+            // A second MNT of the same path adds no entry.
             client.mount(&format!("/{name}")).unwrap();
         }
         assert!(client.mount("/none").is_err());

@@ -19,7 +19,7 @@ const MOUNTED: [&str; 3] = ["file", "inner", "silent"];
 
 /// Runs a test in each kind of namespaces that can be made here, in which `dir` has `covered` beside what is mounted.
 fn each(test: impl Fn(&mut Bed)) {
-    // In a user namespace nothing is opened by its file system's handle.
+    // In a user namespace the system opens no file by its file system's handle.
     for flags in ["-m", "-Urm"] {
         let kind = Kind { export: Export::Directory, user: User::Tester };
         let mut bed = Bed::new(kind, &[]);
@@ -134,7 +134,7 @@ fn nobody_changes_a_place_where_something_is_mounted() {
                 ];
                 assert_eq!(ended, [Err(NFS3ERR_ROFS); 11], "{name}");
             }
-            // The name stays with what is mounted there.
+            // A name on which something is mounted can be neither removed nor replaced.
             assert_eq!(client.rmdir(&outer, name), Err(NFS3ERR_ACCES), "{name}");
             assert_eq!(client.remove(&outer, name), Err(NFS3ERR_ISDIR), "{name}");
             assert_eq!(client.mkdir(&outer, name, 0o777), Err(NFS3ERR_EXIST), "{name}");
@@ -164,7 +164,7 @@ fn the_handle_of_a_place_lasts_while_something_is_mounted_there() {
             assert!(bed.client.attributes(stand_in).is_ok());
         }
         assert_eq!(of_all(&mut bed.client), stand_ins);
-        // Without mounts there is what they covered, under handles of its own.
+        // Without the mounts, the covered files are there, under handles of their own.
         restart(bed, None);
         for stand_in in &stand_ins {
             let ended = bed.client.attributes(stand_in).map(drop);
@@ -174,7 +174,7 @@ fn the_handle_of_a_place_lasts_while_something_is_mounted_there() {
         assert!(bed.client.lookup(&covered[1], "covered").is_ok());
         restart(bed, with);
         for covered in &covered {
-            // It is out of sight: open by its handle, or stale, but not to be asked for again and again.
+            // A covered file is opened by its handle or is stale; JUKEBOX would have clients ask for ever.
             let ended = bed.client.attributes(covered).map(drop);
             assert_ne!(ended, Err(NFS3ERR_JUKEBOX));
         }

@@ -86,15 +86,15 @@ fn an_exclusive_create_succeeds_again_with_its_verifier_alone() {
         let verifier = createverf3([0x11, 2, 3, 4, 0x15, 6, 7, 8]);
         let mut create = |verifier| client.create(root, "file", createhow3::EXCLUSIVE(verifier));
         let file = create(verifier).unwrap();
-        // The Call on another connection, after its Reply was lost.
+        // A client repeats the Call on another connection after its Reply was lost.
         assert_eq!(create(verifier).as_ref(), Ok(&file));
-        // The last bit, and the first of either half.
+        // A verifier that differs in the last bit, or in the first bit of either half, is another.
         for (at, bit) in [(7, 1), (0, 0x80), (4, 0x80)] {
             let mut other = verifier;
             other.0[at] ^= bit;
             assert_eq!(create(other), Err(NFS3ERR_EXIST), "{other:?}");
         }
-        // What the client does once the file is its own.
+        // A client sets times and mode once it has created the file.
         let times = sattr3 {
             atime: set_atime::SET_TO_SERVER_TIME,
             mtime: set_mtime::SET_TO_SERVER_TIME,
@@ -178,7 +178,7 @@ fn a_symbolic_link_holds_what_it_was_made_of() {
             let made = client.attributes(&link).unwrap();
             assert_eq!((made.type_, made.size), (ftype3::NF3LNK, to.len() as u64));
             assert_eq!(client.read_link(&link).as_deref(), Ok(to));
-            // It is not followed.
+            // The server does not follow the link.
             assert_eq!(client.lookup(&link, "name"), Err(NFS3ERR_NOTDIR));
         }
         // No longer path can be looked up on Linux.
@@ -242,7 +242,7 @@ fn files_that_are_not_special_are_made_by_other_procedures() {
     each(|Bed { server, root, .. }| {
         let io = Socket::connect(server.nfs);
         let mut rpc = RpcClient::new_with_auth(io, claim(ROOT), opaque_auth::default());
-        // The client's own type for these arguments has no other files than special ones.
+        // The arguments are raw, because the client's own type for them has special files alone.
         for kind in [ftype3::NF3REG, ftype3::NF3DIR, ftype3::NF3LNK] {
             let asked = Raw([packed(&at(root, "name")), packed(&kind)].concat());
             let procedure = NFS_PROGRAM::NFSPROC3_MKNOD as u32;

@@ -46,7 +46,7 @@ fn a_call_that_is_not_understood_is_refused_and_the_connection_goes_on() {
             assert_eq!(call(program, version, 0, b""), expected, "{program}");
         }
         assert_eq!(call(program, 3, procedures, b""), RpcError::ProcUnavail.to_string());
-        // No arguments where there should be some, and some where there should be none.
+        // One Call lacks its arguments, and one has arguments that it should not have.
         assert_eq!(call(program, 3, 1, b""), RpcError::GarbageArgs.to_string());
         assert_eq!(call(program, 3, 0, b"four"), RpcError::GarbageArgs.to_string());
     }
@@ -61,7 +61,7 @@ fn a_call_that_is_not_understood_is_refused_and_the_connection_goes_on() {
 fn values_that_the_protocol_does_not_have_are_refused() {
     let server = any();
     let mut rpc = RpcClient::new(Socket::connect(server.nfs));
-    // Each begins with an empty handle.
+    // The arguments of each Call begin with an empty handle.
     for (procedure, words) in [
         // The first bool.
         (NFS_PROGRAM::NFSPROC3_SETATTR, &[0, 2, 0, 0, 0, 0, 0, 0][..]),

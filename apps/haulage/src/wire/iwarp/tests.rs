@@ -52,7 +52,7 @@ fn mpa_frames_are_described_with_what_they_offer() {
         |ird: u32, ord: u32| format!(r#""enhanced":true,"ird":{ird},"ord":{ord},"private":"#);
     for (frame, line) in [
         (
-            // As Linux opens a stream for NFS.
+            // Linux opens a stream for NFS with this request.
             format!("{request} 10 02 000c 0080 0000 f6ab0e18 01010303"),
             format!(
                 r#"{{"frame":"mpa_request","rev":2,"markers":false,"crc":false,"reject":false,{}"f6ab0e1801010303","peer_to_peer":false,"rtr":[]}}"#,

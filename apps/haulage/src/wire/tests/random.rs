@@ -239,7 +239,7 @@ impl Rng {
         format!(r#","remaining":{},"payload":"{}""#, self.word(), self.octets())
     }
 
-    /// Of an extension: the values of known properties have types of their own.
+    /// Returns properties of an extension: the values of known ones have types of their own.
     fn props(&mut self) -> String {
         self.array(0, |rng| {
             let (which, data) = (rng.word() | 0x8000_0000, rng.octets());
