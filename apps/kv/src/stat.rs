@@ -72,7 +72,7 @@ pub struct Stat {
     pub accepts_other: u64,
     /// Free memory that keys and values can take, once the server has moved others together.
     pub usable_bytes: u64,
-    /// Of it, what they can take as it is: free pages.
+    /// The part of the usable memory that needs no moving: free pages.
     pub usable_unmoved_bytes: u64,
     /// Octets of keys and values moved since the start.
     pub moved_bytes: u64,

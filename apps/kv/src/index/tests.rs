@@ -125,7 +125,8 @@ fn an_overwritten_value_stays_with_those_who_hold_it() {
 
 #[test]
 fn nothing_is_allocated_after_the_start_whatever_comes_and_goes() {
-    // As many as a table of 2048 buckets takes at all: the tightest case, with twice the buckets.
+    // A table of 2048 buckets takes at most this many keys. The index has twice the buckets, so this is its tightest
+    // case.
     const KEYS: u32 = 1_792;
     // Keys that live on the stack, so that only the index could allocate.
     let key = |n: u32| n.to_be_bytes();
@@ -135,7 +136,7 @@ fn nothing_is_allocated_after_the_start_whatever_comes_and_goes() {
     for n in 0..KEYS {
         assert!(index.put(&key(n), n, keep).is_ok());
     }
-    // Always full, ever other keys: each round leaves the table's marks of removed ones behind.
+    // The index stays full while its keys change: each round leaves tombstones in the table.
     for n in 0..200_000 {
         assert!(index.remove(&key(n)).is_some() && index.put(&key(n + KEYS), n, keep).is_ok());
     }

@@ -10,7 +10,7 @@ use haulage::service::Data;
 
 use crate::index::Index;
 
-/// A key, in a lease of its own. There is none only while it is being moved.
+/// A key, in a lease of its own; `None` only while it is being moved.
 #[derive(Debug)]
 pub(super) struct KeyLease(pub(super) Option<Local>);
 
@@ -25,7 +25,7 @@ impl AsRef<[u8]> for KeyLease {
 pub(super) enum Value {
     /// No octets, and no memory.
     Empty,
-    /// One lease. There is none only while it is being moved.
+    /// One lease; `None` only while it is being moved.
     One(Option<Shared>),
     /// Several leases of whole pages, which are not moved.
     Several(Rc<Pieces>),

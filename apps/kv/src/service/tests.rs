@@ -28,7 +28,7 @@ fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
     for n in 0..sizes.len() {
         assert_eq!(world.done(n), DONE);
     }
-    // All at once, each value through a lease of its own.
+    // All GETs are under way at once, each with a lease of its own for the value.
     for (n, size) in sizes.into_iter().enumerate() {
         let room = world.value(size.max(1), 99);
         world.get(n, &n.to_string(), room);
@@ -256,7 +256,7 @@ fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
     let gauges = world.server.cx(world.now).0.gauges();
     let (free, run) = (gauges.free_bytes, gauges.largest_run);
     assert!(free > 5 << 20 && run < 1 << 20, "{free} free, {run} together");
-    // One that no run has, many of several sizes, and then what is left.
+    // One value is longer than any run, others have several sizes, and the last takes the memory that is left.
     let sizes = [1 << 20, 100_000, 100_000, 70_000, 2 << 20, 300_000];
     for (n, size) in sizes.into_iter().enumerate() {
         let value = world.value(size, n);
@@ -286,7 +286,7 @@ fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
     world.get(0, "last", room);
     assert!(world.got(0).bytes() == pattern(size, last));
     assert_eq!(world.unreduced(), 0);
-    // All that was stored since goes home.
+    // The memory of all values stored since goes home.
     for key in (0..sizes.len()).map(|n| n.to_string()).chain(["last".to_owned()]) {
         world.ask(0, request(Procedure::Del), |w| w.opaque(key.as_bytes()));
         assert_eq!(world.done(0), DONE);
@@ -298,7 +298,7 @@ fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
 
 #[test]
 fn a_value_in_several_leases_for_which_there_is_no_room_says_how_much_it_needs() {
-    // Of each slab a value is kept, so that no run is much longer than a slab.
+    // A value is kept in each slab, so that no run is much longer than a slab.
     let mut world = thinned(|n| n % 9 == 8);
     let run = world.server.cx(world.now).0.gauges().largest_run;
     let length = 40_000;

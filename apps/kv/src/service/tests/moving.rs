@@ -150,7 +150,7 @@ const LONGEST_IN_SLABS: usize = 64 << 10;
 #[test]
 fn a_value_fits_if_its_octets_are_free_whatever_lengths_there_were() {
     const STEPS: usize = 10_000;
-    // The lengths of the values, in turns: from half of each number of octets up to it.
+    // The maximum lengths of the values, in turns; a value has at least half of its maximum.
     let mixes: [&[usize]; 8] = [
         &[4096, 1000],
         &[3500, 1 << 20],
@@ -190,7 +190,7 @@ fn few_short_values_that_are_left_of_many_keep_no_long_one_out() {
         }
         let stat = stored.world.stat();
         assert!(stat.usable_unmoved_bytes <= stat.usable_bytes, "{stat:?}");
-        // What the server calls usable is of use.
+        // Values can use the octets that the server calls usable.
         let used = stored.used();
         stored.fill(|| PAGE);
         let more = (stored.used() - used) * stored.room as f64;
