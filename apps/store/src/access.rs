@@ -21,7 +21,7 @@ pub struct Caller {
 /// The AUTH_SYS claims that are not believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
-    /// None: a caller that claims to be the superuser is one.
+    /// No claims: a caller that claims to be the superuser is one.
     Nobody,
     /// The claim to be the superuser, or to be in its group.
     #[default]

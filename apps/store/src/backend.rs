@@ -297,25 +297,25 @@ pub struct Listing {
     pub kind: ListingKind,
 }
 
-/// What a Call wants to know of the names that it lists.
+/// The knowledge that a Call needs of the names that it lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListingKind {
-    /// Which files have them.
+    /// The Call needs to know which files have the names.
     Names,
-    /// The files, which it looks up.
+    /// The Call looks up the files.
     Files,
 }
 
 /// The state of the names of a Call, as [`Backend::look_up`] and [`Backend::look_into`] return it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// They are looked up, or read.
+    /// The names are looked up, or read.
     Known,
-    /// One is being looked up, or they are being read; [`Finished::LookedUp`] or [`Finished::Listed`] reports the end,
-    /// and the server asks again.
+    /// A name is being looked up, or the names are being read; [`Finished::LookedUp`] or [`Finished::Listed`] reports
+    /// the end, and the server asks again.
     Begun,
-    /// Others of this directory are being looked up, or read for another Call; the server asks again once one was looked
-    /// up, or the other Call was executed.
+    /// Other names of this directory are being looked up, or read for another Call; the server asks again once one was
+    /// looked up, or the other Call was executed.
     Behind(FileId),
     /// Too many names are being looked up.
     Full,
@@ -461,13 +461,13 @@ pub struct Room {
     pub total_bytes: u64,
     /// Octets not in use.
     pub free_bytes: u64,
-    /// Of these, octets that callers may use: some file systems reserve the rest for their superuser.
+    /// Free octets that callers may use: some file systems reserve the rest for their superuser.
     pub available_bytes: u64,
     /// Files in total, existing and free.
     pub total_files: u64,
     /// Files that do not exist yet.
     pub free_files: u64,
-    /// Of these, files that callers may create.
+    /// Files that callers may create.
     pub available_files: u64,
 }
 

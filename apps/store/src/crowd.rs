@@ -188,7 +188,8 @@ impl Seat {
     /// # Errors
     /// The system's error, or that the time is over.
     pub fn respond(&self, response: &[u8], time: Duration) -> io::Result<()> {
-        // Locked while the phase is still `Serving`, so that whoever finds another phase waits for the whole response.
+        // The lock is taken while the phase is still `Serving`, so that whoever finds another phase waits for the whole
+        // response.
         let _writing = self.0.writing.lock();
         self.enter(Phase::Transferring);
         self.steadily(time).write_all(response)?;
@@ -250,7 +251,7 @@ impl Read for Timed<'_> {
 impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
-        // The system keeps one time for all that is written at once.
+        // The system applies its timeout to the whole of a `write`, so each writes at most a step.
         let octets = self.stream.write(bytes.get(..STEP).unwrap_or(bytes))?;
         self.count(octets);
         Ok(octets)

@@ -203,7 +203,7 @@ fn apart<'a>(
             let padded = data.len().next_multiple_of(4);
             (stream.get(..stream.len().saturating_sub(padded)).unwrap_or(stream), data)
         }
-        // On version 1 its padding may have been placed with it.
+        // On version 1 an item's padding may have been placed with it.
         (Some(Item::Reduced { length }), Some(lease)) => {
             let data = usize::try_from(length).ok().and_then(|length| lease.bytes().get(..length));
             (stream, data.unwrap_or_else(|| lease.bytes()))

@@ -42,9 +42,9 @@ pub struct CallKey {
     pub client: u128,
     /// The Call's XID.
     pub xid: u32,
-    /// Its procedure number.
+    /// The Call's procedure number.
     pub procedure: u32,
-    /// The digest of its caller and its arguments by a [`Digester`]: a client may use an XID again.
+    /// The digest of the Call's caller and arguments by a [`Digester`]: a client may use an XID again.
     pub digest: u64,
 }
 

@@ -272,7 +272,8 @@ impl<B: Backend> Service<B> {
         let nothing = |status| Failure { status, rest: Wcc::default() };
         let (file, before) = found.map_err(nothing)?;
         let may = allow(!self.is_read_only(file), Status::RoFs);
-        // The caller would take for its own what a WRITE under way changes meanwhile (RFC 1813 section 2.6).
+        // Without the attributes before, the caller does not take for its own what a WRITE under way changes (RFC 1813
+        // section 2.6).
         let is_alone = !self.pending.values().any(|pending| pending.writes(file));
         let done = may.and_then(|()| act(self, file, &before));
         let before = is_alone.then(|| before.wcc());

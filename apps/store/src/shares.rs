@@ -14,7 +14,7 @@ pub(crate) struct Shares {
 }
 
 impl Shares {
-    /// Nobody holds anything of `most`.
+    /// Makes shares of `most` of which nobody holds anything.
     pub(crate) const fn new(most: usize) -> Self {
         Self { most, held: 0, by_network: BTreeMap::new() }
     }

@@ -81,7 +81,7 @@ fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     if let Some(owner) = directory::sole_owner().unwrap() {
         bed.owner = (owner.uid, owner.gid);
     }
-    // The top is the server's own.
+    // The top of the tree belongs to the server's user.
     bed.caller = Caller::new(0, 0, []);
     bed.place = Some(place);
     bed
@@ -153,7 +153,7 @@ fn a_file_is_stale_once_its_last_name_is_gone(mut bed: Bed<impl Backend>) {
     bed.remove(root, "b").unwrap();
     assert_eq!(bed.read(file, 0, 9), Err(Status::Stale));
     assert_eq!(bed.remove(root, "b"), Err(Status::NoEnt));
-    // Its number may be used again, and it does not come back with it.
+    // The file's number may be used again, but the removed file stays stale.
     assert_ne!(bed.file(root, "c"), file);
     assert_eq!(bed.with(|backend, cx| backend.attributes(cx, file)), Err(Status::Stale));
     let strange = FileId { inode: 0, generation: 77 };
@@ -236,13 +236,13 @@ fn a_listing_goes_on_where_it_stopped_whatever_changed(mut bed: Bed<impl Backend
     assert!(first.iter().all(|(_, cookie)| *cookie >= COOKIE_MIN));
     let all = ["a", "b", "c", "d", "e"];
     let left: Vec<_> = all.into_iter().filter(|a| first.iter().all(|(b, _)| a != b)).collect();
-    // What was shown last goes, what was not shown yet goes, another comes.
+    // The last name shown and one not shown yet are removed, and a new one is made.
     bed.remove(root, &first[1].0).unwrap();
     bed.remove(root, left[1]).unwrap();
     bed.file(root, "aa");
     let (rest, last) = bed.list(root, first[1].1, 9);
     let mut rest: Vec<_> = rest.iter().map(|(name, _)| name.as_str()).collect();
-    // That one may be anywhere in the order.
+    // The new name may be anywhere in the order.
     rest.retain(|name| *name != "aa");
     rest.sort_unstable();
     assert_eq!((rest, last), (vec![left[0], left[2]], true));
@@ -258,7 +258,7 @@ fn a_long_listing_shows_each_name_once(mut bed: Bed<impl Backend>) {
     loop {
         let (shown, last) = bed.list(root, after, 300);
         after = shown.last().map_or(after, |(_, cookie)| *cookie);
-        // What was shown goes, as when a client removes all of a directory.
+        // Names that were shown are removed, as when a client empties a directory.
         for (name, _) in shown.iter().step_by(7) {
             bed.remove(root, name).unwrap();
             removed += 1;
@@ -311,7 +311,7 @@ fn what_is_written_is_read(mut bed: Bed<impl Backend>) {
     let file = bed.file(root, "f");
     let octets: Vec<u8> = (0..200_000_u32).map(|at| (at / 3).to_le_bytes()[0]).collect();
     let mut kept = Vec::new();
-    // Placed and not, over one another, with a hole, ragged.
+    // The parts come placed and unreduced. Some overlap, one leaves a hole, and their ends are not aligned.
     for (step, (offset, length)) in
         [(0, 5_000), (4_096, 8_192), (100_001, 77), (90_000, 70_000), (1, 1)]
             .into_iter()

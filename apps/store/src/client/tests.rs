@@ -105,7 +105,7 @@ impl Near {
         match items.result.as_mut().filter(|_| data.len() > 1000) {
             Some(lease) => {
                 reply.results.encode(&mut w).unwrap();
-                // As on version 1, with its padding.
+                // On version 1, padding is placed with the data.
                 lease.set_len(data.len().next_multiple_of(4).min(lease.capacity()));
                 lease.bytes_mut()[..data.len()].copy_from_slice(&data);
                 let reduced = u32::try_from(lease.len()).ok();
@@ -127,7 +127,7 @@ impl Requester for Near {
     }
 
     fn begin(&mut self, arguments: &Arguments<'_>, items: Items) -> Result<u64, CallError> {
-        // As the runtime has it: what has memory of its own brings its own length.
+        // The runtime, too, writes the length of an argument that has a lease.
         let mut octets = written(|w| match items.argument {
             Some(_) => encode_reduced(arguments, w),
             None => arguments.encode(w),

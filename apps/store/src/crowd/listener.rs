@@ -94,7 +94,7 @@ mod tests {
             (accepting, failures.counts())
         };
         let thread = thread::Builder::new().spawn(accept).unwrap();
-        // A connection from before does not keep the port.
+        // A connection made before does not keep the port occupied.
         let _client = TcpStream::connect(at).unwrap();
         let _served = told.recv().unwrap();
         listener.close();

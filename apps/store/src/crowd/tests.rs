@@ -185,7 +185,7 @@ fn a_peer_that_leaves_a_response_untaken_or_gives_way_has_not_left() {
     let (seat, peer) = seated(&mut crowd);
     seat.respond(b"response", Duration::from_secs(60)).unwrap();
     peer.peek(&mut [0; 8]).unwrap();
-    // With octets unread it closes by a reset.
+    // A peer with unread octets closes by a reset.
     drop(peer);
     assert!(seat.stream().peek(&mut [0]).is_err());
     assert!(!seat.has_left());

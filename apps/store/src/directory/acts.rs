@@ -54,7 +54,7 @@ pub(super) struct By {
 pub(super) struct At {
     pub(super) dir: OwnedFd,
     pub(super) name: Box<[u8]>,
-    /// By what the change of the directory is brought to stable storage.
+    /// The way to bring the change of the directory to stable storage.
     pub(super) changed: Option<Sync>,
 }
 
@@ -102,7 +102,7 @@ pub(super) struct Rename {
 /// What is brought to stable storage after a change.
 #[derive(Clone, Debug)]
 pub(super) enum Sync {
-    /// This file.
+    /// The file alone.
     File(Arc<OwnedFd>),
     /// The file system with this file.
     FileSystem(Arc<OwnedFd>),
@@ -123,11 +123,11 @@ pub(super) struct Shut {
 /// The reason why a change did not become what the caller asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undone {
-    /// It was refused.
+    /// The change was refused.
     Refused(Status),
     /// The system does not open the name, or the handle.
     Absent(Errno),
-    /// It was made, and could not be brought to stable storage.
+    /// The change was made, and could not be brought to stable storage.
     Unsettled(Errno),
 }
 

@@ -16,9 +16,9 @@ use crate::nfs3::Status;
 /// A change under way.
 #[derive(Debug)]
 pub(super) struct Change {
-    /// What the system locks for the change: the files that are changed, and the directories of the names. No other change
-    /// of them begins meanwhile: so changes of a file keep their order, what was checked for one still holds for it, and
-    /// one lock takes one helper.
+    /// The files that the system locks for the change: those that are changed, and the directories of the names. No
+    /// other change of them begins meanwhile: so changes of a file keep their order, what was checked for a change
+    /// still holds when it is made, and one lock takes one helper.
     pub(super) files: Vec<FileId>,
     pub(super) cost: Cost,
     pub(super) then: Then,
@@ -87,7 +87,7 @@ impl Directory {
         let is_new = matches!(change.then, Then::Keep { .. });
         let ended = self.finish_change(&change, done);
         Some(if is_new {
-            // A new file is what it makes.
+            // The outcome of a change that makes a file is that file.
             let made = ended.and_then(|made| made.ok_or(Status::ServerFault));
             Finished::Made(ticket, made, change.files)
         } else {

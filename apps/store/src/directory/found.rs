@@ -63,7 +63,7 @@ impl Directory {
                 if matches!(name.0, b"." | b"..") || found.iter().any(is_it) {
                     continue;
                 }
-                // Another one is found to be no directory, or gone, when the Call is executed.
+                // A directory that is not at hand is found to be none, or gone, when the Call is executed.
                 let Some(node) = self.tree.at_hand(dir) else { continue };
                 let what = match node.cached_place(name.0) {
                     Some(Ok(place)) => What::Descriptor(place),

@@ -92,18 +92,18 @@ struct Report {
     thread: usize,
     cost: Cost,
     network: u64,
-    /// What became of the job, if somebody asks.
+    /// The outcome of the job, if somebody waits for it.
     ended: Option<Ended>,
 }
 
 /// How long a change takes where nobody is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
-    /// As long as a few system calls.
+    /// The change takes as long as a few system calls.
     Little,
-    /// As long as the system needs to give back the room of a large file.
+    /// The change takes as long as the system needs to free the room of a large file.
     Dear,
-    /// As long as the system needs to list some hundred names.
+    /// The job takes as long as the system needs to list some hundred names.
     List,
 }
 
@@ -179,7 +179,7 @@ impl Helpers {
 
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
-        // Outside the borrow: closing it is the core's, if there are no helpers.
+        // Without helpers the core closes the file here, when the borrow is over.
         let refused = self.0.borrow_mut().give(Job::Close(file), (Cost::Dear, OURS));
         drop(refused);
     }
@@ -376,7 +376,7 @@ impl Queue {
 
 impl Drop for Crew {
     fn drop(&mut self) {
-        // The core is not to wait for any of it now.
+        // The core must not wait for these jobs while it is dropped.
         let left = self.dear.tasks.drain(..).chain(self.changes.tasks.drain(..));
         for (task, thread) in left.zip(self.threads.iter().cycle()) {
             let job = task.job.without_change();
@@ -407,7 +407,7 @@ impl Job {
             }
             Self::Change(act, ticket) => {
                 let done = act.run();
-                // Closing what it holds may take long, too.
+                // Closing the files of the change may take long, too.
                 drop(act);
                 Some(Ended::Change(ticket, done))
             }

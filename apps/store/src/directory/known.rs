@@ -235,7 +235,7 @@ mod tests {
             assert_eq!(known.find(file(inode)), Some(seen), "the latest is known");
         }
         assert_eq!(known.len(), (10, 10 * each));
-        // Twice noted, once counted.
+        // A file that is noted twice is counted once.
         note(&mut known, 999, &[]);
         let longer = known.len().1;
         known.note(file(999), (ROOT, b"a longer name"), Box::default, |_| false);

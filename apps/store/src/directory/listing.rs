@@ -134,7 +134,7 @@ mod tests {
         }
         assert_eq!((offset(0), cookie(OFFSET_MAX)), (None, OFFSET_MAX));
         assert_eq!(offset(cookie(OFFSET_MAX)), Some(OFFSET_MAX));
-        // Earlier versions gave this one out for the end of an ext4 directory.
+        // Earlier versions gave out this cookie for the end of an ext4 directory.
         assert_eq!(offset(0x8000_0000_0000_0001), Some(OFFSET_MAX));
         assert_eq!(offset(u64::MAX), Some(OFFSET_MAX));
     }

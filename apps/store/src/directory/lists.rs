@@ -59,7 +59,7 @@ struct Entry {
 pub(super) struct Reading {
     dir: FileId,
     after: u64,
-    /// What was read, once that has ended.
+    /// The names read, once the reading has ended.
     read: Option<Read>,
 }
 
@@ -135,7 +135,7 @@ impl Directory {
     pub(super) fn look_into(&mut self, ticket: Ticket, listing: &Listing) -> backend::Names {
         self.tree.found.clear();
         self.listed = self.take_read(ticket);
-        // Another one is found to be gone when the Call is executed.
+        // A directory that is not at hand is found to be gone when the Call is executed.
         let Some(dir) = self.tree.at_hand(listing.dir) else { return backend::Names::Known };
         let is_it = |read: &Read| (read.dir, read.after) == (dir.id, listing.after);
         if self.listed.as_ref().is_some_and(is_it) {

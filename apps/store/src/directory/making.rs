@@ -27,7 +27,7 @@ pub(super) struct Make {
     pub(super) path: Box<[u8]>,
     /// The top of the tree, if the new file is to be on stable storage.
     pub(super) top: Option<Arc<OwnedFd>>,
-    /// What another process does after a file was created by its name, and before it is opened by it.
+    /// The act of another process after a file was created by its name, and before it is opened by it.
     #[cfg(test)]
     pub(super) between: super::Between,
 }

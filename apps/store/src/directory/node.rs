@@ -38,10 +38,10 @@ pub(super) struct Node {
     is_write_only: Cell<bool>,
     /// Whether the permission bits, when last seen, kept the owner from opening the file.
     is_shut: Cell<bool>,
-    /// What a helper opens.
+    /// The descriptor that a helper is opening.
     opening: RefCell<Option<Opening>>,
     helpers: Helpers,
-    /// It is closed after all other descriptors.
+    /// The place is closed after all other descriptors.
     pub(super) place: PathDescriptor,
 }
 
@@ -418,7 +418,7 @@ impl Descriptors {
         let made = fs::openat2(dir, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
         let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| self.place(&made));
         let found = found.and_then(|place| Fresh::new(place, Some(Arc::new(made))));
-        // Nobody else knows it.
+        // No other Call knows the new file, so it may be removed.
         found.inspect_err(|_| {
             let _ = fs::unlinkat(dir, name, AtFlags::empty());
         })
@@ -530,7 +530,7 @@ pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<FileId, Err
             Ok(Look::of(&found).id)
         }
         Err(Errno::NOENT) => Err(Errno::NOENT),
-        // Another file system is mounted there; some refuse even this to all but their owner.
+        // Another file system is mounted on the name; some refuse even `statx` to all but their owner.
         Ok(_) | Err(_) => match place_of(dir, name) {
             Err(Errno::XDEV) => Ok(mounted::id(id, name)),
             place => Ok(look(place?)?.id),

@@ -24,7 +24,7 @@ impl Open {
     /// Returns a cached file, and marks it as used.
     pub(super) fn get(&mut self, id: FileId) -> Option<Rc<Node>> {
         let (used, node) = self.nodes.get_mut(&id)?;
-        // A file used twice in a row keeps its place.
+        // The file used last is the most recent already.
         if *used == self.uses {
             return Some(Rc::clone(node));
         }

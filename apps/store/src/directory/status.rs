@@ -10,7 +10,7 @@ pub(super) const fn status(errno: Errno) -> Status {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,
         Errno::NXIO => Status::NxIo,
-        // EBUSY: a mount point where a name is to be removed or replaced. It stays one.
+        // EBUSY: a mount point cannot be removed or replaced, and to try again does not help.
         Errno::ACCESS | Errno::TXTBSY | Errno::BUSY => Status::Acces,
         Errno::EXIST => Status::Exist,
         Errno::XDEV => Status::XDev,

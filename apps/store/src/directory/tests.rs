@@ -103,7 +103,7 @@ fn no_link_leads_anywhere() {
         let cut = bed.with(|directory, cx| directory.set_attributes(cx, link, &cut));
         assert_eq!(cut, Err(Status::Inval), "{name}");
         assert_eq!(bed.make(root, name, NewKind::Regular), Err(Status::Exist), "{name}");
-        // What is asked of the link is done to the link.
+        // A change of the link's attributes changes the link itself.
         let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
         bed.with(|directory, cx| directory.set_attributes(cx, link, &mode)).unwrap();
         bed.link(link, root, "second").unwrap();
@@ -124,7 +124,7 @@ fn a_file_that_cannot_be_given_away_is_not_truncated() {
     let file = bed.file(root, "f");
     bed.write(file, 0, b"hello").unwrap();
     let before = bed.look(file);
-    // The system takes this user for none.
+    // The system takes this user ID for "do not change".
     let to = SetAttributes { uid: Some(NO_ID), size: Some(0), ..SetAttributes::default() };
     let refused = bed.with(|directory, cx| directory.set_attributes(cx, file, &to));
     assert_eq!((refused, bed.look(file)), (Err(Status::Inval), before));
@@ -169,7 +169,7 @@ fn what_is_mounted_below_is_an_empty_directory() {
     assert_eq!(bed.find(proc, "self"), Err(Status::NoEnt));
     assert_eq!(bed.find(proc, ".."), Ok(root));
     assert!(bed.with(|directory, _| directory.is_read_only(proc) && !directory.is_read_only(root)));
-    // Whatever the backend is asked all the same, nothing is changed.
+    // The service asks for no changes of a read-only directory; the backend refuses them all the same.
     assert_eq!(bed.make(proc, "new", NewKind::Directory), Err(Status::RoFs));
     let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
     let changed = bed.with(|directory, cx| directory.set_attributes(cx, proc, &mode));
@@ -183,7 +183,7 @@ fn what_is_mounted_below_is_an_empty_directory() {
 #[test]
 fn what_is_above_a_mount_is_not_asked() {
     let (top, _) = node::open_top(Path::new("/proc"), &helpers::Helpers::default()).unwrap();
-    // It is on another mount, which may be that of a server that is gone.
+    // The directory above is on another mount, perhaps that of a server that is gone.
     assert_eq!(top.above().map(drop).unwrap_err(), Errno::STALE);
     let (below, _) = top.child(b"sys").unwrap();
     assert_eq!(below.above().unwrap().0.id, top.id);
@@ -269,7 +269,7 @@ fn where_a_directory_is_costs_a_few_questions_a_turn_however_deep_it_lies() {
         });
         bed.backend.tree.take_asked()
     };
-    // The top, the directory, and the one above it.
+    // The three questions are about the top, the directory, and the one above it.
     assert_eq!(questions(&mut bed, dirs[2], 1), 3);
     assert_eq!(questions(&mut bed, dirs[2], 100), 3);
     // A path of 15,000 octets: up to fifteen names are climbed by each question.
@@ -319,7 +319,7 @@ fn files_are_found_again_after_a_restart() {
     let gone = bed.with(|directory, cx| directory.attributes(cx, removed));
     assert_eq!(gone, Err(Status::Stale));
     drop(bed);
-    // A start that nobody asked anything of forgets nothing.
+    // A start without Calls forgets no file.
     drop(world.start());
     assert_eq!(world.start().find(other, "moved"), Ok(b));
 }
@@ -503,7 +503,7 @@ fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
             ("COMMIT", &|bed| bed.commit(file).map(drop)),
         ];
         for (name, act) in acts {
-            // Once it is open it stays so.
+            // The file that WRITE opened serves COMMIT, too.
             if is_helped && name != "COMMIT" {
                 gate.store(true, Ordering::Release);
                 for _ in 0..3 {
@@ -517,7 +517,7 @@ fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
             }
             assert_eq!(act(&mut bed), Ok(()), "{name}");
         }
-        // What is changed in a directory is opened by who changes it.
+        // A directory is opened by the helper that changes it.
         if is_helped {
             gate.store(true, Ordering::Release);
             std::fs::write(world.path("served/dir/old"), b"").unwrap();
@@ -582,7 +582,7 @@ fn only_the_privileged_give_files_away() {
     };
     let given = if sole_owner().unwrap().is_none() { Ok(()) } else { Err(Status::Perm) };
     assert_eq!(give(4321), given);
-    // All ones would mean that it stays as it is.
+    // The system takes an owner of all ones for "do not change".
     assert_eq!(give(u32::MAX), Err(Status::Inval));
 }
 
@@ -625,7 +625,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
         assert_eq!(changes(&written(Stable::FileSync)), lost, "{errno}");
         assert!(!changes(&written(Stable::Unstable)), "{errno}: nothing was promised");
     }
-    // A pipe cannot be synced. Where a file cannot, a change of its attributes is the first to hear of it.
+    // A pipe stands for a file that cannot be synced: a change of its attributes may be the first to find a lost write.
     let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
         let settled = acts::settle(Some(&acts::Sync::File(Arc::clone(&pipe))));

@@ -40,7 +40,7 @@ pub(super) struct Transfers {
     places: Shares,
     flights: Shares,
     rights: Arc<Rights>,
-    /// By whom the ring writes what the superuser did not write; none if the server has no privileges.
+    /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
     anonymous: Option<Credentials>,
 }
 

@@ -32,7 +32,7 @@ fn every_change_shows_in_the_ctime_though_the_clock_stands_still() {
     let before = bed.look(root).mtime;
     bed.remove(root, "g").unwrap();
     assert!(bed.look(root).mtime > before);
-    // Over the end of a second.
+    // The successor of a second's last nanosecond is in the next second.
     let last = Time { seconds: 5, nanoseconds: 999_999_999 };
     assert!(inodes::successor(last) == Time { seconds: 6, nanoseconds: 0 });
 }

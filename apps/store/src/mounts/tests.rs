@@ -23,7 +23,7 @@ struct Bed<B = Memory> {
     mounts: Mounts,
     service: Service<B>,
     pool: Pool,
-    /// Of `/d`, which all find, `/d/shut`, which only the superuser looks into, and `/d/shut/in`.
+    /// `/d`, which all callers find, `/d/shut`, which only the superuser looks into, and `/d/shut/in`.
     dirs: [FileId; 3],
 }
 

@@ -19,13 +19,13 @@ record! {
         uid: u32,
         /// The group.
         gid: u32,
-        /// Its length in octets.
+        /// The file's length in octets.
         size: u64,
         /// Octets of storage it takes.
         used: u64,
         /// The device numbers, if the file is a device.
         device: Device,
-        /// Its file system.
+        /// The file's file system.
         fsid: u64,
         /// The file's number in its file system.
         fileid: u64,
@@ -51,7 +51,7 @@ impl Attributes {
 record! {
     /// The attributes by which clients detect that a file changed: `wcc_attr`.
     WccAttributes {
-        /// Its length.
+        /// The file's length.
         size: u64,
         /// When its contents were last changed.
         mtime: Time,

@@ -229,7 +229,7 @@ record! {
     Found<'a> {
         /// The file that has the name.
         file: FileHandle<'a>,
-        /// Its attributes.
+        /// The file's attributes.
         attributes: Option<Attributes>,
         /// The directory's attributes.
         dir: Option<Attributes>,

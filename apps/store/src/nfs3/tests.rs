@@ -90,7 +90,7 @@ fn what_damaged_bytes_are_read_as_survives_the_round_trip() {
             rng.mutate(&mut bytes);
             if let Ok(results) = results(procedure, &bytes) {
                 let again = written(|w| results.encode(w));
-                // The octets of padding are not judged, and a list keeps them.
+                // Only lengths are compared: the decoder does not judge octets of padding, and a list keeps them.
                 assert_eq!(again.len(), bytes.len());
                 read += 1;
             }
@@ -131,7 +131,7 @@ fn the_longest_results_are_as_long_as_the_binding_says() {
     let bound = binding(&LIMITS);
     for procedure in Procedure::ALL.iter().copied() {
         let declared = bound.procedure(procedure.number()).unwrap();
-        // Of READDIR and READDIRPLUS the caller says how long they get.
+        // The caller bounds the results of READDIR and READDIRPLUS.
         if matches!(procedure, Procedure::ReadDir | Procedure::ReadDirPlus) {
             assert_eq!(declared.results_max, 4 + LIMITS.readdir_max);
             continue;

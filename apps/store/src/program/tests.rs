@@ -72,7 +72,7 @@ impl<B: Backend> Bed<B> {
         let origin = Origin { client: self.client, connection: HERE, xid, credential };
         let mut memory = [0xee; 8192];
         let mut w = Writer::new(&mut memory);
-        // A transport has its RPC header there.
+        // The word stands for the RPC header of a transport.
         w.u32(0xaaaa_aaaa).unwrap();
         match self.program.call(around, &origin, number, arguments, &mut w) {
             Ended::Done(data) => {
@@ -177,7 +177,7 @@ fn data_that_was_placed_tells_writes_apart_to_the_last_octet() {
     let read = Arguments::Read(Read { file, offset: 2000, count: 1 });
     let Got::Results(octets) = bed.call(8, read) else { panic!("it is read") };
     assert_eq!(octets[octets.len() - 4], 2, "the second was carried out");
-    // The first has come late, and changes nothing.
+    // A late copy of the first Call changes nothing.
     bed.placed(7, file, &one);
     assert_eq!(bed.call(9, read), Got::Results(octets));
 }
@@ -241,7 +241,7 @@ fn a_write_that_waits_is_not_begun_again() {
     bed.program.service_mut().backend_mut().open();
     let (ended, results) = bed.poll().unwrap();
     assert_eq!((ended, bed.poll()), (ticket, None));
-    // Its connection may be gone; on the next one it is answered.
+    // The Call's connection may be gone; a copy on the next connection is answered.
     assert_eq!(bed.call(2, writing), Got::Results(results));
     let Got::Later(_) = bed.call(3, writing) else { panic!("it waits") };
 }
@@ -251,7 +251,7 @@ fn the_longest_results_are_kept() {
     let longest =
         binding(&LIMITS).procedures.iter().filter(|p| !p.idempotent).map(|p| p.results_max).max();
     assert_eq!(longest.map(|longest| longest as usize), Some(RESULTS_KEPT));
-    // And one that is as long as it gets here is kept.
+    // The longest results of this service are kept.
     let mut bed = bed(memory);
     let root = bed.root();
     let path = Path(Item::Unreduced(b"to"));

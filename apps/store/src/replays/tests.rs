@@ -99,12 +99,12 @@ fn an_old_reply_is_neither_used_nor_in_the_way() {
     assert_eq!(replays.begin(&key(1, 0), at(120)), Seen::Answered(b"old"));
     assert_eq!(replays.begin(&key(1, 0), at(121)), Seen::New);
     assert_eq!(replays.begin(&key(1, 1), at(121)), Seen::Answered(b"old"));
-    // Long after, none is used, and they go a few at a time.
+    // Much later, no kept Reply is used, and they are dropped a few at a time.
     for left in [7, 3, 0] {
         assert_eq!(replays.begin(&key(1, 11), at(500)), Seen::New);
         assert_eq!(replays.successes.count(1), left);
     }
-    // One that is still there does not hide the next of its name.
+    // An old Reply that is still kept does not hide the next for the same key.
     replays.put(&key(1, 1), at(500), End::Success, b"old");
     replays.put(&key(1, 1), at(700), End::Success, b"new");
     assert_eq!(replays.begin(&key(1, 1), at(700)), Seen::Answered(b"new"));
@@ -120,7 +120,7 @@ fn no_failure_takes_the_place_of_a_success() {
         replays.call(&key(1, xid), End::Failure);
     }
     assert!((0..12).all(|xid| replays.knows(&key(1, xid))));
-    // Of the failures the latest are known.
+    // The latest failures are known.
     assert!((996..1000).all(|xid| replays.knows(&key(1, xid))));
 }
 

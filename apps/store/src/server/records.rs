@@ -53,7 +53,7 @@ impl Records {
     }
 
     fn held(&self) -> MutexGuard<'_, Shares> {
-        // Every change of the sums is whole.
+        // A panic leaves the sums consistent, so a poisoned lock is used on.
         self.0.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

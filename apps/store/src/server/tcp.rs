@@ -288,7 +288,7 @@ const STRANGER_CALLS_MAX: u64 = 4;
 /// Maximum number of empty fragments in a record.
 pub(super) const EMPTY_MAX: u32 = 64;
 
-/// As long as the system takes for a timeout.
+/// The longest timeout that the system takes.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// Maximum number of Calls queued for the core.

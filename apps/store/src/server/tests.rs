@@ -158,7 +158,7 @@ impl<B: Backend> World<B> {
         [argument, result]: [Option<Local>; 2],
     ) {
         let mut stream = written(|w| arguments.encode(w));
-        // Its length is the runtime's to write.
+        // The runtime writes the length of an argument that has a lease.
         stream.truncate(stream.len() - if argument.is_some() { 4 } else { 0 });
         let procedure = arguments.procedure().number();
         let request = Request { procedure, argument, result, timeout: None };
@@ -174,7 +174,7 @@ impl<B: Backend> World<B> {
                 return ended;
             }
             let worked = self.server.turn(self.now) | self.client.turn(self.now);
-            // What is on the way arrives while a core goes on working.
+            // Messages under way arrive while a core goes on working.
             let mut next: Vec<_> = self.fabric.next_event().into_iter().collect();
             if !worked {
                 next.extend(self.server.poll_deadline());
@@ -390,7 +390,7 @@ fn a_long_listing_comes_in_the_reply_chunk() {
     let listed = Results::decode(Procedure::ReadDirPlus, &mut reader).unwrap();
     let Results::ReadDirPlus(Ok(listed)) = listed else { panic!("{listed:?}") };
     assert!(results.len() > 4096);
-    // And `.` and `..`.
+    // The list also has `.` and `..`.
     assert_eq!(listed.names.iter().count(), names.len() + 2);
 }
 
@@ -440,7 +440,7 @@ fn a_call_that_comes_twice_is_carried_out_once() {
         let create = create(&root, b"once");
         let status = |xid| {
             let program = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
-            // Each time from another port.
+            // Each Call comes from another port.
             let mut stream = TcpStream::connect(at).unwrap();
             stream.write_all(&record(xid, program, |w| create.encode(w))).unwrap();
             let (_, body, results) = reply(&mut stream).unwrap();
@@ -599,7 +599,7 @@ fn a_privileged_server_believes_no_claim_from_an_unreserved_port() {
             let program = (nfs3::PROGRAM, nfs3::VERSION, Procedure::Create.number());
             let how = How::Guarded(SetAttributes::default());
             let at = DirName { dir: handle(&root), name: Name(b"file") };
-            // It claims to be root.
+            // The caller claims to be root.
             let call = record(1, program, |w| Arguments::Create(Create { at, how }).encode(w));
             stream.write_all(&call).unwrap();
             reply(&mut stream).unwrap().2
@@ -650,7 +650,7 @@ fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
         assert_eq!(begun(at).read(&mut [0; 8]).unwrap(), 0, "nothing more comes");
         let mut stream = TcpStream::connect(at).unwrap();
         let mut ours = stream.try_clone().unwrap();
-        // Octet by octet, the whole record would take minutes.
+        // Sent octet by octet, the whole record would take far longer than the limit.
         let dribble = move || {
             let record = framed(&[0; 8000]);
             let sent = record.iter().take_while(|octet| {
@@ -660,7 +660,7 @@ fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
             sent.count()
         };
         let dribbling = std::thread::Builder::new().spawn(dribble).unwrap();
-        // Closed in the middle of what is sent, the connection may be reset.
+        // The connection may be reset, because it is closed while octets arrive.
         assert!(!matches!(stream.read(&mut [0; 8]), Ok(1..)), "no Reply");
         assert!(dribbling.join().unwrap() < 8000);
     });
@@ -678,7 +678,7 @@ fn half_sent_records_keep_nobody_out() {
             let mut honest = TcpStream::connect(at).unwrap();
             assert!(is_answered(&mut honest, &null_call()), "{number}");
         }
-        // The oldest went first.
+        // The oldest connection gave way first.
         assert_eq!(silent[0].read(&mut [0; 8]).unwrap_or(0), 0);
         // Each port has its own places: those at the other one are still there.
         for stream in &mut elsewhere {

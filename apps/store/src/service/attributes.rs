@@ -117,7 +117,7 @@ fn permitted(
         }
     }
     allow(to.has_valid_times(), Status::Inval)?;
-    // As in chown(2), to name an owner or a group is to change it, even to its present value.
+    // Naming an owner or a group counts as a change, even to its present value, as in chown(2).
     let is_given = to.uid.is_some() || to.gid.is_some();
     let change = if is_given { Change::Owner } else { Change::Octets };
     if to.mode.is_none() && (is_given || to.size.is_some()) {

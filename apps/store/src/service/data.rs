@@ -98,7 +98,7 @@ impl<B: Backend> Service<B> {
                 match service.backend.change(cx, ticket, file, &to) {
                     Progress::Ended(end) => end?,
                     Progress::Later => {
-                        // The WRITE is executed anew when that has ended.
+                        // The WRITE is executed anew when the bits have been cleared.
                         cleared = Some((file, placed));
                         return Ok(service.wait(ticket, pending));
                     }
@@ -162,7 +162,7 @@ impl<B: Backend> Service<B> {
                 if let Some(ticket) = ticket
                     && !self.parking.wake_looking(ticket)
                 {
-                    // The Call was refused. What was found is dropped.
+                    // The Call was refused meanwhile, so its found names are dropped.
                     self.backend.look_up(ticket, [None; 2]);
                 }
                 self.parking.wake_first(dir);

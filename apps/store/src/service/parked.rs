@@ -278,9 +278,9 @@ impl<B: Backend> Service<B> {
         let parked = self.parking.next()?;
         let (file, ticket, procedure) = (parked.file, parked.ticket, parked.procedure);
         let resumed = self.carry_on(around, parked);
-        // If the Call changes the file, the next one waits for the end of that.
+        // The next Call goes on at once, unless this one is changing the file.
         if is_costly(procedure) {
-            // The directory is read for another one now.
+            // The directory can now be read for another Call.
             if !self.parking.is_to_list(file, ticket) {
                 self.parking.wake_lister(file);
             }

@@ -30,9 +30,9 @@ pub struct Walk {
 /// The state of a walk.
 #[derive(Debug)]
 pub enum Walked {
-    /// It has ended, at a directory or not.
+    /// The walk has ended, at a directory or not.
     Ended(Result<SealedHandle, mount3::Status>),
-    /// It goes on with the Reply that [`Service::poll`] returns under this ticket.
+    /// The walk goes on with the Reply that [`Service::poll`] returns under this ticket.
     Later(Ticket, Walk),
 }
 

@@ -92,7 +92,7 @@ fn names_that_are_gone_are_left_out_and_those_not_ours_to_see_are_not() {
 
 #[test]
 fn a_listing_that_does_not_get_on_is_an_error() {
-    // No names, and no end.
+    // The server lists no names, and does not say that the list ends.
     let mut client = directory();
     client.requester.edit = Box::new(|_, results| match results {
         Results::ReadDirPlus(Ok(listed)) => {
@@ -102,7 +102,7 @@ fn a_listing_that_does_not_get_on_is_an_error() {
         _ => None,
     });
     assert!(matches!(list(&mut client), Err(Error::Nonsense(_))));
-    // The same names for ever.
+    // The server lists the same names for ever.
     let mut client = directory();
     let mut kept: Option<Vec<u8>> = None;
     client.requester.edit = Box::new(move |_, results| match results {

@@ -100,7 +100,7 @@ fn a_refusal_says_what_there_is_instead() {
     let (refusal, asked) = try_mount(vec![(SUCCESS, refused.clone()), (SUCCESS, exports)]);
     assert_eq!(refusal.unwrap_err().to_string(), "not exported to us; it exports /srv, /home");
     assert_eq!(asked[1], "1000: Export");
-    // It need not say.
+    // A server need not say what it exports.
     let (refusal, _) = try_mount(vec![(SUCCESS, refused)]);
     assert_eq!(refusal.unwrap_err().to_string(), "not exported to us");
 }

@@ -50,7 +50,7 @@ fn a_path_leads_where_it_should() {
         ("/a/b/", true, "Directory"),
         ("/to-b/file", true, "found"),
         ("/to-b/..", true, "Directory"),
-        // The way back is the way that was come, through the link.
+        // `..` leads back through the link by which the walk came.
         ("/to-b/../b/file", true, "found"),
         ("/to-to-b/up", true, "top"),
         ("/to-b/absolute", true, "found"),
@@ -58,7 +58,7 @@ fn a_path_leads_where_it_should() {
         ("/long", true, "found"),
         ("/to-b", true, "Directory"),
         ("/to-b", false, "Symlink"),
-        // What ends with a slash is meant as a directory.
+        // A path that ends with a slash means a directory.
         ("/to-b/", false, "Directory"),
         ("/a/new", true, "free: new"),
         ("/dangling", true, "free: new"),

@@ -95,7 +95,7 @@ fn the_core_transfers_nothing_itself_while_the_ring_is_full() {
         (stable, written, read, committed),
         (Progress::Later, Progress::Later, Progress::Later, Progress::Later)
     ));
-    // Nothing is to be done for this one.
+    // A WRITE of no octets need not wait.
     let unstable = begin_write(&mut bed, 6, file, (b"", Stable::Unstable));
     assert!(matches!(unstable, Progress::Ended(Ok(WriteDone { count: 0, .. }))));
     assert_eq!(bed.look(file).size, 4);
@@ -124,7 +124,7 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
         return eprintln!("skipped: there are no rings");
     }
     let into = fill(&mut bed);
-    // One network leaves half of the places to others.
+    // One network may take only half of the waiting places.
     for ticket in 0..WAITING_MAX as u64 / 2 {
         let begun = bed.with(|directory, cx| {
             directory.commit(cx, Ticket { number: ticket, network: 0 }, file, 0, 0)
@@ -142,7 +142,7 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
     let commit = bed
         .with(|directory, cx| directory.commit(cx, Ticket { number: 4, network: 0 }, file, 0, 0));
     assert!(matches!(commit, Progress::Ended(Err(Status::Jukebox))), "{commit:?}");
-    // Nothing was lost.
+    // The verifier stays, because no data was lost.
     assert_eq!(bed.backend.verifier(), verifier);
     drop(into);
 }

@@ -42,7 +42,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
         while !bed.backend.tree.helpers.is_idle() {
             std::thread::yield_now();
         }
-        // What it cannot take is not removed.
+        // A large file that no helper has room to close is not removed.
         make(bed, "again", &large);
         bed.backend.tree.helpers.fill();
         assert_eq!(bed.remove(root, "again"), Err(Status::Jukebox), "{act}");
@@ -56,7 +56,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
         });
         assert!(matches!(cut, Progress::Ended(Err(Status::Jukebox))), "{act}");
         assert_eq!(bed.look(again).size, 100_000, "{act}");
-        // But it is closed by a helper once it is gone.
+        // A file removed beside the server is closed by a helper all the same.
         let gate = bed.backend.gate();
         gate.store(true, Ordering::Release);
         std::fs::remove_file(world.path("served/again")).unwrap();
@@ -158,14 +158,14 @@ fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done
     drop(bed);
     State::open(&world.path("state")).unwrap();
     gate.store(false, Ordering::Release);
-    // Until all helpers have ended.
+    // The gate is shared until all helpers have ended.
     while Arc::strong_count(&gate) > 1 {
         std::thread::yield_now();
     }
     let length = |name: &String| std::fs::metadata(world.path("served").join(name)).unwrap().len();
     let cut = names.iter().filter(|name| length(name) == 1).count();
     let kept = names.iter().filter(|name| length(name) == 100_000).count();
-    // One network has half of the helpers that cut files.
+    // One network may take only half of the helpers that cut files.
     let begun = helpers::DEAR_THREADS_MAX / 2;
     assert_eq!((cut, kept), (begun, 8 - begun));
 }

@@ -27,7 +27,7 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
     }
-    // Found once, they are where they are now.
+    // Once found, a file is known under its new name, even if another file takes the old one.
     bed.backend.tree.close_all();
     std::fs::write(world.path("served/a/near"), b"not it").unwrap();
     assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
@@ -72,14 +72,14 @@ fn a_turn_looks_at_a_bounded_number_of_names_for_all_stale_handles_together() {
     bed.backend.open_by_names_alone();
     let all: Vec<_> = gone.iter().chain([&moved]).copied().collect();
     for file in &all {
-        // Who asks twice is searched for once.
+        // A file that is asked for twice is searched for once.
         for _ in 0..2 {
             assert_eq!(bed.backend.locate(*file), Located::Later);
         }
     }
     let (looked_at, mut located) = search(&mut bed);
     assert!(looked_at.iter().all(|names| *names <= CONFIG.search_turn_max), "{looked_at:?}");
-    // One pass for all of them: the 950, the directory, and what was moved.
+    // One pass looks for all of them: at the 950 names, the directory, and the moved file.
     assert_eq!(looked_at.iter().sum::<usize>(), 952);
     located.sort();
     let mut expected = all;
@@ -153,7 +153,7 @@ fn what_is_not_known_any_more_is_found_by_a_search() {
         assert_eq!(bed.look(*file).fileid, file.inode);
     }
     drop(bed);
-    // The journal, too, is read into no more room than there is.
+    // Reading the journal keeps to the bound on memory, too.
     let mut bed = world.start();
     for number in 0..500 {
         bed.find(root, &format!("{number}")).unwrap();
@@ -198,7 +198,7 @@ fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
         behind(&world, "a/kept", "b/moved");
         std::fs::remove_file(world.path("served/a/gone")).unwrap();
         bed.backend.tree.close_all();
-        // What the file system says is there is taken to be there, if we may ask it.
+        // A file that the file system opens by its handle is taken to be in the tree.
         let privileged = bed.backend.tree.opens_by_name();
         let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
         assert_eq!(bed.read(kept, 0, 1), expected);

@@ -7,7 +7,7 @@ use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use super::*;
 use crate::testing::TempDir;
 
-/// With a ring, if there are such, and without.
+/// Runs a test with a ring, if the system has rings, and without.
 fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
     let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let pool = Pool::new(&config).unwrap();
@@ -53,7 +53,7 @@ fn what_was_written_in_part_goes_on_behind_it() {
         let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
         let mut read = [0xee; 30];
         let length = io::pread(file, &mut read, 0).unwrap();
-        // What was before it is a hole.
+        // The octets in front of the rest of the write are a hole.
         assert_eq!((count, &read[14..length]), (Ok(10), &b"456789"[..]));
         assert_eq!(read[..14], [0; 14]);
     });
@@ -223,7 +223,7 @@ fn what_is_done_in_part_goes_on_before_what_waits() {
 #[test]
 fn no_more_wait_for_the_ring_than_may() {
     full(|transfers, _, file, mut into| {
-        // One network leaves half of the places to others.
+        // One network may take only half of the waiting places.
         let [one, other] = [0, 1].map(|network| Ticket { number: 1, network });
         for ticket in 0..WAITING_MAX as u64 / 2 {
             assert_eq!(transfers.admit(one), Ok(()));

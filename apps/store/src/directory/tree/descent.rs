@@ -35,13 +35,13 @@ use crate::nfs3::Status;
 /// The descents under way.
 #[derive(Debug, Default)]
 pub(super) struct Descents {
-    /// Those that go on in the next turn.
+    /// The descents that go on in the next turn.
     ready: VecDeque<Box<Descent>>,
-    /// Those of which a helper takes a step, by the file at their end, with what the step may wait for.
+    /// The descents of which a helper takes a step, by the file at their end, with what the step may wait for.
     under_way: BTreeMap<FileId, (Box<Descent>, Lock)>,
-    /// Those that wait until fewer names are looked up in a directory.
+    /// The descents that wait until fewer names are looked up in a directory.
     behind: BTreeMap<FileId, VecDeque<Box<Descent>>>,
-    /// Those that settle what a search left open, until fewer files are opened by handle.
+    /// The descents that settle what a search left open, and wait until fewer files are opened by handle.
     unsettled: VecDeque<Box<Descent>>,
     /// Directories in which names were looked up, until that is reported.
     left: VecDeque<FileId>,
@@ -60,7 +60,7 @@ pub(super) struct Descent {
     steps: Vec<(FileId, Box<[u8]>)>,
     /// Number of steps that may still be taken in this turn.
     levels_left: usize,
-    /// What became of the step that was left to somebody.
+    /// The outcome of the step under way, once it has ended.
     done: Option<Done>,
     otherwise: Otherwise,
 }
@@ -140,7 +140,7 @@ impl Tree {
         }
     }
 
-    /// Takes a descent as far as it goes in this turn without a helper. Where there are none, that is all of it.
+    /// Takes a descent as far as it goes in this turn without a helper. Without helpers, it goes to its end.
     pub(super) fn go_at_once(&mut self, mut descent: Box<Descent>) -> Reached {
         loop {
             match self.go_down(descent) {
@@ -334,7 +334,7 @@ impl Tree {
         };
         descent.steps.push((from, seen.name.into()));
         descent.at = At::Shut(seen.dir);
-        // An open directory was gone down from already.
+        // A descent from an open directory was tried already.
         if self.is_at_hand(seen.dir) { Err(Reached::Nothing(descent)) } else { Ok(descent) }
     }
 

@@ -93,9 +93,9 @@ struct Wanted {
 /// The depth to which directories are examined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
-    /// Their names only.
+    /// The names in the directories only.
     Names,
-    /// Their names, and all directories below them.
+    /// The names in the directories, and all directories below them.
     All,
 }
 

@@ -41,7 +41,7 @@ fn a_file_holds_what_was_written_and_zeros_elsewhere() {
             assert_eq!(file.stored(), stored);
         }
     }
-    // Only the zeros are left.
+    // Only the block of zeros is still leased.
     assert_eq!(bed.pool.gauges().leased_bytes, BLOCK);
 }
 
@@ -88,7 +88,7 @@ fn placed_data_stays_where_it_is() {
     let pieces: Vec<_> = done.data.iter().collect();
     assert_eq!(pieces.len(), 1);
     assert_eq!((pieces[0].bytes().as_ptr(), pieces[0].len()), (place, 1 << 20));
-    // A file that ends in the middle of a block is as good, and grows in place of its last one.
+    // A placed write over a file that ends within a block takes the place of its lease, too.
     let mut file = Contents::default();
     file.write(&bed.pool, 0, bed.placed(&[1; 5001])).unwrap();
     let before = bed.pool.gauges().leased_bytes;
@@ -121,7 +121,7 @@ fn an_open_block_is_written_in_place_as_far_as_its_lease_goes() {
     let (place, capacity) = lease(&file);
     file.write(&bed.pool, 50, Octets::Unreduced(&vec![2; capacity - 50])).unwrap();
     assert_eq!(lease(&file), (place, capacity));
-    // Beyond, it gets at least twice the room.
+    // A write beyond the capacity at least doubles the lease.
     file.write(&bed.pool, capacity as u64, Octets::Unreduced(&[3])).unwrap();
     assert!(lease(&file).1 >= 2 * capacity);
 }
@@ -155,7 +155,7 @@ fn files_take_at_most_twice_what_they_have() {
         assert!(taken() <= taken_max, "{} of {taken_max}", taken());
         assert!(bed.read(&mut file, 0, 17 * BLOCK).0 == expected);
     };
-    // Cut, within a block and between blocks, of what was placed and of what was copied.
+    // Files that were placed and files that were copied are cut within a block and between blocks.
     for (length, taken_max) in [(1, 64), (7 * BLOCK + 5, 7 * BLOCK + 64), (7 * BLOCK, 7 * BLOCK)] {
         let mut file = placed();
         file.set_length(&bed.pool, length as u64).unwrap();
@@ -165,20 +165,20 @@ fn files_take_at_most_twice_what_they_have() {
         file.set_length(&bed.pool, length as u64).unwrap();
         expect(file, &octets[..length], taken_max);
     }
-    // Half of a lease stays where it is.
+    // A file cut to half of its lease keeps the lease.
     let mut file = placed();
     file.set_length(&bed.pool, 8 * BLOCK as u64).unwrap();
     expect(file, &octets[..8 * BLOCK], 16 * BLOCK);
-    // Overwritten, but for both ends.
+    // All of the file but both ends is overwritten.
     let mut file = placed();
     file.write(&bed.pool, BLOCK as u64, bed.placed(&octets[..14 * BLOCK])).unwrap();
     let expected = [&octets[..BLOCK], &octets[..14 * BLOCK], &octets[15 * BLOCK..]].concat();
     expect(file, &expected, 16 * BLOCK);
-    // Of a write whose octets lie across the blocks, hardly any can stay.
+    // A placed write that is not aligned to blocks is mostly copied.
     let mut file = Contents::default();
     file.write(&bed.pool, 1, bed.placed(&octets[..BLOCK])).unwrap();
     expect(file, &[&[0], &octets[..BLOCK]].concat(), BLOCK + 64);
-    // A lease longer than its octets.
+    // The lease is longer than its octets.
     let mut lease = bed.pool.lease(16 * BLOCK).unwrap();
     lease.set_len(1);
     lease.bytes_mut().fill(7);
@@ -200,7 +200,7 @@ fn without_room_for_a_copy_a_lease_stays_whole() {
     assert_eq!(bed.read(&mut file, 0, 99), (vec![1; 10], true));
     drop(all);
     assert!(bed.pool.gauges().leased_bytes >= 8 * BLOCK);
-    // The next change nearby makes up for it.
+    // The next change nearby frees the lease that the cut could not.
     file.set_length(&bed.pool, 9).unwrap();
     assert_eq!(bed.read(&mut file, 0, 99), (vec![1; 9], true));
     assert_eq!(bed.pool.gauges().leased_bytes, BLOCK + 64);

@@ -58,7 +58,7 @@ fn a_stale_handle_keeps_nobody_waiting_but_who_has_it() {
     }
     let (ended, end) = world.end();
     assert_eq!((ended, status(end)), (1, Status::Stale.number()));
-    // It is known now.
+    // The file is known to be gone by now.
     world.begin(7, &Arguments::GetAttr(handle(&gone)), [None, None]);
     world.begin(8, &Arguments::GetAttr(handle(&root)), [None, None]);
     assert_eq!([world.end().0, world.end().0], [7, 8]);
@@ -119,7 +119,7 @@ fn a_call_that_waits_for_two_searches_needs_nothing_to_come_in_between() {
     let number = Procedure::Link.number();
     let ended = server.nfs.call(around, &origin, number, arguments, &mut Writer::new(&mut w));
     assert!(matches!(ended, crate::program::Ended::Later(_)), "{ended:?}");
-    // As a core that sleeps as soon as a turn has nothing to do.
+    // A core sleeps as soon as a turn has nothing to do.
     while haulage::core::Service::turn(server, &mut cx) {}
     assert!(place.path().join("dir-moved/linked").exists());
 }

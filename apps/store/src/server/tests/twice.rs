@@ -88,11 +88,11 @@ fn the_first_answer_is_known_within_twice_a_connections_credits() {
     let again = world.send(|client| {
         client.make_and_remove(1, b"file");
         let mut xids = 1_000..;
-        // A CREATE and a REMOVE each.
+        // Each round is a CREATE and a REMOVE.
         for xid in xids.by_ref().take(LIMITS_DEFAULT.credits_max as usize - 1) {
             client.make_and_remove(xid, b"other");
         }
-        // However often it fails besides.
+        // Any number of failed Calls in between changes nothing.
         for xid in xids.by_ref().take(5000) {
             assert_eq!(client.remove(xid, b"nothing"), NO_SUCH);
         }
@@ -141,7 +141,7 @@ fn another_user_and_other_data_make_another_call_over_tcp() {
         call_of((0, 7), &write(&file, &first)),
     ];
     let denied = Status::Acces.number();
-    // The last is the same as the first, so that the data stays as the second left it.
+    // The last Call repeats the first and is not carried out, so the second Call's data stays.
     let expected = [DONE, DONE, denied, DONE];
     let on_one = writes.clone();
     let got = world.serve(move |at| statuses(&mut TcpStream::connect(at).unwrap(), &on_one));
@@ -233,7 +233,7 @@ fn a_call_that_comes_again_while_it_waits_is_carried_out_once_and_answered_each_
     let procedure = Procedure::Remove.number();
     let call =
         record(7, (nfs3::PROGRAM, nfs3::VERSION, procedure), |w| remove(&root, b"file").encode(w));
-    // The first, as many more as may wait with it, and one.
+    // The Call comes once, then as often as copies may wait with it, and once more.
     let mut streams: Vec<_> = (0..AGAIN_MAX + 2)
         .map(|_| {
             let mut stream = TcpStream::connect(at).unwrap();

@@ -37,7 +37,7 @@ fn a_change_is_told_with_what_was_before_and_what_is_after() {
     let Results::SetAttr(Ok(wcc)) = sent.results() else { panic!("{:?}", sent.results()) };
     assert_eq!(wcc, Wcc { before: Some(before.wcc()), after: Some(bed.look(&file)) });
     assert_eq!(wcc.after.map(|after| after.size), Some(10));
-    // So is one that was refused.
+    // A refused SETATTR returns the attributes as well.
     bed.by(9, 9);
     let sent = bed.call(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None }));
     let Results::SetAttr(Err(failure)) = sent.results() else { panic!("{:?}", sent.results()) };
@@ -62,7 +62,7 @@ fn programs_that_change_hands_do_not_act_as_their_owner() {
     let keep = SetAttributes::default();
     let (give, shrink) =
         (SetAttributes { uid: Some(7), ..keep }, SetAttributes { size: Some(0), ..keep });
-    // To give it to whom it belongs is to give it, as in chown(2).
+    // Giving a program to its own owner or group counts as giving it away, as in chown(2).
     let (owner, group) =
         (SetAttributes { uid: Some(1), ..keep }, SetAttributes { gid: Some(2), ..keep });
     for (uid, to, left) in [
@@ -87,7 +87,7 @@ fn programs_that_change_hands_do_not_act_as_their_owner() {
     assert_eq!(bed.by(3, 4).status(Arguments::Create(create)), Status::Ok);
     assert_eq!(bed.look(&file).mode, 0o777);
     bed.by(1, 2);
-    // What is asked for at the same time is given.
+    // A mode in the same SETATTR is set as asked.
     let both = SetAttributes { uid: Some(1), gid: Some(3), ..mode(0o6755) };
     assert_eq!((bed.by(0, 0).set(&file, both), bed.look(&file).mode), (Status::Ok, 0o6755));
     // Nobody makes a program act as a group that they are not of.
@@ -116,7 +116,7 @@ fn nanoseconds_of_a_second_or_more_are_refused() {
     let root = bed.root();
     let file = bed.file(&root, "f");
     let before = bed.look(&file);
-    // The last two have a meaning of their own to the system.
+    // The last two are UTIME_NOW and UTIME_OMIT to the system.
     for nanoseconds in [1_000_000_000, u32::MAX, 0x3fff_ffff, 0x3fff_fffe] {
         let time = SetTime::To(Time { seconds: 7, nanoseconds });
         let keep = SetAttributes::default();

@@ -14,7 +14,7 @@ impl Bed {
     fn page(&mut self, dir: &Handle, cookie: u64, count: u32) -> Result<Page, Status> {
         let (dir, verifier) = (dir.get(), Verifier(0));
         let sent = self.call(Arguments::ReadDir(ReadDir { dir, cookie, verifier, count }));
-        // What was asked for bounds all of the results but the status.
+        // The count asked for bounds the whole results but the status.
         let fits = sent.bytes.len() <= 4 + count as usize;
         assert!(fits || sent.results().status() == Status::TooSmall);
         match sent.results() {
@@ -145,7 +145,7 @@ fn a_page_too_small_for_the_end_of_the_list_is_refused() {
     let mut bed = bed();
     let root = bed.root();
     bed.file(&root, "f");
-    // A longer list was written where this one would be.
+    // The memory of the results still has a longer list, which must not show.
     let end = bed.page(&root, 0, 4096).unwrap().1;
     let sent = bed.plus(ask(&root, 0, 4096, 4096));
     assert_eq!(sent.results().status(), Status::Ok);

@@ -98,7 +98,7 @@ fn nobody_waits_for_a_directory_that_is_being_listed() {
     let gate = world.bed.service.backend.gate();
     gate.store(true, Ordering::Release);
     let mut tickets = vec![world.begin_names(&dir, 0, 4096), world.begin_plus(&dir, 0)];
-    // One helper does for all of a directory.
+    // All Calls for one directory take a single helper.
     tickets.extend((0..20).map(|_| world.begin_names(&dir, 0, 4096)));
     assert!(world.poll(Procedure::ReadDir).is_none());
     assert_eq!(world.bed.look(&file).size, 6, "others are served");
@@ -142,7 +142,7 @@ fn what_vanishes_while_it_is_listed_is_left_out_or_has_no_handle() {
     let path = world.place.path().join("dir").join(&gone);
     let gate = world.bed.service.backend.gate();
     let ticket = world.begin_plus(&dir, 0);
-    // It was read, and not shown yet.
+    // The name has been read, and not been shown yet.
     while !world.bed.service.backend.is_idle() {
         std::thread::yield_now();
     }
@@ -151,7 +151,7 @@ fn what_vanishes_while_it_is_listed_is_left_out_or_has_no_handle() {
     assert_eq!(ended, ticket);
     assert_eq!(names.iter().find(|(name, _)| *name == gone), Some(&(gone.clone(), false)));
     assert_eq!(world.bed.status(Arguments::GetAttr(dir.get())), Status::Ok);
-    // It goes before it is read.
+    // The file is removed before the directory is read.
     fs::write(&path, b"").unwrap();
     gate.store(true, Ordering::Release);
     let ticket = world.begin_names(&dir, 0, 4096);
@@ -160,7 +160,7 @@ fn what_vanishes_while_it_is_listed_is_left_out_or_has_no_handle() {
     let (ended, (names, ..)) = world.end_page(Procedure::ReadDir);
     assert_eq!(ended, ticket);
     assert!(names.iter().all(|(name, _)| *name != gone) && names.len() == 4, "{names:?}");
-    // The directory goes.
+    // The directory is removed before it is read.
     gate.store(true, Ordering::Release);
     let ticket = world.begin_names(&dir, 0, 4096);
     fs::remove_dir_all(world.place.path().join("dir")).unwrap();
@@ -219,7 +219,7 @@ fn where_another_file_system_is_mounted_an_empty_directory_is_listed() {
         cookie = list.names.iter().last().unwrap().entry.cookie;
     };
     assert_eq!(shown, (Some(proc.0.clone()), Some((FileType::Directory, 0o555, seen.fileid))));
-    // Nobody has to be asked for what is shown there.
+    // The empty directory that stands for a mount is listed without a helper.
     let plus = ReadDirPlus {
         dir: proc.get(),
         cookie: 0,

@@ -57,7 +57,7 @@ fn names_in_a_directory_that_was_moved_out_are_neither_found_nor_changed() {
     assert_eq!(bed.write(&file, 0, b"held"), Status::Ok);
     world.move_out("dir");
     let bed = &mut world.bed;
-    // What clients did in one turn says nothing of the next.
+    // A verdict of one turn does not hold in the next.
     bed.service.backend.turn();
     for dir in [&dir, &inner] {
         assert_eq!(bed.find(dir, "file"), Err(Status::Stale));

@@ -85,7 +85,7 @@ fn every_procedure_waits_until_its_file_is_found_and_is_answered_as_ever() {
         let ticket = begin(&mut bed, arguments, None);
         assert!(end(&mut bed, arguments.procedure()).is_none(), "{arguments:?}");
         bed.service.backend.find_all();
-        // One that names two files waits twice.
+        // A Call that names two files waits twice.
         let ended = (0..2).find_map(|_| {
             let ended = end(&mut bed, arguments.procedure());
             bed.service.backend.find_all();
@@ -125,7 +125,7 @@ fn data_waits_with_its_call_which_may_wait_again_for_the_backend() {
         begin(&mut bed, Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }), None);
     bed.service.backend.find_all();
     bed.service.backend.open();
-    // It is carried out in one turn, and ends in another.
+    // The READ is carried out in one turn, and ends in another.
     let ended = (0..2).find_map(|_| end(&mut bed, Procedure::Read));
     let (ended, sent) = ended.unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };

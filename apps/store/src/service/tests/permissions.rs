@@ -86,7 +86,7 @@ fn a_name_that_is_taken_is_taken_for_those_who_may_not_change_the_directory_too(
     let root = bed.root();
     let dir = bed.dir(&root, "d", 0o755);
     let file = bed.create(&dir, "f", How::Guarded(mode(0o666))).unwrap();
-    // So an open of a file that is there works in a directory that others own.
+    // An existing file can be opened by CREATE in a directory that others own.
     let how = How::Unchecked(mode(0o600));
     assert_eq!(bed.by(9, 9).create(&dir, "f", how), Ok(file));
     assert_eq!(bed.create(&dir, "g", how), Err(Status::Acces));
@@ -117,7 +117,7 @@ fn attributes_are_their_owners_to_set() {
         assert_eq!(bed.as_user(OWNER, set), owner, "{to:?}");
         assert_eq!(bed.as_user(ROOT, set), Status::Ok, "{to:?}");
     }
-    // Who may write a file may say that it was written now, and not when else.
+    // A caller that may write a file may set its times to now, and to no other time.
     let mut bed = bed();
     let root = bed.root();
     let file = bed.create(&root, "f", How::Guarded(mode(0o602))).unwrap();

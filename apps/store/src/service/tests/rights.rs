@@ -105,7 +105,7 @@ const CONFIG: directory::Config = directory::Config {
 fn the_system_makes_files_as_the_servers_own_rules_have_it() {
     let Some(mut world) = World::new() else { return };
     makers_own_what_they_make(&mut world.bed);
-    // Whatever the rights of this thread were for a Call, they are its own again.
+    // After the Calls, this thread has its own rights again.
     assert_eq!(fs::metadata(world.path("mine")).unwrap().uid(), USER);
     fs::write(world.path("own"), b"").unwrap();
     let own = fs::metadata(world.path("own")).unwrap();
@@ -181,7 +181,7 @@ fn nobody_links_to_a_file_that_he_could_not_link_to_locally() {
     }
 }
 
-/// As chown(2) does, and as the permission bits SUID and SGID go.
+/// Capabilities go as the bits SUID and SGID do, and as in chown(2).
 #[test]
 fn a_file_loses_its_capabilities_to_whom_it_is_given_though_it_is_theirs() {
     let Some(mut world) = World::new() else { return };
@@ -227,7 +227,7 @@ fn a_race_of_names_gives_nothing_away() {
         while !stop.load(Ordering::Relaxed) {
             let home = top.join(at.load(Ordering::Relaxed).to_string());
             for name in ["dir", "file"] {
-                // Mostly there is no such name yet.
+                // The exchange mostly fails, because the name does not exist yet.
                 exchanged += u64::from(exchange(&home, "x", name).is_ok());
             }
         }

@@ -147,9 +147,9 @@ fn changes_of_a_directory_keep_their_order_and_tell_what_was_before() {
     gate.store(true, Ordering::Release);
     let mut tickets: Vec<_> =
         names.iter().map(|name| world.begin(Arguments::Remove(dir.at(name)))).collect();
-    // What was removed by an earlier Call is found to be gone only when its turn has come.
+    // The second REMOVE of the name finds it gone only when its turn has come.
     tickets.push(world.begin(Arguments::Remove(dir.at("0"))));
-    // Others do not wait behind them.
+    // Calls for other files do not wait behind them.
     let chmod = SetAttr { file: elsewhere.get(), to: mode(0o755), guard: None };
     let besides = world.begin(Arguments::SetAttr(chmod));
     gate.store(false, Ordering::Release);
@@ -184,7 +184,7 @@ fn nobody_waits_for_a_name_that_the_system_has_not_cached() {
     let names: Vec<_> = (0..20).map(|number| format!("absent-{number}")).collect();
     let gate = world.bed.service.backend.gate();
     gate.store(true, Ordering::Release);
-    // All of one directory take two helpers.
+    // All look-ups in one directory take two helpers.
     let mut tickets: Vec<_> =
         names.iter().map(|name| world.begin(Arguments::Lookup(dir.at(name)))).collect();
     let (from, to) = (dir.at("known"), dir.at("renamed"));
@@ -270,7 +270,7 @@ fn nobody_waits_for_a_file_that_is_found_again() {
         let statuses = held(&mut world, &other, &[&file, &moved, &away, &gone]);
         assert_eq!(statuses, [Status::Ok, Status::Ok, Status::Ok, Status::Stale]);
         assert_eq!(world.bed.status(Arguments::GetAttr(gone.get())), Status::Stale);
-        // A directory, and the way down from it.
+        // The directory and the way down from it are looked up again.
         world.bed.service.backend.close_all();
         world.bed.is_patient = true;
         assert_eq!([&file, &moved, &away].map(|file| world.bed.look(file).size), [6; 3]);
@@ -307,7 +307,7 @@ fn who_looks_for_files_in_one_directory_leaves_room_for_others() {
         world.bed.find(&dir, "other").unwrap();
         let gate = world.bed.service.backend.gate();
         gate.store(true, Ordering::Release);
-        // Two helpers look for two of them, and 62 files wait for that.
+        // Two helpers look for two of the files, and 62 wait for their turn.
         let mut expected: BTreeMap<_, _> = files[..64]
             .iter()
             .map(|file| (world.begin(Arguments::GetAttr(file.get())), Status::Ok))
@@ -315,12 +315,12 @@ fn who_looks_for_files_in_one_directory_leaves_room_for_others() {
         for file in &files[64..] {
             assert_eq!(world.bed.status(Arguments::GetAttr(file.get())), Status::Jukebox);
         }
-        // So does who looks up a name there.
+        // A LOOKUP in the directory waits as well.
         expected.insert(world.begin(Arguments::Lookup(dir.at("absent"))), Status::NoEnt);
         expected.insert(world.begin(Arguments::GetAttr(elsewhere.get())), Status::Ok);
         assert_eq!(world.bed.look(&other).size, 6);
         if is_recalled {
-            // Those that waited need no helper any more.
+            // The Calls that waited need no helper any more.
             world.bed.service.backend.recall_names();
         }
         gate.store(false, Ordering::Release);
@@ -375,7 +375,7 @@ fn a_lock_takes_one_helper_however_many_changes_wait_for_it() {
     gate.store(true, Ordering::Release);
     let mut tickets = vec![
         world.begin(Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None })),
-        // All of these change the file, too, or its last name.
+        // The following Calls also change the file, or its last name.
         world.begin(Arguments::Create(Create { at: dir.at("file"), how: How::Unchecked(to) })),
         world.begin(Arguments::Remove(root.at("hard"))),
         world.begin(Arguments::Rename(Rename { from: root.at("moved"), to: root.at("new") })),
@@ -451,7 +451,7 @@ fn what_is_written_to_a_program_waits_until_it_has_lost_its_bits() {
         assert_eq!(world.bed.look(&file).mode, 0o777);
         assert_eq!(world.bed.read(&file, 0, 9), Ok((b"newets".to_vec(), true)));
     }
-    // The system refuses to take them away.
+    // The system refuses to clear the bits.
     set_id();
     gate.store(true, Ordering::Release);
     let refused = world.begin(Arguments::Write(super::write(&file, 0, Item::Unreduced(b"not"))));
