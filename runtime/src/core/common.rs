@@ -1,7 +1,7 @@
 //! The state that the Responder and the Requester share: connections, Receives, send buffers, posted work, memory, and
 //! the time.
 
-use haulage_mr_pool::{Density, Local, Pool, Strategy};
+use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
@@ -22,8 +22,9 @@ use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
 use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
-use crate::provider::{Caps, Clock, Counters, Promises};
+use crate::provider::{Caps, Clock, Counters, Done, Promises};
 use crate::service::CallError;
+use crate::sys::complete;
 
 /// The state that both halves of a core use.
 #[derive(Debug)]
@@ -203,6 +204,7 @@ impl Common {
     }
 
     /// Notes that a work request has completed.
+    #[inline]
     pub(crate) fn leave_work(&mut self, work: &Work) {
         let Some(connection) = self.connections.get_mut(work.connection) else { return };
         if work.held.charged() > 0 {
@@ -211,10 +213,27 @@ impl Common {
         if work.held.is_send() {
             self.memory.end_sending(&mut connection.share);
         }
-        if matches!(work.held, Held::Control(_)) {
+    }
+
+    /// Takes the buffer of a message home that has left.
+    #[inline]
+    pub(crate) fn take_home(&mut self, buffer: Option<PostedSource<Local>>, done: &Done) {
+        if let Some(buffer) = buffer.and_then(|posted| complete::source(posted, done)) {
+            self.buffers.recycle(buffer);
+        }
+    }
+
+    /// Notes that a control message has left, for which others may wait.
+    #[cold]
+    pub(crate) fn on_control_left(
+        &mut self,
+        key: ConnectionKey,
+        buffer: Option<PostedSource<Local>>,
+        done: &Done,
+    ) {
+        self.take_home(buffer, done);
+        if let Some(connection) = self.connections.get_touched(key) {
             connection.outbox.end_control();
-            // Others may wait for this.
-            self.connections.touch(work.connection);
         }
     }
 

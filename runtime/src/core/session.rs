@@ -84,15 +84,9 @@ impl Inner {
         match work.held {
             Held::Message { buffer, charge } => {
                 common.discharge(key, charge);
-                if let Some(buffer) = buffer.and_then(|posted| complete::source(posted, done)) {
-                    common.buffers.recycle(buffer);
-                }
+                common.take_home(buffer, done);
             }
-            Held::Control(buffer) => {
-                if let Some(buffer) = buffer.and_then(|posted| complete::source(posted, done)) {
-                    common.buffers.recycle(buffer);
-                }
-            }
+            Held::Control(buffer) => common.on_control_left(key, buffer, done),
             Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
                     common.memory.end_reading(key, &mut connection.share);

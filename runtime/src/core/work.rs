@@ -81,6 +81,7 @@ impl Posted {
 
     /// Takes out the request whose identifier carries `bits`, which is `done`; `None` if there is none. The data of its
     /// Writes goes home.
+    #[inline]
     pub(crate) fn complete(&mut self, bits: u64, done: &Done) -> Option<Work> {
         let work = self.table.remove_bits(bits)?;
         self.name_next();
