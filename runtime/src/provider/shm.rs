@@ -52,6 +52,7 @@ use haulage_proto::verbs::{Access, ClaimedSegment, QpNum, WrId};
 
 use self::connection::Connection;
 use self::names::name;
+use self::port::RingPort;
 use self::setup::Setup;
 use self::watch::RETRY;
 use super::base::ConnectionState;
@@ -250,25 +251,30 @@ pub struct ShmPort<'a> {
     qp: QpNum,
 }
 
+impl ShmPort<'_> {
+    #[inline(always)]
+    fn port(&mut self) -> Option<RingPort<'_>> {
+        let Shm { slots, nic, .. } = &mut *self.shm;
+        slots.get(self.qp)?.port(nic)
+    }
+}
+
 impl Port for ShmPort<'_> {
     #[inline]
     fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
-        let Shm { slots, nic, .. } = &mut *self.shm;
-        match slots.get(self.qp) {
-            Some(connection) => connection.send_message(nic, head, message, id),
+        match self.port() {
+            Some(mut port) => port.send(head, message, id),
             None => Sent::Gone,
         }
     }
 
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
-        let Shm { slots, nic, .. } = &mut *self.shm;
-        slots.get(self.qp).ok_or(Refused::Gone)?.read_now(nic, source, octets)
+        self.port().ok_or(Refused::Gone)?.read(source, octets)
     }
 
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
-        let Shm { slots, nic, .. } = &mut *self.shm;
-        match slots.get(self.qp) {
-            Some(connection) => connection.open_lease(nic, lease, access),
+        match self.port() {
+            Some(mut port) => port.open(lease, access),
             None => Err((lease, Refused::Gone)),
         }
     }
@@ -279,7 +285,7 @@ impl Port for ShmPort<'_> {
             return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
         };
         let posted = connection.post(&mut self.shm.nic, batch);
-        if !connection.hot && !connection.pending.is_empty() {
+        if !connection.hot && connection.has_pending() {
             // Every poll continues the requests that wait.
             self.shm.heat(self.qp);
         }

@@ -277,7 +277,7 @@ impl<'a> Line<'a> {
     /// # Panics
     ///
     /// If the line has no room for them.
-    #[inline]
+    #[inline(always)]
     pub fn copy_in(self, bytes: &[u8]) {
         if bytes.len() > LINE_OCTETS {
             misplaced(LINE - LINE_OCTETS, bytes.len(), LINE);

@@ -8,9 +8,8 @@ use haulage_proto::verbs::{
 use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
 use super::nic::Nic;
-use super::port::{Far, Moved, RingPort};
-use super::regions::Mapped;
-use super::ring::{Consumer, JOINING_MAX, Kind, Look, Producer, Record};
+use super::port::{Outflow, Shows, Terms};
+use super::ring::{Consumer, Kind, Look, Record};
 use super::table::Retired;
 use crate::provider::base::{ConnectionState, ListenerId};
 use crate::provider::{
@@ -238,14 +237,11 @@ impl Connection {
         let looks = if is_only && self.came_alone { LOOKS } else { 1 };
         let is_ordinary =
             self.state == ConnectionState::Open && self.filling.is_none() && !self.over;
-        let Self { consumer, producer, region, registrations, pending, .. } = self;
-        let (Some(consumer), Some(producer), true) = (consumer, producer, is_ordinary) else {
+        let Self { consumer: Some(consumer), outflow: Some(outflow), .. } = self else { return 0 };
+        if !is_ordinary {
             return 0;
-        };
-        let longest = pending.is_empty().then(|| producer.copied_max());
-        let series_max = longest.map_or(0, |most| most.min(JOINING_MAX));
-        let mut registrations = self.exposes.then_some(registrations);
-        let mut sent = Moved::default();
+        }
+        let mut terms = Terms::TAKING;
         let (mut taken, mut copied, mut shown) = (0, 0, 0);
         // The run is made before a message is there, so that no message waits while it is made.
         let mut run = Run::new();
@@ -260,25 +256,13 @@ impl Connection {
                     run = Run::new();
                     continue;
                 }
-                self.left_in_place = sent.leaves_rest || behind == Some(Look::Nothing);
+                self.left_in_place = terms.leaves_rest || behind == Some(Look::Nothing);
                 break;
             }
             self.came_alone = run.count == 1 && behind == Some(Look::Nothing);
-            let far =
-                Far { segment: consumer.segment(), region: region.as_ref().map(Mapped::memory) };
-            let mut port = RingPort {
-                nic,
-                qp: self.qp,
-                producer,
-                far,
-                may_read: self.ord > 0,
-                registrations: registrations.as_deref_mut(),
-                length_max: longest,
-                series_max,
-                // No other message follows: show the peer each answer at once.
-                is_alone: self.came_alone,
-                moved: &mut sent,
-            };
+            // No other message follows one that came alone: show the peer each answer at once.
+            terms.shows = if self.came_alone { Shows::Each } else { Shows::Long };
+            let mut port = outflow.port(nic, consumer.segment(), terms);
             let octets = &run.messages[..run.count];
             let count = match &run.of {
                 Of::Nothing => {
@@ -298,31 +282,27 @@ impl Connection {
                     sink.messages(self.qp, &Offered { octets, kind }, &mut port)
                 }
             };
+            terms = port.terms;
             copied += run.pass(consumer, count);
             taken += count;
             if taken - shown >= RUN_MAX {
                 // The peer works on the answers while more messages are taken.
                 shown = taken;
-                sent.show(producer);
+                outflow.show(nic);
             }
             let is_all = count == run.count;
             // A record behind a whole run may only not have fitted into `room`.
             if count == 0 || !is_all || behind == Some(Look::Nothing) {
-                self.left_in_place = sent.leaves_rest || is_all && behind == Some(Look::Nothing);
+                self.left_in_place = terms.leaves_rest || is_all && behind == Some(Look::Nothing);
                 break;
             }
             self.left_in_place = taken == budget;
             run = Run::new();
         }
         // The peer works on the last answers while the turn ends.
-        sent.show(producer);
-        if sent.rings {
-            self.ring(nic);
-        }
-        nic.counters.send_batches += u64::from(sent.batches);
+        self.publish(nic);
         nic.counters.receives += taken as u64;
-        nic.counters.sends += u64::from(sent.sends);
-        nic.counters.bytes_copied += (copied + sent.octets) as u64;
+        nic.counters.bytes_copied += copied as u64;
         taken
     }
 
@@ -363,8 +343,9 @@ impl Connection {
             }
             Stop::Fault(fault) => self.fault(nic, *fault),
             Stop::Close => {
-                let has_all = self.pending.is_empty()
-                    && self.producer.as_ref().is_some_and(Producer::is_taken);
+                let is_taken =
+                    |outflow: &Outflow| outflow.pending.is_empty() && outflow.producer.is_taken();
+                let has_all = self.outflow.as_ref().is_some_and(is_taken);
                 let reason =
                     if has_all { DisconnectReason::PeerHasAll } else { DisconnectReason::Peer };
                 self.end(nic, Ended::Closed, reason, None);
@@ -472,10 +453,9 @@ impl Connection {
 
     /// Retires the handle of a Send with Invalidate, unless the peer is copying under it.
     fn retire(&mut self, nic: &mut Nic, handle: Handle) -> Result<Option<Handle>, Stop> {
-        let Some(producer) = &self.producer else { return Err(Stop::Empty) };
-        match self.registrations.retire(producer.segment(), nic.handles.slot(handle), handle) {
+        let Some(outflow) = &mut self.outflow else { return Err(Stop::Empty) };
+        match outflow.retire(nic, handle) {
             Retired::Now => {
-                nic.registrations -= 1;
                 nic.counters.invalidated_remote += 1;
                 Ok(Some(handle))
             }

@@ -16,7 +16,6 @@
 //! connection is quarantined: it keeps the views, and is not reported `Quiesced`, until the peer is done
 //! or its process is gone.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -27,11 +26,11 @@ use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, QpNum, Status,
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::nic::Nic;
+use super::port::Outflow;
 use super::receives::Filling;
 use super::regions::Mapped;
-use super::ring::{Consumer, Producer};
+use super::ring::Consumer;
 use super::setup::Setup;
-use super::table::Registrations;
 use crate::provider::base::{ConnectionState, Payload, Progress, Step, Waiting};
 use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
@@ -54,22 +53,13 @@ pub(super) struct Connection {
     pub(super) starved: bool,
     /// The connection is on the provider's list of those that are heated again with the next Receive.
     pub(super) listed: bool,
-    /// Our ring, and the table of our registrations.
-    pub(super) producer: Option<Producer>,
+    /// What we send with, from the opening of the connection on.
+    pub(super) outflow: Option<Outflow>,
     /// The peer's ring and table.
     pub(super) consumer: Option<Consumer>,
-    /// The peer's memory, where it exposes any.
-    pub(super) region: Option<Mapped>,
-    /// Our region was passed to the peer.
-    pub(super) exposes: bool,
-    pub(super) registrations: Registrations,
-    /// Requests that could not be carried out yet, oldest first.
-    pub(super) pending: VecDeque<Entry>,
     /// The Receive that a message in parts fills.
     pub(super) filling: Option<Filling>,
     pub(super) progress: Progress,
-    pub(super) ord: u32,
-    pub(super) ird: u32,
     pub(super) socket: Option<Stream>,
     /// The state of connection setup, until the connection is open.
     pub(super) setup: Option<Box<Setup>>,
@@ -126,16 +116,10 @@ impl Connection {
             over: false,
             starved: false,
             listed: false,
-            producer: None,
+            outflow: None,
             consumer: None,
-            region: None,
-            exposes: false,
-            registrations: Registrations::default(),
-            pending: VecDeque::new(),
             filling: None,
             progress: Progress::default(),
-            ord: 0,
-            ird: 0,
             socket,
             setup: Some(Box::new(setup)),
             process: None,
@@ -202,9 +186,10 @@ impl Connection {
     }
 
     fn is_broken(&self) -> bool {
-        let ours = self.producer.as_ref().map(|producer| producer.segment().memory());
+        let ours = self.outflow.as_ref().map(|outflow| outflow.producer.segment().memory());
         let theirs = self.consumer.as_ref().map(|consumer| consumer.segment().memory());
-        let region = self.region.as_ref().map(Mapped::memory);
+        let region =
+            self.outflow.as_ref().and_then(|outflow| outflow.region.as_ref().map(Mapped::memory));
         [ours, theirs, region].into_iter().flatten().any(Shared::is_broken)
     }
 
@@ -229,14 +214,17 @@ impl Connection {
         if let Some((id, opcode, status)) = failed {
             nic.reports.ended(self.qp, id, opcode, status);
         }
-        for Entry { id, work, .. } in std::mem::take(&mut self.pending) {
-            let opcode = work.opcode();
-            drop(work);
-            nic.reports.ended(self.qp, id, opcode, Status::Flushed);
+        if let Some(Outflow { pending, region, .. }) = &mut self.outflow {
+            for Entry { id, work, .. } in std::mem::take(pending) {
+                let opcode = work.opcode();
+                drop(work);
+                nic.reports.ended(self.qp, id, opcode, Status::Flushed);
+            }
+            // The peer's memory is no longer needed; in quarantine its process tells when it is gone.
+            *region = None;
         }
         let released = self.withdraw(nic, word);
-        // The peer's memory is no longer needed; in quarantine its process tells when it is gone.
-        (self.consumer, self.region) = (None, None);
+        self.consumer = None;
         if let Some(socket) = self.socket.take() {
             if !released {
                 self.process = socket.peer_process().ok();
@@ -255,10 +243,10 @@ impl Connection {
 
     /// Takes our registrations from the peer; returns whether it was not copying.
     fn withdraw(&mut self, nic: &mut Nic, word: Ended) -> bool {
-        let Some(producer) = &self.producer else { return true };
+        let Some(outflow) = &mut self.outflow else { return true };
         // The reason is written first: a peer that is refused after this knows it.
-        producer.segment().ended().store(word.encode(), Ordering::SeqCst);
-        let (freed, all) = self.registrations.retire_all(producer.segment());
+        outflow.producer.segment().ended().store(word.encode(), Ordering::SeqCst);
+        let (freed, all) = outflow.registrations.retire_all(outflow.producer.segment());
         nic.registrations -= freed;
         all
     }
@@ -268,14 +256,14 @@ impl Connection {
         if self.state != ConnectionState::Quarantined {
             return true;
         }
-        if let Some(producer) = &self.producer {
-            let (freed, all) = self.registrations.retire_all(producer.segment());
+        if let Some(Outflow { producer, registrations, .. }) = &mut self.outflow {
+            let (freed, all) = registrations.retire_all(producer.segment());
             nic.registrations -= freed;
             if !all {
                 if !self.process.as_ref().is_some_and(Process::is_gone) {
                     return false;
                 }
-                nic.registrations -= self.registrations.abandon();
+                nic.registrations -= registrations.abandon();
             }
         }
         self.release(nic);
@@ -284,7 +272,7 @@ impl Connection {
 
     fn release(&mut self, nic: &mut Nic) {
         self.state.step(Step::Ended);
-        (self.producer, self.process) = (None, None);
+        (self.outflow, self.process) = (None, None);
         nic.reports.quiesced(self.qp);
         nic.closed.push(self.qp);
     }
@@ -292,7 +280,7 @@ impl Connection {
     /// Has the connection checked for progress if output waits.
     #[inline]
     pub(super) fn watch_output(&mut self, nic: &mut Nic) {
-        if !self.progress.is_watched() && !self.pending.is_empty() {
+        if !self.progress.is_watched() && self.has_pending() {
             self.watch(nic);
         }
     }
@@ -324,7 +312,7 @@ impl Connection {
         if self.state != ConnectionState::Open {
             return Waiting::default();
         }
-        let (output, message) = (!self.pending.is_empty(), self.filling.is_some());
+        let (output, message) = (self.has_pending(), self.filling.is_some());
         Waiting { output, message, ..Waiting::default() }
     }
 
@@ -335,8 +323,10 @@ impl Connection {
 
     /// Drops the remaining views when the provider is dropped. Memory that the peer is copying from or to is leaked.
     pub(super) fn abandon(&mut self, nic: &mut Nic) {
-        if !self.withdraw(nic, Ended::Closed) {
-            self.registrations.leak();
+        if !self.withdraw(nic, Ended::Closed)
+            && let Some(outflow) = &mut self.outflow
+        {
+            outflow.registrations.leak();
         }
     }
 }

@@ -7,25 +7,20 @@
 //! begins. A request that cannot be carried out (the ring is full; a handle's memory is being copied; enough octets
 //! were moved for one call) waits in order, and everything behind it waits, too.
 //!
-//! Messages sent while others are taken without Receives leave through `shm/port.rs`.
+//! What is not posted leaves through the port (`shm/port.rs`).
 
-use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::{Code, Fault};
-use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status, WrId};
+use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
 use super::connection::{Connection, Entry, Work};
 use super::ended::{BAD_RING, Ended};
-use super::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
+use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::port::Far;
-use super::regions::Mapped;
-use super::ring::{JOINING_MAX, Kind, Producer};
+use super::port::{Outflow, RingPort, Terms};
+use super::ring::Kind;
 use super::table::Retired;
 use crate::provider::base::{ConnectionState, Payload};
-use crate::provider::{
-    DisconnectReason, Head, OpenResult, Operation, Outgoing, QueueFull, Refused, Sent, WorkQueue,
-    WorkRequest,
-};
+use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
 use crate::sys::shared::Shared;
 
 /// The outcome of an attempt to carry out a request.
@@ -46,18 +41,27 @@ enum Ran {
     Over,
 }
 
-impl Producer {
-    /// Returns the octets of the longest message that can be copied into the ring at once.
-    pub(super) fn copied_max(&self) -> usize {
-        COPIED_MAX.min(self.part_max())
-    }
-}
-
 impl Connection {
+    /// Returns the port of the connection while no messages are taken, if it is open.
+    #[inline(always)]
+    pub(super) fn port<'a>(&'a mut self, nic: &'a mut Nic) -> Option<RingPort<'a>> {
+        let Self { outflow: Some(outflow), consumer: Some(consumer), .. } = self else {
+            return None;
+        };
+        let is_open = self.state == ConnectionState::Open;
+        is_open.then(|| outflow.port(nic, consumer.segment(), Terms::ORDINARY))
+    }
+
+    /// Returns whether requests wait.
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
+        self.outflow.as_ref().is_some_and(|outflow| !outflow.pending.is_empty())
+    }
+
     /// Takes the requests that there is room for, and carries them out as far as possible now.
     #[inline]
     pub(super) fn post(&mut self, nic: &mut Nic, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        if !self.pending.is_empty() {
+        if self.has_pending() {
             self.pump(nic);
         }
         if batch.is_empty() {
@@ -68,7 +72,8 @@ impl Connection {
         let mut budget = MOVED_PER_CALL;
         loop {
             self.send_now(nic, batch);
-            let room = self.pending.len() < nic.config.send_queue_max && !nic.is_choked();
+            let Some(outflow) = &self.outflow else { break };
+            let room = outflow.pending.len() < nic.config.send_queue_max && !nic.is_choked();
             if !room || self.state != ConnectionState::Open {
                 break;
             }
@@ -79,132 +84,11 @@ impl Connection {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
-    /// Opens a lease to the peer at once.
-    pub(super) fn open_lease(&mut self, nic: &mut Nic, lease: Local, access: Access) -> OpenResult {
-        let Self { producer, registrations, exposes, state, .. } = self;
-        match producer {
-            Some(producer) if *exposes && *state == ConnectionState::Open => {
-                registrations.open(nic, producer.segment(), lease, access)
-            }
-            Some(_) if *state == ConnectionState::Open => Err((lease, Refused::NotOpen)),
-            _ => Err((lease, Refused::Gone)),
-        }
-    }
-
-    /// Reads a short chunk of the peer's memory at once, if no earlier request waits.
-    pub(super) fn read_now(
-        &mut self,
-        nic: &mut Nic,
-        source: &ClaimedSegment,
-        octets: &mut [u8],
-    ) -> Result<(), Refused> {
-        let length = octets.len();
-        if length != source.length() as usize || length >= PUBLISH_BEFORE {
-            return Err(Refused::TooLong);
-        }
-        if self.state != ConnectionState::Open {
-            return Err(Refused::Gone);
-        }
-        if self.ord == 0 || !self.pending.is_empty() {
-            return Err(Refused::Full);
-        }
-        let copy = |region: &Shared, at| {
-            region.copy_to(at, octets);
-            true
-        };
-        match self.touch(nic, source, Access::RemoteRead, 0, copy, length) {
-            Ran::Done => {
-                nic.counters.count_read(length);
-                Ok(())
-            }
-            _ => Err(Refused::NotOpen),
-        }
-    }
-
-    /// Copies a message into the ring, and what goes ahead of it to its places, if all of that is short and no earlier
-    /// request waits; otherwise takes the message. The peer sees it with the next [`Self::post`].
-    #[inline]
-    pub(super) fn send_message(
-        &mut self,
-        nic: &mut Nic,
-        head: &Head<'_>,
-        message: &mut Outgoing,
-        id: WrId,
-    ) -> Sent {
-        if self.state != ConnectionState::Open {
-            return Sent::Gone;
-        }
-        if self.pending.is_empty() && self.copy_message(nic, head, message) {
-            return Sent::Copied;
-        }
-        let taken = self.pending.len() + message.requests_max();
-        if taken > nic.config.send_queue_max && !self.pending.is_empty() {
-            return Sent::Full;
-        }
-        message.lend(head, id, |request| self.pending.push_back(Entry::from(request)));
-        Sent::Taken
-    }
-
-    /// Copies a short message; false if it has to be taken.
-    #[inline]
-    fn copy_message(&mut self, nic: &mut Nic, head: &Head<'_>, message: &mut Outgoing) -> bool {
-        if message.has_writes() && !self.copy_writes(nic, head, message) {
-            return false;
-        }
-        let Some(producer) = &mut self.producer else { return false };
-        let length = head.octets();
-        let pushed = match message.like(head) {
-            Some((like, patch, body)) if length <= JOINING_MAX => {
-                producer.push_like(like, patch, body)
-            }
-            _ if length > producer.copied_max() => return false,
-            _ => {
-                let (kind, handle) = kind(head.invalidated());
-                producer.push(kind, handle, message.message(head))
-            }
-        };
-        if pushed != Ok(true) {
-            return false;
-        }
-        nic.counters.sends += 1;
-        nic.counters.bytes_copied += length as u64;
-        true
-    }
-
-    /// Copies short Writes that go ahead of a message for which there is room; returns whether it did.
-    fn copy_writes(&mut self, nic: &mut Nic, head: &Head<'_>, message: &Outgoing) -> bool {
-        let length = message.written();
-        let has_room = |producer: &mut Producer| {
-            head.octets() <= producer.copied_max() && producer.has_room(head.octets())
-        };
-        if length >= PUBLISH_BEFORE || !self.producer.as_mut().is_some_and(has_room) {
-            return false;
-        }
-        let is_copied = message.copy_writes(|parts, target| {
-            let copy = |region: &Shared, mut at| {
-                for part in parts {
-                    region.copy_in(at, part);
-                    at += part.len();
-                }
-                true
-            };
-            let length = target.length() as usize;
-            matches!(self.touch(nic, target, Access::RemoteWrite, 0, copy, length), Ran::Done)
-        });
-        if is_copied {
-            nic.counters.count_tagged(length);
-            nic.counters.bytes_copied += length as u64;
-        }
-        is_copied
-    }
-
     /// Carries out the Sends that the batch begins with, as long as the ring has room.
     #[inline]
     fn send_now(&mut self, nic: &mut Nic, batch: &mut WorkQueue) {
-        let Some(producer) = self.producer.as_mut().filter(|_| self.pending.is_empty()) else {
-            return;
-        };
-        if self.state != ConnectionState::Open || nic.is_choked() {
+        let Some(Outflow { producer, pending, .. }) = &mut self.outflow else { return };
+        if !pending.is_empty() || self.state != ConnectionState::Open || nic.is_choked() {
             return;
         }
         let mut taken = 0;
@@ -235,12 +119,14 @@ impl Connection {
     fn post_other(&mut self, nic: &mut Nic, request: WorkRequest, budget: &mut usize) {
         let mut entry = Entry::from(request);
         // A Read waits for `poll`, or a batch of them would keep the caller for long.
-        let waits = !self.pending.is_empty() || matches!(entry.work, Work::Read { .. });
+        let waits = self.has_pending() || matches!(entry.work, Work::Read { .. });
         if waits || !self.run(nic, &mut entry, budget) {
             if self.state == ConnectionState::Open {
                 entry.copy_source();
             }
-            self.pending.push_back(entry);
+            if let Some(outflow) = &mut self.outflow {
+                outflow.pending.push_back(entry);
+            }
         }
     }
 
@@ -249,12 +135,17 @@ impl Connection {
         let (mut any, mut budget) = (false, MOVED_PER_CALL);
         while self.state.is_live()
             && !nic.is_choked()
-            && let Some(mut entry) = self.pending.pop_front()
+            && let Some(outflow) = &mut self.outflow
+            && let Some(mut entry) = outflow.pending.pop_front()
         {
-            let before = (entry.moved, self.room_until());
+            // A Send that waits for more room learns of the room that the peer made; an invalidation waits for a copy
+            // alone and looks at no room.
+            let before = (entry.moved, outflow.producer.room_until());
             if !self.run(nic, &mut entry, &mut budget) {
-                any |= (entry.moved, self.room_until()) != before;
-                self.pending.push_front(entry);
+                if let Some(Outflow { producer, pending, .. }) = &mut self.outflow {
+                    any |= (entry.moved, producer.room_until()) != before;
+                    pending.push_front(entry);
+                }
                 break;
             }
             any = true;
@@ -266,12 +157,6 @@ impl Connection {
         self.finish_if_drained(nic);
         self.publish(nic);
         any
-    }
-
-    /// Returns the position up to which records may reach. A Send that waits for more room learns of the room that the
-    /// peer made; an invalidation waits for a copy alone and looks at no room.
-    fn room_until(&self) -> u64 {
-        self.producer.as_ref().map_or(0, Producer::room_until)
     }
 
     /// Continues a request; false if it has to wait. A request that fails ends the connection.
@@ -326,18 +211,16 @@ impl Connection {
                 self.write(nic, payload.bytes(), target, moved, budget)
             }
             Work::Read { sink, source } => {
-                if self.ord == 0 {
+                if self.outflow.as_ref().is_none_or(|outflow| outflow.ord == 0) {
                     // No Read was granted: this one would wait for ever.
                     return Ran::Wrong;
                 }
                 self.read(nic, sink, source, moved, budget)
             }
             Work::LocalInv { handle } => {
-                let Some(producer) = &self.producer else { return Ran::Wrong };
-                let slot = nic.handles.slot(*handle);
-                match self.registrations.retire(producer.segment(), slot, *handle) {
+                let Some(outflow) = &mut self.outflow else { return Ran::Wrong };
+                match outflow.retire(nic, *handle) {
                     Retired::Now => {
-                        nic.registrations -= 1;
                         nic.counters.invalidated_local += 1;
                         Ran::Invalidated(*handle)
                     }
@@ -356,7 +239,7 @@ impl Connection {
         invalidate: Option<Handle>,
         moved: &mut usize,
     ) -> Ran {
-        let Some(producer) = &mut self.producer else { return Ran::Wrong };
+        let Some(Outflow { producer, .. }) = &mut self.outflow else { return Ran::Wrong };
         if u32::try_from(bytes.len()).is_err() {
             return Ran::Wrong;
         }
@@ -472,9 +355,10 @@ impl Connection {
         if self.over {
             return Ran::Waits;
         }
-        let Some(consumer) = &self.consumer else { return Ran::Wrong };
-        let far =
-            Far { segment: consumer.segment(), region: self.region.as_ref().map(Mapped::memory) };
+        let (Some(outflow), Some(consumer)) = (&self.outflow, &self.consumer) else {
+            return Ran::Wrong;
+        };
+        let far = outflow.far(consumer.segment());
         match far.touch(nic, claim, access, skip, copy, length) {
             Ok(true) => Ran::Done,
             Ok(false) => Ran::Wrong,
@@ -487,12 +371,9 @@ impl Connection {
     /// Shows the peer the records put into the ring, and rings if it sleeps.
     #[inline]
     pub(super) fn publish(&mut self, nic: &mut Nic) {
-        let Some(producer) = &mut self.producer else { return };
-        if !producer.is_filled() {
-            return;
-        }
-        nic.counters.send_batches += 1;
-        if producer.publish() {
+        let Some(outflow) = &mut self.outflow else { return };
+        outflow.show(nic);
+        if std::mem::take(&mut outflow.rings) {
             self.ring(nic);
         }
     }
@@ -510,13 +391,13 @@ impl Connection {
 
     /// Tells the peer that nothing follows, if we are closing and nothing is left to be sent.
     fn finish_if_drained(&mut self, nic: &mut Nic) {
-        if self.state != ConnectionState::Draining || !self.pending.is_empty() {
+        if self.state != ConnectionState::Draining || self.has_pending() {
             return;
         }
         // The peer learns what was taken from it before it learns that nothing follows.
         self.release_room();
-        let Some(producer) = &mut self.producer else { return };
-        match producer.push(Kind::Close, Handle(0), &[]) {
+        let Some(outflow) = &mut self.outflow else { return };
+        match outflow.producer.push(Kind::Close, Handle(0), &[]) {
             Ok(false) => return,
             Ok(true) => self.publish(nic),
             Err(_) => {}

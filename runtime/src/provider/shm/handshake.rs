@@ -1,5 +1,6 @@
 //! Connection setup: one request and one answer over an abstract Unix socket.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -8,9 +9,11 @@ use super::connection::Connection;
 use super::ended::Ended;
 use super::hello::{ANOTHER_RELEASE, Hello, Kind, LENGTH_MAX, PRIVATE_DATA_MAX, Refusal};
 use super::nic::Nic;
+use super::port::Outflow;
 use super::ring::{Consumer, Producer};
 use super::segment::{Layout, Segment};
 use super::setup::{Exposure, Setup, Theirs, Unusable, hello};
+use super::table::Registrations;
 use crate::provider::base::{ConnectionState, Step};
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::barrier::Barrier;
@@ -140,7 +143,7 @@ impl Connection {
             Some(Setup::Active { question, segment, .. }) => {
                 let agreed = Agreed::between(&question, &hello);
                 self.open(nic, segment, theirs, agreed);
-                self.established(nic, hello.private_data);
+                self.established(nic, hello.private_data, (agreed.ord, agreed.ird));
             }
             Some(Setup::Passive { listener, peer, .. }) => {
                 let private_data = hello.private_data.clone();
@@ -179,14 +182,15 @@ impl Connection {
         let Ok((answer, (segment, memfd))) = made else {
             // The application expects a connection: it gets one that is lost.
             self.state.step(Step::Agreed);
-            self.established(nic, Box::default());
+            self.established(nic, Box::default(), (0, 0));
             let reason = DisconnectReason::Lost;
             return self.end(nic, Ended::Closed, reason, None);
         };
         let said = self.socket.as_ref().map(|socket| say(nic, socket, &answer, &memfd));
         self.over |= !matches!(said, Some(Ok(())));
-        self.open(nic, segment, theirs, Agreed::between(&answer, &question));
-        self.established(nic, Box::default());
+        let agreed = Agreed::between(&answer, &question);
+        self.open(nic, segment, theirs, agreed);
+        self.established(nic, Box::default(), (agreed.ord, agreed.ird));
     }
 
     /// Rejects the peer.
@@ -233,18 +237,25 @@ impl Connection {
     }
 
     fn open(&mut self, nic: &Nic, segment: Segment, theirs: Theirs, agreed: Agreed) {
-        let Agreed { barriers, exposure, ord, ird } = agreed;
+        let Agreed { barriers, exposure, ord, .. } = agreed;
         self.state.step(Step::Agreed);
         let barrier = if nic.barriers && barriers { Barrier::Light } else { Barrier::Full };
-        self.producer = Some(Producer::new(segment, barrier));
+        self.outflow = Some(Outflow {
+            qp: self.qp,
+            producer: Producer::new(segment, barrier),
+            region: theirs.region,
+            exposes: exposure == Exposure::Whole,
+            registrations: Registrations::default(),
+            pending: VecDeque::new(),
+            ord,
+            rings: false,
+        });
         self.consumer = Some(Consumer::new(theirs.segment));
-        (self.region, self.exposes) = (theirs.region, exposure == Exposure::Whole);
-        (self.ord, self.ird) = (ord, ird);
         (self.deadline, self.heard) = (None, nic.now);
     }
 
-    fn established(&self, nic: &mut Nic, private_data: Box<[u8]>) {
-        let (qp, ord, ird) = (self.qp, self.ord, self.ird);
+    fn established(&self, nic: &mut Nic, private_data: Box<[u8]>, (ord, ird): (u32, u32)) {
+        let qp = self.qp;
         nic.reports.push(Event::Established { qp, private_data, ord, ird });
     }
 }

@@ -1,4 +1,11 @@
-//! Sending on an open connection while its messages are taken without Receives: at once, or not at all.
+//! The port of a connection.
+//!
+//! # Normal operation
+//!
+//! One port sends while messages are taken without Receives, when the ring of the peer is borrowed, and at any other
+//! time; [`Terms`] say how these differ. What it does, it does at once, and only while no earlier request waits.
+
+use std::collections::VecDeque;
 
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
@@ -6,118 +13,178 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum, Segment as Named, WrId,
 };
 
-use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
+use super::connection::Entry;
+use super::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
-use super::ring::{BadRing, Producer};
+use super::regions::Mapped;
+use super::ring::{BadRing, JOINING_MAX, Producer};
 use super::segment::Segment;
 use super::table::{CopyGrant, Extent, Registrations, Retired};
 use crate::provider::{
-    Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
+    Counters, Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
 };
 use crate::sys::shared::Shared;
 
-/// Sends on a connection whose messages are being taken.
-pub(super) struct RingPort<'a> {
-    pub(super) nic: &'a mut Nic,
+/// What an open connection sends with, beside the peer's segment.
+#[derive(Debug)]
+pub(super) struct Outflow {
     pub(super) qp: QpNum,
-    pub(super) producer: &'a mut Producer,
-    pub(super) far: Far<'a>,
-    /// Whether the peer serves Reads.
-    pub(super) may_read: bool,
-    /// Our registrations, if the peer may reach any.
-    pub(super) registrations: Option<&'a mut Registrations>,
-    /// Octets of the longest message that can be sent; `None` if an earlier request waits.
-    pub(super) length_max: Option<usize>,
-    /// Octets of the longest message that can join a series.
-    pub(super) series_max: usize,
-    /// The peer is shown each message as it is sent.
-    pub(super) is_alone: bool,
-    pub(super) moved: &'a mut Moved,
+    /// Our ring, and the table of our registrations.
+    pub(super) producer: Producer,
+    /// The peer's memory, where it exposes any.
+    pub(super) region: Option<Mapped>,
+    /// Our region was passed to the peer.
+    pub(super) exposes: bool,
+    pub(super) registrations: Registrations,
+    /// Requests that could not be carried out yet, oldest first.
+    pub(super) pending: VecDeque<Entry>,
+    pub(super) ord: u32,
+    /// The peer was shown messages and wants a doorbell.
+    pub(super) rings: bool,
 }
 
-/// Counts of the messages sent while others were taken.
-#[derive(Default)]
-pub(super) struct Moved {
-    /// Messages, and their octets.
-    pub(super) sends: u32,
-    pub(super) octets: usize,
-    /// Times the peer was shown messages, and whether it wants a doorbell.
-    pub(super) batches: u32,
-    pub(super) rings: bool,
-    /// Octets copied to the peer's memory or from it, and whether a message is left because of their number.
-    pub(super) moved: usize,
+/// Sends on an open connection.
+pub(super) struct RingPort<'a> {
+    nic: &'a mut Nic,
+    outflow: &'a mut Outflow,
+    /// The peer's segment.
+    segment: &'a Segment,
+    /// Octets of the longest message that can join a series; 0 if an earlier request waits.
+    joining_max: usize,
+    pub(super) terms: Terms,
+}
+
+/// The terms on which a port sends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub(super) shows: Shows,
+    /// Octets that may still be copied to the peer's memory, or from it.
+    pub(super) budget: usize,
+    /// A message is left, as what it asks for exceeds the rest of the budget.
     pub(super) leaves_rest: bool,
+}
+
+/// Which messages the peer is shown as they are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shows {
+    /// None. No messages are being taken without Receives, so one of ours that finds no room is taken to be sent.
+    Nothing,
+    /// Long ones.
+    Long,
+    /// Each.
+    Each,
+}
+
+impl Terms {
+    /// The terms while no messages are taken.
+    pub(super) const ORDINARY: Self =
+        Self { shows: Shows::Nothing, budget: PUBLISH_BEFORE - 1, leaves_rest: false };
+    /// The terms while messages are taken.
+    pub(super) const TAKING: Self =
+        Self { shows: Shows::Long, budget: MOVED_PER_CALL, leaves_rest: false };
 }
 
 impl Port for RingPort<'_> {
     #[inline(always)]
-    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, _: WrId) -> Sent {
+    fn send(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
         let length = head.octets();
-        if message.has_writes() && !self.copy_writes(length, message) {
-            return Sent::Full;
-        }
-        let is_pushed = match message.like(head) {
-            Some((like, patch, body)) if length <= self.series_max => {
-                self.push_like(like, patch, body)
+        let is_pushed = if message.has_writes() && !self.copy_writes(length, message) {
+            false
+        } else {
+            match message.like(head) {
+                Some((like, patch, body)) if length <= self.joining_max => {
+                    self.push_like(like, patch, body)
+                }
+                _ => self.push_whole(head.invalidated(), message.message(head)),
             }
-            _ => self.push_whole(head.invalidated(), message.message(head)),
         };
         if !is_pushed {
-            return Sent::Full;
+            return self.take(&head.anew(), message, id);
         }
-        let Moved { sends, octets, .. } = &mut self.moved;
-        (*sends, *octets) = (*sends + 1, *octets + length);
+        let Counters { sends, bytes_copied, .. } = &mut self.nic.counters;
+        (*sends, *bytes_copied) = (*sends + 1, *bytes_copied + length as u64);
         Sent::Copied
     }
 
     #[inline]
     fn read(&mut self, source: &ClaimedSegment, octets: &mut [u8]) -> Result<(), Refused> {
         let length = octets.len();
-        if length != source.length() as usize || length > MOVED_PER_CALL {
+        let is_taking = self.terms.shows != Shows::Nothing;
+        let length_max = if is_taking { MOVED_PER_CALL } else { self.terms.budget };
+        if length != source.length() as usize || length > length_max {
             return Err(Refused::TooLong);
         }
-        if self.length_max.is_none() || !self.may_read {
+        if self.waits() || self.outflow.ord == 0 {
             return Err(Refused::Full);
         }
-        if self.moved.moved + length > MOVED_PER_CALL {
-            self.moved.leaves_rest = true;
+        if length > self.terms.budget {
+            self.terms.leaves_rest = true;
             return Err(Refused::NotNow);
         }
         self.before_copy(length);
         self.touch(source, Access::RemoteRead, |region, at| region.copy_to(at, octets))?;
-        self.moved.moved += length;
+        self.terms.budget -= length;
         self.nic.counters.count_read(length);
         Ok(())
     }
 
     #[inline]
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
-        let segment = self.producer.segment();
-        match &mut self.registrations {
-            Some(registrations) => registrations.open(self.nic, segment, lease, access),
-            None => Err((lease, Refused::NotOpen)),
+        let Outflow { producer, registrations, exposes, .. } = &mut *self.outflow;
+        if !*exposes {
+            return Err((lease, Refused::NotOpen));
         }
+        registrations.open(self.nic, producer.segment(), lease, access)
     }
 
     #[inline]
     fn retire(&mut self, handle: Handle) -> Option<Done> {
         // An earlier request that waits may be to retire this very handle.
-        self.length_max?;
-        let (nic, segment) = (&mut *self.nic, self.producer.segment());
-        let slot = nic.handles.slot(handle);
-        match self.registrations.as_mut()?.retire(segment, slot, handle) {
-            Retired::Now => {
-                nic.registrations -= 1;
-                nic.counters.invalidated_remote += 1;
-                Some(Done::invalidating(self.qp, handle))
-            }
-            Retired::NotYet | Retired::Unknown => None,
+        if self.waits() || self.outflow.retire(self.nic, handle) != Retired::Now {
+            return None;
         }
+        self.nic.counters.invalidated_remote += 1;
+        Some(Done::invalidating(self.outflow.qp, handle))
     }
 
-    /// Takes nothing: the caller that takes the messages posts once they are taken.
+    /// Takes nothing: the connection posts, once no messages are being taken.
     fn post(&mut self, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+}
+
+impl Outflow {
+    /// Returns the port to the peer whose segment is `segment`.
+    #[inline(always)]
+    pub(super) fn port<'a>(
+        &'a mut self,
+        nic: &'a mut Nic,
+        segment: &'a Segment,
+        terms: Terms,
+    ) -> RingPort<'a> {
+        let joining_max = if self.pending.is_empty() { JOINING_MAX } else { 0 };
+        RingPort { nic, outflow: self, segment, joining_max, terms }
+    }
+
+    /// Returns the peer's memory, and the table of its registrations in its segment.
+    pub(super) fn far<'a>(&'a self, segment: &'a Segment) -> Far<'a> {
+        Far { segment, region: self.region.as_ref().map(Mapped::memory) }
+    }
+
+    /// Retires a handle of ours, unless the peer is copying under it.
+    #[inline]
+    pub(super) fn retire(&mut self, nic: &mut Nic, handle: Handle) -> Retired {
+        let (segment, slot) = (self.producer.segment(), nic.handles.slot(handle));
+        let retired = self.registrations.retire(segment, slot, handle);
+        nic.registrations -= usize::from(retired == Retired::Now);
+        retired
+    }
+
+    /// Shows the peer the messages sent so far. It may want a doorbell.
+    #[inline(never)]
+    pub(super) fn show(&mut self, nic: &mut Nic) {
+        nic.counters.send_batches += u64::from(self.producer.is_filled());
+        self.rings |= self.producer.publish();
     }
 }
 
@@ -153,34 +220,68 @@ impl Registrations {
 }
 
 impl RingPort<'_> {
+    /// Returns whether an earlier request waits.
+    #[inline]
+    const fn waits(&self) -> bool {
+        self.joining_max == 0
+    }
+
+    /// Returns whether a message of `octets` octets is short enough to be copied, and no earlier request waits.
+    #[inline]
+    fn may_copy(&self, octets: usize) -> bool {
+        !self.waits() && octets <= COPIED_MAX.min(self.outflow.producer.part_max())
+    }
+
     /// Puts a message that begins with a template into the ring; returns whether it had room.
     #[inline(always)]
     fn push_like(&mut self, like: NamedTemplate<'_>, patch: HeaderPatch, body: &[u8]) -> bool {
-        if !self.is_alone {
-            return self.producer.push_like(like, patch, body) == Ok(true);
+        if self.terms.shows != Shows::Each {
+            return self.outflow.producer.push_like(like, patch, body) == Ok(true);
         }
-        let shown = self.producer.push_like_alone(like, patch, body);
-        self.moved.alone(shown)
+        let shown = self.outflow.producer.push_like_alone(like, patch, body);
+        self.count_alone(shown)
     }
 
     /// Puts a message into a record of its own; returns whether the ring had room.
     #[inline(never)]
     fn push_whole(&mut self, invalidate: Option<Handle>, octets: &[u8]) -> bool {
         let (kind, handle) = kind(invalidate);
-        if self.length_max.is_none_or(|most| octets.len() > most) {
+        if !self.may_copy(octets.len()) {
             return false;
         }
-        let is_pushed = if self.is_alone {
-            let shown = self.producer.push_alone(kind, handle, octets);
-            self.moved.alone(shown)
-        } else {
-            self.producer.push(kind, handle, octets) == Ok(true)
-        };
-        if is_pushed && octets.len() >= SHOW_BEHIND {
+        if self.terms.shows == Shows::Each {
+            let shown = self.outflow.producer.push_alone(kind, handle, octets);
+            return self.count_alone(shown);
+        }
+        let is_pushed = self.outflow.producer.push(kind, handle, octets) == Ok(true);
+        if is_pushed && octets.len() >= SHOW_BEHIND && self.terms.shows == Shows::Long {
             // The peer copies one long message while we copy the next.
-            self.moved.show(self.producer);
+            self.outflow.show(self.nic);
         }
         is_pushed
+    }
+
+    /// Counts a message that the peer was shown at once; false if there was no room for it.
+    #[inline(always)]
+    fn count_alone(&mut self, shown: Result<Option<bool>, BadRing>) -> bool {
+        let Ok(Some(rings)) = shown else { return false };
+        self.nic.counters.send_batches += 1;
+        self.outflow.rings |= rings;
+        true
+    }
+
+    /// Takes a message to be sent that was not copied, if no messages are being taken and the queue has room. An empty
+    /// one has room for any.
+    #[inline(never)]
+    fn take(&mut self, head: &Head<'_>, message: &mut Outgoing, id: WrId) -> Sent {
+        let pending = &mut self.outflow.pending;
+        let count = pending.len() + message.requests_max();
+        let has_room = pending.is_empty() || count <= self.nic.config.send_queue_max;
+        if self.terms.shows != Shows::Nothing || !has_room {
+            return Sent::Full;
+        }
+        message.lend(head, id, |request| pending.push_back(Entry::from(request)));
+        Sent::Taken
     }
 
     /// Copies what goes ahead of a message of `octets` octets to its places, if that is not too much, and there is room for
@@ -188,10 +289,8 @@ impl RingPort<'_> {
     #[inline(never)]
     fn copy_writes(&mut self, octets: usize, message: &Outgoing) -> bool {
         let length = message.written();
-        let fits = self.length_max.is_some_and(|most| octets <= most)
-            && length <= MOVED_PER_CALL.saturating_sub(self.moved.moved)
-            && self.producer.has_room(octets);
-        if !fits {
+        let fits = self.may_copy(octets) && length <= self.terms.budget;
+        if !fits || !self.outflow.producer.has_room(octets) {
             return false;
         }
         self.before_copy(length);
@@ -205,7 +304,7 @@ impl RingPort<'_> {
             copied.is_ok()
         });
         if is_copied {
-            self.moved.moved += length;
+            self.terms.budget -= length;
             self.nic.counters.count_tagged(length);
             self.nic.counters.bytes_copied += length as u64;
         }
@@ -216,7 +315,7 @@ impl RingPort<'_> {
     #[inline]
     fn before_copy(&mut self, length: usize) {
         if length >= PUBLISH_BEFORE {
-            self.moved.show(self.producer);
+            self.outflow.show(self.nic);
         }
     }
 
@@ -232,7 +331,8 @@ impl RingPort<'_> {
             copy(region, at);
             true
         };
-        match self.far.touch(self.nic, claim, access, 0, copy, claim.length() as usize) {
+        let far = self.outflow.far(self.segment);
+        match far.touch(self.nic, claim, access, 0, copy, claim.length() as usize) {
             Ok(true) => Ok(()),
             _ => Err(Refused::NotOpen),
         }
@@ -244,29 +344,11 @@ fn address(lease: &Local) -> u64 {
     lease.bytes().as_ptr().addr() as u64
 }
 
-impl Moved {
-    /// Counts a message that the peer was shown at once; false if there was no room for it.
-    #[inline(always)]
-    fn alone(&mut self, shown: Result<Option<bool>, BadRing>) -> bool {
-        let Ok(Some(rings)) = shown else { return false };
-        self.batches += 1;
-        self.rings |= rings;
-        true
-    }
-
-    /// Shows the peer the messages sent so far.
-    #[inline(never)]
-    pub(super) fn show(&mut self, producer: &mut Producer) {
-        self.batches += u32::from(producer.is_filled());
-        self.rings |= producer.publish();
-    }
-}
-
 /// The peer's memory, and the table of its registrations.
 pub(super) struct Far<'a> {
-    pub(super) segment: &'a Segment,
+    segment: &'a Segment,
     /// The peer's region, if it exposes one.
-    pub(super) region: Option<&'a Shared>,
+    region: Option<&'a Shared>,
 }
 
 impl Far<'_> {

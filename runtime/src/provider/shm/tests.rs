@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use super::names::PORT_FIRST;
 use super::nic::LONG_RINGS_MAX;
+use super::port::Outflow;
 use super::watch::HOT_MAX;
 use super::*;
 use crate::provider::by_number::ByNumber as _;
@@ -175,6 +176,10 @@ impl Node {
     fn connection(&mut self) -> &mut Connection {
         let qp = self.qp();
         self.nic.slots.get(qp).expect("a connection")
+    }
+
+    fn outflow(&mut self) -> &mut Outflow {
+        self.connection().outflow.as_mut().expect("it is open")
     }
 
     fn connection_of(&mut self, qp: QpNum) -> Option<&mut Connection> {

@@ -36,7 +36,7 @@ impl Shm {
             let Some(&qp) = self.hot.get(at) else { break };
             at = if at + 1 < count { at + 1 } else { 0 };
             let Some(connection) = self.slots.get(qp) else { continue };
-            if !connection.pending.is_empty() || connection.state == ConnectionState::Draining {
+            if connection.has_pending() || connection.state == ConnectionState::Draining {
                 moved |= connection.pump(&mut self.nic);
                 connection.watch_output(&mut self.nic);
             }
@@ -105,7 +105,7 @@ impl Shm {
             self.look(Some(Duration::ZERO));
             if self.hot.len() > HOT_MAX {
                 self.cool(|connection, now| {
-                    let idle = connection.pending.is_empty() && !connection.over;
+                    let idle = !connection.has_pending() && !connection.over;
                     idle && now.saturating_since(connection.heard) >= COOL_AFTER
                 });
             }
@@ -251,7 +251,7 @@ impl Shm {
         if reported || self.is_fault_new() {
             return;
         }
-        let idle = |connection: &Connection, _| connection.pending.is_empty() && !connection.over;
+        let idle = |connection: &Connection, _| !connection.has_pending() && !connection.over;
         // Nothing announces room in a ring: check for it again.
         let retry = Some(limit.unwrap_or(RETRY).min(RETRY));
         let sleeps = match self.cool(idle) {

@@ -251,6 +251,7 @@ impl Consumer {
 
     /// Like [`look`](Self::look), for a message that invalidates a handle: returns its length and the handle, or the
     /// kind of record that is there instead.
+    #[inline]
     pub(in crate::provider::shm) fn look_invalidating(
         &mut self,
         to: &mut [u8],

@@ -8,7 +8,7 @@ use super::*;
 pub(super) fn in_use(owner: &mut Node, handle: Handle) -> &std::sync::atomic::AtomicU32 {
     let slot = owner.nic.nic.handles.slot(handle);
     let connection = owner.connection();
-    let segment = connection.producer.as_ref().expect("it is not over").segment();
+    let segment = connection.outflow.as_ref().expect("it is not over").producer.segment();
     segment.memory().u32_at(segment.entry(slot).unwrap() + 32)
 }
 

@@ -271,7 +271,7 @@ fn a_region_whose_pages_are_taken_away_ends_that_connection_alone() {
     let file = unsealed(4096);
     let region = Shared::open_unsealed(file.as_fd(), 4096).unwrap();
     let region = victim.node.nic.nic.regions.hold(region, 0);
-    victim.node.connection().region = Some(region);
+    victim.node.outflow().region = Some(region);
     let target = open_region(&victim.rogue, 2, 4096);
     let (wrote, _source) = victim.node.write(&[9; 4096], target);
     victim.node.until(&Seen::Completion(wrote, Opcode::Write, Status::Success));
