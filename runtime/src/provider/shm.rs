@@ -69,6 +69,7 @@ mod config;
 mod connection;
 mod depart;
 mod ended;
+mod entry;
 mod handshake;
 mod hello;
 mod leaving;

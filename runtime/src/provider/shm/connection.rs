@@ -19,19 +19,19 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use haulage_mr_pool::Sink;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{ClaimedSegment, Flags, Handle, Opcode, QpNum, Status, WrId};
+use haulage_proto::verbs::{Opcode, QpNum, Status, WrId};
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
+use super::entry::Entry;
 use super::nic::Nic;
 use super::port::Outflow;
 use super::receives::Filling;
 use super::regions::Mapped;
 use super::ring::Consumer;
 use super::setup::Setup;
-use crate::provider::base::{ConnectionState, Payload, Progress, Step, Waiting};
+use crate::provider::base::{ConnectionState, Progress, Step, Waiting};
 use crate::provider::{ConnectError, DisconnectReason};
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
@@ -68,36 +68,6 @@ pub(super) struct Connection {
     pub(super) deadline: Option<Instant>,
     /// The time of the last arrival.
     pub(super) heard: Instant,
-}
-
-/// A posted request that waits.
-#[derive(Debug)]
-pub(super) struct Entry {
-    pub(super) id: WrId,
-    pub(super) flags: Flags,
-    pub(super) work: Work,
-    /// Octets of the request that were moved.
-    pub(super) moved: usize,
-}
-
-/// The operation of a request, and the views it holds.
-#[derive(Debug)]
-pub(super) enum Work {
-    Send { payload: Payload, invalidate: Option<Handle> },
-    Write { payload: Payload, target: ClaimedSegment },
-    Read { sink: Sink, source: ClaimedSegment },
-    LocalInv { handle: Handle },
-}
-
-impl Work {
-    pub(super) const fn opcode(&self) -> Opcode {
-        match self {
-            Self::Send { .. } => Opcode::Send,
-            Self::Write { .. } => Opcode::Write,
-            Self::Read { .. } => Opcode::Read,
-            Self::LocalInv { .. } => Opcode::LocalInv,
-        }
-    }
 }
 
 impl Connection {

@@ -12,14 +12,15 @@
 use haulage_proto::iwarp::terminate::{Code, Fault};
 use haulage_proto::verbs::{Access, ClaimedSegment, Handle, Opcode, Status};
 
-use super::connection::{Connection, Entry, Work};
+use super::connection::Connection;
 use super::ended::{BAD_RING, Ended};
+use super::entry::{Entry, Work};
 use super::leaving::{MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::port::{Outflow, RingPort, Terms};
 use super::ring::Kind;
 use super::table::Retired;
-use crate::provider::base::{ConnectionState, Payload};
+use crate::provider::base::ConnectionState;
 use crate::provider::{DisconnectReason, Operation, QueueFull, WorkQueue, WorkRequest};
 use crate::sys::shared::Shared;
 
@@ -413,34 +414,5 @@ impl Nic {
             return self.handles.slot(handle);
         }
         handle.0 as usize >> 8 & (entries.next_power_of_two() as usize - 1)
-    }
-}
-
-impl From<WorkRequest> for Entry {
-    fn from(request: WorkRequest) -> Self {
-        let WorkRequest { id, flags, operation } = request;
-        let work = match operation {
-            Operation::Send { source, invalidate } => {
-                Work::Send { payload: Payload::View(source), invalidate }
-            }
-            Operation::Write { source, target } => {
-                Work::Write { payload: Payload::View(source), target }
-            }
-            Operation::Read { sink, source } => Work::Read { sink, source },
-            Operation::LocalInv { handle } => Work::LocalInv { handle },
-        };
-        Self { id, flags, work, moved: 0 }
-    }
-}
-
-impl Entry {
-    /// Copies the source if it may be reused at once.
-    fn copy_source(&mut self) {
-        if self.flags.copied
-            && let Work::Send { payload, .. } | Work::Write { payload, .. } = &mut self.work
-            && let Payload::View(source) = payload
-        {
-            *payload = Payload::Copied(source.bytes().into());
-        }
     }
 }

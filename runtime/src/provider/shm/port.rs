@@ -13,7 +13,7 @@ use haulage_proto::verbs::{
     Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum, Segment as Named, WrId,
 };
 
-use super::connection::Entry;
+use super::entry::Entry;
 use super::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
 use super::nic::Nic;
 use super::regions::Mapped;
