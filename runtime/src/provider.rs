@@ -119,7 +119,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///     their places, and the octets behind them. A run names a template by the number that its sender gave it.
 /// 28. Once the peer has taken everything sent, and all completions were polled, the port of a queue pair takes any
 ///     message, whatever goes ahead of it. A port that came with messages may find no room for any: the message can be
-///     sent by the other port, or posted, once those messages are taken.
+///     sent by the other port, or posted, once those messages are taken. If `post` leaves requests, a completion of this
+///     queue pair will tell that there is room again, even if every message before them was copied.
 /// 29. If the peer refuses a Write that goes ahead of a message, the connection ends (line 20) and the message does not
 ///     arrive. If it was taken, it completes once all the same (line 9).
 pub trait Provider: sealed::Sealed {
