@@ -4,9 +4,9 @@
 //!
 //! Each provider has one completion queue on one device, and a queue pair for each connection. The queue pairs share a
 //! receive queue if the device has shared ones, or else have one each. Work requests of one [`Port::post`] are chained
-//! and handed over with one doorbell, by `ibv_wr_*` if the device's library has that; completions are taken from the
-//! queue without a system call. The connection manager is asked when its events are waiting, when they ended a sleep,
-//! and now and then.
+//! and handed over with one doorbell, by `ibv_wr_*` if the device's library has that. Short messages are copied, as far
+//! as `work.rs` says. Completions are taken from the queue without a system call. The connection manager is asked when
+//! its events are waiting, when they ended a sleep, and now and then.
 //!
 //! # Registration
 //!
@@ -19,7 +19,7 @@
 //! # Memory ownership
 //!
 //! A view lies in the send queue, in its window or in the receive queue until a completion says that the device is done
-//! with it. When a connection ends, its queue pair is put into the error state, its flushed work is reported, its
+//! with it. A copy of a message is memory with one such view (`copies.rs`). When a connection ends, its queue pair is put into the error state, its flushed work is reported, its
 //! windows are freed, and the queue pair is destroyed; only then `Quiesced` is reported.
 //!
 //! # Limits
@@ -52,6 +52,7 @@ mod bounces;
 mod choice;
 mod config;
 mod connection;
+mod copies;
 mod device;
 mod domains;
 mod ending;

@@ -46,7 +46,7 @@ pub(crate) use grant::AccessGrant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;
 pub(crate) use queue_pair::{
-    Binding, CarriedOut, Chain, Ended, Posting, QueuePair, QueuePairLimits,
+    Binding, CarriedOut, Chain, Doorbell, Ended, Posting, QueuePair, QueuePairLimits,
 };
 pub(crate) use receives::{Arrival, SharedReceives};
 pub(crate) use window::Window;

@@ -75,7 +75,7 @@ impl Default for Config {
             registrations_max: 1024,
             ord_max: 16,
             ird_max: 16,
-            copied_max: 128,
+            copied_max: 256,
             extended_posting: true,
             retries: 7,
             retries_no_receive: 6,

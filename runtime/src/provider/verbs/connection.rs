@@ -5,10 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use haulage_mr_pool::Source;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::QpNum;
+use haulage_proto::verbs::{Handle, QpNum};
 
-use super::super::{ConnectError, DisconnectReason, WorkQueue};
+use super::super::{ConnectError, DisconnectReason, WorkRequest};
 use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
 
 /// One end of a connection.
@@ -37,8 +38,19 @@ pub(super) struct Connection {
     pub(super) tries: u8,
     /// Windows to be bound before the next posted request is carried out.
     pub(super) bindings: VecDeque<Binding>,
-    /// Requests of messages that were taken, for the next doorbell.
-    pub(super) chained: WorkQueue,
+    /// Requests of messages that were copied or taken, for the next doorbell.
+    pub(super) chained: VecDeque<Chained>,
+    /// Requests for which the doorbell was rung, and the send queue had no room yet.
+    pub(super) due: VecDeque<Chained>,
+}
+
+/// A request that waits to be posted.
+#[derive(Debug)]
+pub(super) enum Chained {
+    /// The Send of a copy, which may invalidate a handle of the peer's. No completion reports it.
+    Copy(Source, Option<Handle>),
+    /// A request of the core's.
+    Request(WorkRequest),
 }
 
 /// The phase of a connection.
@@ -107,7 +119,8 @@ impl Connection {
             is_unheard: false,
             tries: 0,
             bindings: VecDeque::new(),
-            chained: WorkQueue::new(),
+            chained: VecDeque::new(),
+            due: VecDeque::new(),
         }
     }
 
@@ -135,6 +148,27 @@ impl Connection {
             Objects::Pair(pair) => Some(pair.domain()),
             Objects::Id(_) | Objects::Nothing => None,
         }
+    }
+
+    /// Returns how many requests wait to be posted.
+    pub(super) fn waiting(&self) -> usize {
+        self.bindings.len() + self.due.len() + self.chained.len()
+    }
+
+    /// Returns whether everything that the doorbell was rung for has ended.
+    pub(super) fn is_idle(&self) -> bool {
+        let Objects::Pair(pair) = &self.objects else { return true };
+        pair.is_idle() && self.due.is_empty()
+    }
+
+    /// Returns whether a request waits or is posted whose end will be reported.
+    pub(super) fn owes_report(&self) -> bool {
+        let told = |chained: &Chained| match chained {
+            Chained::Copy(..) => false,
+            Chained::Request(request) => request.flags.signaled,
+        };
+        let Objects::Pair(pair) = &self.objects else { return false };
+        self.due.iter().chain(&self.chained).any(told) || pair.owes_report()
     }
 
     /// Returns whether messages may still arrive.

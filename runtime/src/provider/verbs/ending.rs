@@ -43,9 +43,11 @@ impl Verbs {
         let mut at = 0;
         while let Some(qp) = self.pending.get(at).copied() {
             let waits = self.slots.get(qp).map(|c| (c.phase, now >= c.deadline));
-            let idle = self.slots.get(qp).and_then(Connection::pair).is_none_or(|p| p.is_idle());
+            let connection = self.slots.get(qp);
+            let closed = connection.as_ref().is_none_or(|connection| connection.is_idle());
+            let idle = connection.and_then(Connection::pair).is_none_or(|pair| pair.is_idle());
             match waits {
-                Some((Phase::Closing, late)) if idle || late => {
+                Some((Phase::Closing, late)) if closed || late => {
                     self.pending.swap_remove(at);
                     self.end(now, qp, DisconnectReason::Local);
                     continue;
@@ -123,6 +125,10 @@ impl Verbs {
             self.destroy(now, qp, pair, |ended| left.push(ended));
             left.iter().for_each(|ended| self.on_ended(qp, ended, Status::Flushed));
         }
+        let Some(connection) = self.slots.get(qp) else { return };
+        let mut waiting = std::mem::take(&mut connection.due);
+        waiting.append(&mut connection.chained);
+        waiting.into_iter().for_each(|chained| self.on_unposted(qp, chained));
         self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
 

@@ -307,12 +307,13 @@ impl Verbs {
     fn on_disconnected(&mut self, now: Instant, qp: QpNum) {
         // Messages that the peer sent before it left have arrived; they are reported first.
         self.reap(now, usize::MAX);
-        let pair = self.slots.get(qp).and_then(Connection::pair);
-        let reason = match pair {
+        let connection = self.slots.get(qp);
+        // The device ends a Send once the peer's has acknowledged it.
+        let has_all = connection.as_ref().is_some_and(|c| c.is_idle() && c.chained.is_empty());
+        let reason = match connection.and_then(Connection::pair) {
             // A failure of our own requests would have ended the connection by now: the peer caused this one.
             Some(pair) if pair.has_failed() => MISBEHAVED,
-            // The device ends a Send once the peer's has acknowledged it.
-            Some(pair) if pair.is_idle() => DisconnectReason::PeerHasAll,
+            Some(_) if has_all => DisconnectReason::PeerHasAll,
             _ => DisconnectReason::Peer,
         };
         self.end(now, qp, reason);

@@ -11,6 +11,7 @@ use haulage_proto::verbs::QpNum;
 use super::choice::Chosen;
 use super::config::{Config, Unavailable};
 use super::connection::{Connection, Numbers};
+use super::copies::Copies;
 use super::device::{self, Fitted, window_use};
 use super::domains::Domains;
 use super::names::ListenerId;
@@ -40,6 +41,7 @@ pub struct Verbs {
     pub(super) registrations: Registrations,
     pub(super) receives: Receives,
     pub(super) regions: Vec<Region>,
+    pub(super) copies: Copies,
     pub(super) queue: Rc<CompletionQueue>,
     pub(super) domains: Domains,
     pub(super) device: Device,
@@ -83,6 +85,7 @@ impl Verbs {
         };
         let counts = (caps.registrations_max, caps.queue_pairs_max);
         let registrations = Registrations::new(&domain, caps.strategy, counts)?;
+        let (copies, region) = Copies::new(&domain, window_use(caps.strategy))?;
 
         let system =
             |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
@@ -105,7 +108,8 @@ impl Verbs {
             listened: 0,
             registrations,
             receives,
-            regions: Vec::new(),
+            regions: vec![region],
+            copies,
             queue,
             domains: Domains::new(domain, waker.clone()),
             device,

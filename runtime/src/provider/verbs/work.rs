@@ -1,19 +1,35 @@
 //! Work requests: posting them, and handling their completions.
+//!
+//! # Normal operation
+//!
+//! A short message is copied while the send queue has room. No completion reports it, so a core that is told to wait
+//! while only copies are outstanding would wait for ever. Therefore it is told to ([`Sent::Full`], or requests left in
+//! the batch) only while the connection owes it the report of a request. Otherwise requests are taken, room or not, up
+//! to one whose report is owed from then on.
+//!
+//! What was taken and has no room waits in `due`. A connection has no room only if it occupies at least its share of
+//! entries. The last request of each doorbell asks for a completion, and each completion posts what is due: it does not
+//! wait for ever, either.
+
+use std::collections::VecDeque;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, Segment, Status, WrId};
 
-use super::connection::{Objects, Phase};
+use super::connection::{Chained, Connection, Objects, Phase};
+use super::copies::COPY_MAX;
 use super::state::Verbs;
 use crate::provider::{
     DisconnectReason, Done, Event, Head, OpenResult, Outgoing, QueueFull, Refused, Sent, WorkQueue,
-    expose,
+    WorkRequest, expose,
 };
-use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of};
+use crate::sys::ibverbs::{
+    Arrival, Doorbell, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of,
+};
 
 impl Verbs {
-    /// Takes a message, to be posted with the next doorbell.
+    /// Copies a message, or takes it, to be posted with the next doorbell.
     pub(super) fn send_message(
         &mut self,
         qp: QpNum,
@@ -25,47 +41,70 @@ impl Verbs {
             return Sent::Gone;
         };
         let Objects::Pair(pair) = &connection.objects else { return Sent::Gone };
-        let own = pair.occupied();
-        let room = self.share.room(self.occupied, own).min(pair.free()) as usize;
-        let waiting = connection.bindings.len() + connection.chained.len();
-        if waiting + message.requests_max() > room && (own > 0 || waiting > 0) {
+        let room = self.share.room(self.occupied, pair.occupied()).min(pair.free()) as usize;
+        let fits = connection.waiting() + message.requests_max() <= room;
+        if !fits && connection.owes_report() {
             return Sent::Full;
         }
-        message.lend(head, id, |request| connection.chained.push_back(request));
+        let is_short = fits && !message.has_writes() && head.octets() <= COPY_MAX;
+        if is_short && let Some(copy) = self.copies.make(message.message(head)) {
+            connection.chained.push_back(Chained::Copy(copy, head.invalidated()));
+            self.counters.sends += 1;
+            return Sent::Copied;
+        }
+        let chained = &mut connection.chained;
+        message.lend(head, id, |request| chained.push_back(Chained::Request(request)));
         Sent::Taken
     }
 
-    /// Posts what was chained, and a prefix of `batch`. What does not fit is left in `batch`.
+    /// Rings the doorbell for what was chained, and posts a prefix of `batch`. Leaves the rest only if a completion
+    /// will tell the core to go on.
     pub(super) fn post_work(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
             return Err(QueueFull);
         };
-        let Objects::Pair(pair) = &mut connection.objects else { return Err(QueueFull) };
-        while let Some(request) = connection.chained.pop_back() {
-            batch.push_front(request);
+        connection.due.append(&mut connection.chained);
+        self.ring(qp, batch);
+        let connection = self.slots.get(qp).filter(|c| c.phase.is_open());
+        if let Some(connection) = connection.filter(|c| !batch.is_empty() && !c.owes_report()) {
+            let told = batch.iter().position(|request| request.flags.signaled);
+            let count = told.map_or(batch.len(), |told| told + 1);
+            connection.due.extend(batch.drain(..count).map(Chained::Request));
         }
-        let own = &connection.regions;
-        let regions = if own.is_empty() { &self.regions } else { own };
+        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
+    }
+
+    /// Posts what the doorbell was rung for, and a prefix of `batch`, as far as there is room.
+    fn ring(&mut self, qp: QpNum, batch: &mut WorkQueue) {
+        let Some(Connection { objects, regions, bindings, due, .. }) = self.slots.get(qp) else {
+            return;
+        };
+        let Objects::Pair(pair) = objects else { return };
+        let regions = if regions.is_empty() { &self.regions } else { &*regions };
         let before = pair.occupied();
         let room = self.share.room(self.occupied, before);
         let (mut is_wrong, mut is_refused) = (false, false);
-        let bindings = &mut connection.bindings;
-        while (!bindings.is_empty() || !batch.is_empty()) && !is_wrong {
+        while (!bindings.is_empty() || !due.is_empty() || !batch.is_empty()) && !is_wrong {
             let mut doorbell = pair.doorbell(&mut self.chain, regions, qp);
             let mut added = 0;
             while doorbell.occupied() - before < room && !is_wrong {
-                let result =
-                    if let Some(binding) = bindings.pop_front_if(|_| doorbell.fits_binding()) {
-                        let window = self.registrations.window(binding.handle, qp);
-                        window.ok_or(()).and_then(|window| doorbell.bind(window, binding))
-                    } else if bindings.is_empty()
-                        && let Some(request) = batch.pop_front_if(|request| doorbell.fits(request))
-                    {
-                        let carried_out = self.registrations.carried_out(&request.operation, qp);
-                        doorbell.add(request, carried_out)
-                    } else {
-                        break;
-                    };
+                let result = if let Some(binding) = bindings.pop_front_if(|_| doorbell.fits_one()) {
+                    let window = self.registrations.window(binding.handle, qp);
+                    window.ok_or(()).and_then(|window| doorbell.bind(window, binding))
+                } else if !bindings.is_empty() {
+                    break;
+                } else if let Some(next) = next(due, batch, &doorbell) {
+                    match next {
+                        Chained::Copy(copy, invalidate) => doorbell.add_copy(copy, invalidate),
+                        Chained::Request(request) => {
+                            let operation = &request.operation;
+                            let carried_out = self.registrations.carried_out(operation, qp);
+                            doorbell.add(request, carried_out)
+                        }
+                    }
+                } else {
+                    break;
+                };
                 is_wrong = result.is_err();
                 added += 1;
             }
@@ -81,7 +120,6 @@ impl Verbs {
         } else if is_refused {
             self.end(self.now, qp, DisconnectReason::Lost);
         }
-        if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
     /// Opens a lease to the peer, at once or by a work request ahead of the next post.
@@ -200,6 +238,10 @@ impl Verbs {
             self.on_ended(qp, &one, status);
         }
         self.ended = ended;
+        // Entries are free again.
+        if self.slots.get(qp).is_some_and(|c| !is_over && !c.due.is_empty()) {
+            self.ring(qp, &mut WorkQueue::new());
+        }
     }
 
     /// Reports the end of a work request. Its views are dropped.
@@ -227,6 +269,14 @@ impl Verbs {
             }
         }
         self.report(Completion { id, qp, opcode, status, length: 0, invalidated });
+    }
+
+    /// Reports that a request was never posted, as its connection is over. Its view is dropped first.
+    pub(super) fn on_unposted(&mut self, qp: QpNum, chained: Chained) {
+        let Chained::Request(WorkRequest { id, operation, .. }) = chained else { return };
+        let (opcode, status) = (operation.opcode(), Status::Flushed);
+        drop(operation);
+        self.report(Completion { id, qp, opcode, status, length: 0, invalidated: None });
     }
 
     /// Posts a mark: a request that completes after everything before it.
@@ -277,6 +327,21 @@ impl Verbs {
     fn report(&mut self, completion: Completion) {
         self.reports.push_back(Event::Completion(Done::new(completion)));
     }
+}
+
+/// Takes the next request, if it fits: what the doorbell was rung for, and then what is in `batch`.
+fn next(
+    due: &mut VecDeque<Chained>,
+    batch: &mut WorkQueue,
+    doorbell: &Doorbell<'_>,
+) -> Option<Chained> {
+    if due.is_empty() {
+        return batch.pop_front_if(|request| doorbell.fits(request)).map(Chained::Request);
+    }
+    due.pop_front_if(|chained| match chained {
+        Chained::Copy(..) => doorbell.fits_one(),
+        Chained::Request(request) => doorbell.fits(request),
+    })
 }
 
 /// Returns the reason that a completed work request ends its connection, if it does.

@@ -28,7 +28,7 @@ mod posting;
 
 pub(crate) use create::Posting;
 use create::Way;
-pub(crate) use posting::{Binding, CarriedOut, Chain};
+pub(crate) use posting::{Binding, CarriedOut, Chain, Doorbell};
 
 /// One end of a connection that has queues.
 ///
@@ -48,8 +48,6 @@ pub(crate) struct QueuePair {
     occupied: u32,
     /// The last entry of the device's queue whose completion was polled.
     reached: Option<u32>,
-    /// Entries since the last one that asked for a completion.
-    quiet: u32,
     /// The Receives in its own queue, if it has one.
     receives: OwnReceives,
     limits: QueuePairLimits,
@@ -130,7 +128,7 @@ impl QueuePair {
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
         // Some devices refuse more octets than they can send from within the queue.
-        let sizes = [limits.copied_max, limits.copied_max.min(COPIED_COMMON), 0];
+        let sizes = [u32::MAX, 128, 64, 0].map(|most| limits.copied_max.min(most));
         let made = sizes.iter().find_map(|copied_max| {
             let mut attr = create::blank();
             attr.send_cq = queue.raw();
@@ -154,7 +152,6 @@ impl QueuePair {
             next: 0,
             reached: None,
             occupied: 0,
-            quiet: 0,
             receives: OwnReceives::default(),
             limits,
             way,
@@ -220,6 +217,11 @@ impl QueuePair {
     /// Returns whether everything posted is known to have ended.
     pub(crate) fn is_idle(&self) -> bool {
         self.posted.is_empty()
+    }
+
+    /// Returns whether a request is posted whose end will be reported.
+    pub(crate) fn owes_report(&self) -> bool {
+        self.posted.iter().any(|posted| posted.is_signaled && posted.named.is_some())
     }
 
     /// Returns the entries of the device's queue not known to be free.
@@ -323,6 +325,3 @@ impl Drop for QueuePair {
 /// Entries of a Receive's scatter list.
 #[expect(clippy::cast_possible_truncation, reason = "it is a handful")]
 const SCATTER: u32 = SCATTER_MAX as u32;
-
-/// Octets that even simple devices send from within the queue.
-const COPIED_COMMON: u32 = 64;

@@ -84,12 +84,12 @@ impl<'w> Doorbell<'w> {
         self.queue_pair.occupied()
     }
 
-    /// Returns whether a binding can be added.
-    pub(crate) fn fits_binding(&self) -> bool {
+    /// Returns whether a request of one entry can be added: a binding, or a copy.
+    pub(crate) fn fits_one(&self) -> bool {
         self.chain.parts.len() < CHAIN_MAX && self.queue_pair.fits(1)
     }
 
-    /// Adds the binding of a window, for which there is [room](Self::fits_binding). If it fails, the connection ends.
+    /// Adds the binding of a window, for which there is [room](Self::fits_one). If it fails, the connection ends.
     ///
     /// # Errors
     ///
@@ -124,10 +124,33 @@ impl<'w> Doorbell<'w> {
     /// The request is invalid. It is recorded as posted, and the queue pair must be ended.
     pub(crate) fn add(&mut self, request: WorkRequest, carried_out: CarriedOut) -> Result<(), ()> {
         let WorkRequest { id, flags, operation } = request;
+        let named = Some((id, operation.opcode()));
+        self.enter(operation, Entry { named, flags, ..Entry::OWN }, carried_out)
+    }
+
+    /// Adds the Send of a copy, for which there is [room](Self::fits_one). No completion reports it.
+    ///
+    /// # Errors
+    ///
+    /// The copy is in no region. The queue pair must be ended.
+    pub(crate) fn add_copy(
+        &mut self,
+        source: Source,
+        invalidate: Option<Handle>,
+    ) -> Result<(), ()> {
+        let operation = Operation::Send { source, invalidate };
+        self.enter(operation, Entry::OWN, CarriedOut::ByDevice)
+    }
+
+    fn enter(
+        &mut self,
+        operation: Operation,
+        mut entry: Entry,
+        carried_out: CarriedOut,
+    ) -> Result<(), ()> {
         let before = self.chain.parts.len();
         let octets = length(&operation);
-        let named = Some((id, operation.opcode()));
-        let mut entry = Entry { named, flags, octets, ..Entry::OWN };
+        entry.octets = octets;
         let done = match operation {
             Operation::Send { source, invalidate } => {
                 let done = self.send(source.address(), octets, invalidate);
@@ -193,16 +216,15 @@ impl<'w> Doorbell<'w> {
         true
     }
 
-    /// Hands everything to the device.
+    /// Hands everything to the device, and has it tell when it is done with that: entries become free by completions.
     ///
     /// # Errors
     ///
     /// The device refused some or all. Refused requests are recorded as posted, and the queue pair must be ended.
     pub(crate) fn ring(self) -> Result<(), Refused> {
         let Chain { parts, list } = self.chain;
-        if parts.is_empty() {
-            return Ok(());
-        }
+        let Some(last) = parts.last_mut() else { return Ok(()) };
+        last.flags |= ibv_send_flags::IBV_SEND_SIGNALED;
         let result = match self.queue_pair.way {
             // SAFETY: the queue pair is live and used by this thread alone. The windows that parts name
             // are borrowed by us, the regions are in `regions`. The octets are of views that lie in
@@ -279,17 +301,11 @@ impl<'w> Doorbell<'w> {
         let queue_pair = &mut *self.queue_pair;
         queue_pair.next = queue_pair.next.wrapping_add(entries) & SEQUENCE_MASK;
         queue_pair.occupied = queue_pair.occupied.saturating_add(entries);
-        queue_pair.quiet = queue_pair.quiet.saturating_add(entries);
-        // Entries become free by completions: some must be asked for.
-        let asked =
-            flags.signaled || is_told || queue_pair.quiet > queue_pair.limits.send_queue / 2;
+        let asked = flags.signaled || is_told;
         let last = queue_pair.next.wrapping_sub(1) & SEQUENCE_MASK;
         let added = self.chain.parts.len().saturating_sub(entries as usize);
         let parts = self.chain.parts.get_mut(added..).unwrap_or_default();
         mark(parts, self.name | u64::from(last), Flags { signaled: asked, ..flags });
-        if entries > 0 && asked {
-            queue_pair.quiet = 0;
-        }
         let is_signaled = flags.signaled;
         let posted = Posted {
             named,
