@@ -19,8 +19,9 @@
 //! # Memory ownership
 //!
 //! A view lies in the send queue, in its window or in the receive queue until a completion says that the device is done
-//! with it. A copy of a message is memory with one such view (`copies.rs`). When a connection ends, its queue pair is put into the error state, its flushed work is reported, its
-//! windows are freed, and the queue pair is destroyed; only then `Quiesced` is reported.
+//! with it. A copy of a message is memory with one such view (`copies.rs`). When a connection ends, its queue pair is put
+//! into the error state, its flushed work is reported, its windows are freed, and the queue pair is destroyed; only then
+//! `Quiesced` is reported.
 //!
 //! # Limits
 //!
