@@ -495,7 +495,7 @@ fn a_program_that_numbers_its_calls_from_one_can_be_run_again_over_rdma() {
         // Often, as a new connection may be served before the end of the last one is seen.
         for _ in 0..20 {
             make_dir(&server, &top, provider);
-            // The removal fails if the server took the Call for that of the last run, and made nothing.
+            // If the server takes the MKDIR for a repetition of the last one, it makes no directory, and the removal fails.
             fs::remove_dir(served.join("dir")).unwrap();
         }
     }

@@ -188,8 +188,8 @@ impl Seat {
     /// # Errors
     /// The system's error, or that the time is over.
     pub fn respond(&self, response: &[u8], time: Duration) -> io::Result<()> {
-        // The lock is taken while the phase is still `Serving`, so that whoever finds another phase waits for the whole
-        // response.
+        // A thread that finds the phase changed waits for this lock, and so for the whole response: it is taken before
+        // the phase changes.
         let _writing = self.0.writing.lock();
         self.enter(Phase::Transferring);
         self.steadily(time).write_all(response)?;

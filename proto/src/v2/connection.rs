@@ -321,15 +321,15 @@ impl Connection {
 
     /// Gives up the continued message under way, of which this end cannot take the rest: what still comes of it is
     /// dropped. The caller of a continued Call is told of `error`, and so is the caller at this end of a Call whose Reply
-    /// it was. Returns whether there was one.
-    pub fn break_off(&mut self, error: ErrorBody) -> bool {
-        let Some((kind, xid)) = self.incoming.current() else { return false };
+    /// it was, by the next output. Returns the kind and the XID of the message, if there was one.
+    pub fn break_off(&mut self, error: ErrorBody) -> Option<(Kind, u32)> {
+        let (kind, xid) = self.incoming.current()?;
         self.incoming.refuse(kind, xid);
         match kind {
             Kind::Call => self.control(xid, VERSION, ControlBody::Error(error)),
             Kind::Reply => self.fail(xid, error),
         }
-        true
+        Some((kind, xid))
     }
 
     /// Declares that the Call just reported has no Reply, by its procedure (section 4.7).

@@ -6,7 +6,7 @@ use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Outpu
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
-use haulage_proto::v2::continuation::Part;
+use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::WrId;
 use haulage_proto::xdr::Writer;
@@ -298,18 +298,24 @@ impl Common {
     pub(crate) fn give_up_continued(&mut self, key: ConnectionKey) {
         self.drop_continued(key);
         let Some(connection) = self.connections.get_touched(key) else { return };
-        if connection.engine.break_off(ErrorBody::System) {
+        let error = ErrorBody::System;
+        if let Some((Kind::Call, xid)) = connection.engine.break_off(error) {
             self.counters.calls_refused += 1;
+            self.trace.call_refused(connection.subject(&key), (xid, &error));
         }
     }
 
     /// Gives up the continued message of a connection if its peer has not gone on with it in time.
-    pub(crate) fn expire_continued(&mut self, now: Instant, key: ConnectionKey) {
-        match self.connections.get(key).and_then(|connection| connection.continued.due()) {
-            Some(due) if due <= now => self.give_up_continued(key),
+    /// Returns whether it did.
+    pub(crate) fn expire_continued(&mut self, now: Instant, key: ConnectionKey) -> bool {
+        let due = self.connections.get(key).and_then(|connection| connection.continued.due());
+        let is_over = due.is_some_and(|due| due <= now);
+        match due {
+            Some(_) if is_over => self.give_up_continued(key),
             Some(due) => self.wake_by(due),
             None => {}
         }
+        is_over
     }
 
     /// Takes out the Payload stream of a continued message that has arrived, with its charge.

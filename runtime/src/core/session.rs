@@ -377,7 +377,10 @@ impl Inner {
                 Some(at) => self.common.wake_by(at),
                 None => {}
             }
-            self.common.expire_continued(now, key);
+            if self.common.expire_continued(now, key) {
+                // The engine says which Call ends because the rest of its Reply did not come.
+                self.carry_out(now, key);
+            }
         }
     }
 }

@@ -165,7 +165,7 @@ impl Reply {
     /// Requester that offers as much receives the Reply.
     #[cold]
     pub(crate) fn shortage(&self) -> ErrorBody {
-        // [V2-7.3.5-2] the length needed is that of the Payload stream with all results unreduced.
+        // [V2-7.3.5-2] ask for a Reply chunk that takes the whole Payload stream, unreduced results included.
         //~ V2-7.3.5-2: `self.at` -> `self.unreduced_octets`
         let needed = u32::try_from(self.at).unwrap_or(u32::MAX);
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {

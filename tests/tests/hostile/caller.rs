@@ -67,17 +67,17 @@ impl Pair {
 
     /// Connects both ends, of which the client has this service, and says nothing.
     pub(super) fn of<S: Service + Send + 'static>(versions: Versions, service: S) -> Self {
+        Self::within(Limits { versions, ..LIMITS_DEFAULT }, service)
+    }
+
+    /// Connects both ends, of which the client has this service and these limits, and says nothing.
+    pub(super) fn within<S: Service + Send + 'static>(limits: Limits, service: S) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let placement =
             Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
-        let limits = Limits {
-            versions,
-            connections_max: 1,
-            receives_max: 64,
-            call_timeout: PATIENCE,
-            ..LIMITS_DEFAULT
-        };
+        let limits =
+            Limits { connections_max: 1, receives_max: 64, call_timeout: PATIENCE, ..limits };
         let thread = cores::start(placement, move || {
             let pool = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
             let pool = Pool::new(&pool).map_err(std::io::Error::other)?;

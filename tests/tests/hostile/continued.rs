@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use haulage::core::NoService;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::service::CallError;
 use haulage_proto::negotiate::Refusal;
@@ -194,8 +195,15 @@ struct Answering {
 
 impl Answering {
     fn open() -> Self {
+        Self::to(LIMITS_DEFAULT)
+    }
+
+    /// Accepts a client that has these limits.
+    fn to(limits: Limits) -> Self {
+        let properties = |xid| message(xid, CONNPROP_FINAL, &[0], &[]);
+        let pair = Pair::within(limits, NoService).answered(properties);
         // The properties are the first message.
-        Self { pair: Pair::open(), sent: 1, limit: 1 }
+        Self { pair, sent: 1, limit: 1 }
     }
 
     /// Has the client make a Call. Returns its XID.
@@ -281,5 +289,23 @@ fn a_reply_that_breaks_off_ends_its_call_and_no_other() {
     let reply = [rpc_reply(xid), vec![1; 5000]].concat();
     server.send_in_parts(xid, &reply, &[4000]);
     assert_eq!(server.results(), Ok(vec![1; 5000]));
+    server.pair.thread.stop().unwrap();
+}
+
+#[test]
+fn a_reply_of_which_the_rest_does_not_come_ends_its_call_alone() {
+    let progress_timeout = Duration::from_millis(50);
+    let mut server = Answering::to(Limits { progress_timeout, ..LIMITS_DEFAULT });
+    for _ in 0..2 {
+        let xid = server.call();
+        server.send(&message(xid, REPLY_MIDDLE, &[100], &rpc_reply(xid)));
+        let refused = CallError::Refused(Refusal::Two(ErrorBody::System));
+        assert_eq!(server.results(), Err(refused));
+        // The client drops what still comes of it.
+        server.send(&message(xid, REPLY_INLINE, &[0], &[0; 100]));
+    }
+    let xid = server.call();
+    server.send_in_parts(xid, &rpc_reply(xid), &[4]);
+    assert_eq!(server.results(), Ok(Vec::new()));
     server.pair.thread.stop().unwrap();
 }

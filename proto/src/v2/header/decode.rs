@@ -89,8 +89,8 @@ fn short(fault: Truncated) -> HeaderFault {
 
 #[cold]
 fn unsupported(prefix: Prefix) -> HeaderFault {
-    // [V2-7.1.1-1] tell the versions spoken. E13: an error is not answered. It has this type in every version, its
-    // version is that of the message it is about, and the answer would be answered in turn.
+    // [V2-7.1.1-1] a message of another version is answered with the versions spoken here. E13: an error is not, or two
+    // ends would answer each other's errors for ever; its header type is the same in every version.
     HeaderFault {
         rule: "unsupported version",
         at: 4,

@@ -74,7 +74,7 @@ mod tests {
             let now = at(hour * 3_600_000);
             assert_eq!((0..200).filter(|_| bucket.take(now).is_some()).count(), 50);
         }
-        // A time before that of the last event counts as no time passed.
+        // A clock that steps back fills the bucket no further.
         assert_eq!(bucket.take(at(0)), None);
     }
 }

@@ -167,10 +167,11 @@ fn a_continued_call_is_bounded_by_length_and_by_chunks() {
 fn a_continued_message_that_is_given_up_is_refused_once() {
     for (at, htype) in [(SERVER, 9), (CLIENT, 12)] {
         let mut pair = super::continued::pair();
-        assert!(!pair.ends[at].engine.break_off(ErrorBody::System), "nothing is under way");
+        assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), None, "nothing is under way");
         pair.receive(at, &middle(&pair, at, htype, 0..8));
-        assert!(pair.ends[at].engine.break_off(ErrorBody::System));
-        assert!(!pair.ends[at].engine.break_off(ErrorBody::System));
+        let kind = if at == SERVER { Kind::Call } else { Kind::Reply };
+        assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), Some((kind, 7)));
+        assert_eq!(pair.ends[at].engine.break_off(ErrorBody::System), None);
         pair.drain(at);
         let refused = Event::Refused { xid: 7, error: ErrorBody::System };
         let (told, errors) = match at {
