@@ -231,14 +231,36 @@ impl Connection {
     /// See [`Unsent`]. On version 1 the only error is [`Unsent::Wait`].
     pub fn try_post(&mut self, sending: &Sending) -> Result<u32, Unsent> {
         match &mut self.engine {
-            Engine::One(one) => {
-                let class = match sending.kind {
-                    Kind::Call => Class::Call,
-                    Kind::Reply => Class::Reply,
-                };
-                one.try_send(class).ok_or(Unsent::Wait)
-            }
+            Engine::One(one) => one.try_send(alphabet::of_kind(sending.kind)).ok_or(Unsent::Wait),
             Engine::Two(two) => two.try_post(sending),
+        }
+    }
+
+    /// Returns whether [`Self::try_post`] would let a message be posted now. If not, it is as if that had been called.
+    ///
+    /// # Errors
+    /// See [`Self::try_post`].
+    pub fn may_post(&mut self, sending: &Sending) -> Result<(), Unsent> {
+        match &mut self.engine {
+            Engine::One(one) if one.may_send(alphabet::of_kind(sending.kind)) => Ok(()),
+            Engine::One(_) => Err(Unsent::Wait),
+            Engine::Two(two) => two.may_post(sending),
+        }
+    }
+
+    /// Returns the most transport messages of one RPC message of this kind: see
+    /// [`v2::connection::Connection::messages_max`]. It is one on version 1.
+    pub fn messages_max(&self, kind: Kind) -> u32 {
+        match &self.engine {
+            Engine::One(_) => 1,
+            Engine::Two(two) => two.messages_max(kind),
+        }
+    }
+
+    /// Abandons the message of this kind that had to wait ([`Unsent::Wait`]), so that others need not wait for it.
+    pub const fn give_up(&mut self, kind: Kind) {
+        if let Engine::Two(two) = &mut self.engine {
+            two.give_up(kind);
         }
     }
 

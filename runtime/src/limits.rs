@@ -8,6 +8,7 @@ use haulage_proto::v1::connection::{CallLimits, Reverse};
 use haulage_proto::v1::private_data::PrivateData;
 use haulage_proto::v2;
 use haulage_proto::v2::connection::{ChunkLimits, Role};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::credit::WINDOW_MIN;
 use haulage_proto::v2::host_auth::Policy;
 use haulage_proto::v2::properties::Properties;
@@ -213,7 +214,7 @@ impl Limits {
             properties: our_properties(),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // Calls and Replies of ours are as long as a Receive; longer ones go by chunks.
+            // Calls go from the end that connects.
             continued_call_max: if matches!(role, Role::Server) { self.message_max } else { 0 },
             continued_reply_max: if matches!(role, Role::Client) { self.message_max } else { 0 },
             continues_replies: false,
@@ -283,6 +284,13 @@ impl Limits {
     /// others still have theirs.
     pub fn replies_each(&self) -> u32 {
         (self.send_buffers_max / self.connections_each_max.clamp(1, REPLY_PARTS)).max(1)
+    }
+}
+
+impl Limits {
+    /// The most messages of one Reply on the connection of this engine.
+    pub(crate) fn reply_messages_max(&self, engine: &negotiate::Connection) -> u32 {
+        engine.messages_max(Kind::Reply).min(self.replies_each()).max(1)
     }
 }
 

@@ -20,5 +20,6 @@ pub(crate) use call::{Ended, Placement, allows_to_reduce};
 pub use error::CallError;
 pub use program::Program;
 pub(crate) use program::Serving;
+pub(crate) use reply::LeftOut;
 pub use reply::{Outcome, Reply};
 pub use unsupported::{Declared, Unsupported};

@@ -29,7 +29,7 @@ use std::rc::Rc;
 
 use haulage::core::{Core, Cx, Service};
 use haulage::cores::{self, CoreThread, Placement};
-use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits};
+use haulage::limits::{INLINE_SIZE, LIMITS_DEFAULT, Limits, REPLY_PARTS};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::service::{
@@ -154,6 +154,14 @@ fn server() -> CoreThread<SocketAddr> {
 /// Starts a server of the service that `make` makes with the core's memory.
 fn server_of<S: Service>(make: impl FnOnce(&Pool) -> S + Send + 'static) -> CoreThread<SocketAddr> {
     server_within(Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT }, make)
+}
+
+/// Starts a server that has too few send buffers for Replies of several messages.
+fn terse_server_of<S: Service>(
+    make: impl FnOnce(&Pool) -> S + Send + 'static,
+) -> CoreThread<SocketAddr> {
+    let limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
+    server_within(Limits { send_buffers_max: REPLY_PARTS, ..limits }, make)
 }
 
 fn server_within<S: Service>(

@@ -304,11 +304,14 @@ impl Page {
                 ("kind=\"reply\"", core.reply_chunks),
             ],
         )?;
-        self.one(
+        self.many(
             "haulage_parts_total",
             counter,
-            "Messages received that were a part of a continued one.",
-            core.parts,
+            "Messages that were a part of a continued one, by direction.",
+            &[
+                ("direction=\"received\"", core.parts_received),
+                ("direction=\"sent\"", core.parts_sent),
+            ],
         )?;
         self.many(
             "haulage_errors_total",

@@ -6,6 +6,7 @@ use crate::chunk::Version;
 use crate::engine;
 use crate::v1;
 use crate::v2;
+use crate::v2::continuation::Kind;
 
 pub use crate::engine::Class;
 
@@ -163,6 +164,13 @@ pub(super) const fn class(class: Class) -> v2::credit::Class {
     match class {
         Class::Call => v2::credit::Class::Call,
         Class::Reply => v2::credit::Class::Reply,
+    }
+}
+
+pub(super) const fn of_kind(kind: Kind) -> Class {
+    match kind {
+        Kind::Call => Class::Call,
+        Kind::Reply => Class::Reply,
     }
 }
 

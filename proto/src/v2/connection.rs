@@ -192,6 +192,18 @@ impl Connection {
         self.gate.pass(sending, level, &mut self.credits)
     }
 
+    /// Returns whether [`Self::try_post`] would let an RPC message be posted now. If not, it is as if that had been
+    /// called.
+    ///
+    /// # Errors
+    /// See [`Unsent`].
+    pub fn may_post(&mut self, sending: &Sending) -> Result<(), Unsent> {
+        let (gate, credits) = (self.gate, self.credits.clone());
+        self.try_post(sending)?;
+        (self.gate, self.credits) = (gate, credits);
+        Ok(())
+    }
+
     /// Returns the formats in which this end may send messages of a kind: all in the forward direction; in the reverse
     /// direction those that the receiving end announced.
     fn level(&self, kind: Kind) -> Level {
@@ -273,15 +285,15 @@ impl Connection {
         is_allowed && self.decides(class)
     }
 
-    /// Returns whether [`Self::try_post`] would decide about an RPC message in one transport message now, that is,
-    /// return anything but [`Unsent::Wait`].
+    /// Returns whether [`Self::try_post`] would decide about an RPC message now, that is, return anything but
+    /// [`Unsent::Wait`]: about the one that had to wait, or else about one in one transport message.
     pub fn decides(&self, class: Class) -> bool {
-        let is_turn = match class {
-            Class::Call => self.gate.is_turn(Kind::Call, 1),
-            Class::Reply => self.gate.is_turn(Kind::Reply, 1),
-            Class::Control | Class::Grant => true,
+        let decides = match class {
+            Class::Call => self.gate.decides(Kind::Call, &self.credits),
+            Class::Reply => self.gate.decides(Kind::Reply, &self.credits),
+            Class::Control | Class::Grant => self.credits.may_send(class),
         };
-        self.is_open_to_send() && is_turn && self.credits.may_send(class)
+        self.is_open_to_send() && decides
     }
 
     /// Returns the number of Replies that credits allow to be posted now.

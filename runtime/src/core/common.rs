@@ -285,7 +285,7 @@ impl Common {
                 MemoryGrant::Waits(_) | MemoryGrant::Never => return self.give_up_continued(key),
             }
         }
-        self.counters.parts += 1;
+        self.counters.parts_received += 1;
         self.counters.part_bytes += u64::from(part.length);
         let due = now.saturating_add(self.limits.progress_timeout);
         if let Some(connection) = self.connections.get_mut(key) {

@@ -22,8 +22,10 @@ pub struct CoreCounters {
     /// Calls received with a Reply chunk.
     pub reply_chunks: u64,
     /// Messages received that were a part of a continued one.
-    pub parts: u64,
-    /// Octets that these brought, all of which were copied.
+    pub parts_received: u64,
+    /// Messages sent that were a part of a continued one.
+    pub parts_sent: u64,
+    /// Octets of continued messages, all of which were copied.
     pub part_bytes: u64,
     /// Octets of data items copied because they came or went unreduced.
     pub bytes_unreduced: u64,

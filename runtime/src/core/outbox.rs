@@ -1,11 +1,16 @@
 //! The way out: every message of ours leaves here, or waits here for the next doorbell.
 
 use haulage_mr_pool::Local;
+use haulage_proto::v2::continuation::{Kind, Split};
+use haulage_proto::v2::header::{MIDDLE_WIRE_LEN, encode_call_middle, encode_reply_middle};
+use haulage_proto::verbs::HeaderPatch;
+use haulage_proto::xdr::Writer;
 
 use super::common::Common;
 use super::memory::Charge;
 use super::work::Held;
 use crate::key::ConnectionKey;
+use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port, Sent};
 
 /// How a message left. Its credit is spent in any case.
@@ -39,6 +44,51 @@ impl Common {
         } else {
             self.send(key, head, message, charge, port);
         }
+    }
+
+    /// Returns whether a connection may have `count` send buffers for the parts of one message.
+    pub(crate) fn has_buffers(&self, key: ConnectionKey, count: u32) -> bool {
+        let Some(connection) = self.connections.get(key) else { return false };
+        let free = self.buffers.len().checked_sub(count as usize);
+        free.is_some_and(|free| self.memory.leaves_others(&connection.share, free))
+    }
+
+    /// Sends all parts of a message but the last, whose credits are spent and for which there are buffers. `copy` copies
+    /// octets of the Payload stream. Returns a buffer with the last part behind the room for a header, and the length of
+    /// the part.
+    pub(crate) fn send_parts(
+        &mut self,
+        (key, kind): (ConnectionKey, Kind),
+        HeaderPatch { xid, credit }: HeaderPatch,
+        split: Split,
+        copy: impl Fn(usize, &mut [u8]),
+        port: &mut (impl Port + ?Sized),
+    ) -> (Local, usize) {
+        for piece in split.pieces() {
+            let Some(mut buffer) = self.buffers.pop() else {
+                panic!("there is a buffer for every part")
+            };
+            let length = piece.range.len();
+            let whole = HEADER_ROOM - MIDDLE_WIRE_LEN..HEADER_ROOM + length;
+            let room = buffer.bytes_mut().get_mut(whole.clone()).unwrap_or_default();
+            let (header, payload) = room.split_at_mut(MIDDLE_WIRE_LEN);
+            copy(piece.range.start, payload);
+            self.counters.parts_sent += 1;
+            self.counters.part_bytes += length as u64;
+            if piece.is_last {
+                return (buffer, length);
+            }
+            let w = &mut Writer::new(header);
+            let encoded = match kind {
+                Kind::Call => encode_call_middle(w, xid, credit, piece.remaining),
+                Kind::Reply => encode_reply_middle(w, xid, credit, piece.remaining),
+            };
+            assert!(encoded.is_ok(), "its header has one length");
+            let mut message = Outgoing::within(buffer);
+            self.leave(key, &Head::written(whole, None), &mut message, Charge::default(), port);
+            message.take_buffer().into_iter().for_each(|buffer| self.buffers.recycle(buffer));
+        }
+        panic!("a division has a last part")
     }
 
     /// Sends a message of a connection of which nothing waits, behind its Writes if it has any.

@@ -20,6 +20,8 @@ pub(crate) struct Programs {
     others: Box<[Served]>,
     /// Whether any procedure is costly.
     has_costly: bool,
+    /// The length of the longest Payload stream that a binding allows a Reply, eligible items apart.
+    results_end_max: usize,
     /// Whether any procedure leases its result.
     has_leased: bool,
 }
@@ -122,7 +124,9 @@ impl Programs {
         let any = |is: fn(&Served) -> bool| is(&first) || others.iter().any(is);
         let has_costly = any(|served| served.costly != 0);
         let has_leased = any(Served::leases);
-        Self { first, others, has_costly, has_leased }
+        let all = std::iter::once(&first).chain(&others);
+        let results_end_max = all.map(Served::results_end_max).max().unwrap_or(0);
+        Self { first, others, has_costly, results_end_max, has_leased }
     }
 
     /// Returns each program, and its place.
@@ -275,16 +279,20 @@ impl Programs {
         asked.map_or(0, |(served, procedure)| served.result_room(procedure, u64::from(offered)))
     }
 
-    /// Returns whether a Call may take long. Its header is known, or is read from the start of its Payload stream.
+    /// Returns whether a Call waits for its turn: it may take long, or the Payload stream of its Reply may have more than
+    /// `room` octets, eligible items apart. Its header is known, or is read from the start of its Payload stream.
     #[inline]
-    pub(crate) fn is_costly(&self, header: Option<Header>, payload: &[u8]) -> bool {
-        if !self.has_costly {
+    pub(crate) fn takes_turns(&self, header: Option<Header>, payload: &[u8], room: usize) -> bool {
+        if !self.has_costly && self.results_end_max <= room {
             return false;
         }
-        if let Some(header) = header {
-            return self.of(header).is_costly(header.procedure);
-        }
-        self.asked(payload).is_some_and(|(served, procedure)| served.is_costly(procedure))
+        let asked = match header {
+            Some(header) => Some((self.of(header), header.procedure)),
+            None => self.asked(payload),
+        };
+        asked.is_some_and(|(served, procedure)| {
+            served.is_costly(procedure) || served.results_end(procedure) > room
+        })
     }
 }
 
@@ -368,7 +376,7 @@ impl Served {
 
     /// Returns whether Calls of a procedure may take long.
     #[inline]
-    const fn is_costly(&self, procedure: u32) -> bool {
+    pub(crate) const fn is_costly(&self, procedure: u32) -> bool {
         self.costly & bit(procedure) != 0
     }
 
@@ -382,6 +390,18 @@ impl Served {
     pub(crate) fn reduces(&self, procedure: u32) -> bool {
         //~ R5666-3.6-2: `is_some_and(|procedure| !procedure.results.is_empty())` -> `is_some()`
         self.procedure(procedure).is_some_and(|procedure| !procedure.results.is_empty())
+    }
+
+    /// Returns the length of the longest Payload stream that the binding allows a Reply of a procedure, eligible items
+    /// apart.
+    #[inline]
+    pub(crate) fn results_end(&self, procedure: u32) -> usize {
+        ReplyHeader::SUCCESS_LEN.saturating_add(self.results_max(procedure) as usize)
+    }
+
+    fn results_end_max(&self) -> usize {
+        let results_max = self.binding.procedures.iter().map(|bound| bound.results_max).max();
+        ReplyHeader::SUCCESS_LEN.saturating_add(results_max.unwrap_or(0) as usize)
     }
 
     /// Returns how many octets the results of a procedure may have, beside its eligible items.
@@ -548,11 +568,13 @@ mod tests {
             for (asked, costly) in [([5, 2, number], 2), ([6, 1, number], 1), ([7, 1, number], 9)] {
                 let octets = call(asked);
                 let is_costly = number == costly;
-                assert_eq!(programs.is_costly(None, &octets), is_costly, "{asked:?}");
-                assert_eq!(programs.is_costly(programs.plain(&octets), &[]), is_costly);
+                let takes_turns =
+                    |header, payload| programs.takes_turns(header, payload, usize::MAX);
+                assert_eq!(takes_turns(None, &octets[..]), is_costly, "{asked:?}");
+                assert_eq!(takes_turns(programs.plain(&octets), &[]), is_costly);
             }
         }
-        assert!(!programs.is_costly(None, &[0; 20]));
+        assert!(!programs.takes_turns(None, &[0; 20], usize::MAX));
     }
 
     #[test]

@@ -193,8 +193,7 @@ impl Requester {
     pub(crate) fn on_not_supported(&mut self, common: &mut Common, key: ConnectionKey, xid: u32) {
         let slot = self.calls.find_answered(key, xid);
         let Some(found) = slot.and_then(|slot| self.calls.get_mut(slot)) else { return };
-        let is_fetched = found.call.opens && found.exposed_leases.has_body();
-        let format = if is_fetched { Format::Special } else { Format::Simple };
+        let format = if found.call.opens { found.exposed_leases.format() } else { Format::Simple };
         if let Some(connection) = common.connections.get_mut(key) {
             connection.engine.not_supported(format);
         }

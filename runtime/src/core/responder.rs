@@ -16,13 +16,14 @@
 use std::rc::Rc;
 
 use haulage_mr_pool::Local;
+use haulage_proto::exchange::Format;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
 
-use self::answer::QueuedReply;
+use self::answer::Answer;
 use self::turns::Turns;
 use super::common::Common;
 use super::connection::Terms;
@@ -116,7 +117,7 @@ pub(crate) enum Stage {
     /// The Call waits for its turn: the service resumed it.
     Resumed,
     /// The Call waits for credit for its Reply.
-    Replying(QueuedReply),
+    Replying(Answer),
 }
 
 /// The purpose for which a Call waits for memory.
@@ -306,6 +307,18 @@ impl Responder {
         }
     }
 
+    /// Refuses a Call whose Reply, of several messages, has found neither credit nor buffers for them.
+    #[cold]
+    pub(crate) fn refuse_answered(&self, common: &mut Common, mut call: ServedCall) {
+        let Stage::Replying(answer) = std::mem::replace(&mut call.stage, Stage::Later) else {
+            panic!("a Reply waits with its message")
+        };
+        let error = answer.shortage(call.offered());
+        common.buffers.recycle(answer.buffer);
+        common.counters.calls_served -= 1;
+        self.refuse_call(common, call, error);
+    }
+
     fn refuse_call(&self, common: &mut Common, call: ServedCall, error: ErrorBody) {
         common.discharge(call.connection, call.charge);
         if let Some(message) = call.message {
@@ -371,26 +384,37 @@ impl ServedCall {
         self.message = Some(Message { received, payload_at: 0, stream: None });
     }
 
-    /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`.
+    /// Completes the Reply, which then waits for credit: `header`, and the results in `reply`. It may take as many as
+    /// `messages_max` messages.
     ///
     /// # Errors
-    /// The Reply fits neither a message nor the chunks that the Call offers. It comes back.
+    /// The Reply fits neither its messages nor the chunks that the Call offers. It comes back.
     #[expect(clippy::result_large_err, reason = "it is moved back once, not boxed")]
     pub(crate) fn answer(
         &mut self,
         header: &ReplyHeader,
         mut reply: Reply,
         terms: &Terms,
+        messages_max: u32,
     ) -> Result<(), (Reply, ErrorBody)> {
         let end = std::mem::take(&mut reply.at);
         reply.results(|w| header.encode(w));
         reply.at = reply.at.max(end);
-        if !reply.fits() {
-            let length_needed = u32::try_from(reply.at).unwrap_or(u32::MAX);
-            return Err((reply, ErrorBody::ReplyResource { length_needed }));
-        }
-        self.stage = Stage::Replying(QueuedReply::new(reply, terms, &self.offers())?);
+        let format = answer::format(&reply, terms, messages_max, &self.offers());
+        let Some(format) = format else {
+            let error = reply.shortage();
+            return Err((reply, error));
+        };
+        self.stage = Stage::Replying(Answer::new(reply, format));
         Ok(())
+    }
+
+    /// Returns the format of a Reply that waits for credit.
+    pub(crate) const fn format(&self) -> Format {
+        match &self.stage {
+            Stage::Replying(answer) => answer.format,
+            _ => Format::Simple,
+        }
     }
 
     /// Returns whether RDMA Reads of ours are under way for the Call.
@@ -428,7 +452,7 @@ impl ServedCall {
         let offers = Offers { read, ..self.offers() };
         let fetch = served.check_chunks(header.procedure, &offers, connection, &common.pool);
         let fetch = fetch.map_err(Unserved::Refused)?;
-        self.room = served.room(header.procedure, &offers, connection);
+        self.room = served.room(header.procedure, &offers, connection, &common.limits);
         Ok(fetch)
     }
 

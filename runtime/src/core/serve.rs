@@ -16,7 +16,7 @@ use super::program::{Argument, Header, KnownHeader, Programs, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
-use crate::service::{Arguments, Call, CallToken, ConnectionId, Data, Outcome, Reply};
+use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, Reply};
 
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]
@@ -41,6 +41,8 @@ pub(crate) struct Whole<'a, 'm> {
 pub(crate) enum Acted {
     /// The results are complete; the Payload stream has this many octets.
     Results(usize),
+    /// The results are complete, and have no room in the message that they were made for.
+    Long,
     /// The RPC layer answers, without results.
     Verdict(ReplyHeader),
     /// The transport refuses it.
@@ -125,10 +127,10 @@ fn outcome_of(
     }
     if !programs.of(header).keeps_to(header.procedure, reply) {
         Acted::Verdict(misdeclared(inner, xid))
-    } else if reply.fits() {
+    } else if reply.fits() && reply.left_out.is_none() {
         Acted::Results(reply.at)
     } else {
-        Acted::Refused(reply.shortage())
+        Acted::Long
     }
 }
 
@@ -242,7 +244,7 @@ fn go_on<S: Service>(
         }
     };
     settle(inner, name, acted, reply);
-    if programs.is_costly(Some(header), &[]) { Cost::High } else { Cost::Low }
+    if programs.of(header).is_costly(header.procedure) { Cost::High } else { Cost::Low }
 }
 
 /// Applies the outcome of a Call in the table. Its results are in `reply`.
@@ -266,17 +268,17 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
             recycle(common, reply);
             return responder.refuse_kept(common, name, error);
         }
-        Acted::Results(_) => ReplyHeader::accepted(call.xid, AcceptStat::Success),
+        Acted::Results(_) | Acted::Long => ReplyHeader::accepted(call.xid, AcceptStat::Success),
         Acted::Verdict(header) => {
-            reply.data = Data::Empty;
-            reply.at = 0;
+            reply.forget_results();
             header
         }
     };
     let Some(connection) = common.connections.get_touched(key) else {
         return recycle(common, reply);
     };
-    match call.answer(&header, reply, connection.session.terms()) {
+    let messages_max = common.limits.reply_messages_max(&connection.engine);
+    match call.answer(&header, reply, connection.session.terms(), messages_max) {
         Ok(()) => {
             connection.outbox.push_reply(name);
             common.memory.begin_sending(&mut connection.share);

@@ -104,7 +104,7 @@ impl Service for Keeper {
             GATHER => {
                 let whole = Piece::whole(self.item.clone().unwrap());
                 let mut pieces = Pieces::default();
-                for third in 0..5 {
+                for third in 0..whole.len() / 3000 {
                     pieces.push(whole.part(third * 3000, 2000)).unwrap();
                 }
                 reply.item(pieces.into());
@@ -617,11 +617,11 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
 }
 
-/// Makes a Call whose result does not fit the lease for it. It is refused, so that the client has to invalidate the lease
+/// Makes a Call whose result fits neither the lease for it nor the credits of the client. It is refused, so that the client has to invalidate the lease
 /// itself.
 fn about_to_be_refused() -> World<Keeper> {
     let mut world = World::new();
-    let argument = world.lease(9000, 3);
+    let argument = world.lease(60_000, 3);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 1);
     let result = world.lease(5000, 0);
@@ -633,7 +633,7 @@ fn about_to_be_refused() -> World<Keeper> {
 fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
     let mut world = about_to_be_refused();
     world.until(|w| w.ended().len() == 2);
-    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 9000 };
+    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 60_000 };
     assert_eq!(world.ended()[1].1, Err(CallError::Refused(TransportError::Two(needed))));
 }
 

@@ -1,12 +1,15 @@
 //! The last stage of a turn: posts what is ready, with one doorbell for each queue pair.
 
-use haulage_proto::negotiate::{Class, Input};
+use haulage_proto::exchange::Format;
+use haulage_proto::negotiate::Input;
 use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::{Sending, Unsent};
+use haulage_proto::v2::continuation::Kind;
 
 use super::common::Common;
 use super::inner::Inner;
 use super::requester::Direct;
-use super::responder::{self, Responder};
+use super::responder::{self, Responder, ServedCall};
 use crate::key::ConnectionKey;
 use crate::provider::{Port, Provider};
 
@@ -90,14 +93,30 @@ fn send_replies(
     key: ConnectionKey,
     port: &mut impl Port,
 ) {
-    while let Some(connection) = common.connections.get_mut(key)
-        && connection.outbox.replies() > 0
-        && let Some(credit) = connection.engine.try_send(Class::Reply)
-        && let Some(name) = connection.outbox.next_reply()
+    while let Some(connection) = common.connections.get(key)
+        && let Some(name) = connection.outbox.first_reply()
     {
+        let format = served.calls.get(name).map_or(Format::Simple, ServedCall::format);
+        let has_buffers = match format {
+            Format::Continued { messages } => common.has_buffers(key, messages),
+            Format::Simple | Format::Special => true,
+        };
+        let Some(connection) = common.connections.get_mut(key) else { return };
+        let posted = if has_buffers {
+            match connection.engine.try_post(&Sending { format, ..Sending::REPLY }) {
+                Err(Unsent::Wait) => return,
+                posted => posted.ok(),
+            }
+        } else {
+            connection.engine.give_up(Kind::Reply);
+            None
+        };
+        connection.outbox.end_reply();
         common.memory.end_sending(&mut connection.share);
-        if let Some(call) = served.calls.remove(name) {
-            responder::send(common, call, credit, port);
+        let Some(call) = served.calls.remove(name) else { continue };
+        match posted {
+            Some(credit) => responder::send(common, call, credit, port),
+            None => served.refuse_answered(common, call),
         }
     }
 }

@@ -82,7 +82,7 @@ impl Data {
     }
 
     /// Returns the octets, part by part.
-    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let (one, pieces) = match self {
             Self::Empty => (None, None),
             Self::Local(lease) => (Some(lease.bytes()), None),

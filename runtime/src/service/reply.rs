@@ -33,13 +33,25 @@ pub struct Reply {
     length_max: usize,
     /// Octets of the Write chunk that the peer offered for the reduced result, if it did.
     pub(crate) offered: Option<u64>,
+    /// The item that goes into the Write chunk, or that is left out of the Payload stream.
     pub(crate) data: Data,
-    /// The length of the first eligible item that went into the Payload stream.
+    /// The place of an item that is left out of the Payload stream for want of room, and belongs there.
+    pub(crate) left_out: Option<LeftOut>,
+    /// The length of the first eligible item that belongs into the Payload stream.
     unreduced: Option<u32>,
-    /// Octets of eligible items that went into the Payload stream, padding included.
+    /// Octets of eligible items that belong into the Payload stream, padding included.
     unreduced_octets: usize,
     /// The use of the Write chunk.
     chunk: ChunkUse,
+}
+
+/// An item that a Payload stream has no room for: it is put in as the stream leaves in several messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    /// Where in the stream without it the item belongs.
+    pub(crate) at: usize,
+    /// Its octets, padding included.
+    pub(crate) octets: usize,
 }
 
 /// The use of the Write chunk that a peer offered for a result.
@@ -60,9 +72,20 @@ impl Reply {
         offered: Option<u64>,
     ) -> Self {
         let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
-        let (unreduced_octets, chunk) = (0, ChunkUse::Unused);
+        let (left_out, unreduced_octets, chunk) = (None, 0, ChunkUse::Unused);
         let message = Outgoing::within(buffer);
-        Self { message, body, at, length_max, offered, data, unreduced, unreduced_octets, chunk }
+        Self {
+            message,
+            body,
+            at,
+            length_max,
+            offered,
+            data,
+            left_out,
+            unreduced,
+            unreduced_octets,
+            chunk,
+        }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
@@ -77,6 +100,7 @@ impl Reply {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
         self.offered = offered;
+        self.left_out = None;
         self.unreduced = None;
         self.unreduced_octets = 0;
         self.chunk = ChunkUse::Unused;
@@ -112,8 +136,9 @@ impl Reply {
 
     /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else unreduced.
     ///
-    /// If it fits neither way, the Requester is told how much room it needs, in place of the Reply. A Write chunk takes
-    /// one item: a second item for it makes the Reply a system error.
+    /// If it is too long for either, the Reply leaves in several messages on version 2 (section 6.6.4), as far as the
+    /// peer grants credits for them. Otherwise the Requester is told how much room it needs, in place of the Reply. A
+    /// Write chunk takes one item: a second item for it makes the Reply a system error.
     pub fn item(&mut self, data: Data) {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -134,11 +159,16 @@ impl Reply {
                 ChunkUse::Used => self.at = usize::MAX,
             }
             self.data = data;
+            return;
+        }
+        let octets = length.next_multiple_of(4);
+        if octets > self.room() && self.data.is_empty() {
+            (self.data, self.left_out) = (data, Some(LeftOut { at, octets }));
         } else {
             self.results(|w| data.encode(w));
-            self.unreduced_octets += self.at - at;
-            self.unreduced.get_or_insert(u32::try_from(length).unwrap_or(u32::MAX));
         }
+        self.unreduced_octets += octets;
+        self.unreduced.get_or_insert(u32::try_from(length).unwrap_or(u32::MAX));
     }
 
     /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.
@@ -146,14 +176,29 @@ impl Reply {
         self.length_max.saturating_sub(self.at)
     }
 
+    /// Returns the octets of the Payload stream, with an item that is left out of it.
+    #[inline]
+    pub(crate) const fn length(&self) -> usize {
+        match self.left_out {
+            None => self.at,
+            Some(LeftOut { octets, .. }) => self.at.saturating_add(octets),
+        }
+    }
+
+    /// Has the Reply bring no results, if it has any.
+    pub(crate) fn forget_results(&mut self) {
+        (self.at, self.data, self.left_out) = (0, Data::Empty, None);
+    }
+
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
     /// eligible items, and at most one item in the Write chunk.
     pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
-        let length = self.at.saturating_sub(ReplyHeader::SUCCESS_LEN + self.unreduced_octets);
+        let beside = ReplyHeader::SUCCESS_LEN + self.unreduced_octets;
+        let length = self.length().saturating_sub(beside);
         length <= results_max as usize
     }
 
-    /// Returns whether all results have room.
+    /// Returns whether all results have room, beside an item that is left out.
     #[inline]
     pub(crate) const fn fits(&self) -> bool {
         self.at <= self.length_max
@@ -166,8 +211,8 @@ impl Reply {
     #[cold]
     pub(crate) fn shortage(&self) -> ErrorBody {
         // [V2-7.3.5-2] ask for a Reply chunk that takes the whole Payload stream, unreduced results included.
-        //~ V2-7.3.5-2: `self.at` -> `self.unreduced_octets`
-        let needed = u32::try_from(self.at).unwrap_or(u32::MAX);
+        //~ V2-7.3.5-2: `self.length()` -> `self.unreduced_octets`
+        let needed = u32::try_from(self.length()).unwrap_or(u32::MAX);
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {
             let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] a Call has one Write chunk at most, which has index 1.

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use haulage::core::NoService;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
-use haulage::service::CallError;
+use haulage::service::{CallError, Request};
 use haulage_proto::negotiate::Refusal;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::Access;
 
-use super::caller::{Pair, rpc_reply};
+use super::caller::{MOVE, Pair, rpc_reply};
 use super::two::{
     BARE, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer, REPLY_INLINE,
     REPLY_MIDDLE, SYSTEM, message, words,
 };
-use super::{Keeper, NULL, PUT, TALLY, call, segment, server, server_within};
+use super::{
+    GET, Keeper, LATE_GET, LIST, NULL, PROGRAM, PUT, TALLY, call, nowhere, segment, server,
+    server_within,
+};
 
 /// A client that obeys the credits it is given.
 struct Continuing {
@@ -33,6 +36,8 @@ impl Continuing {
         peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
         let mut opened = Self { peer, sent: 1, limit: 1, heard: Vec::new() };
         opened.hear();
+        // Its properties.
+        opened.heard.clear();
         opened
     }
 
@@ -64,6 +69,32 @@ impl Continuing {
             self.send(&message(xid, CALL_MIDDLE, &[remaining], part));
         }
         self.send(&message(xid, CALL_INLINE, header, rest));
+    }
+
+    /// Returns the Reply to the only Call: the words behind the header of its last message, the Payload stream put
+    /// together from that and the messages before it, and their number.
+    fn reply(&mut self, xid: u32, writes: usize) -> (Vec<u32>, Vec<u32>, usize) {
+        let (mut stream, mut messages, mut credit) = (Vec::new(), 0, None);
+        loop {
+            let heard = loop {
+                if let Some(heard) = (!self.heard.is_empty()).then(|| self.heard.remove(0)) {
+                    break heard;
+                }
+                self.hear();
+            };
+            messages += 1;
+            // All parts have the XID and the credit of the Reply.
+            assert_eq!(heard[..2], [xid, 2], "{heard:x?}");
+            assert_eq!(*credit.get_or_insert(heard[2]), heard[2]);
+            let header = if heard[3] == REPLY_MIDDLE { 5 } else { 4 + writes };
+            let (header, part) = heard.split_at(header);
+            stream.extend_from_slice(part);
+            match header[3] {
+                REPLY_MIDDLE => assert!(header[4] > 0),
+                REPLY_INLINE => return (header[4..].to_vec(), stream, messages),
+                _ => panic!("no part of a Reply: {heard:x?}"),
+            }
+        }
     }
 
     /// Returns the next message that is no grant: its XID, its type, and the words behind.
@@ -186,6 +217,55 @@ fn peers_that_begin_long_calls_and_stop_leave_memory_to_another() {
     server.stop().unwrap();
 }
 
+/// The words of octets, padding included.
+fn padded(octets: &[u8]) -> Vec<u32> {
+    let padding = octets.len().next_multiple_of(4) - octets.len();
+    words(&[octets, &[0; 3][..padding]].concat())
+}
+
+// [V2-6.6.4-1]
+#[test]
+fn results_that_fit_no_chunk_come_in_several_messages() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let item: Vec<u8> = (0..20_001_u32).map(|at| (at % 251) as u8).collect();
+    let length = u32::try_from(item.len()).unwrap();
+    let source = peer.peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
+    let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+    peer.send(&message(3, CALL_INLINE, &read, &call(3, PUT, &[length])));
+    assert_eq!(peer.reply(3, 1).2, 1);
+    let small = |chunk: &[u32]| [&[0, 0, 1][..], chunk, &[0, 0]].concat();
+    let one = [&[1][..], &nowhere(16)].concat();
+    let reply = [&[0, 0, 0, 1, 1][..], &nowhere(9000)].concat();
+    let whole = [&[0, 0, 0, 0, 0, length][..], &padded(&item)].concat();
+    for (xid, procedure, chunks, writes) in [
+        (4, GET, BARE.to_vec(), vec![0]),
+        (5, LATE_GET, BARE.to_vec(), vec![0]),
+        // A chunk that is too small comes back unused.
+        (6, GET, small(&one), vec![1, 1, 0xbad, 0, 0, 0x1000, 0]),
+        (7, GET, small(&[0]), vec![1, 0, 0]),
+        (8, GET, reply, vec![0]),
+    ] {
+        peer.send(&message(xid, CALL_INLINE, &chunks, &call(xid, procedure, &[])));
+        let (returned, stream, messages) = peer.reply(xid, writes.len());
+        assert_eq!((stream[0], returned, messages), (xid, writes, 5));
+        assert_eq!(stream[1], 1);
+        assert_eq!(stream[2..], whole[1..]);
+    }
+    // [V2-4.2.1-5] A Reply of several messages waits for the credits of all, in front of others.
+    peer.is_served(9);
+    // Results that are no item.
+    for (xid, length) in (20..).zip([5_000, 4_096, 60_000]) {
+        peer.send(&message(xid, CALL_INLINE, &BARE, &call(xid, LIST, &[length])));
+        let (_, stream, messages) = peer.reply(xid, 1);
+        assert_eq!(messages, (24 + 4 + length as usize).div_ceil(4096 - 20));
+        assert_eq!(stream[6], length);
+        assert!(stream[7..].iter().all(|word| *word == 0x1111_1111));
+        assert_eq!(stream.len() * 4, 24 + 4 + length as usize);
+    }
+    server.stop().unwrap();
+}
+
 /// A server that obeys the credits it is given, and its client.
 struct Answering {
     pair: Pair,
@@ -195,12 +275,12 @@ struct Answering {
 
 impl Answering {
     fn open() -> Self {
-        Self::to(LIMITS_DEFAULT)
+        Self::to(LIMITS_DEFAULT, &[0])
     }
 
-    /// Accepts a client that has these limits.
-    fn to(limits: Limits) -> Self {
-        let properties = |xid| message(xid, CONNPROP_FINAL, &[0], &[]);
+    /// Accepts a client that has these limits, and answers its first message with `properties`.
+    fn to(limits: Limits, properties: &[u32]) -> Self {
+        let properties = |xid| message(xid, CONNPROP_FINAL, properties, &[]);
         let pair = Pair::within(limits, NoService).answered(properties);
         // The properties are the first message.
         Self { pair, sent: 1, limit: 1 }
@@ -249,6 +329,47 @@ impl Answering {
     }
 }
 
+// [V2-6.6.2-1]
+#[test]
+fn arguments_that_the_server_takes_in_no_chunk_come_in_several_messages() {
+    // One segment of 1000 octets.
+    let mut server = Answering::to(LIMITS_DEFAULT, &[2, 3, 4, 1000, 4, 4, 1]);
+    for length in [4_100, 20_000, 20_001, 60_000] {
+        let mut lease = server.pair.thread.started.lease(length).unwrap();
+        lease.bytes_mut().iter_mut().zip(0..).for_each(|(place, at)| *place = (at % 251) as u8);
+        let item = lease.bytes().to_vec();
+        let argument = Some(lease);
+        let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+        server.pair.thread.started.begin(request, |w| w.u32(9)).unwrap();
+        let (mut stream, mut parts, mut left) = (Vec::new(), 0, None);
+        let xid = loop {
+            let heard = server.hear();
+            if heard[3] == GRANT {
+                continue;
+            }
+            let (header, part) = heard.split_at(if heard[3] == CALL_MIDDLE { 5 } else { 8 });
+            stream.extend_from_slice(part);
+            parts += 1;
+            if header[3] == CALL_INLINE {
+                assert_eq!(header[4..], BARE);
+                break header[0];
+            }
+            assert_eq!(header[3], CALL_MIDDLE);
+            let rest = header[4] as usize + 4 * part.len();
+            assert_eq!(*left.get_or_insert(rest), rest);
+            left = Some(header[4] as usize);
+        };
+        let octets = u32::try_from(length).unwrap();
+        let header = [xid, 0, 2, PROGRAM, 1, MOVE, 0, 0, 0, 0, 9, octets];
+        assert!(stream == [&header[..], &padded(&item)].concat(), "{length}");
+        // Messages have 4096 octets.
+        assert_eq!(parts, (4 * stream.len() + 12).div_ceil(4096 - 20), "{length}");
+        server.send(&message(xid, REPLY_INLINE, &[0], &rpc_reply(xid)));
+        assert_eq!(server.results(), Ok(Vec::new()));
+    }
+    server.pair.thread.stop().unwrap();
+}
+
 // [V2-6.1-1]
 #[test]
 fn a_reply_in_any_number_of_parts_is_taken_as_one() {
@@ -295,7 +416,7 @@ fn a_reply_that_breaks_off_ends_its_call_and_no_other() {
 #[test]
 fn a_reply_of_which_the_rest_does_not_come_ends_its_call_alone() {
     let progress_timeout = Duration::from_millis(50);
-    let mut server = Answering::to(Limits { progress_timeout, ..LIMITS_DEFAULT });
+    let mut server = Answering::to(Limits { progress_timeout, ..LIMITS_DEFAULT }, &[0]);
     for _ in 0..2 {
         let xid = server.call();
         server.send(&message(xid, REPLY_MIDDLE, &[100], &rpc_reply(xid)));

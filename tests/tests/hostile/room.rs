@@ -33,7 +33,7 @@ use haulage_store::service::{Call, Config, Service, Surroundings};
 use haulage_store::trust::Trust;
 
 use super::two::{self, CALL_INLINE, ERROR, REPLY_EXTERNAL, REPLY_INLINE};
-use super::{LIST, MSG, NOMSG, PROGRAM, Peer, message, octets, segment, server, server_of};
+use super::{Keeper, LIST, MSG, NOMSG, PROGRAM, Peer, message, octets, segment, terse_server_of};
 
 /// A client that makes one Call at a time.
 enum Client {
@@ -133,7 +133,7 @@ fn obey(client: &mut Client, to: [u32; 3], arguments: &[u8]) {
 
 #[test]
 fn results_that_are_no_items_need_room_as_items_do() {
-    let server = server();
+    let server = terse_server_of(|_| Keeper::default());
     let list = [PROGRAM, 1, LIST];
     obey(&mut Client::two(server.started, 4096), list, &octets(&[5_000]));
     let mut one = Client::One(Peer::connect(server.started));
@@ -150,7 +150,7 @@ fn results_that_are_no_items_need_room_as_items_do() {
 
 #[test]
 fn the_key_value_service_names_the_room_that_its_replies_need() {
-    let server = server_of(|_| KvService::new(8, Seed::fixed(1, 2), 1 << 10, 1 << 20));
+    let server = terse_server_of(|_| KvService::new(8, Seed::fixed(1, 2), 1 << 10, 1 << 20));
     let mut client = Client::two(server.started, 4096);
     let to = |procedure: KvProcedure| [kv::PROGRAM, kv::VERSION, procedure as u32];
     for name in [b'a', b'b'] {
@@ -187,7 +187,7 @@ fn name(number: usize) -> String {
 fn file_server() -> (CoreThread<SocketAddr>, File) {
     let limits = Limits { read_max: 1 << 16, write_max: 1 << 16, readdir_max: 64 << 10 };
     let (tell, told) = mpsc::channel();
-    let server = server_of(move |pool| {
+    let server = terse_server_of(move |pool| {
         let now = Time::default();
         let files = memory::Limits { files_max: 1000, names_max: 1000 };
         let backend = Memory::new(pool, files, 1, now).unwrap();

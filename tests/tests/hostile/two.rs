@@ -11,7 +11,8 @@ use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
 use super::{
-    ECHO, GET, HOLD, ITEM_MAX, NULL, PRIVATE_DATA, PUT, call, nowhere, octets, segment, server,
+    ECHO, GET, HOLD, ITEM_MAX, Keeper, NULL, PRIVATE_DATA, PUT, call, nowhere, octets, segment,
+    server, terse_server_of,
 };
 
 /// Header types of version 2.
@@ -418,7 +419,7 @@ fn a_client_that_ignores_its_credits_loses_its_connection_alone() {
 
 #[test]
 fn obeying_a_refusal_for_want_of_room_once_is_enough() {
-    let server = server();
+    let server = terse_server_of(|_| Keeper::default());
     let mut peer = Peer::open(server.started);
     let item = vec![0x5a; 20_001];
     let length = u32::try_from(item.len()).unwrap();

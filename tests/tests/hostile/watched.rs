@@ -8,7 +8,10 @@ use haulage_tests::link::{Failure, Link};
 
 use super::caller::{Pair, rpc_reply};
 use super::two::{CALL_INLINE, CONNPROP_FINAL, ERROR, GRANT, Peer, REPLY_INLINE, words};
-use super::{GET, HOLD, LATE_GET, LATE_SWAP, NULL, SWAP, call, octets, segment, server};
+use super::{
+    GET, HOLD, Keeper, LATE_GET, LATE_SWAP, NULL, SWAP, call, octets, segment, server,
+    terse_server_of,
+};
 
 /// Returns a message of version 2 with this credit word.
 fn message(credit: u32, [xid, htype]: [u32; 2], header: &[u32], payload: &[u8]) -> Vec<u8> {
@@ -351,7 +354,7 @@ fn a_reply_invalidates_the_handle_that_its_call_names_and_no_other() {
 
 #[test]
 fn an_error_invalidates_nothing_though_its_call_asks_for_it() {
-    let server = server();
+    let server = terse_server_of(|_| Keeper::default());
     let mut peer = Peer::open(server.started);
     peer.put(3, &[0x5a; 8000]);
     // The item is longer than its chunk and than a message.

@@ -155,6 +155,19 @@ impl Gate {
         Ok(())
     }
 
+    /// Returns whether [`Self::pass`] would decide about the message of this kind that waits for credits, or, if none does,
+    /// about one in one transport message.
+    pub(super) fn decides(&self, kind: Kind, credits: &Credits) -> bool {
+        let (class, waiting) = match kind {
+            Kind::Call => (Class::Call, self.waiting_call),
+            Kind::Reply => (Class::Reply, self.waiting_reply),
+        };
+        let messages = waiting.max(1);
+        let is_possible =
+            credits.may_send_all(class, messages) || messages > self.messages_max(kind, credits);
+        self.is_turn(kind, messages) && is_possible
+    }
+
     /// Returns whether no waiting message has to be posted first.
     pub(super) const fn is_turn(&self, kind: Kind, messages: u32) -> bool {
         match kind {

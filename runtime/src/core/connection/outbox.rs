@@ -40,12 +40,16 @@ impl Outbox {
         self.replies.push_back(name);
     }
 
-    /// Takes the Reply that has waited longest: it has found credit.
-    pub(crate) fn next_reply(&mut self) -> Option<CallKey> {
-        let name = self.replies.pop_front()?;
+    /// Returns the Reply that has waited longest.
+    pub(crate) fn first_reply(&self) -> Option<CallKey> {
+        self.replies.front().copied()
+    }
+
+    /// Takes away the Reply that has waited longest: it has found credit, or is refused.
+    pub(crate) fn end_reply(&mut self) {
+        self.replies.pop_front();
         // Other Replies may still wait, but credits came, so the time for the peer to give some begins anew.
         self.answered.count();
-        Some(name)
     }
 
     /// Returns when the peer is to be checked because Replies wait for its credit.

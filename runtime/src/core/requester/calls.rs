@@ -8,6 +8,7 @@ use haulage_proto::chunk::Returned;
 use haulage_proto::exchange::{Arrived, Offered, ReplyLists, check_reply};
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
 
@@ -620,6 +621,8 @@ impl MadeCalls {
                     self.finished.push_back(slot);
                     if let Some(connection) = common.connections.get_mut(key) {
                         connection.outbox.forget_call(slot);
+                        // It may have waited for the credit of several messages, and others behind it.
+                        connection.engine.give_up(Kind::Call);
                     }
                     continue;
                 }

@@ -1,7 +1,9 @@
 //! The leases that a Call of ours exposes to the peer. Most Calls expose none, so this record lies apart from them.
 
 use haulage_mr_pool::{Exposed, Invalidated, Local};
-use haulage_proto::exchange::{Arrived, Body, Offered, ReplyFault, ReplyLists, check_reply};
+use haulage_proto::exchange::{
+    Arrived, Body, Format, Offered, ReplyFault, ReplyLists, check_reply,
+};
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
@@ -185,9 +187,21 @@ impl ExposedLeases {
         &mut self.items[role as usize]
     }
 
-    /// Returns whether the Payload stream of the Call is in memory that the peer reads.
-    pub(super) const fn has_body(&self) -> bool {
-        !matches!(self.items[LeaseRole::Body as usize], CallLease::None)
+    /// Returns the Payload stream of a Call that leaves in parts.
+    pub(super) fn stream(&self) -> &[u8] {
+        match &self.items[LeaseRole::Body as usize] {
+            CallLease::Local(body) => body.bytes(),
+            _ => &[],
+        }
+    }
+
+    /// Returns the format of a Call that has left.
+    pub(super) const fn format(&self) -> Format {
+        match self.items[LeaseRole::Body as usize] {
+            CallLease::None => Format::Simple,
+            CallLease::Local(_) => Format::Continued { messages: 2 },
+            CallLease::Exposed(_) => Format::Special,
+        }
     }
 
     /// Returns the octets of a lease that has not been exposed; 0 if there is none.

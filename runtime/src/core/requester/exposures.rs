@@ -16,8 +16,9 @@ use crate::provider::{Port, Refused};
 use crate::service::CallError;
 
 /// The segments of the memory that a Call exposes for being read. The segments to be written are in [`ExposedLeases`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Exposures {
+    pub(super) format: Format,
     argument: Option<(u32, Segments)>,
     body: Option<Segments>,
 }
@@ -25,8 +26,7 @@ pub(super) struct Exposures {
 impl Exposures {
     /// Returns the format of a Call with these chunks.
     pub(super) const fn sending(&self) -> Sending {
-        let format = if self.body.is_some() { Format::Special } else { Format::Simple };
-        Sending { kind: Kind::Call, format, has_chunks: true, is_call_only: false }
+        Sending { kind: Kind::Call, format: self.format, has_chunks: true, is_call_only: false }
     }
 
     /// Calls `f` with the chunk lists of a Call.
@@ -51,7 +51,7 @@ impl Exposures {
 
 impl ExposedLeases {
     /// Prepares the memory that the plan needs: copies an argument that is not reduced into the Payload stream, copies
-    /// a Payload stream that is fetched into a lease of its own, and leases the Reply chunk.
+    /// a Payload stream that is fetched, or leaves in parts, into a lease of its own, and leases the Reply chunk.
     pub(super) fn place(
         &mut self,
         plan: &CallPlan,
@@ -59,21 +59,22 @@ impl ExposedLeases {
         buffer: &mut Local,
         encoded: &mut Encoded,
     ) -> Result<(), CallError> {
-        if plan.reads.is_empty()
-            && let CallLease::Local(argument) = self.item(LeaseRole::Argument)
-        {
+        let argument = match self.item(LeaseRole::Argument) {
+            CallLease::Local(argument) if plan.reads.is_empty() => argument.bytes(),
+            _ => &[],
+        };
+        let gap = argument.len() + pad(argument.len());
+        if plan.format == Format::Simple {
             let at = HEADER_ROOM + encoded.length;
-            let gap = argument.len() + pad(argument.len());
             let room = buffer.bytes_mut().get_mut(at..at + gap);
-            let (data, padding) = room.ok_or(CallError::TooLong)?.split_at_mut(argument.len());
-            data.copy_from_slice(argument.bytes());
-            padding.fill(0);
+            put_padded(room.ok_or(CallError::TooLong)?, argument);
             encoded.length += gap;
-        }
-        if plan.call.is_some() {
+        } else {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
-            let mut body = pool.lease(encoded.length).ok_or(CallError::NoMemory)?;
-            body.bytes_mut().copy_from_slice(&buffer.bytes()[stream]);
+            let mut body = pool.lease(encoded.length + gap).ok_or(CallError::NoMemory)?;
+            let (front, room) = body.bytes_mut().split_at_mut(encoded.length);
+            front.copy_from_slice(&buffer.bytes()[stream]);
+            put_padded(room, argument);
             *self.item(LeaseRole::Body) = CallLease::Local(body);
         }
         if let Some(length) = plan.reply {
@@ -97,7 +98,7 @@ impl ExposedLeases {
         port: &mut (impl Port + ?Sized),
     ) -> Result<Exposures, Unopened> {
         let mut open = |item: &mut CallLease, access| expose(port, plan, item, access);
-        let mut exposures = Exposures::default();
+        let mut exposures = Exposures { format: plan.format, argument: None, body: None };
         if let Some(argument) = plan.reads.first() {
             let segments = open(self.item(LeaseRole::Argument), Access::RemoteRead)?;
             exposures.argument = Some((argument.position, segments));
@@ -115,6 +116,13 @@ impl ExposedLeases {
         }
         Ok(exposures)
     }
+}
+
+/// Copies an argument into the room for it and its padding.
+fn put_padded(room: &mut [u8], argument: &[u8]) {
+    let (data, padding) = room.split_at_mut(argument.len());
+    data.copy_from_slice(argument);
+    padding.fill(0);
 }
 
 /// Why the leases of a Call are not exposed.

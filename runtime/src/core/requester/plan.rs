@@ -1,13 +1,14 @@
 //! Plans the format of our Calls, by the terms of the connection and its binding.
 
 use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{CallFault, CallPlan, CallShape, UnchunkedMax, plan_call};
+use haulage_proto::exchange::{self, CallFault, CallPlan, CallShape, UnchunkedMax, plan_call};
 use haulage_proto::rpc::{Binding, Procedure};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
 use super::exposed_leases::{ExposedLeases, LeaseRole};
-use crate::core::connection::{Connection, Terms};
+use crate::core::connection::Connection;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
 
@@ -98,14 +99,23 @@ impl PlanKey {
     ) -> Result<&'a CallPlan, CallError> {
         if made.as_ref().is_none_or(|made| made.plan_key != *self) {
             let binding = connection.session.calls().ok_or(CallError::Closed)?;
-            let plan = self.make_plan(connection.session.terms(), binding)?;
+            let plan = self.make_plan(&connection.session.terms().calls, binding);
+            let plan = match plan {
+                // As the last resort, for a peer that takes no other: in several messages.
+                Err(CallFault::CallTooLong) => {
+                    let call_messages_max = connection.engine.messages_max(Kind::Call);
+                    let terms = connection.session.terms().calls;
+                    self.make_plan(&exchange::Terms { call_messages_max, ..terms }, binding)
+                }
+                plan => plan,
+            }?;
             *made = Some(Planned { plan_key: *self, plan });
         }
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
     }
 
     /// Plans the format of the Call, and the chunks that it offers for its Reply.
-    fn make_plan(&self, terms: &Terms, binding: &Binding) -> Result<CallPlan, CallError> {
+    fn make_plan(&self, terms: &exchange::Terms, binding: &Binding) -> Result<CallPlan, CallFault> {
         let Self { length, arguments_at, argument, result, .. } = *self;
         let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
         let item = DataItem::opaque(length.saturating_sub(4), argument);
@@ -115,15 +125,15 @@ impl PlanKey {
         let reply_max = u32::try_from(procedure.reply_max(results)).unwrap_or(u32::MAX);
         let shape = CallShape {
             procedure,
-            length: u32::try_from(all).map_err(|_| CallError::TooLong)?,
-            arguments_at: u32::try_from(arguments_at).map_err(|_| CallError::TooLong)?,
+            length: u32::try_from(all).map_err(|_| CallFault::CallTooLong)?,
+            arguments_at: u32::try_from(arguments_at).map_err(|_| CallFault::CallTooLong)?,
             items: &[item][..usize::from(argument > 0)],
             results,
             reply_max,
             reply_limit: reply_max,
             may_reduce: true,
         };
-        Ok(plan_call(&terms.calls, &shape)?)
+        plan_call(terms, &shape)
     }
 }
 

@@ -3,8 +3,10 @@
 use std::rc::Rc;
 
 use haulage_mr_pool::Local;
+use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::{Class, Refusal, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
+use haulage_proto::v2::continuation::{Kind, Split};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::{Access, Handle, HeaderPatch};
@@ -104,6 +106,29 @@ impl Requester {
         }
         let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
         let plan = plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed);
+        if let Ok(plan) = &plan
+            && let Format::Continued { messages } = plan.format
+        {
+            // Nothing is exposed before there are credits and buffers for all messages.
+            let sending = Sending { format: plan.format, has_chunks: true, ..Sending::CALL };
+            let has_buffers = common.buffers.len() >= messages as usize;
+            match connection.engine.may_post(&sending) {
+                Ok(()) if has_buffers => {}
+                Err(Unsent::Wait) => {
+                    found.queue(buffer, encoded);
+                    connection.outbox.put_back_call(slot);
+                    return Progress::Waits;
+                }
+                posted => {
+                    connection.engine.give_up(Kind::Call);
+                    common.buffers.recycle(buffer);
+                    let error = posted.err().map_or(CallError::Busy, CallError::from);
+                    self.calls.fail(common, slot, error);
+                    return Progress::Made;
+                }
+            }
+        }
+        let threshold = connection.session.terms().calls.call_threshold as usize;
         let chunks = plan.and_then(|plan| {
             exposed_leases.place(plan, &common.pool, &mut buffer, &mut encoded)?;
             exposed_leases.expose(plan, port)
@@ -132,6 +157,19 @@ impl Requester {
         } else {
             Handle(0)
         };
+        let mut length = encoded.length;
+        if let Format::Continued { .. } = chunks.format {
+            let header_len =
+                chunks.with(exposed_leases, inv_handle, |chunks| chunks.wire_len(version));
+            let stream = exposed_leases.stream();
+            let split = Split::new(stream.len(), threshold, header_len);
+            let Some(split) = split else { panic!("the format was chosen by the division") };
+            let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
+            let patch = HeaderPatch { xid, credit };
+            let (last, rest) = common.send_parts((key, Kind::Call), patch, split, copy, port);
+            common.buffers.recycle(std::mem::replace(&mut buffer, last));
+            length = rest;
+        }
         let range = chunks.with(exposed_leases, inv_handle, |chunks| {
             let start = HEADER_ROOM - chunks.wire_len(version);
             let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
@@ -140,7 +178,7 @@ impl Requester {
             //~ R5666-4.1-7: `chunks.body.is_some()` ->
             //~   `chunks.body.is_some()
             //~   || version == haulage_proto::negotiate::Version::One && !chunks.writes.is_empty()`
-            let payload = if chunks.body.is_some() { 0 } else { encoded.length };
+            let payload = if chunks.body.is_some() { 0 } else { length };
             start..HEADER_ROOM + payload
         });
         let mut message = Outgoing::within(buffer);
@@ -243,6 +281,7 @@ impl From<Unsent> for CallError {
             // [V2-7.1.3-3] repeat the error with which the peer refused the first Call of this format.
             Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
             Unsent::NotAnnounced => Self::NoReverse,
+            Unsent::TooLong { .. } => Self::Segments,
             _ => Self::Busy,
         }
     }

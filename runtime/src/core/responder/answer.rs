@@ -1,60 +1,100 @@
 //! A complete Reply, and the choice of its format.
 
+use std::iter::once;
+
 use haulage_mr_pool::Local;
-use haulage_proto::exchange::{self, Format, Offer, OfferedChunk};
+use haulage_proto::exchange::{self, Format, Offer, OfferedChunk, Shortage};
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::xdr::pad;
 
 use crate::core::connection::Terms;
 use crate::core::program::Offers;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
-use crate::service::{Data, Reply};
+use crate::service::{Data, LeftOut, Reply};
 
 /// A Reply that waits for credit.
 #[derive(Debug)]
-pub(crate) struct QueuedReply {
+pub(crate) struct Answer {
     /// The message: room for its transport header, then the Payload stream unless `body` has it.
-    pub(crate) buffer: Local,
+    pub(super) buffer: Local,
     pub(super) body: Option<Local>,
     /// Octets of the Payload stream.
     pub(super) length: usize,
-    /// Whether the Payload stream goes into the Reply chunk.
-    pub(super) is_special: bool,
-    /// The reduced result.
+    pub(super) format: Format,
+    /// The item that is not in the Payload stream.
     pub(super) data: Data,
+    /// Its place in the Payload stream, unless it goes into the Write chunk.
+    pub(super) left_out: Option<LeftOut>,
 }
 
-impl QueuedReply {
-    /// Chooses the format of a Reply to a Call with these chunks.
-    ///
-    /// # Errors
-    /// The Reply fits neither a message nor the chunks. It comes back.
-    #[expect(clippy::result_large_err, reason = "it is moved back once, not boxed")]
-    pub(crate) fn new(
-        mut reply: Reply,
-        terms: &Terms,
-        offers: &Offers<'_>,
-    ) -> Result<Self, (Reply, ErrorBody)> {
-        let length = reply.at;
-        let rest = u32::try_from(length).unwrap_or(u32::MAX);
-        let format = match offers.reply {
-            // Without a Reply chunk, the Reply had only the room of one message, so it fits.
-            None => Some(Format::Simple),
-            Some(_) => exchange::reply_format(&terms.replies, &offer(offers), rest),
-        };
-        let Some(format) = format else {
-            return Err((reply, ErrorBody::ReplyResource { length_needed: rest }));
-        };
-        let is_special = format == Format::Special;
-        if !is_special && let Some(body) = reply.body.take() {
+/// Chooses the format of a Reply, which may take as many as `messages_max` messages, to a Call with these chunks; `None` if
+/// it fits neither.
+pub(super) fn format(
+    reply: &Reply,
+    terms: &Terms,
+    messages_max: u32,
+    offers: &Offers<'_>,
+) -> Option<Format> {
+    let rest = u32::try_from(reply.length()).ok().filter(|_| reply.fits())?;
+    let replies = exchange::Terms { reply_messages_max: messages_max, ..terms.replies };
+    let format = exchange::reply_format(&replies, &offer(offers), rest)?;
+    // Only parts are made with the item in its place.
+    let is_whole = reply.left_out.is_none() || matches!(format, Format::Continued { .. });
+    is_whole.then_some(format)
+}
+
+impl Answer {
+    /// Makes a Reply that leaves in this format.
+    pub(super) fn new(mut reply: Reply, format: Format) -> Self {
+        let length = reply.length();
+        if format == Format::Simple
+            && let Some(body) = reply.body.take()
+        {
             let inline = reply.message.room().get_mut(HEADER_ROOM..HEADER_ROOM + length);
             if let (Some(inline), Some(bytes)) = (inline, body.bytes().get(..length)) {
                 inline.copy_from_slice(bytes);
             }
         }
         let Some(buffer) = reply.message.take_buffer() else { panic!("a Reply is in its buffer") };
-        let Reply { body, data, .. } = reply;
-        Ok(Self { buffer, body, length, is_special, data })
+        let Reply { body, data, left_out, .. } = reply;
+        Self { buffer, body, length, format, data, left_out }
+    }
+
+    /// Returns the error to send in place of this Reply, whose Write chunk has `offered` octets.
+    pub(super) fn shortage(&self, offered: Option<u64>) -> ErrorBody {
+        let wire = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
+        let needed = wire(self.length);
+        let shortage = self.left_out.map_or(Shortage::Reply { needed }, |_| {
+            let offered = offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
+            Shortage::of_result(1, offered, wire(self.data.len()), needed)
+        });
+        shortage.report()
+    }
+
+    /// Copies octets of the Payload stream, from `at` on and with the item in its place, until `to` is full.
+    pub(super) fn copy(&self, mut at: usize, mut to: &mut [u8]) {
+        let stream = match &self.body {
+            Some(body) => body.bytes(),
+            None => self.buffer.bytes().get(HEADER_ROOM..).unwrap_or_default(),
+        };
+        let left_out = self.left_out.unwrap_or(LeftOut { at: 0, octets: 0 });
+        let (front, back) = stream.split_at(left_out.at);
+        let item = self.left_out.iter().flat_map(|_| self.data.parts());
+        let padding = &[0; 3][..self.left_out.map_or(0, |_| pad(self.data.len()))];
+        for part in once(front).chain(item).chain([padding, back]) {
+            let part = part.get(at..).unwrap_or_else(|| {
+                at -= part.len();
+                &[]
+            });
+            if part.is_empty() {
+                continue;
+            }
+            at = 0;
+            let (room, rest) = to.split_at_mut(part.len().min(to.len()));
+            room.copy_from_slice(&part[..room.len()]);
+            to = rest;
+        }
     }
 }
 

@@ -4,9 +4,11 @@ use haulage_mr_pool::{Leases, Pool};
 use haulage_proto::chunk::{Few, Reduced};
 use haulage_proto::rpc::Violation;
 use haulage_proto::v2::error::ErrorBody;
+use haulage_proto::v2::header::MIDDLE_WIRE_LEN;
 
 use crate::core::connection::Connection;
 use crate::core::program::{Argument, Fetch, Offers, ReadChunk, Room, Served};
+use crate::limits::Limits;
 use crate::outgoing::segments::Segments;
 use crate::service::{Placement, Refusal};
 
@@ -57,16 +59,31 @@ impl Served {
     }
 
     /// Returns the memory that the Reply to a Call of a procedure may take.
-    pub(crate) fn room(&self, number: u32, offers: &Offers<'_>, connection: &Connection) -> Room {
+    pub(crate) fn room(
+        &self,
+        number: u32,
+        offers: &Offers<'_>,
+        connection: &Connection,
+        limits: &Limits,
+    ) -> Room {
         let Some(procedure) = self.procedure(number) else { return Room::default() };
         let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
-        let body = offers.reply.map_or(0, |chunk| {
+        let terms = connection.session.terms();
+        let inline = terms.reply_max(offers.write);
+        let body = if let Some(chunk) = offers.reply {
             let longest = procedure.results.iter().map(|result| result.length_max);
             let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
             let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
-            octets(chunk.length().min(needed))
-                .max(connection.session.terms().reply_max(offers.write))
-        });
+            octets(chunk.length().min(needed)).max(inline)
+        } else {
+            // [V2-6.6.4-1]
+            let most = limits.reply_messages_max(&connection.engine) - 1;
+            let part = (terms.replies.reply_threshold as usize).saturating_sub(MIDDLE_WIRE_LEN);
+            let in_parts = inline.saturating_add(part.saturating_mul(most as usize));
+            let needed = self.results_end(number).min(in_parts).min(limits.message_max as usize);
+            // Most Replies are made in their messages.
+            if needed > inline { needed } else { 0 }
+        };
         let offered = offers.write.or(offers.reply).map_or(0, Segments::length);
         let result = self.result_room(number, offered);
         Room { body, result }

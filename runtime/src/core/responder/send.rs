@@ -1,12 +1,14 @@
 //! Sending a Reply that has its credit, behind the Writes of its result.
 
+use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::ReplyChunks;
-use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::continuation::{Kind, Split};
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
+use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::Writer;
 
-use super::answer::QueuedReply;
+use super::answer::Answer;
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::limits::HEADER_ROOM;
@@ -14,27 +16,43 @@ use crate::outgoing::segments::Segments;
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::Data;
 
-/// Sends the Reply of a Call behind the Writes of its result. The credit is already spent.
+/// Sends the Reply of a Call behind the Writes of its result. The credit of all its messages is already spent, and there is
+/// a send buffer for each.
 pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port: &mut impl Port) {
     let key = call.connection;
     let charge = std::mem::take(&mut call.charge);
     let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
-    let QueuedReply { buffer, body, length, is_special, data } = answer;
-    let mut message = Outgoing::within(buffer);
-
+    let is_special = answer.format == Format::Special;
     let write = call.write.as_ref().map(Segments::as_slice).unwrap_or_default();
     let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
-    let returned = [Returned { offered: write, length: data.len() }];
+    let written = if answer.left_out.is_some() { 0 } else { answer.data.len() };
+    let returned = [Returned { offered: write, length: written }];
     let chunks = ReplyChunks {
         writes: &returned[..usize::from(call.write.is_some())],
-        reply: is_special.then_some(Returned { offered: reply, length }),
+        reply: is_special.then_some(Returned { offered: reply, length: answer.length }),
     };
     let version = connection.session.terms().version;
-    let start = HEADER_ROOM - chunks.wire_len(version);
-    let room = message.room().get_mut(start..HEADER_ROOM).unwrap_or_default();
+    let header_len = chunks.wire_len(version);
+    let threshold = connection.session.terms().replies.reply_threshold as usize;
+    let Answer { mut buffer, body, length, data, .. } = match answer.format {
+        Format::Continued { .. } => {
+            let split = Split::new(answer.length, threshold, header_len);
+            let Some(split) = split else { panic!("the format was chosen by the division") };
+            let patch = HeaderPatch { xid: call.xid, credit };
+            let copy = |at, to: &mut [u8]| answer.copy(at, to);
+            let (last, length) = common.send_parts((key, Kind::Reply), patch, split, copy, port);
+            common.buffers.recycle(answer.buffer);
+            let data = if answer.left_out.is_some() { Data::Empty } else { answer.data };
+            Answer { buffer: last, body: None, length, data, ..answer }
+        }
+        Format::Simple | Format::Special => answer,
+    };
+    let start = HEADER_ROOM - header_len;
+    let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
     let encoded = chunks.encode(version, &mut Writer::new(room), call.xid, credit);
     assert!(encoded.is_ok(), "the header room holds the longest header");
+    let mut message = Outgoing::within(buffer);
     let invalidate =
         //~ V2-6.5-1: `|handle| invalidates(Kind::Reply, MessagePlace::Last, handle)` ->
         //~   `|_| invalidates(Kind::Reply, MessagePlace::Last, write.first()?.handle)`

@@ -70,9 +70,14 @@ impl<S: Service> Runs<'_, S> {
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let version = from.version;
+        // In version 2 longer Replies than one message leave in several.
+        let in_place_max = match version {
+            Version::One => usize::MAX,
+            Version::Two => from.unchunked_reply_max,
+        };
         // Whether Replies may leave at once. After one that has to wait, the rest wait behind it.
         let mut leave = true;
-        let (mut done, mut parked, mut refused) = (0, 0, None);
+        let (mut done, mut parked, mut unsettled) = (0, 0, None);
         let mut argument = None;
         let mut known = None;
         let mut cx = Cx::new(*now, inner);
@@ -81,8 +86,8 @@ impl<S: Service> Runs<'_, S> {
             let (chunk_len, Taken { xid, chunk, header, payload }) =
                 (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
-            // A costly Call is not served in a run: it and the Calls behind it wait for their turns.
-            if programs.is_costly(header, payload) {
+            // Such a Call is not served in a run: it and the Calls behind it wait for their turns.
+            if programs.takes_turns(header, payload, in_place_max) {
                 break;
             }
             let common = &mut cx.inner.common;
@@ -153,9 +158,9 @@ impl<S: Service> Runs<'_, S> {
             let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
             leave = false;
-            if let Acted::Refused(_) = acted {
-                // The refusal is sent once the grant is settled; the Calls behind it are delivered again.
-                refused = Some((acted, making));
+            if let Acted::Refused(_) | Acted::Long = acted {
+                // This is settled once the grant is; the Calls behind it are delivered again.
+                unsettled = Some((acted, making));
                 break;
             }
             settle(cx.inner, name, acted, making);
@@ -170,7 +175,7 @@ impl<S: Service> Runs<'_, S> {
         common.counters.calls_served += u64::from(left);
         common.receives.pass(left);
         common.settle_grant(from.key, &grant);
-        if let Some((acted, making)) = refused {
+        if let Some((acted, making)) = unsettled {
             settle(inner, name, acted, making);
         }
         done

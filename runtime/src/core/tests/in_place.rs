@@ -277,7 +277,7 @@ fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
     }
 }
 
-/// A service that answers with an item for which no room was offered.
+/// A service that answers with an item for which no room was offered, and that takes too many messages.
 struct Boast;
 
 impl Service for Boast {
@@ -286,7 +286,7 @@ impl Service for Boast {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
-        reply.item(Data::Local(cx.pool().lease(2 * INLINE_SIZE).unwrap()));
+        reply.item(Data::Local(cx.pool().lease(12 * INLINE_SIZE).unwrap()));
         Outcome::Done
     }
 }

@@ -111,7 +111,11 @@ fn a_result_in_pieces_arrives_in_one() {
         // The Call offers neither a Write chunk for the item nor a Reply chunk.
         world.call(3, request(GATHER));
         world.until(|w| w.ended().len() == 3);
-        assert!(world.ended()[2].1.is_err(), "{version}: nobody offered room");
+        // On version 2 it comes in several messages.
+        match version {
+            Version::One => assert!(world.ended()[2].1.is_err(), "nobody offered room"),
+            Version::Two => assert!(world.client.service().results[2] == opaque(&expected)),
+        }
         world.settle();
         world.all_home();
     }
@@ -211,9 +215,9 @@ fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
         told
     };
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
-    let items = [5097, 19_999, 20_000, 1 << 20].map(|length| (FETCH, length, length));
+    let items = [16_001, 19_999, 20_000, 1 << 20].map(|length| (FETCH, length, length));
     // The item of GATHER has several pieces, of which only some fit the message.
-    for (number, stored, length) in items.into_iter().chain([(GATHER, 20_000, 10_000)]) {
+    for (number, stored, length) in items.into_iter().chain([(GATHER, 45_000, 30_000)]) {
         let mut world = World::new();
         let argument = world.lease(stored, 3);
         world.call(1, Request { argument: Some(argument), ..request(STORE) });
