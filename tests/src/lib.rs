@@ -3,6 +3,7 @@
 //! - [`bed`]: two providers, stepped by hand, in virtual or real time.
 //! - [`contract`]: the contract of `Provider`, one check per line, for any provider.
 //! - [`cores`]: cores that make Calls to each other, in steps chosen by a seed.
+//! - [`ends`]: cores over iWARP for tests that act as the other end.
 //! - [`fuzz`]: properties of decoders and state machines that hold for every byte string.
 //! - [`link`]: one iWARP connection to any peer, for the programs of the lab.
 //! - [`mutation`]: markers in the code that break one sentence of a specification each.
@@ -17,6 +18,7 @@ pub mod bed;
 pub mod by_number;
 pub mod contract;
 pub mod cores;
+pub mod ends;
 pub mod fuzz;
 pub mod link;
 pub mod mutation;

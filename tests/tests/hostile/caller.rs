@@ -2,20 +2,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, NoService, Service};
-use haulage::cores::{self, CoreThread, Placement};
+use haulage::core::{NoService, Service};
+use haulage::cores::CoreThread;
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::polling::Polling;
-use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::provider::iwarp::Config;
 use haulage::remote::RemoteClient;
 use haulage::service::{Binding, CallError, Eligible, Procedure, Request, TransportError};
 use haulage_apps::cli::values::{Provider, RpcVersion};
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
-use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 use haulage_proto::rtrext::CODE_BASE;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{Handle, Segment};
+use haulage_tests::ends::client_within;
 use haulage_tests::link::{Link, MESSAGE, PATIENCE};
 
 use super::two::{
@@ -74,25 +74,11 @@ impl Pair {
     pub(super) fn within<S: Service + Send + 'static>(limits: Limits, service: S) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
-        let placement =
-            Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
-        let limits =
-            Limits { connections_max: 1, receives_max: 64, call_timeout: PATIENCE, ..limits };
-        let thread = cores::start(placement, move || {
-            let pool = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
-            let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
-            let nic = Iwarp::new(&Config::default())?;
-            let mut core =
-                Core::new(nic, service, pool, limits, 1).map_err(std::io::Error::other)?;
-            let item = Eligible::opaque(ITEM_MAX);
-            let moves = Procedure::new("MOVE").argument(item).result(item);
-            let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];
-            let binding = Binding { program: PROGRAM, version: 1, procedures };
-            let connection = core.connect(haulage::sys::clock::now(), at, binding);
-            let client = connection.ok().and_then(|connection| RemoteClient::of(&core, connection));
-            Ok::<_, std::io::Error>((core, client.ok_or(std::io::ErrorKind::NotConnected)?))
-        })
-        .unwrap();
+        let item = Eligible::opaque(ITEM_MAX);
+        let moves = Procedure::new("MOVE").argument(item).result(item);
+        let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];
+        let binding = Binding { program: PROGRAM, version: 1, procedures };
+        let thread = client_within(limits, service, binding, at);
         link.accept(PATIENCE).unwrap();
         Self { thread, link }
     }
