@@ -35,7 +35,7 @@ impl Layer {
 }
 
 /// The layer that the tests of each crate drive, or of each file in the tests' own crate.
-const LAYERS: [(&str, Layer); 13] = [
+const LAYERS: [(&str, Layer); 14] = [
     ("proto", Layer::Library),
     ("mr_pool", Layer::Library),
     ("runtime", Layer::Runtime),
@@ -46,6 +46,7 @@ const LAYERS: [(&str, Layer); 13] = [
     ("tests::world", Layer::Library),
     ("tests::conformance", Layer::Runtime),
     ("tests::credentials", Layer::Runtime),
+    ("tests::foreign", Layer::Runtime),
     ("tests::hostile", Layer::Runtime),
     ("tests::rpcbind", Layer::Runtime),
     ("tests::sim", Layer::Runtime),
