@@ -20,7 +20,7 @@ use haulage::core::NoService;
 use haulage::cores::CoreThread;
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, Eligible, Procedure, Request};
+use haulage::service::{Binding, CallError, Eligible, Procedure, Request};
 use haulage_tests::ends::{GET, ITEM_MAX, LIST, NULL, PROGRAM, PUT, TALLY, client_within, server};
 
 use ddp::{Access, Segment};
@@ -151,6 +151,58 @@ fn fill(room: &[Segment], length: usize) -> Vec<Segment> {
     room.iter().map(&mut take).collect()
 }
 
+// [V2-6.6.4-1]
+#[test]
+fn a_server_continues_replies_that_fit_no_chunk() {
+    let server = server();
+    let mut peer = Peer::connect(server.started, Crc::Asked, WINDOW);
+    let item = pattern(20_001);
+    let source = peer.link.expose(&item, Access::Read);
+    let chunks = Chunks { reads: vec![(44, source)], ..Chunks::default() };
+    let length = header::octets(&[source.length]);
+    peer.send(Kind::Call, &call(2, PROGRAM, PUT, &length), &[], &chunks);
+    assert_eq!(peer.receive().xid, 2);
+    let room = peer.link.expose(&[0xee; 20_000], Access::Write);
+    let nothing = Segment { length: 0, ..room };
+    let small = Chunks { invalidate: room.handle, ..Chunks::default() };
+    // The last Call has its handle invalidated by the last part of its Reply.
+    for (xid, chunks, returned) in [
+        (3, Chunks::default(), vec![]),
+        (4, Chunks { writes: vec![vec![]], ..Chunks::default() }, vec![vec![]]),
+        (5, Chunks { writes: vec![vec![room]], ..small }, vec![vec![nothing]]),
+    ] {
+        peer.send(Kind::Call, &call(xid, PROGRAM, GET, &[]), &[], &chunks);
+        let answer = peer.receive();
+        assert_eq!((answer.xid, answer.messages), (xid, 5));
+        assert!(answer.results() == opaque(&item), "another item");
+        assert_eq!(answer.chunks, Chunks { writes: returned, ..chunks_without(&chunks) });
+    }
+    assert!(!peer.link.exposes(room.handle));
+    // Results that are no item; in the end as many octets as a part has, and one more.
+    for (xid, length) in (10..).zip([4049, 8124, 8125, 30_000]) {
+        let asked = header::octets(&[length]);
+        peer.send(Kind::Call, &call(xid, PROGRAM, LIST, &asked), &[], &Chunks::default());
+        let answer = peer.receive();
+        let listed = opaque(&vec![0x11; length as usize]);
+        assert_eq!((answer.xid, answer.messages), (xid, (24 + listed.len()).div_ceil(4076)));
+        assert!(answer.results() == listed, "other results");
+    }
+    // A peer that allows three messages at a time gets as many.
+    let mut narrow = Peer::connect(server.started, Crc::NotAsked, 4);
+    let asked = header::octets(&[9000]);
+    for xid in 2..12 {
+        narrow.send(Kind::Call, &call(xid, PROGRAM, LIST, &asked), &[], &Chunks::default());
+    }
+    let answers = (2..12).map(|_| narrow.receive());
+    assert!(answers.map(|answer| answer.messages).all(|messages| messages == 3));
+    server.stop().unwrap();
+}
+
+/// Returns the handle of chunks alone.
+fn chunks_without(chunks: &Chunks) -> Chunks {
+    Chunks { invalidate: chunks.invalidate, ..Chunks::default() }
+}
+
 #[test]
 fn a_server_reads_calls_and_writes_replies_as_a_whole() {
     let server = server();
@@ -209,6 +261,11 @@ struct Pair {
 
 impl Pair {
     fn open(crc: Crc, window: u32) -> Self {
+        Self::saying(crc, window, &[])
+    }
+
+    /// Connects a client to a peer with `more` properties.
+    fn saying(crc: Crc, window: u32, more: &[[u32; 2]]) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let item = Eligible::opaque(ITEM_MAX);
         let moves = Procedure::new("MOVE").argument(item).result(item);
@@ -216,7 +273,7 @@ impl Pair {
         let binding = Binding { program: PROGRAM, version: 1, procedures };
         let at = listener.local_addr().unwrap();
         let client = client_within(LIMITS_DEFAULT, NoService, binding, at);
-        Self { client, peer: Peer::accept(&listener, crc, window) }
+        Self { client, peer: Peer::accept_saying(&listener, crc, window, more) }
     }
 
     /// Has the client begin a Call without arguments.
@@ -273,6 +330,42 @@ fn a_client_takes_replies_in_any_number_of_parts() {
             assert!(pair.results() == results, "{parts:?}, {behind}");
         }
     }
+    pair.client.stop().unwrap();
+}
+
+// [V2-6.6.2-1]
+#[test]
+fn a_client_continues_calls_that_the_peer_takes_in_no_chunk() {
+    // One segment of 1000 octets.
+    let mut pair = Pair::saying(Crc::Asked, 12, &[[3, 1000], [4, 1]]);
+    let lengths = [20_000, 3, 8001, 4100, 20_001, 5000, 9000];
+    let mut begin = |length: usize| {
+        let mut argument = pair.client.started.lease(length).unwrap();
+        argument.bytes_mut().copy_from_slice(&pattern(length));
+        let argument = Some(argument);
+        let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+        pair.client.started.begin(request, |_| Ok(())).unwrap();
+    };
+    // Calls wait for the credits of all their messages, and overtake none.
+    lengths.into_iter().for_each(&mut begin);
+    for length in lengths {
+        let called = pair.peer.receive();
+        let expected = opaque(&pattern(length));
+        assert!(called.called(PROGRAM) == (MOVE, &expected[..]), "{length}");
+        assert_eq!(called.messages, (40 + 12 + expected.len()).div_ceil(4076), "{length}");
+        let empty = header::octets(&[0]);
+        pair.peer.send(Kind::Reply, &reply(called.xid, &empty), &[], &Chunks::default());
+    }
+    assert!(lengths.iter().all(|_| pair.results() == [0; 4]));
+    // The peer allows twelve messages, and one Call has half of them at most.
+    let mut argument = pair.client.started.lease(30_000).ok();
+    argument.as_mut().unwrap().bytes_mut().fill(1);
+    let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+    pair.client.started.begin(request, |_| Ok(())).unwrap();
+    let (_, ended) = pair.client.started.ended().unwrap();
+    let failed = ended.map(drop).unwrap_err();
+    assert_eq!(failed.error, CallError::Segments);
+    assert_eq!(failed.argument.map(|lease| lease.len()), Some(30_000), "nothing is lost");
     pair.client.stop().unwrap();
 }
 

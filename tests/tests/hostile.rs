@@ -31,7 +31,7 @@ use haulage::provider::iwarp::Config;
 use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::ends::{
     ECHO, GET, HOLD, ITEM_MAX, Keeper, LATE_GET, LATE_SWAP, LIST, NULL, PROGRAM, PUT, SWAP, TALLY,
-    server, server_within, terse_server_of,
+    server, server_of, server_within, terse_server_of,
 };
 use haulage_tests::link::{Failure, Link};
 

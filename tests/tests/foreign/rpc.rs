@@ -52,9 +52,21 @@ impl Peer {
 
     /// Accepts a client, and exchanges properties. The client may send `window` messages at once.
     pub(crate) fn accept(listener: &TcpListener, crc: Crc, window: u32) -> Self {
+        Self::accept_saying(listener, crc, window, &[])
+    }
+
+    /// Accepts a client as [`Self::accept`] does, with `more` properties of one word.
+    pub(crate) fn accept_saying(
+        listener: &TcpListener,
+        crc: Crc,
+        window: u32,
+        more: &[[u32; 2]],
+    ) -> Self {
         let mut peer = Self::over(Stream::accept(listener, crc), window);
         let xid = peer.take_properties();
-        peer.transmit(xid, Header::Properties(our_properties()), &[]);
+        let more = more.iter().map(|[code, value]| (*code, octets(&[*value])));
+        let properties = our_properties().into_iter().chain(more).collect();
+        peer.transmit(xid, Header::Properties(properties), &[]);
         peer
     }
 

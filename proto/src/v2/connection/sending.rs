@@ -10,7 +10,8 @@
 //! # Limits
 //! The longest message is bounded by the credits that are sure to become available. A well-behaved receiver advertises
 //! free Receives before half of its limit is spent (section 4.2.1.1), so a waiting sender can rely on half of the
-//! credits, less the Receives that its own unanswered Calls may hold. The peer may reduce its grant without notice
+//! credits. Unanswered Calls of this end may hold Receives: a Call waits until the peer has answered enough of them, but a
+//! Reply cannot, because the answers may depend on it. The peer may reduce its grant without notice
 //! (P1): after a time without messages from the peer, only the credits that are left count.
 
 use crate::chunk::Format;
@@ -186,11 +187,10 @@ impl Gate {
 
     /// Returns the most transport messages of one RPC message, at least one.
     pub(super) fn messages_max(&self, kind: Kind, credits: &Credits) -> u32 {
-        let half = credits.window().saturating_sub(self.unanswered) / 2;
         // When the peer falls silent, more than half of the credits are left; a Call leaves one of them (P2).
         match kind {
-            Kind::Call => half.max(1),
-            Kind::Reply => half.saturating_add(1),
+            Kind::Call => (credits.window() / 2).max(1),
+            Kind::Reply => (credits.window().saturating_sub(self.unanswered) / 2).saturating_add(1),
         }
     }
 

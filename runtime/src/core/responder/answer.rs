@@ -37,6 +37,7 @@ pub(super) fn format(
     offers: &Offers<'_>,
 ) -> Option<Format> {
     let rest = u32::try_from(reply.length()).ok().filter(|_| reply.fits())?;
+    //~ V2-6.6.4-1: `messages_max,` -> `messages_max.min(1),`
     let replies = exchange::Terms { reply_messages_max: messages_max, ..terms.replies };
     let format = exchange::reply_format(&replies, &offer(offers), rest)?;
     // Only parts are made with the item in its place.
@@ -82,6 +83,7 @@ impl Answer {
         let (front, back) = stream.split_at(left_out.at);
         let item = self.left_out.iter().flat_map(|_| self.data.parts());
         let padding = &[0; 3][..self.left_out.map_or(0, |_| pad(self.data.len()))];
+        //~ V2-4.1-2: `[padding, back]` -> `[back, padding]`
         for part in once(front).chain(item).chain([padding, back]) {
             let part = part.get(at..).unwrap_or_else(|| {
                 at -= part.len();
