@@ -98,7 +98,7 @@ const LIMITS: Limits = Limits {
 
 const FETCH: u32 = 1;
 /// Octets of what FETCH returns.
-const ITEM: usize = 9000;
+const ITEM: usize = 90_000;
 
 fn binding() -> Binding {
     let fetch = Procedure::new("FETCH").result(Eligible::opaque(ITEM)).idempotent();
@@ -325,7 +325,7 @@ fn a_refused_call_is_told_of_with_its_error_and_without_its_payload() {
     });
     let refused: Vec<_> = told.iter().filter(|told| told.name == "call.refused").collect();
     let [refused] = refused[..] else { panic!("{told:?}") };
-    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 9000 };
+    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 90_000 };
     assert_eq!((refused.level, refused.field("error")), (Level::INFO, &*needed.to_string()));
     let fields: Vec<_> = refused.fields.keys().copied().collect();
     assert_eq!(fields, ["conn", "error", "peer", "xid"]);

@@ -81,17 +81,26 @@ impl<'a> Client<'a> {
             }
             Err(error) => return Err(error.into()),
         };
+        let lease = reply.result.take();
         let results = reply.results();
         let carriage = Carriage::of(results.reduced());
-        let length = match Answer::decode(Procedure::Get, results.rest(), carriage)? {
-            Answer::Value(Value::Reduced { length }) => u64::from(length),
-            Answer::Value(Value::Unreduced([])) => return Ok(None),
-            Answer::Refused(refusal) => return Err(refusal.into()),
-            _ => return Err(ClientError::Mismatch("the reply holds no value")),
-        };
-        match reply.result.take() {
-            Some(lease) if lease.len() as u64 == length => Ok(Some(lease)),
-            _ => Err(ClientError::Mismatch("the server wrote another length than it says")),
+        match Answer::decode(Procedure::Get, results.rest(), carriage)? {
+            Answer::Value(Value::Reduced { length }) => lease
+                .filter(|lease| lease.len() as u64 == u64::from(length))
+                .map(Some)
+                .ok_or(ClientError::Mismatch("the server wrote another length than it says")),
+            Answer::Value(Value::Unreduced([])) => Ok(None),
+            // A server of version 2 may send a value that is too long for its room in several messages.
+            Answer::Value(Value::Unreduced(value)) if value.len() > room => {
+                Err(ClientError::Room { needed: Some(value.len()) })
+            }
+            Answer::Value(Value::Unreduced(value)) => Ok(lease.map(|mut lease| {
+                lease.set_len(value.len());
+                lease.bytes_mut().copy_from_slice(value);
+                lease
+            })),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            _ => Err(ClientError::Mismatch("the reply holds no value")),
         }
     }
 

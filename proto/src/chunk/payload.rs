@@ -197,11 +197,11 @@ impl<'a> PayloadReader<'a> {
         self.reader.rest()
     }
 
-    /// Returns the number of octets written into the next Write chunk of a Reply, if one was not
-    /// taken yet.
+    /// Returns the number of octets written into the next Write chunk of a Reply, if any were and it was not taken yet. A
+    /// result for whose chunk nothing was written is in the Payload stream, or has no octets.
     pub const fn reduced(&self) -> Option<u32> {
         match self.missing {
-            Missing::Reply(chunk, _) => Some(chunk.written),
+            Missing::Reply(chunk, _) if chunk.written > 0 => Some(chunk.written),
             _ => None,
         }
     }

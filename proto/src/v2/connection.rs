@@ -277,12 +277,16 @@ impl Connection {
     /// credits allow it.
     #[inline]
     pub fn may_send(&self, class: Class) -> bool {
-        let is_allowed = match class {
-            Class::Call => self.gate.allow(&Sending::CALL, self.level(Kind::Call)).is_ok(),
-            Class::Reply => self.gate.allow(&Sending::REPLY, self.level(Kind::Reply)).is_ok(),
+        let may_be_next = |sending: &Sending| {
+            let is_allowed = self.gate.allow(sending, self.level(sending.kind)).is_ok();
+            is_allowed && self.gate.is_turn(sending.kind, 1)
+        };
+        let may_be_next = match class {
+            Class::Call => may_be_next(&Sending::CALL),
+            Class::Reply => may_be_next(&Sending::REPLY),
             Class::Control | Class::Grant => true,
         };
-        is_allowed && self.decides(class)
+        self.is_open_to_send() && may_be_next && self.credits.may_send(class)
     }
 
     /// Returns whether [`Self::try_post`] would decide about an RPC message now, that is, return anything but

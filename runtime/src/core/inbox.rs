@@ -279,8 +279,7 @@ impl Inbox {
             let buffer = buffer.as_mut().ok_or(CallError::NoMemory)?;
             buffer.set_len(bytes.len());
             buffer.bytes_mut().copy_from_slice(bytes);
-            let reduced = reader.reduced().filter(|written| *written > 0);
-            Ok(Reduction { reduced, version: reader.version() })
+            Ok(Reduction { reduced: reader.reduced(), version: reader.version() })
         });
         self.push(client, Completion::Call { token, buffer, results, argument, result });
     }

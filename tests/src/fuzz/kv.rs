@@ -132,8 +132,7 @@ struct Got {
 
 impl Service for Caller {
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
-        let is_reduced =
-            finished.results.as_ref().is_ok_and(|results| results.reduced().is_some_and(|n| n > 0));
+        let is_reduced = finished.results.as_ref().is_ok_and(|results| results.reduced().is_some());
         let placed = finished.result.filter(|_| is_reduced).map(|lease| lease.bytes().to_vec());
         let results = finished.results.map(|results| results.rest().to_vec());
         self.ended = Some(Got { results, placed });

@@ -110,18 +110,22 @@ fn what_cannot_be_done_is_refused_with_its_reason() {
 }
 
 #[test]
-fn a_value_longer_than_its_room_says_how_much_it_needs() {
+fn a_value_longer_than_its_room_and_all_messages_says_how_much_it_needs() {
     let mut world = World::new(1, 64 << 20);
-    let value = world.value(100_000, 5);
+    let value = world.value(600_000, 5);
     world.put(0, "k", value);
     assert_eq!(world.done(0), DONE);
-    let room = world.value(99_999, 0);
+    let refused = |error| Err(CallError::Refused(TransportError::Two(error)));
+    let room = world.value(599_999, 0);
     world.get(1, "k", room);
-    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 100_000 };
-    assert_eq!(world.done(1), Err(CallError::Refused(TransportError::Two(needed))));
-    let room = world.value(100_000, 0);
-    world.get(2, "k", room);
-    assert!(world.got(2).bytes() == pattern(100_000, 5));
+    let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 600_000 };
+    assert_eq!(world.done(1), refused(needed));
+    // Without a chunk for it, the value is a part of the message: with 28 octets in front of it, and its length.
+    world.ask(2, request(Procedure::Get), |w| w.opaque(b"k"));
+    assert_eq!(world.done(2), refused(ErrorBody::ReplyResource { length_needed: 600_032 }));
+    let room = world.value(600_000, 0);
+    world.get(3, "k", room);
+    assert!(world.got(3).bytes() == pattern(600_000, 5));
 }
 
 #[test]
@@ -297,7 +301,7 @@ fn a_value_fits_if_its_octets_are_free_wherever_they_are() {
 }
 
 #[test]
-fn a_value_in_several_leases_for_which_there_is_no_room_says_how_much_it_needs() {
+fn a_value_in_several_leases_for_which_there_is_no_room_comes_in_several_messages() {
     // A value is kept in each slab, so that no run is much longer than a slab.
     let mut world = thinned(|n| n % 9 == 8);
     let run = world.server.cx(world.now).0.gauges().largest_run;
@@ -306,18 +310,20 @@ fn a_value_in_several_leases_for_which_there_is_no_room_says_how_much_it_needs()
     let value = world.value(length, 2);
     world.put(0, "k", value);
     assert_eq!(world.done(0), DONE);
-    let refused = |error| Err(CallError::Refused(TransportError::Two(error)));
-    let length_needed = u32::try_from(length).unwrap();
+    let comes = |world: &mut World, n| match world.answer(n) {
+        Ok(Answer::Value(protocol::Value::Unreduced(octets))) => {
+            assert!(octets == pattern(length, 2));
+        }
+        other => panic!("{other:?}"),
+    };
     for offered in [length - 1, 1] {
         let room = world.value(offered, 0);
         world.get(1, "k", room);
-        let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed };
-        assert_eq!(world.done(1), refused(needed));
+        comes(&mut world, 1);
     }
-    // Without a chunk for it, the value is a part of the message: with 28 octets in front of it, and its length.
+    // There is no chunk for it at all.
     world.ask(2, request(Procedure::Get), |w| w.opaque(b"k"));
-    let needed = ErrorBody::ReplyResource { length_needed: length_needed + 32 };
-    assert_eq!(world.done(2), refused(needed));
+    comes(&mut world, 2);
     let room = world.value(length, 0);
     world.get(3, "k", room);
     assert!(world.got(3).bytes() == pattern(length, 2));

@@ -59,8 +59,8 @@ pub struct Answer {
 impl Answer {
     /// Copies the Payload stream of `reader`.
     pub fn new(reader: &PayloadReader<'_>, items: Items) -> Self {
-        let reduced = reader.reduced().filter(|written| *written > 0);
-        Self { results: reader.rest().to_vec(), reduced, version: reader.version(), items }
+        let (reduced, version) = (reader.reduced(), reader.version());
+        Self { results: reader.rest().to_vec(), reduced, version, items }
     }
 
     /// Parses the results.

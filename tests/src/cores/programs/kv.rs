@@ -80,7 +80,7 @@ impl Keys {
         let Ok(results) = &finished.results else { return };
         mix.note(Event::Well);
         // The server leaves a chunk unused that is too short for the value.
-        let carriage = Carriage::of(results.reduced().filter(|written| *written > 0));
+        let carriage = Carriage::of(results.reduced());
         let answer = Answer::decode(asked.procedure, results.rest(), carriage);
         match (answer.expect("an answer"), asked.procedure, asked.before) {
             (Answer::Done, Procedure::Null | Procedure::Put, _) => {}
