@@ -9,6 +9,8 @@ pub struct CoreCounters {
     pub calls_refused: u64,
     /// Calls of ours that have ended.
     pub calls_made: u64,
+    /// Calls of ours that the peer refused and that went again in another form.
+    pub calls_repeated: u64,
     /// Replies that matched no Call.
     pub replies_unmatched: u64,
     /// Messages that could not be decoded.

@@ -36,6 +36,7 @@ use crate::limits::Limits;
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::{self, Binding, CallError, Request};
 
+mod again;
 mod aim;
 mod calls;
 mod encoded;
@@ -43,6 +44,7 @@ mod exit;
 mod exposed_leases;
 mod exposures;
 mod plan;
+mod retries;
 mod send;
 mod send_grant;
 

@@ -284,9 +284,9 @@ impl Inner {
                     self.common.on_ready(key)?;
                 }
                 Output::Event(EngineEvent::Refused { xid, error }) => {
-                    let calls = &mut self.requester.calls;
-                    calls.end_at(self.common.connections.get_mut(key)?, key, xid);
-                    calls.fail_call(&mut self.common, key, xid, CallError::Refused(error));
+                    let connection = self.common.connections.get_mut(key)?;
+                    self.requester.calls.end_at(connection, key, xid);
+                    self.requester.on_refused(&mut self.common, key, xid, error);
                 }
                 // Once told that the Call has ended, the engine closes the connection with the reason.
                 Output::Event(EngineEvent::One(v1::connection::Event::Unsupported { xid })) => {

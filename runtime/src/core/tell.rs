@@ -36,7 +36,7 @@ pub(crate) fn tell<S: Service>(
         told += 1;
     }
     while told < budget
-        && let Some(over) = inner.requester.calls.next_finished(&inner.common.abilities)
+        && let Some(over) = inner.requester.next_finished(&mut inner.common)
     {
         inner.common.counters.calls_made += 1;
         tell_ended(inner, service, inbox, now, over);

@@ -79,8 +79,8 @@ impl Service for Keeper {
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
         match call.procedure {
-            // An item shorter than the chunk that would name it comes unreduced.
-            STORE => match call.arguments.item(24) {
+            // An item comes unreduced that is shorter than the chunk that would name it, or that may not have one.
+            STORE => match call.arguments.item(ITEM_MAX) {
                 Ok(Argument::Unreduced(bytes)) => {
                     let mut lease = cx.pool().lease(bytes.len()).unwrap();
                     lease.bytes_mut().copy_from_slice(bytes);
@@ -613,8 +613,10 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     let argument = world.lease(100, 1);
     world.call(2, Request { argument: Some(argument), ..request(FETCH) });
     world.until(|w| w.ended().len() == 1);
-    let none = ErrorBody::ReadChunks { max: 0 };
-    assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
+    // [V2-7.3.1-4] The Call goes again without the chunk.
+    assert!(world.ended()[0].1.is_ok());
+    assert_eq!(world.server.inner.common.counters.calls_refused, 1);
+    assert_eq!(world.client.inner.common.counters.calls_repeated, 1);
 }
 
 /// Makes a Call whose result fits neither the lease for it nor the credits of the client. It is refused, so that the client has to invalidate the lease
@@ -630,11 +632,30 @@ fn about_to_be_refused() -> World<Keeper> {
 }
 
 #[test]
-fn a_result_that_does_not_fit_says_how_much_room_it_needs() {
+fn a_result_that_does_not_fit_comes_into_a_longer_lease() {
     let mut world = about_to_be_refused();
+    world.until(|w| w.ended().len() == 2);
+    let (_, ended, lease) = &world.ended()[1];
+    assert_eq!(
+        (ended, lease.as_ref().map(|lease| lease.bytes())),
+        (&Ok(60_000), Some(&[3; 60_000][..]))
+    );
+    assert_eq!(world.client.inner.common.counters.calls_repeated, 1);
+    // Each of both leases was invalidated.
+    assert_eq!(world.client.provider_counters().invalidated_local, 1);
+    world.settle();
+    world.client.service.ended.clear();
+    world.all_home();
+}
+
+#[test]
+fn a_result_for_which_there_is_no_memory_says_how_much_room_it_needs() {
+    let mut world = about_to_be_refused();
+    let rest = world.lease_the_rest();
     world.until(|w| w.ended().len() == 2);
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 60_000 };
     assert_eq!(world.ended()[1].1, Err(CallError::Refused(TransportError::Two(needed))));
+    drop(rest);
 }
 
 #[test]
@@ -774,8 +795,9 @@ fn nothing_is_read_from_a_peer_that_serves_no_reads() {
     let argument = world.lease(100, 1);
     world.call(1, Request { argument: Some(argument), ..request(STORE) });
     world.until(|w| w.ended().len() == 1);
-    let none = ErrorBody::ReadChunks { max: 0 };
-    assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(none))));
+    assert_eq!(world.ended()[0].1, Ok(0), "it goes again, and the argument comes in the message");
+    assert_eq!(world.server.inner.common.counters.read_chunks, 1);
+    assert_eq!(world.server.provider_counters().tagged_received, 0);
 }
 
 #[test]

@@ -197,7 +197,9 @@ pub struct Request {
     pub procedure: u32,
     /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument.
     pub argument: Option<Local>,
-    /// Room for the DDP-eligible result, moved by RDMA Write; the length of the lease is the most that it may hold.
+    /// Room for the DDP-eligible result, moved by RDMA Write. On version 2 a peer may say that the result is longer: if
+    /// the Call is idempotent, the binding allows as much and the pool has it, the Call goes again with a longer lease,
+    /// which comes home in place of this one.
     pub result: Option<Local>,
     /// How long to wait; `None` for the core's `call_timeout`.
     pub timeout: Option<std::time::Duration>,

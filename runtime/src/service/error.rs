@@ -26,7 +26,8 @@ pub enum CallError {
     /// The server's RPC layer denied the Call.
     #[error("the server denied the call")]
     Denied,
-    /// The peer's transport could not act on the Call.
+    /// The peer's transport could not act on the Call. On version 2 this is its last error, after as many tries in other
+    /// forms as its errors, the binding and the memory of the pool allow: four at most.
     #[error("the peer's transport refused the call: {0}")]
     Refused(TransportError),
     /// The Reply breaks this rule.

@@ -15,6 +15,7 @@ use haulage_kv::protocol::Key;
 use haulage_proto::rtrext::CODE_BASE;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{Handle, Segment};
+use haulage_proto::xdr::Writer;
 use haulage_tests::ends::client_within;
 use haulage_tests::link::{Link, MESSAGE, PATIENCE};
 
@@ -29,6 +30,9 @@ const LONG: u32 = 1;
 
 /// A procedure that takes a word and an item, which may be reduced, and returns another item.
 pub(super) const MOVE: u32 = 2;
+
+/// A procedure that returns an item, and may be carried out twice.
+const GIVE: u32 = 3;
 
 /// A client on a thread of its own, and the test's end of its connection, which acts as the server.
 pub(super) struct Pair {
@@ -76,7 +80,8 @@ impl Pair {
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let item = Eligible::opaque(ITEM_MAX);
         let moves = Procedure::new("MOVE").argument(item).result(item);
-        let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves];
+        let give = Procedure::new("GIVE").result(item).idempotent();
+        let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves, give];
         let binding = Binding { program: PROGRAM, version: 1, procedures };
         let thread = client_within(limits, service, binding, at);
         link.accept(PATIENCE).unwrap();
@@ -404,6 +409,110 @@ fn arguments_longer_than_the_segments_of_the_server_come_in_several_messages() {
         assert_eq!(pair.outcome(), Ok(()));
     }
     pair.thread.stop().unwrap();
+}
+
+/// What a Call offers: its XID, its type, and the lengths of its Read chunk, its Write chunk and its Reply chunk.
+fn offered(call: &[u32]) -> (u32, u32, [Option<u32>; 3]) {
+    let mut words = call[5..].iter();
+    let mut next = || *words.next().unwrap();
+    // A Call chunk in front of the other lists.
+    let reads = if call[3] == CALL_EXTERNAL { 2 } else { 1 };
+    let mut read = None;
+    for _ in 0..reads {
+        while next() == 1 {
+            read = Some([next(), next(), next(), next(), next()][2]);
+        }
+    }
+    let mut chunk = || {
+        let mut segments = (next() == 1).then(&mut next)?;
+        let mut length = 0;
+        while segments > 0 {
+            length += [next(), next(), next(), next()][1];
+            segments -= 1;
+        }
+        Some(length)
+    };
+    let write = chunk();
+    if write.is_some() {
+        assert_eq!(chunk(), None, "one Write chunk at most");
+    }
+    let reply = chunk();
+    (call[0], call[3], [read, write, reply])
+}
+
+// [V2-7.3.1-4] [V2-7.3.2-2] [V2-7.3.4-4] [V2-7.3.5-3]
+#[test]
+fn a_refused_call_goes_again_as_the_error_asks() {
+    const READ_CHUNKS: u32 = 6;
+    const WRITE_CHUNKS: u32 = 7;
+    const WRITE_RESOURCE: u32 = 9;
+    const REPLY_RESOURCE: u32 = 10;
+    /// The error that a try is refused with, and what the next one offers.
+    type Step = (&'static [u32], u32, [Option<u32>; 3]);
+    let call =
+        |procedure, argument: usize, result: usize, steps: &[Step], last: Option<ErrorBody>| {
+            let mut pair = Pair::open();
+            let mut lease = |length| pair.thread.started.lease(length).ok().filter(|_| length > 0);
+            let (argument, result) = (lease(argument), lease(result));
+            let request = Request { procedure, argument, result, timeout: None };
+            pair.thread.started.begin(request, |_| Ok(())).unwrap();
+            let mut tried = vec![pair.message()[0]];
+            for (error, htype, chunks) in steps {
+                pair.send(&message(tried[tried.len() - 1], ERROR, error, &[]));
+                let (xid, again, offers) = offered(&pair.message());
+                assert!(!tried.contains(&xid), "a new XID");
+                assert_eq!((again, offers), (*htype, *chunks), "{error:?}");
+                tried.push(xid);
+            }
+            let xid = tried[tried.len() - 1];
+            match last {
+                None => {
+                    let results = [rpc_reply(xid), octets(&[0])].concat();
+                    let write = steps.last().is_some_and(|(.., [_, write, _])| write.is_some());
+                    let returned = if write { vec![1, 1, 7, 0, 0, 0, 0] } else { vec![0] };
+                    pair.send(&message(xid, REPLY_INLINE, &returned, &results));
+                    assert_eq!(pair.outcome(), Ok(()), "{steps:?}");
+                }
+                Some(error) => {
+                    let mut words = vec![0; 16];
+                    let mut w = Writer::new(&mut words);
+                    error.encode(&mut w).unwrap();
+                    let length = w.position();
+                    pair.send(&[message(xid, ERROR, &[], &[]), words[..length].to_vec()].concat());
+                    let refused = CallError::Refused(TransportError::Two(error));
+                    assert_eq!(pair.outcome(), Err(refused), "{steps:?}");
+                }
+            }
+            pair.thread.stop().unwrap();
+        };
+    let needs = |length_needed| ErrorBody::WriteResource { chunk_index: 1, length_needed };
+    // Without its chunk, an argument is a part of the Call chunk, or of the message.
+    call(MOVE, 5001, 0, &[(&[READ_CHUNKS, 0], CALL_EXTERNAL, [Some(5048), None, None])], None);
+    call(MOVE, 2001, 0, &[(&[READ_CHUNKS, 0], CALL_INLINE, [None; 3])], None);
+    call(
+        GIVE,
+        0,
+        100,
+        &[(&[WRITE_RESOURCE, 1, 5000], CALL_INLINE, [None, Some(5000), None])],
+        None,
+    );
+    // Without a Write chunk for it, a result is a part of the Reply, which may be longer than was thought.
+    let without = (&[WRITE_CHUNKS, 0][..], CALL_INLINE, [None, None, Some(9936)]);
+    let longer = (&[REPLY_RESOURCE, 10_500][..], CALL_INLINE, [None, None, Some(10_500)]);
+    call(GIVE, 0, 9000, &[without, longer], None);
+    // Four tries are enough, whatever the error says then.
+    let more: [Step; 4] = [
+        (&[WRITE_RESOURCE, 1, 5000], CALL_INLINE, [None, Some(5000), None]),
+        (&[WRITE_RESOURCE, 1, 6000], CALL_INLINE, [None, Some(6000), None]),
+        (&[WRITE_RESOURCE, 1, 7000], CALL_INLINE, [None, Some(7000), None]),
+        (&[WRITE_RESOURCE, 1, 8000], CALL_INLINE, [None, Some(8000), None]),
+    ];
+    call(GIVE, 0, 100, &more, Some(needs(9000)));
+    // What may not be carried out twice, names no remedy, or asks for more than the binding allows, ends the Call.
+    call(MOVE, 0, 100, &[], Some(needs(5000)));
+    call(GIVE, 0, 100, &[], Some(needs(0)));
+    call(GIVE, 0, 100, &[], Some(needs(u32::try_from(ITEM_MAX).unwrap() + 1)));
+    call(GIVE, 0, 100, &[], Some(ErrorBody::System));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
 
+use super::again::{Again, SentCall};
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use crate::core::common::{Abilities, Common};
@@ -31,6 +32,8 @@ pub(crate) struct MadeCalls {
     calls: Vec<Option<MadeCall>>,
     /// The leases of the Calls that expose any, by slot.
     exposed_leases: Box<[ExposedLeases]>,
+    /// What it takes to send the Calls again that expose any, by slot.
+    sent: Box<[SentCall]>,
     /// State that only some Calls need, by slot.
     kept: Box<[Kept]>,
     /// Calls that have ended and whose callers do not know it yet, by slot.
@@ -82,15 +85,18 @@ const _: () = assert!(size_of::<MadeCall>() <= 64, "a Call fits a cache line");
 pub(super) struct Kept {
     /// The buffer in which a [`Stage::Queued`] Call is encoded.
     queued: Option<(Local, Encoded)>,
+    /// The plan by which a Call that was refused goes again.
+    pub(super) again: Option<Box<Again>>,
     reply: Option<Message>,
-    error: Option<CallError>,
+    pub(super) error: Option<CallError>,
 }
 
 /// A Call in its slot.
 pub(super) struct Found<'a> {
     pub(super) call: &'a mut MadeCall,
     pub(super) exposed_leases: &'a mut ExposedLeases,
-    kept: &'a mut Kept,
+    pub(super) sent: &'a mut SentCall,
+    pub(super) kept: &'a mut Kept,
 }
 
 /// The caller that waits for a Call.
@@ -230,6 +236,7 @@ impl MadeCalls {
             xids: Xids::new(slots, seed),
             calls: std::iter::repeat_with(|| None).take(slots).collect(),
             exposed_leases: std::iter::repeat_with(ExposedLeases::default).take(slots).collect(),
+            sent: std::iter::repeat_with(SentCall::default).take(slots).collect(),
             kept: std::iter::repeat_with(Kept::default).take(slots).collect(),
             finished: VecDeque::with_capacity(slots),
             released: VecDeque::with_capacity(slots),
@@ -251,6 +258,7 @@ impl MadeCalls {
         Some(Found {
             call,
             exposed_leases: self.exposed_leases.get_mut(slot)?,
+            sent: self.sent.get_mut(slot)?,
             kept: self.kept.get_mut(slot)?,
         })
     }
@@ -378,7 +386,7 @@ impl MadeCalls {
             common.receives.give_back(message.received);
             return proof.is_none();
         };
-        let Found { call, exposed_leases, kept } = found;
+        let Found { call, exposed_leases, kept, .. } = found;
         // The peer may not invalidate a handle of another Call.
         let (checked, stray) = if call.opens {
             (
@@ -523,9 +531,18 @@ impl MadeCalls {
         self.released.pop_front()
     }
 
-    /// Takes out the next Call that has ended.
-    pub(crate) fn next_finished(&mut self, abilities: &Abilities) -> Option<EndedCall> {
-        let slot = self.finished.pop_front()?;
+    /// Takes the slot of the next Call that has ended, or is to go again.
+    pub(super) fn next_finished(&mut self) -> Option<usize> {
+        self.finished.pop_front()
+    }
+
+    /// Gives a Call another XID, and returns it.
+    pub(super) fn renew(&mut self, slot: usize) -> u32 {
+        self.xids.renew(slot)
+    }
+
+    /// Takes out a Call that has ended.
+    pub(super) fn end_finished(&mut self, slot: usize, abilities: &Abilities) -> Option<EndedCall> {
         let MadeCall { caller, version, opens, .. } =
             self.calls.get_mut(slot).and_then(Option::take)?;
         let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
@@ -570,7 +587,9 @@ impl MadeCalls {
         proof: Option<&Quiesced>,
     ) {
         for slot in 0..self.calls.len() {
-            let Some(Found { call, exposed_leases, kept }) = self.get_mut(slot) else { continue };
+            let Some(Found { call, exposed_leases, kept, .. }) = self.get_mut(slot) else {
+                continue;
+            };
             if call.connection != key {
                 continue;
             }
@@ -594,7 +613,9 @@ impl MadeCalls {
     /// Ends Calls whose deadline has passed, and takes back the leases of Calls that were given up a while ago.
     pub(crate) fn expire_calls(&mut self, common: &mut Common, now: Instant) {
         for slot in 0..self.calls.len() {
-            let Some(Found { call, exposed_leases, kept }) = self.get_mut(slot) else { continue };
+            let Some(Found { call, exposed_leases, kept, .. }) = self.get_mut(slot) else {
+                continue;
+            };
             if matches!(call.stage, Stage::Finished | Stage::Resting) {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! The leases that a Call of ours exposes to the peer. Most Calls expose none, so this record lies apart from them.
 
-use haulage_mr_pool::{Exposed, Invalidated, Local};
+use haulage_mr_pool::{Exposed, Invalidated, Local, Pool};
 use haulage_proto::exchange::{
-    Arrived, Body, Format, Offered, ReplyFault, ReplyLists, check_reply,
+    Arrived, Body, CallPlan, Format, Offered, ReplyFault, ReplyLists, check_reply,
 };
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
@@ -115,6 +115,26 @@ impl ExposedLeases {
         self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
         self.placed = Default::default();
+    }
+
+    /// Prepares the leases of a Call that goes again, once none is exposed any more: the room for its result has as many
+    /// octets as the plan says. `None` if there is no memory for that.
+    pub(super) fn begin_again(&mut self, plan: &CallPlan, pool: &Pool) -> Option<()> {
+        let wanted = plan.writes.first().map_or(0, |length| *length as usize);
+        if let CallLease::Local(result) = self.item(LeaseRole::Result)
+            && result.capacity() < wanted
+        {
+            *result = pool.lease(wanted)?;
+        } else if let CallLease::Local(result) = self.item(LeaseRole::Result)
+            && result.len() < wanted
+        {
+            result.set_len(wanted);
+        }
+        let [argument, _, result, _] = std::mem::take(&mut self.items);
+        self.items = [argument, CallLease::None, result, CallLease::None];
+        (self.offered, self.arrived) = ([None, None], None);
+        self.placed = Default::default();
+        Some(())
     }
 
     /// Holds an argument that is exposed already, or the room for a result, as one segment.

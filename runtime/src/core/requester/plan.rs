@@ -1,9 +1,12 @@
 //! Plans the format of our Calls, by the terms of the connection and its binding.
 
-use haulage_proto::chunk::DataItem;
-use haulage_proto::exchange::{self, CallFault, CallPlan, CallShape, UnchunkedMax, plan_call};
+use haulage_proto::chunk::{DataItem, Few};
+use haulage_proto::exchange::{
+    self, CallFault, CallPlan, CallShape, Ended, UnchunkedMax, plan_call, retry,
+};
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
+use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
@@ -115,26 +118,66 @@ impl PlanKey {
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
     }
 
+    /// Plans the Call again, which the peer refused with `error` when it was sent by `plan`, or by the first plan.
+    ///
+    /// # Errors
+    /// The error names no remedy, or none that the Call may take.
+    pub(super) fn plan_again(
+        &self,
+        plan: Option<&CallPlan>,
+        connection: &Connection,
+        error: &ErrorBody,
+    ) -> Result<CallPlan, Ended> {
+        let binding = connection.session.calls().ok_or(Ended::Unspecific)?;
+        let mut terms = connection.session.terms().calls;
+        let plan = match plan {
+            Some(plan) => *plan,
+            None => self.make_plan(&terms, binding).map_err(Ended::NoPlan)?,
+        };
+        let again = |terms: &exchange::Terms| {
+            let again = self.shape(binding, |shape| retry(terms, shape, &plan, error));
+            again.map_err(Ended::NoPlan)?
+        };
+        match again(&terms) {
+            Err(Ended::NoPlan(CallFault::CallTooLong)) => {
+                terms.call_messages_max = connection.engine.messages_max(Kind::Call);
+                again(&terms)
+            }
+            again => again,
+        }
+    }
+
     /// Plans the format of the Call, and the chunks that it offers for its Reply.
     fn make_plan(&self, terms: &exchange::Terms, binding: &Binding) -> Result<CallPlan, CallFault> {
+        self.shape(binding, |shape| plan_call(terms, shape))?
+    }
+
+    /// Calls `f` with the properties of the Call.
+    fn shape<R>(
+        &self,
+        binding: &Binding,
+        f: impl FnOnce(&CallShape<'_>) -> R,
+    ) -> Result<R, CallFault> {
         let Self { length, arguments_at, argument, result, .. } = *self;
         let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
         let item = DataItem::opaque(length.saturating_sub(4), argument);
         let all = length + argument + pad(argument);
         let results = [u32::try_from(result).unwrap_or(u32::MAX)];
         let results = &results[..usize::from(result > 0)];
-        let reply_max = u32::try_from(procedure.reply_max(results)).unwrap_or(u32::MAX);
-        let shape = CallShape {
+        let wire = |length| u32::try_from(length).unwrap_or(u32::MAX);
+        let reply_max = wire(procedure.reply_max(results));
+        let longest = procedure.results.iter().map(|result| result.length_max as u64);
+        let longest = Few::collect(longest.map(wire)).unwrap_or_default();
+        Ok(f(&CallShape {
             procedure,
             length: u32::try_from(all).map_err(|_| CallFault::CallTooLong)?,
             arguments_at: u32::try_from(arguments_at).map_err(|_| CallFault::CallTooLong)?,
             items: &[item][..usize::from(argument > 0)],
             results,
             reply_max,
-            reply_limit: reply_max,
+            reply_limit: wire(procedure.reply_max(&longest)),
             may_reduce: true,
-        };
-        plan_call(terms, &shape)
+        }))
     }
 }
 

@@ -105,7 +105,14 @@ impl Requester {
             exposed_leases.begin(None, None);
         }
         let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
-        let plan = plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed);
+        let again = found.kept.again.as_ref().and_then(|again| again.plan(xid));
+        let plan = match again {
+            Some(plan) => Ok(plan),
+            None => {
+                found.sent.keep(plan_key, buffer.bytes(), &encoded);
+                plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed)
+            }
+        };
         if let Ok(plan) = &plan
             && let Format::Continued { messages } = plan.format
         {
@@ -206,7 +213,7 @@ impl Requester {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(Found { exposed_leases, .. }), Some(length)) = (
+        let (Some(connection), Some(Found { exposed_leases, sent, .. }), Some(length)) = (
             common.connections.get(grant.connection),
             self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
@@ -237,6 +244,7 @@ impl Requester {
         let asked = grant.asked(request.procedure);
         let written = put_call_headers_with(room, patch, inv_handle, position, &segment, asked);
         assert!(written.is_some(), "every send buffer has the room");
+        sent.keep(plan_key, self.making.room(), encoded);
         let head = Head::written(range, None);
         let left =
             common.send_alone(grant.connection, &head, &mut self.making, Charge::default(), port);

@@ -1,0 +1,97 @@
+//! Calls that the peer refused, and that go again in the form that its error asks for.
+//!
+//! # Normal operation
+//! A Call that exposes memory keeps its Payload stream until it ends. If the peer refuses it with an error that names a
+//! remedy, and the binding and the procedure allow that, the Call is planned again ([`retry`]). First its handles are
+//! retired, as those of an answered Call are. Then it gets another XID and waits in the queue of its connection like a new
+//! one. Its deadline stays. Its caller learns of the last refusal only, and only if nothing else can be tried.
+//!
+//! [`retry`]: haulage_proto::exchange::retry
+
+use haulage_proto::negotiate::Refusal;
+
+use super::Requester;
+use super::again::Again;
+use super::calls::{Caller, EndedCall, Stage};
+use crate::core::common::Common;
+use crate::key::ConnectionKey;
+use crate::service::CallError;
+
+impl Requester {
+    /// Takes in that the peer refused a Call: has it go again, or ends it with the error.
+    pub(crate) fn on_refused(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        xid: u32,
+        error: Refusal,
+    ) {
+        let Some(slot) = self.calls.find_answered(key, xid) else { return };
+        self.plan_again(common, slot, key, &error);
+        self.calls.fail(common, slot, CallError::Refused(error));
+    }
+
+    /// Notes how a Call goes again that was refused with `error`, if it can.
+    fn plan_again(
+        &mut self,
+        common: &Common,
+        slot: usize,
+        key: ConnectionKey,
+        error: &Refusal,
+    ) -> Option<()> {
+        let Refusal::Two(error) = error else { return None };
+        let found = self.calls.get_mut(slot).filter(|found| found.call.opens)?;
+        let connection = common.connections.get(key)?;
+        let xid = found.call.xid;
+        let before = found.kept.again.take().filter(|again| again.plan(xid).is_some());
+        let plan = before.as_ref().map(|again| &again.plan);
+        let plan = found.sent.plan_key.as_ref()?.plan_again(plan, connection, error).ok()?;
+        // The time that a Call is given to retire its handles is not the caller's.
+        let deadline = before.map_or(found.call.deadline, |again| again.deadline);
+        found.kept.again = Some(Box::new(Again { plan, deadline, xid, has_gone: false }));
+        Some(())
+    }
+
+    /// Takes out the next Call that has ended. Those that are to go again are queued.
+    pub(crate) fn next_finished(&mut self, common: &mut Common) -> Option<EndedCall> {
+        loop {
+            let slot = self.calls.next_finished()?;
+            if self.send_again(common, slot).is_none() {
+                return self.calls.end_finished(slot, &common.abilities);
+            }
+        }
+    }
+
+    /// Queues a refused Call that is to go again; `None` if it is not, or if it lacks memory for that.
+    fn send_again(&mut self, common: &mut Common, slot: usize) -> Option<()> {
+        let found = self.calls.get_mut(slot)?;
+        let again = found.kept.again.as_mut()?;
+        if again.has_gone || again.xid != found.call.xid {
+            return None;
+        }
+        let key = found.call.connection;
+        let is_late = again.deadline <= common.trace.now();
+        if found.call.caller == Caller::Nobody || is_late {
+            return None;
+        }
+        common.connections.get(key).filter(|connection| connection.takes_calls())?;
+        found.exposed_leases.begin_again(&again.plan, &common.pool)?;
+        let mut buffer = common.buffers.pop()?;
+        let deadline = again.deadline;
+        let xid = self.calls.renew(slot);
+        let mut found = self.calls.get_mut(slot)?;
+        (found.call.xid, found.call.deadline, found.kept.error) = (xid, deadline, None);
+        if let Some(again) = &mut found.kept.again {
+            (again.xid, again.has_gone) = (xid, true);
+        }
+        let encoded = found.sent.write(xid, &mut buffer);
+        found.queue(buffer, encoded);
+        debug_assert!(found.call.stage == Stage::Queued);
+        common.counters.calls_repeated += 1;
+        common.wake_by(deadline);
+        if let Some(connection) = common.connections.get_touched(key) {
+            connection.outbox.push_call(slot);
+        }
+        Some(())
+    }
+}
