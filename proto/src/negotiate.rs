@@ -319,6 +319,16 @@ impl Connection {
         }
     }
 
+    /// Declares that a Call just taken has no Reply, by its procedure: see [`v2::connection::Connection::no_reply`]. On
+    /// version 1 every Call has one.
+    pub fn no_reply(&mut self) {
+        #[cfg(debug_assertions)]
+        debug_assert_eq!(self.lent, [false; 2], "what was lent is not settled");
+        if let Engine::Two(two) = &mut self.engine {
+            two.no_reply();
+        }
+    }
+
     /// Returns whether the peer has begun a continued message, and not ended it. Version 1 has none.
     pub fn is_continued(&self) -> bool {
         matches!(&self.engine, Engine::Two(two) if two.is_continued())

@@ -348,7 +348,7 @@ impl Connection {
         Some((kind, xid))
     }
 
-    /// Declares that the Call just reported has no Reply, by its procedure (section 4.7).
+    /// Declares that a Call that was reported has no Reply, by its procedure (section 4.7).
     pub const fn no_reply(&mut self) {
         self.credits.owed_done(1);
     }
