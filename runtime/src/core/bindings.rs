@@ -12,7 +12,6 @@ use crate::service::{Declared, Unsupported};
 pub(super) fn check(binding: &Binding) -> Result<(), Unsupported> {
     let unsupported = |procedure: &Procedure| {
         let declared = match procedure {
-            Procedure { call_only: true, .. } => Declared::CallOnly,
             Procedure { arguments, .. } if items(arguments) > CHUNKS_MAX => Declared::Arguments,
             Procedure { results, .. } if items(results) > CHUNKS_MAX => Declared::Results,
             _ => return None,

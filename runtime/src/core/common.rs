@@ -257,6 +257,15 @@ impl Common {
         }
     }
 
+    /// Has a connection's engine learn that `count` Calls of the peer have no Reply, by their procedures: the peer
+    /// gets their credits with whatever leaves next, a grant if there is nothing else.
+    #[cold]
+    pub(crate) fn owe_no_replies(&mut self, key: ConnectionKey, count: u32) {
+        if let Some(connection) = self.connections.get_touched(key) {
+            (0..count).for_each(|_| connection.engine.no_reply());
+        }
+    }
+
     /// Checks whether Replies of a connection, some of which wait, have found credit. Closes the connection if none has
     /// in all the time that its peer has.
     pub(crate) fn check_replies(&mut self, now: Instant, key: ConnectionKey) {

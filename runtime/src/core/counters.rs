@@ -31,8 +31,8 @@ pub struct CoreCounters {
     pub part_bytes: u64,
     /// Octets of data items copied because they came or went unreduced.
     pub bytes_unreduced: u64,
-    /// Calls answered with a system error because their results broke the service's own binding: longer than
-    /// declared, or with more items than one Write chunk takes.
+    /// Calls whose outcome broke the service's own binding: results longer than declared, more items than one Write chunk
+    /// takes, none where there is a Reply, or some where there is none. If there is a Reply, it was a system error.
     pub results_misdeclared: u64,
     /// Connections that were opened.
     pub connections_opened: u64,

@@ -1,6 +1,7 @@
 //! The programs that a core's service implements: their Calls, and the items that each may move.
 
 use haulage_proto::chunk::Reduced;
+use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::rpc::{
     AcceptStat, CallHeader, Credential, LikeCalls, PlainCalls, Procedure, RejectStat, ReplyBody,
@@ -38,7 +39,7 @@ pub(crate) struct Served {
     /// Matches the RPC headers of AUTH_NONE Calls.
     plain_calls: PlainCalls,
     /// The length of the RPC header and of the smallest `results_max` of the binding: a Payload stream of this length
-    /// keeps to the declarations of every procedure.
+    /// keeps to the declarations of every procedure. Zero if any procedure never has a Reply.
     results_end_min: usize,
 }
 
@@ -67,6 +68,8 @@ pub(crate) enum Unserved {
     Refused(ErrorBody),
     /// The RPC layer answers it.
     Verdict(ReplyHeader),
+    /// The RPC layer would answer so, but the procedure never has a Reply.
+    Untold(ReplyHeader),
 }
 
 /// The chunks of a Call, other than a Call chunk.
@@ -164,10 +167,14 @@ impl Programs {
         let Some((program, served)) = self.find(asked.program, asked.version) else {
             return Err(self.why_unserved(&asked));
         };
-        if let Err(denied) = asked.credential.check(&served.flavors) {
-            return Err(Unserved::denied(xid, denied));
-        }
         let procedure = asked.procedure;
+        if let Err(denied) = asked.credential.check(&served.flavors) {
+            let header = ReplyHeader { xid, body: ReplyBody::Denied(denied) };
+            return Err(match served.is_call_only(procedure) {
+                true => Unserved::Untold(header),
+                false => Unserved::Verdict(header),
+            });
+        }
         if served.procedure(procedure).is_none() {
             return Err(Unserved::accepted(xid, AcceptStat::ProcUnavail));
         }
@@ -304,18 +311,39 @@ impl Unserved {
     const fn denied(xid: u32, why: RejectStat) -> Self {
         Self::Verdict(ReplyHeader { xid, body: ReplyBody::Denied(why) })
     }
+
+    /// Returns what becomes of the Call in a version: in version 1 every Call has a Reply.
+    pub(crate) const fn in_version(self, version: Version) -> Self {
+        match (self, version) {
+            (Self::Untold(header), Version::One) => Self::Verdict(header),
+            (unserved, _) => unserved,
+        }
+    }
 }
 
 impl Served {
-    fn new(Program { binding, flavors, procedures }: Program) -> Self {
+    fn new(Program { mut binding, flavors, procedures }: Program) -> Self {
+        let call_only = binding.procedures.iter_mut().filter(|procedure| procedure.call_only);
+        let has_call_only = call_only.map(Self::without_chunks).count() > 0;
         let plain_calls = PlainCalls::of(&binding);
         let plain_calls =
             if flavors.contains(&AUTH_NONE) { plain_calls } else { plain_calls.refused() };
         let results_min = binding.procedures.iter().map(|procedure| procedure.results_max).min();
-        let results_end_min = ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize;
+        let results_end_min = match has_call_only {
+            // No Reply is as short: each is checked against its own procedure.
+            true => 0,
+            false => ReplyHeader::SUCCESS_LEN + results_min.unwrap_or(0) as usize,
+        };
         let costly = (0..).zip(&procedures).filter(|(_, serving)| serving.is_costly);
         let costly = costly.fold(0, |costly, (number, _)| costly | bit(number));
         Self { binding, flavors, procedures, costly, plain_calls, results_end_min }
+    }
+
+    /// Has a procedure that never has a Reply take no chunks: [V2-4.7-1] nobody may use them.
+    fn without_chunks(procedure: &mut Procedure) {
+        procedure.arguments.clear();
+        procedure.results.clear();
+        procedure.results_max = 0;
     }
 
     /// Makes a program that serves nothing.
@@ -380,10 +408,19 @@ impl Served {
         self.costly & bit(procedure) != 0
     }
 
-    /// Returns whether results keep to the declarations of the binding for a procedure.
+    /// Returns whether results keep to the declarations of the binding for a procedure, which has a Reply.
     #[inline]
     pub(crate) fn keeps_to(&self, procedure: u32, reply: &Reply) -> bool {
-        reply.at <= self.results_end_min || reply.keeps_to(self.results_max(procedure))
+        reply.at <= self.results_end_min || self.keeps_to_its_own(procedure, reply)
+    }
+
+    fn keeps_to_its_own(&self, procedure: u32, reply: &Reply) -> bool {
+        !self.is_call_only(procedure) && reply.keeps_to(self.results_max(procedure))
+    }
+
+    /// Returns whether a procedure never has a Reply.
+    pub(crate) fn is_call_only(&self, procedure: u32) -> bool {
+        self.procedure(procedure).is_some_and(|procedure| procedure.call_only)
     }
 
     /// Returns whether a procedure has results that may go into a Write chunk.

@@ -38,6 +38,7 @@ use crate::service::{self, Binding, CallError, Request};
 
 mod again;
 mod aim;
+mod call_only;
 mod calls;
 mod encoded;
 mod exit;

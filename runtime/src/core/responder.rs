@@ -224,6 +224,7 @@ impl Responder {
         match (judged, read) {
             (Err(Unserved::Verdict(header)), _) => self.be_ready(name, Stage::Verdict(header)),
             (Err(Unserved::Refused(error)), _) => self.refuse_kept(common, name, error),
+            (Err(Unserved::Untold(_)), _) => self.leave_unanswered(common, name),
             (Ok(Fetch::Settled(argument)), _) => self.make_ready(common, name, argument),
             (Ok(Fetch::Read), Some(read)) => self.want(common, name, Want::Argument(read)),
             (Ok(Fetch::Read), None) => panic!("nothing is read for nothing"),
@@ -317,6 +318,16 @@ impl Responder {
         common.buffers.recycle(answer.buffer);
         common.counters.calls_served -= 1;
         self.refuse_call(common, call, error);
+    }
+
+    /// Ends a Call that is in the table and has no Reply, by its procedure.
+    #[cold]
+    pub(crate) fn leave_unanswered(&mut self, common: &mut Common, name: CallKey) {
+        let Some(call) = self.calls.remove(name) else { return };
+        let key = call.connection;
+        forget(common, call);
+        common.counters.calls_served += 1;
+        common.owe_no_replies(key, 1);
     }
 
     fn refuse_call(&self, common: &mut Common, call: ServedCall, error: ErrorBody) {
@@ -440,7 +451,10 @@ impl ServedCall {
         let Some((connection, programs)) = served else {
             return Err(Unserved::Refused(ErrorBody::System));
         };
-        let (asked, header) = programs.read_header(self.xid, payload)?;
+        let version = connection.session.terms().version;
+        let (asked, header) = programs
+            .read_header(self.xid, payload)
+            .map_err(|unserved| unserved.in_version(version))?;
         self.header = header;
         let served = programs.of(header);
         // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream. [R5666-3.6-2] On

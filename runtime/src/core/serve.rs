@@ -47,6 +47,8 @@ pub(crate) enum Acted {
     Verdict(ReplyHeader),
     /// The transport refuses it.
     Refused(ErrorBody),
+    /// The procedure never has a Reply.
+    NoReply,
     /// The service answers later: `Some` when it says so first, `None` when it says so again.
     Later(Option<Deferred>),
 }
@@ -85,7 +87,10 @@ pub(crate) fn serve<S: Service>(
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        outcome => outcome_of(cx.inner, programs, outcome, xid, header, reply),
+        outcome => {
+            let told = Told { programs, version, xid, header };
+            outcome_of(cx.inner, told, outcome, reply)
+        }
     }
 }
 
@@ -107,26 +112,29 @@ pub(crate) fn serve_other<'m, S: Service>(
             }
             serve(cx, service, Whole { header, credential, ..call }, reply)
         }
-        Err(Unserved::Verdict(header)) => Acted::Verdict(header),
-        Err(Unserved::Refused(error)) => Acted::Refused(error),
+        Err(unserved) => match unserved.in_version(call.version) {
+            Unserved::Verdict(header) => Acted::Verdict(header),
+            Unserved::Refused(error) => Acted::Refused(error),
+            Unserved::Untold(_) => Acted::NoReply,
+        },
     }
+}
+
+/// A Call of which the service has told the outcome.
+#[derive(Clone, Copy, Debug)]
+struct Told<'a> {
+    programs: &'a Programs,
+    version: Version,
+    xid: u32,
+    header: Header,
 }
 
 /// Returns the outcome of a Call that the service does not answer later.
 #[inline(always)]
-fn outcome_of(
-    inner: &mut Inner,
-    programs: &Programs,
-    outcome: Outcome,
-    xid: u32,
-    header: Header,
-    reply: &Reply,
-) -> Acted {
-    if let Outcome::Failed(stat) = outcome {
-        return Acted::Verdict(ReplyHeader::accepted(xid, stat));
-    }
-    if !programs.of(header).keeps_to(header.procedure, reply) {
-        Acted::Verdict(misdeclared(inner, xid))
+fn outcome_of(inner: &mut Inner, call: Told<'_>, outcome: Outcome, reply: &Reply) -> Acted {
+    let keeps = call.programs.of(call.header).keeps_to(call.header.procedure, reply);
+    if outcome != Outcome::Done || !keeps {
+        without_results(inner, call, outcome)
     } else if reply.fits() && reply.left_out.is_none() {
         Acted::Results(reply.at)
     } else {
@@ -134,11 +142,25 @@ fn outcome_of(
     }
 }
 
-/// Counts results that break the binding of their own service. Returns the header of the Reply that is sent instead.
+/// Returns the outcome of a Call that gets no results: the service says so, or it counts as having broken the
+/// declarations of its own binding.
 #[cold]
-fn misdeclared(inner: &mut Inner, xid: u32) -> ReplyHeader {
-    inner.common.counters.results_misdeclared += 1;
-    ReplyHeader::accepted(xid, AcceptStat::SystemErr)
+fn without_results(inner: &mut Inner, call: Told<'_>, outcome: Outcome) -> Acted {
+    let Told { programs, version, xid, header } = call;
+    let is_call_only = programs.of(header).is_call_only(header.procedure);
+    let stat = match outcome {
+        Outcome::Failed(stat) => stat,
+        Outcome::NoReply if is_call_only => AcceptStat::Success,
+        Outcome::Done | Outcome::Later | Outcome::NoReply => {
+            inner.common.counters.results_misdeclared += 1;
+            AcceptStat::SystemErr
+        }
+    };
+    if is_call_only && version == Version::Two {
+        return Acted::NoReply;
+    }
+    // In version 1 every Call has a Reply.
+    Acted::Verdict(ReplyHeader::accepted(xid, stat))
 }
 
 /// Lets at most `budget` Calls go on whose turn it is, none behind a costly one: messages of others are read first.
@@ -234,7 +256,10 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => outcome_of(inner, &programs, outcome, xid, header, &reply),
+                outcome => {
+                    let told = Told { programs: &programs, version, xid, header };
+                    outcome_of(inner, told, outcome, &reply)
+                }
             }
         }
         // The service resumed the Call, and answered it before its turn came.
@@ -267,6 +292,11 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
         Acted::Refused(error) => {
             recycle(common, reply);
             return responder.refuse_kept(common, name, error);
+        }
+        Acted::NoReply => {
+            reply.forget_results();
+            recycle(common, reply);
+            return responder.leave_unanswered(common, name);
         }
         Acted::Results(_) | Acted::Long => ReplyHeader::accepted(call.xid, AcceptStat::Success),
         Acted::Verdict(header) => {

@@ -86,6 +86,13 @@ impl Inner {
                 common.discharge(key, charge);
                 common.take_home(buffer, done);
             }
+            Held::CallOnly { buffer, slot } => {
+                common.take_home(buffer, done);
+                // What did not leave ends with its connection.
+                if done.status == Status::Success {
+                    requester.calls.end_sent(slot);
+                }
+            }
             Held::Control(buffer) => common.on_control_left(key, buffer, done),
             Held::Read { sinks, call } => {
                 if let Some(connection) = common.connections.get_mut(key) {
@@ -121,7 +128,7 @@ impl Inner {
                         common.buffers.recycle(buffer);
                     }
                 }
-                Held::Control(buffer) => {
+                Held::Control(buffer) | Held::CallOnly { buffer, .. } => {
                     let lent = buffer.and_then(|posted| complete::source_quiesced(posted, proof));
                     if let Some(buffer) = lent {
                         common.buffers.recycle(buffer);

@@ -831,6 +831,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     assert!(!world.client.turn(world.now));
 }
 
+mod call_only;
 mod endings;
 mod in_place;
 mod memory;

@@ -73,6 +73,16 @@ impl Posted {
         self.data.get_mut(slot).filter(|data| data.is_some())?.take()
     }
 
+    /// Has the message that was to be entered as `id` end the Call in `slot` when it completes. Returns false if there is
+    /// no such entry, because the message was copied.
+    pub(crate) fn end_call_with(&mut self, id: WrId, slot: usize) -> bool {
+        let Name::Work(bits) = Name::of(id) else { return false };
+        let Some(work) = self.table.get_bits_mut(bits) else { return false };
+        let Held::Message { buffer, .. } = &mut work.held else { return false };
+        work.held = Held::CallOnly { buffer: buffer.take(), slot };
+        true
+    }
+
     /// Returns the identifier that the next request will have.
     #[inline]
     pub(crate) const fn next_id(&self) -> WrId {
@@ -152,6 +162,13 @@ pub(crate) enum Held {
         /// The memory charged to the Call that the message answers.
         charge: Charge,
     },
+    /// The last message of a Call of ours that ends when it has left, because it has no Reply.
+    CallOnly {
+        /// The buffer of the message, if the provider holds it.
+        buffer: Option<PostedSource<Local>>,
+        /// The Call's slot.
+        slot: usize,
+    },
     /// A message of the protocol engine, in its buffer.
     Control(Option<PostedSource<Local>>),
     /// The last RDMA Read of a Call or of a reduced argument.
@@ -174,13 +191,14 @@ impl Held {
         match self {
             Self::Message { charge, .. } => charge.octets(),
             Self::Read { sinks, .. } => sinks.len(),
-            Self::Control(_) | Self::LocalInv { .. } => 0,
+            Self::CallOnly { .. } | Self::Control(_) | Self::LocalInv { .. } => 0,
         }
     }
 
     /// Returns whether this is a message in a send buffer.
     pub(crate) const fn is_send(&self) -> bool {
-        matches!(self, Self::Message { buffer: Some(_), .. } | Self::Control(_))
+        let is_message = matches!(self, Self::Message { buffer: Some(_), .. });
+        is_message || matches!(self, Self::CallOnly { .. } | Self::Control(_))
     }
 
     /// Returns whether this is the entry of Writes ahead of a message that was copied.

@@ -195,7 +195,8 @@ impl<'a> Arguments<'a> {
 pub struct Request {
     /// Procedure number.
     pub procedure: u32,
-    /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument.
+    /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument. A procedure that never has a Reply
+    /// takes no leases.
     pub argument: Option<Local>,
     /// Room for the DDP-eligible result, moved by RDMA Write. On version 2 a peer may say that the result is longer: if
     /// the Call is idempotent, the binding allows as much and the pool has it, the Call goes again with a longer lease,
@@ -216,7 +217,8 @@ impl Request {
 /// How a Call of ours ended.
 #[derive(Debug)]
 pub struct Finished<'a> {
-    /// The results, without the RPC header; of a reduced result they hold only the length.
+    /// The results, without the RPC header; of a reduced result they hold only the length. They are empty if the procedure
+    /// never has a Reply: then the Call has ended because it was sent, and nothing says whether it was carried out.
     pub results: Result<PayloadReader<'a>, CallError>,
     /// The argument's lease; `None` if there was none, or if the peer may still read it.
     pub argument: Option<Local>,
@@ -225,9 +227,14 @@ pub struct Finished<'a> {
     pub result: Option<Local>,
 }
 
-/// Returns whether the binding allows the reductions that `request` asks for.
+/// Returns whether the binding allows the reductions that `request`, which has leases, asks for.
 pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     let Some(procedure) = binding.procedure(request.procedure) else { return true };
+    // [V2-4.7-1] no Reply would say when the peer is done with the memory.
+    //~ V2-4.7-1: `procedure.call_only` -> `procedure.call_only && procedure.arguments.is_empty()`
+    if procedure.call_only {
+        return false;
+    }
     let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));
     let result = request.result.as_ref().map(|lease| u32::try_from(lease.len()));
     let argument = procedure.allows_arguments(argument.as_slice());

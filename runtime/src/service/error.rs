@@ -60,6 +60,9 @@ pub enum CallError {
     /// The peer made the connection, and Calls go from the end that connects: reverse-direction Calls are not built.
     #[error("this end accepted the connection, and only the end that connects makes calls")]
     NoReverse,
+    /// The procedure never has a Reply, and the connection is of version 1, where every Call has one.
+    #[error("this procedure has no reply, and version 1 has no such calls")]
+    CallOnly,
     /// The connection's binding declares something that this runtime does not support.
     #[error(transparent)]
     Unsupported(Unsupported),

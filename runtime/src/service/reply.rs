@@ -18,6 +18,15 @@ pub enum Outcome {
     Failed(AcceptStat),
     /// The reply comes in a later turn: keep the token, then [`Cx::resume`](crate::core::Cx::resume) it.
     Later,
+    /// The Call was carried out, and is of a procedure that never has a Reply
+    /// ([`Procedure::call_only`](super::Procedure::call_only), [V2-4.7-1]).
+    ///
+    /// No Reply to a Call of such a procedure leaves, whatever the service returns: a failure is told to nobody, and
+    /// [`Self::Done`] counts as a broken declaration. After [`Self::Later`] the Call holds its Receive until it is
+    /// resumed. Version 1 has no such procedures: there the Call is answered, without results or with the failure.
+    ///
+    /// A Call of any other procedure gets a system error, because its caller waits.
+    NoReply,
 }
 
 /// A Reply under construction, in the registered memory it leaves from.

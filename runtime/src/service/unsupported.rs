@@ -19,8 +19,6 @@ pub enum Declared {
     Arguments,
     /// More than one DDP-eligible result.
     Results,
-    /// A procedure that is never answered with a Reply.
-    CallOnly,
 }
 
 impl Declared {
@@ -28,7 +26,6 @@ impl Declared {
         match self {
             Self::Arguments => "more than one DDP-eligible argument",
             Self::Results => "more than one DDP-eligible result",
-            Self::CallOnly => "that it is call-only",
         }
     }
 }

@@ -117,6 +117,8 @@ pub(crate) enum Stage {
     Queued,
     /// Waits for its Reply.
     Sent,
+    /// Has no Reply, and waits until its Send has completed.
+    Leaving,
     /// Answered, or given up; waits until its handles are dead.
     Fencing,
     /// Ended; the caller does not know it yet.
@@ -578,6 +580,16 @@ impl MadeCalls {
         self.finished.push_back(slot);
     }
 
+    /// Ends a Call without a Reply, which has left.
+    pub(crate) fn end_sent(&mut self, slot: usize) {
+        let Some(Found { call, .. }) = self.get_mut(slot) else { return };
+        if call.caller == Caller::Nobody {
+            return self.forget(slot);
+        }
+        call.stage = Stage::Finished;
+        self.finished.push_back(slot);
+    }
+
     /// Ends every Call of a connection that has ended. `proof` takes back the leases that the Calls expose.
     pub(crate) fn fail_calls(
         &mut self,
@@ -649,11 +661,13 @@ impl MadeCalls {
                 }
                 // P10: the caller is released at once, the leases stay where they are. A Reply that has come is lost if
                 // its Call waits that long for the end of a copy.
-                Stage::Sent | Stage::Fencing if call.caller != Caller::Nobody => {
+                Stage::Sent | Stage::Leaving | Stage::Fencing if call.caller != Caller::Nobody => {
                     let caller = std::mem::replace(&mut call.caller, Caller::Nobody);
                     exposed_leases.lent = None;
                     self.released.push_back(caller);
                 }
+                // It exposes nothing, and ends with its Send or its connection.
+                Stage::Leaving => {}
                 Stage::Sent | Stage::Fencing | Stage::Finished | Stage::Resting => {
                     let held = self.each().filter(|told| told.connection == key);
                     let held = held.map(|told| told.octets).sum();

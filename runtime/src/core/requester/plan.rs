@@ -27,6 +27,11 @@ pub(super) fn goes_unchunked(
     !procedure.call_only && unchunked_max.holds(encoded.length, procedure.reply_max(&[]))
 }
 
+/// Returns whether a procedure never has a Reply.
+pub(super) fn is_call_only(procedure: u32, binding: &Binding) -> bool {
+    binding.procedure(procedure).is_some_and(|procedure| procedure.call_only)
+}
+
 /// The properties of a Call that its plan depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PlanKey {

@@ -17,7 +17,7 @@ use super::calls::{Found, Named};
 use super::encoded::Encoded;
 use super::exposed_leases::LeaseRole;
 use super::exposures::Unopened;
-use super::plan::{PlanKey, goes_unchunked};
+use super::plan::{PlanKey, goes_unchunked, is_call_only};
 use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::memory::Charge;
@@ -99,6 +99,10 @@ impl Requester {
             common.leave(key, &head, &mut message, Charge::default(), port);
             message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
             return Progress::Made;
+        }
+        let binding = connection.session.calls();
+        if binding.is_some_and(|binding| is_call_only(call.procedure, binding)) {
+            return self.send_call_only(common, key, slot, (buffer, encoded), port);
         }
         let exposed_leases = &mut *found.exposed_leases;
         if !std::mem::replace(&mut call.opens, true) {
@@ -276,7 +280,7 @@ impl Requester {
 
 /// Whether the front of a queue of Calls was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Progress {
+pub(super) enum Progress {
     /// The Call at the front left the queue.
     Made,
     /// The Call at the front waits for credit as before.

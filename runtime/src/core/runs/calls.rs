@@ -78,6 +78,8 @@ impl<S: Service> Runs<'_, S> {
         // Whether Replies may leave at once. After one that has to wait, the rest wait behind it.
         let mut leave = true;
         let (mut done, mut parked, mut unsettled) = (0, 0, None);
+        // Calls without a Reply, by their procedures.
+        let mut unanswered = 0;
         let mut argument = None;
         let mut known = None;
         let mut cx = Cx::new(*now, inner);
@@ -154,6 +156,12 @@ impl<S: Service> Runs<'_, S> {
                 }
                 continue;
             }
+            if let Acted::NoReply = acted {
+                making.forget_results();
+                cx.inner.common.discharge(connection, charge);
+                unanswered += 1;
+                continue;
+            }
             let waiting = ServedCall::with(connection, xid, chunk);
             let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
@@ -175,6 +183,9 @@ impl<S: Service> Runs<'_, S> {
         common.counters.calls_served += u64::from(left);
         common.receives.pass(left);
         common.settle_grant(from.key, &grant);
+        if unanswered > 0 {
+            common.owe_no_replies(from.key, unanswered);
+        }
         if let Some((acted, making)) = unsettled {
             settle(inner, name, acted, making);
         }

@@ -61,6 +61,12 @@ impl<T: Owned, N> OwnedTable<T, N> {
         self.table.get_mut(key)
     }
 
+    /// Finds the entry whose name was packed into `bits`.
+    pub(crate) fn get_bits_mut(&mut self, bits: u64) -> Option<&mut T> {
+        let key = self.table.unpack(bits)?;
+        self.table.get_mut(key)
+    }
+
     /// Takes an entry out; its name finds nothing from now on.
     pub(crate) fn remove(&mut self, key: Key<N>) -> Option<T> {
         let entry = self.table.remove(key)?;

@@ -170,7 +170,6 @@ fn a_binding_that_declares_what_is_not_built_is_refused_at_the_start() {
     let item = Eligible::opaque(100);
     let row = Eligible { count_max: 2, ..item };
     for (procedure, declared) in [
-        (Procedure::new("P").call_only(), Declared::CallOnly),
         (Procedure::new("P").argument(item).argument(item), Declared::Arguments),
         (Procedure::new("P").result(item).result(item), Declared::Results),
         (Procedure::new("P").result(row), Declared::Results),
