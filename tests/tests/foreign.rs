@@ -5,6 +5,8 @@
 //! The peer is [`rpc::Peer`], which blocks; our ends are those of [`haulage_tests::ends`].
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "foreign/call_only.rs"]
+mod call_only;
 #[path = "foreign/ddp.rs"]
 mod ddp;
 #[path = "foreign/header.rs"]
@@ -269,7 +271,8 @@ impl Pair {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let item = Eligible::opaque(ITEM_MAX);
         let moves = Procedure::new("MOVE").argument(item).result(item);
-        let procedures = vec![Procedure::new("NULL"), moves];
+        let notes = Procedure::new("NOTE").call_only();
+        let procedures = vec![Procedure::new("NULL"), moves, notes];
         let binding = Binding { program: PROGRAM, version: 1, procedures };
         let at = listener.local_addr().unwrap();
         let client = client_within(LIMITS_DEFAULT, NoService, binding, at);
@@ -299,6 +302,8 @@ impl Pair {
 
 /// The procedure of [`Pair`]'s client that has an item both ways.
 const MOVE: u32 = 1;
+/// The procedure of [`Pair`]'s client that never has a Reply.
+const NOTE: u32 = 2;
 
 #[test]
 fn a_client_calls_a_peer_whatever_its_credits() {
