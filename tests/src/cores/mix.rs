@@ -62,6 +62,8 @@ events! {
     PlacedResult,
     /// A Call whose result was unreduced ended well.
     UnreducedResult,
+    /// A Call that was refused went again and ended well.
+    Repeated,
     /// A Call with both an argument and a result ended well.
     BothWays,
     /// A result left in pieces.
