@@ -17,6 +17,7 @@ pub(crate) mod connection;
 mod connections;
 mod counters;
 mod cx;
+mod dial;
 mod events;
 pub(crate) mod inbox;
 pub(crate) mod inner;
@@ -28,6 +29,7 @@ pub(crate) mod requester;
 mod responder;
 mod runs;
 mod serve;
+mod servers;
 mod service;
 mod session;
 pub(crate) mod table;
@@ -49,8 +51,8 @@ use haulage_proto::v2::connection::Role;
 use thiserror::Error;
 
 use crate::identity::Identity;
-use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER, our_private_data};
-use crate::provider::{ConnectError, ConnectionParams, Counters, Event, Provider, Waker};
+use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
+use crate::provider::{ConnectError, Counters, Event, Provider, Waker};
 use crate::service::{Binding, CallError, ConnectionId, Program, Reply, Unsupported};
 
 use self::admission::Origin;
@@ -177,7 +179,8 @@ impl<P: Provider, S: Service> Core<P, S> {
         Ok(bound)
     }
 
-    /// Starts to connect. Calls may be made at once; they wait until the connection is ready.
+    /// Starts to connect. Calls may be made at once; they wait until the connection is ready. If the server does not
+    /// answer version 2, the connection begins anew with version 1, under the same [`ConnectionId`].
     ///
     /// # Errors
     /// The core is shutting down, no connection can be opened, or `binding` declares something that this runtime does
@@ -207,15 +210,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         bindings::check(&binding).map_err(CallError::Unsupported)?;
         let Inner { common, .. } = &mut self.inner;
-        let caps = self.provider.caps();
-        let (_, private_data) = our_private_data(Role::Client, &common.abilities.promises);
-        let (ord, ird) = (caps.ord_max, caps.ird_max);
-        let params = ConnectionParams { private_data: &private_data, ord, ird };
-        let qp = self.provider.connect(now, to, &params).map_err(CallError::Connect)?;
+        let qp = dial::dial(&mut self.provider, common, now, to)?;
         let binding = common.connections.bind(binding);
         let directions = Directions { serves: None, calls: Some(binding) };
         let link = Link { qp, role: Role::Client, peer: to };
-        let Some(key) = common.open(link, Origin::Ours, None, directions) else {
+        let remembered = common.old_servers.recall(now, to);
+        let Some(key) = common.open(link, Origin::Ours, None, directions, remembered) else {
             self.provider.disconnect(now, qp);
             return Err(CallError::Connect(ConnectError::NoQueuePair));
         };

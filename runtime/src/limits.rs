@@ -26,8 +26,9 @@ pub enum Versions {
     OnlyOne,
     /// Version 2 alone.
     OnlyTwo,
-    /// Both: a client begins with version 2 and goes on with version 1 where the server asks for it, a
-    /// server follows its clients.
+    /// Both: a client begins with version 2 and goes on with version 1 where the server asks for it, or on a new
+    /// connection if the server does not answer. For ten minutes it then begins with version 1 at that address. A server
+    /// follows its clients.
     Both,
 }
 
@@ -58,7 +59,8 @@ pub struct Limits {
     pub message_max: u32,
     /// Threads outside the core that may hold a client of it.
     pub remote_clients_max: u32,
-    /// How long connection setup may take: the transport's part, and the first messages, each.
+    /// How long connection setup may take: the transport's part, and the first messages, each. A server that has not spoken
+    /// version 2 after a third of the latter is called in version 1 on a new connection, for which there is the rest.
     pub setup_timeout: Duration,
     /// How long a peer may leave an RDMA Read unanswered, output untaken or a message incomplete without any progress
     /// before its connection ends. Providers enforce this, and are configured with it as well; RDMA devices have

@@ -226,6 +226,11 @@ impl Link {
 
     /// Closes the connection in order, and waits until it is quiesced.
     pub fn close(mut self) -> Result<(), Failure> {
+        self.hang_up()
+    }
+
+    /// Like [`Self::close`], but another peer may connect afterwards.
+    pub fn hang_up(&mut self) -> Result<(), Failure> {
         self.provider.disconnect(clock::now(), self.qp);
         match self.ended()? {
             DisconnectReason::Local => Ok(()),

@@ -1,12 +1,14 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], and servers that answer no Call in [`strays`]. Peers in [`watched`], [`granted`], [`scattered`] and
-//! [`continued`] break no rule, and watch whether the other end does.
+//! [`caller`], servers that answer no Call in [`strays`], and those that answer no properties in [`anew`]. Peers in
+//! [`watched`], [`granted`], [`scattered`] and [`continued`] break no rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "hostile/anew.rs"]
+mod anew;
 #[path = "hostile/caller.rs"]
 mod caller;
 #[path = "hostile/continued.rs"]

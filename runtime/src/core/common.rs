@@ -8,7 +8,7 @@ use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::{Kind, Part};
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::WrId;
+use haulage_proto::verbs::{QpNum, WrId};
 use haulage_proto::xdr::Writer;
 
 use super::admission::Origin;
@@ -18,6 +18,7 @@ use super::connections::Connections;
 use super::counters::CoreCounters;
 use super::memory::{Charge, Memory, MemoryGrant, Purpose, Until, Wanted};
 use super::receives::{Posting, Receives};
+use super::servers::OldServers;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
@@ -32,6 +33,7 @@ pub(crate) struct Common {
     pub(crate) limits: Limits,
     pub(crate) abilities: Abilities,
     pub(crate) connections: Connections,
+    pub(crate) old_servers: OldServers,
     pub(crate) receives: Receives,
     pub(crate) buffers: SendBuffers,
     pub(crate) posted: Posted,
@@ -84,6 +86,7 @@ impl Common {
                 provider: (caps.name, caps.strategy, caps.posting),
             },
             connections: Connections::new(connections_max, queue_pairs, events),
+            old_servers: OldServers::default(),
             receives,
             buffers,
             posted: Posted::new(work, limits.send_buffers_max),
@@ -107,23 +110,20 @@ impl Common {
     }
 
     /// Makes the entry of a new connection; `None` if the core is full. `theirs` is the private data of
-    /// a client.
+    /// a client, `remembered` what is known about a server.
     pub(crate) fn open(
         &mut self,
         peer: Link,
         origin: Origin,
         theirs: Option<PrivateData>,
         directions: Directions,
+        remembered: Remembered,
     ) -> Option<ConnectionKey> {
         let is_full = self.connections.occupancy().all() >= self.limits.connections_max;
         if is_full || !self.connections.has_place(peer.qp) {
             return None;
         }
-        self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-        let first_xid = (self.seed >> 33) as u32 | 1;
-        let config = self.limits.engine(peer.role, first_xid);
-        let mut engine = Engine::new(config, Remembered::Nothing).ok()?;
-        engine.reserve(RECEIVES_IDLE - engine.reserved());
+        let engine = self.engine(peer.role, remembered)?;
         let (ours, _) = our_private_data(peer.role, &self.abilities.promises);
         let agreed = match peer.role {
             Role::Client => Agreement::new(Some(ours), None),
@@ -136,6 +136,39 @@ impl Common {
         };
         let connection = Connection::new(peer, engine, (part, share), agreed, directions);
         self.connections.enter(connection, origin)
+    }
+
+    /// Has a connection of ours, of which the provider holds nothing any more, begin anew on another queue pair; `None`
+    /// if the core is full. `remembered` is what is known about the server.
+    pub(crate) fn renew(
+        &mut self,
+        key: ConnectionKey,
+        qp: QpNum,
+        remembered: Remembered,
+    ) -> Option<()> {
+        let engine = self.engine(Role::Client, remembered)?;
+        let (ours, _) = our_private_data(Role::Client, &self.abilities.promises);
+        let agreed = Agreement::new(Some(ours), None);
+        let Self { connections, receives, memory, .. } = self;
+        if !connections.has_queue_pair(qp) {
+            return None;
+        }
+        let connection = connections.get_mut(key)?;
+        connection.renew(qp, engine, agreed, receives)?;
+        let share = memory.enter(Origin::Ours);
+        memory.leave(&std::mem::replace(&mut connection.share, share));
+        connections.enter_queue_pair(key, qp);
+        Some(())
+    }
+
+    /// Makes the engine of a connection, with the Receives that every peer has.
+    fn engine(&mut self, role: Role, remembered: Remembered) -> Option<Engine> {
+        self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        let first_xid = (self.seed >> 33) as u32 | 1;
+        let config = self.limits.engine(role, first_xid);
+        let mut engine = Engine::new(config, remembered).ok()?;
+        engine.reserve(RECEIVES_IDLE - engine.reserved());
+        Some(engine)
     }
 
     /// Notes the terms that both ends of a connection agreed on: RPC messages may flow now.

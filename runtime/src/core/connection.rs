@@ -1,6 +1,7 @@
 //! One connection as a core sees it. Each group of its state is an object of its own, in a file of its own, and nobody else
 //! changes the fields of the group.
 
+mod attempt;
 mod continued;
 mod credits;
 mod life;
@@ -8,12 +9,15 @@ mod outbox;
 mod session;
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use haulage_proto::negotiate::{Connection as Engine, SingleChunks};
+use haulage_proto::negotiate::{Connection as Engine, Remembered, SingleChunks};
+use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
+pub(crate) use self::attempt::Attempt;
 use self::continued::Continued;
 use self::credits::Credits;
 pub(crate) use self::life::{Change, End, Life};
@@ -34,6 +38,7 @@ pub(crate) struct Connection {
     /// The user at the other end, if the service of a server asked for it.
     user: PeerUser,
     pub(crate) life: Life,
+    pub(crate) attempt: Attempt,
     pub(crate) session: Session,
     /// The protocol engine: the credits of both ends, and the messages that it wants to send.
     pub(crate) engine: Engine,
@@ -68,6 +73,7 @@ impl Connection {
             link,
             user: PeerUser::Unknown,
             life: Life::new(),
+            attempt: Attempt::default(),
             session: Session::new(engine.engine(), link.role, agreed, directions),
             engine,
             continued: Continued::default(),
@@ -75,6 +81,25 @@ impl Connection {
             outbox: Outbox::default(),
             share,
         }
+    }
+
+    /// Begins anew on another queue pair with another engine. The Calls that wait stay. The Receives of the old queue pair
+    /// go back, and the minimum is taken; returns `None`, and changes nothing, if there are too few.
+    pub(crate) fn renew(
+        &mut self,
+        qp: QpNum,
+        engine: Engine,
+        agreed: Agreement,
+        receives: &mut Receives,
+    ) -> Option<()> {
+        self.credits = self.credits.renew(&self.engine, receives, self.link.role)?;
+        self.link.qp = qp;
+        self.life.change(Change::Anew);
+        self.session.renew(engine.engine(), self.link.role, agreed);
+        self.engine = engine;
+        self.continued = Continued::default();
+        self.outbox.renew();
+        Some(())
     }
 
     /// Returns the number of the queue pair.
@@ -163,6 +188,29 @@ impl Connection {
         }
     }
 
+    /// Returns whether the server has not spoken, and is taken to speak version 1 alone.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        let is_unsettled = self.life.is_negotiating() && self.engine.version().is_none();
+        is_unsettled && self.engine.remembered() == Remembered::OnlyVersionOne
+    }
+
+    /// Begins to watch a server that may not know version 2, and was sent our properties `now`.
+    pub(crate) fn watch(&mut self, now: Instant, setup_timeout: Duration) {
+        if self.is_unanswered() {
+            self.attempt.watch(now, setup_timeout);
+        }
+    }
+
+    /// Gives the queue pair up, and has the connection begin anew, if the server has not spoken and this was the first
+    /// attempt. Returns whether that is so.
+    pub(crate) fn give_up(&mut self) -> bool {
+        let begins_anew = self.is_unanswered() && self.attempt.again();
+        if begins_anew {
+            self.life.change(Change::Anew);
+        }
+        begins_anew
+    }
+
     /// Takes in that the engine has negotiated: the terms are settled. Returns whether RPC messages may flow since then.
     pub(crate) fn open(&mut self) -> bool {
         self.session.settle(self.engine.engine(), self.link.role);
@@ -206,7 +254,7 @@ impl Connection {
     /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
     /// the end that connected.
     pub(crate) fn takes_calls(&self) -> bool {
-        self.life.is_up() && self.session.calls().is_some()
+        (self.life.is_up() || self.life.is_renewing()) && self.session.calls().is_some()
     }
 }
 

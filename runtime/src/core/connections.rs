@@ -101,7 +101,7 @@ impl Connections {
 
     /// Returns whether there is a place for a connection on this queue pair.
     pub(crate) fn has_place(&self, qp: QpNum) -> bool {
-        self.has_room() && self.by_queue_pair.get(qp.slot()).is_some_and(Option::is_none)
+        self.has_room() && self.has_queue_pair(qp)
     }
 
     /// Returns whether there is a place for another connection.
@@ -123,13 +123,33 @@ impl Connections {
         Some(key)
     }
 
-    /// Takes out a connection that has ended.
-    pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Connection> {
-        let mut connection = self.table.remove(key)?;
-        vacate(&mut self.occupancy, &mut connection);
-        if let Some(place) = self.by_queue_pair.get_mut(connection.qp().slot()) {
+    /// Returns whether there is a place for a connection that begins anew on this queue pair.
+    pub(crate) fn has_queue_pair(&self, qp: QpNum) -> bool {
+        self.by_queue_pair.get(qp.slot()).is_some_and(Option::is_none)
+    }
+
+    /// Forgets the queue pair of a connection, of which the provider holds nothing any more.
+    pub(crate) fn leave_queue_pair(&mut self, key: ConnectionKey) {
+        if let Some(connection) = self.table.get(key)
+            && let Some(place) = self.by_queue_pair.get_mut(connection.qp().slot())
+            && *place == Some(key)
+        {
             *place = None;
         }
+    }
+
+    /// Notes the queue pair of a connection that has begun anew.
+    pub(crate) fn enter_queue_pair(&mut self, key: ConnectionKey, qp: QpNum) {
+        if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
+            *place = Some(key);
+        }
+    }
+
+    /// Takes out a connection that has ended.
+    pub(crate) fn remove(&mut self, key: ConnectionKey) -> Option<Connection> {
+        self.leave_queue_pair(key);
+        let mut connection = self.table.remove(key)?;
+        vacate(&mut self.occupancy, &mut connection);
         Some(connection)
     }
 
@@ -184,11 +204,19 @@ impl Connections {
         }
     }
 
+    /// Starts closing the queue pair of a connection, which then begins anew, if its server has not spoken and this was
+    /// the first attempt.
+    pub(crate) fn give_up(&mut self, key: ConnectionKey) {
+        if self.table.get_mut(key).is_some_and(Connection::give_up) {
+            self.closing.push(key);
+        }
+    }
+
     /// Starts closing a connection.
     pub(crate) fn close(&mut self, key: ConnectionKey, reason: CallError) {
         self.fail(key, reason);
         if let Some(connection) = self.table.get_mut(key)
-            && connection.life.is_up()
+            && (connection.life.is_up() || connection.life.is_renewing())
         {
             connection.life.change(Change::Closing);
             self.closing.push(key);

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use haulage_proto::negotiate::Remembered;
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::PrivateData;
 use haulage_proto::v2::connection::Role;
@@ -16,7 +17,7 @@ use super::requester::Direct;
 use super::runs::Runs;
 use super::trace::Subject;
 use super::work::Name;
-use super::{tell, transmit, vacancy};
+use super::{dial, tell, transmit, vacancy};
 use crate::core::service::Service;
 use crate::limits::our_private_data;
 use crate::provider::{
@@ -116,8 +117,12 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
                 }
             }
             Event::Quiesced(proof) => {
-                if let Some(key) = inner.common.connections.at(proof.qp()) {
-                    inner.on_quiesced(key, &proof);
+                if let Some((key, connection)) = inner.common.connections.get_at(proof.qp()) {
+                    if connection.life.is_between() {
+                        dial::begin_anew(self.provider, inner, self.now, (key, &proof));
+                    } else {
+                        inner.on_quiesced(key, &proof);
+                    }
                 }
             }
         }
@@ -142,7 +147,8 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
             let serves = Some(Rc::clone(&inner.responder.programs));
             //~ V2-4.6.3-1: `calls: None` -> `calls: Some(calls)`
             let directions = Directions { serves, calls: None };
-            common.open(link, origin, PrivateData::find(theirs), directions)
+            let theirs = PrivateData::find(theirs);
+            common.open(link, origin, theirs, directions, Remembered::Nothing)
         } else {
             None
         };

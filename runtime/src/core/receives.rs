@@ -344,6 +344,17 @@ impl Receives {
         u32::try_from(self.unreserved).unwrap_or(0)
     }
 
+    /// Ends the reservations of a connection that begins anew, as [`Self::release`] does, and reserves the minimum for it;
+    /// `None`, and nothing has changed, if fewer Receives are left.
+    pub(crate) fn renew(&mut self, part: &Part, reserved: u32, role: Role) -> Option<Part> {
+        let left = self.unreserved + i64::from(reserved.cast_signed());
+        if left < RECEIVES_IDLE.into() {
+            return None;
+        }
+        self.release(part, reserved);
+        self.admit(role, part.origin)
+    }
+
     /// Ends the reservations of a connection that is gone. `reserved` is modulo 2^32: it is negative if the peer sent
     /// more than was reserved for it.
     pub(crate) fn release(&mut self, part: &Part, reserved: u32) {

@@ -7,11 +7,12 @@ use haulage_proto::negotiate::{self, Event as EngineEvent, Input, Output, Receiv
 use haulage_proto::time::Instant;
 use haulage_proto::v1;
 use haulage_proto::v2;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{QpNum, Status};
 
-use super::connection::{Change, End};
+use super::connection::{Attempt, Change, End};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
 use super::trace::Manner;
@@ -39,6 +40,16 @@ impl Inner {
         connection.share.allow_reads(ord);
         connection.heard(private_data, &promises);
         self.drive(now, key, Input::Established);
+        self.watch(now, key);
+    }
+
+    /// Begins to watch a server that may not know version 2.
+    fn watch(&mut self, now: Instant, key: ConnectionKey) {
+        let setup_timeout = self.common.limits.setup_timeout;
+        if let Some(connection) = self.common.connections.get_mut(key) {
+            connection.watch(now, setup_timeout);
+        }
+        self.expire_attempt(now, key);
     }
 
     /// Takes in that a connection is gone. Work requests that were posted on it may not have come back yet, and a peer
@@ -49,7 +60,11 @@ impl Inner {
         self.common.drop_continued(key);
         let is_serving = self.responder.drop_unread(&mut self.common, key);
         if let Some(connection) = self.common.connections.get_mut(key) {
+            let begins_anew = connection.give_up() || connection.life.is_renewing();
             connection.life.change(Change::Gone);
+            if begins_anew {
+                return;
+            }
             if matches!(reason, Local | Peer | PeerHasAll) {
                 connection.life.ends_ordinarily();
             }
@@ -114,6 +129,12 @@ impl Inner {
 
     /// Takes in that the provider holds nothing of a connection any more: everything comes home.
     pub(crate) fn on_quiesced(&mut self, key: ConnectionKey, proof: &Quiesced) {
+        self.bring_home(key, proof);
+        self.end(key, CallError::Closed, Some(proof));
+    }
+
+    /// Takes back what the provider held for the work requests of a connection.
+    pub(crate) fn bring_home(&mut self, key: ConnectionKey, proof: &Quiesced) {
         let common = &mut self.common;
         // Requests that were never posted drop their views first.
         if let Some(connection) = common.connections.get_mut(key) {
@@ -138,7 +159,6 @@ impl Inner {
                 Held::LocalInv { .. } => {}
             }
         }
-        self.end(key, CallError::Closed, Some(proof));
     }
 
     /// Takes in a message of any form. `proof` names the handle that its Send invalidated.
@@ -190,6 +210,9 @@ impl Inner {
         };
         if let Some(connection) = self.common.connections.get_mut(key) {
             connection.continued.fill(message);
+            if connection.life.is_ready() {
+                connection.attempt.hear(connection.engine.version());
+            }
             if event.is_none() && !connection.engine.is_continued() {
                 // It was broken off, if one was under way.
                 self.common.drop_continued(key);
@@ -353,7 +376,17 @@ impl Inner {
         responder.drop_calls(common, key);
         let (trace, subject) = (&mut common.trace, connection.subject(&key));
         let peer = connection.described(key);
+        let is_unheard = connection.role() == Role::Client && !connection.life.has_replied();
+        let (server, attempt) = (connection.peer(), connection.attempt);
         let End { reason, manner, traffic, was_ready, has_all } = connection.life.into_end(reason);
+        if is_unheard && reason != CallError::Closed {
+            match attempt {
+                // E30: the next connection need not be told the same.
+                Attempt::Refused => common.old_servers.remember(trace.now(), server),
+                // It may have been taken for a server of version 1 because it was slow.
+                _ => common.old_servers.forget(server),
+            }
+        }
         match &reason {
             CallError::Connect(reason) => trace.unmade(subject, reason),
             CallError::Closed => {
@@ -376,6 +409,8 @@ impl Inner {
             next = self.common.connections.from(key.slot() + 1);
             let Some(connection) = self.common.connections.get(key) else { continue };
             let check_at = connection.outbox.check_at();
+            self.expire_attempt(now, key);
+            let Some(connection) = self.common.connections.get(key) else { continue };
             if connection.engine.poll_deadline().is_some() {
                 self.drive(now, key, Input::Deadline);
             }

@@ -31,6 +31,9 @@ const LIMITS: Limits = Limits {
     ..LIMITS_DEFAULT
 };
 
+/// Limits for a server and a client whose connection does not begin anew with version 1 when it is lost early.
+const ONCE: [Limits; 2] = [LIMITS, Limits { versions: Versions::OnlyTwo, ..LIMITS }];
+
 /// Limits for cores that live by the real clock, which goes on while the machine is busy with something else.
 const PATIENT: Limits = Limits { call_timeout: Duration::from_secs(60), ..LIMITS };
 
@@ -430,7 +433,7 @@ fn all_home<P: Provider, S: Service>(core: &mut Core<P, S>, now: Instant) {
 #[test]
 fn a_connection_lost_at_any_moment_leaves_every_lease_home_and_every_caller_told() {
     for moment in 0..160 {
-        let mut world = World::new();
+        let mut world = World::with(Keeper::default(), ONCE, FabricConfig::default());
         for token in 0..6 {
             let (argument, result) = (world.lease(100_000, 1), world.lease(100_000, 2));
             world.call(token, Request { argument: Some(argument), ..request(STORE) });
@@ -470,7 +473,7 @@ fn a_reply_may_come_in_a_later_turn() {
 #[test]
 fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
     for moment in 0..120 {
-        let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+        let mut world = World::with(Slow::default(), ONCE, FabricConfig::default());
         for token in 0..6 {
             let result = world.lease(100_000, 2);
             world.call(token, Request { result: Some(result), ..request(FETCH) });
@@ -831,6 +834,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     assert!(!world.client.turn(world.now));
 }
 
+mod anew;
 mod call_only;
 mod endings;
 mod in_place;

@@ -36,6 +36,7 @@ pub(crate) struct Trace {
     provider: &'static str,
     accepted: Bucket,
     ready: Bucket,
+    renewed: Bucket,
     refused: Bucket,
     lost: Bucket,
     call_refused: Bucket,
@@ -62,6 +63,7 @@ impl Trace {
             provider,
             accepted: Bucket::FULL,
             ready: Bucket::FULL,
+            renewed: Bucket::FULL,
             refused: Bucket::FULL,
             lost: Bucket::FULL,
             call_refused: Bucket::FULL,
@@ -120,6 +122,13 @@ impl Trace {
             self.ready, Level::INFO, "connection.ready",
             ?conn, %peer, role, version, provider, send_max, receive_max, receives
         );
+    }
+
+    /// Reports that a server did not answer version 2, and that its connection begins anew.
+    #[cold]
+    pub(crate) fn renewed(&mut self, Subject { conn, peer, .. }: Subject<'_>) {
+        let provider = self.provider;
+        tell!(self.renewed, Level::INFO, "connection.renewed", ?conn, %peer, provider);
     }
 
     /// Reports that this end could not connect.

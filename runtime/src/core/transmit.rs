@@ -53,7 +53,7 @@ fn flush_connection(
     let Common { connections, receives, .. } = &mut inner.common;
     let touched = connections.touched();
     let Some(connection) = connections.get_mut(key) else { return };
-    if connection.life.is_over() {
+    if connection.life.is_over() || connection.life.is_renewing() {
         connection.outbox.unmark();
         return;
     }
@@ -137,7 +137,7 @@ fn close_connections(provider: &mut impl Provider, common: &mut Common, now: Ins
     while let Some(key) = common.connections.next_closing() {
         closed += 1;
         if let Some(connection) = common.connections.get(key)
-            && connection.life.is_draining()
+            && connection.life.gives_up()
         {
             provider.disconnect(now, connection.qp());
         }

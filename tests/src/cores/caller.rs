@@ -54,6 +54,11 @@ pub struct Link {
     pub version: Version,
     /// Whether the client begins with another version and falls back.
     pub falls_back: bool,
+    /// Whether both ends speak both versions: the client begins anew with version 1 if it loses the first connection
+    /// early.
+    pub begins_anew: bool,
+    /// Whether a connection met a misfortune, or waited for long. Connections may speak version 1 for a while then.
+    was_hurt: bool,
     /// Whether messages are corrupted on their way: a Call may then end in any way, but ends once.
     pub is_misled: bool,
     connection: Option<ConnectionId>,
@@ -168,6 +173,8 @@ impl Link {
             program,
             version,
             falls_back,
+            begins_anew: false,
+            was_hurt: false,
             is_misled: false,
             idle_timeout: None,
             is_crowded: false,
@@ -188,6 +195,7 @@ impl Link {
         self.silent_since = Some(now);
         self.active = now;
         self.made += 1;
+        self.was_hurt |= self.doomed;
         self.doomed = false;
     }
 
@@ -198,8 +206,10 @@ impl Link {
 
     /// Allows Calls to fail if the server may have closed the connection because no first message came in time.
     pub fn doom_if_silent(&mut self, now: Instant) {
-        let for_long = |since| now.saturating_since(since) >= LIMITS_DEFAULT.setup_timeout;
-        self.doomed |= self.silent_since.is_some_and(for_long);
+        let Some(since) = self.silent_since else { return };
+        let waited = now.saturating_since(since);
+        self.doomed |= waited >= LIMITS_DEFAULT.setup_timeout;
+        self.was_hurt |= waited >= LIMITS_DEFAULT.setup_timeout / 3;
     }
 
     /// Allows Calls to fail if the connection has been idle for so long that the server may have closed it, or may
@@ -207,6 +217,11 @@ impl Link {
     pub fn doom_if_idle(&mut self, now: Instant) {
         let for_long = |limit| now.saturating_since(self.active) >= limit / 2;
         self.doomed |= self.idle_timeout.is_some_and(for_long);
+    }
+
+    /// Returns whether a connection to the server has met a misfortune, or may have been turned away.
+    const fn is_hurt(&self) -> bool {
+        self.was_hurt || self.doomed || self.is_crowded
     }
 
     /// Returns when the link may be connected again.
@@ -250,6 +265,8 @@ impl Service for Caller {
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, mut finished: Finished<'_>) {
         let pending = self.pending.remove(&token);
         let pending = pending.expect("each Call that was made is told of once");
+        // What a client knows about a server, it knows on all links.
+        let was_hurt = self.links.iter().any(Link::is_hurt);
         let link = &mut self.links[pending.link];
         if link.is_misled {
             self.mix.note(Event::Misled);
@@ -272,7 +289,12 @@ impl Service for Caller {
                 link.silent_since = None;
                 (link.active, link.turned_away) = (cx.now(), 0);
             }
-            assert_eq!(spoken, link.version, "the version that both ends speak");
+            let is_anew = link.begins_anew && was_hurt && spoken == Version::One;
+            assert!(
+                spoken == link.version || is_anew,
+                "{spoken}: the version that both ends speak"
+            );
+            self.mix.note_if(is_anew, Event::BegunAnew);
             let event = match spoken {
                 Version::One => Event::VersionOne,
                 Version::Two => Event::VersionTwo,

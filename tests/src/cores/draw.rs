@@ -133,6 +133,7 @@ impl World {
             let falls_back = versions == both && server.limits.versions == one;
             let version = version.expect("a version in common");
             let mut link = Link::new(program, version, falls_back);
+            link.begins_anew = versions == both && server.limits.versions == both;
             link.idle_timeout = server.limits.idle_timeout;
             link.is_crowded = server.limits.connections_max < 16;
             link.is_misled = corrupted_percent > 0 || server.corrupted_percent > 0;

@@ -40,6 +40,8 @@ events! {
     VersionTwo,
     /// A Reply came over version 1 to a client that began with version 2.
     Fallback,
+    /// A Reply came over version 1 because the server had not answered version 2.
+    BegunAnew,
     /// A Call was made from outside the client's service.
     FromOutside,
     /// A Call was made in a turn of the client's service.

@@ -1,6 +1,7 @@
 //! The Receives that are reserved for the peer of a connection: what its credits stand for.
 
 use haulage_proto::negotiate::Connection as Engine;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
 use crate::core::receives::{Part, Receives};
@@ -52,6 +53,17 @@ impl Credits {
             //~ R5666-6-2: `reserved` -> `reserved - 1`
             provider.reserve_receives(qp, reserved);
         }
+    }
+
+    /// Returns the Receives of a connection that begins anew, and takes the minimum for it. Returns `None` if too few are
+    /// left; nothing has changed then.
+    pub(super) fn renew(
+        &self,
+        engine: &Engine,
+        receives: &mut Receives,
+        role: Role,
+    ) -> Option<Self> {
+        receives.renew(&self.part, engine.reserved(), role).map(Self::new)
     }
 
     /// Returns the Receives of a connection that is over. `engine` knows how many of them its peer has not used.

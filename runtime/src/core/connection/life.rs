@@ -40,6 +40,10 @@ pub(crate) enum SessionState {
     Ready,
     /// We asked the provider to close it.
     Draining,
+    /// The server did not answer: we ask the provider to close it, and it begins anew.
+    Leaving,
+    /// The queue pair is gone, and the connection begins anew once the provider holds no memory of it.
+    Between,
     /// The connection is gone; the provider may still hold memory of it.
     Closed,
 }
@@ -55,19 +59,26 @@ pub(crate) enum Change {
     Closing,
     /// The provider says that it is gone.
     Gone,
+    /// It begins anew, or is to do so.
+    Anew,
 }
 
 impl SessionState {
     /// The whole transition table; anything not listed is a bug in this crate.
     pub(crate) fn on(self, change: Change) -> Option<Self> {
-        use Change::{Closing, Established, Gone, Opened};
+        use Change::{Anew, Closing, Established, Gone, Opened};
         Some(match (self, change) {
             (Self::New, Established) => Self::Negotiating,
             (Self::Negotiating, Opened) => Self::Ready,
-            (Self::New | Self::Negotiating | Self::Ready | Self::Draining, Closing) => {
-                Self::Draining
-            }
-            (Self::New | Self::Negotiating | Self::Ready | Self::Draining, Gone) => Self::Closed,
+            (
+                Self::New | Self::Negotiating | Self::Ready | Self::Draining | Self::Leaving,
+                Closing,
+            ) => Self::Draining,
+            (Self::New | Self::Negotiating | Self::Ready | Self::Draining, Gone)
+            | (Self::Between, Closing) => Self::Closed,
+            (Self::Negotiating, Anew) => Self::Leaving,
+            (Self::Leaving, Gone) => Self::Between,
+            (Self::Between, Anew) => Self::New,
             _ => return None,
         })
     }
@@ -97,7 +108,24 @@ impl Life {
 
     /// Returns whether the connection is still being set up.
     pub(crate) const fn is_connecting(&self) -> bool {
-        matches!(self.state, SessionState::New | SessionState::Negotiating)
+        use SessionState::{Between, Leaving, Negotiating, New};
+        matches!(self.state, New | Negotiating | Leaving | Between)
+    }
+
+    /// Returns whether the first messages are under way.
+    pub(crate) fn is_negotiating(&self) -> bool {
+        self.state == SessionState::Negotiating
+    }
+
+    /// Returns whether the connection is to begin anew, and has not done so yet.
+    #[inline]
+    pub(crate) const fn is_renewing(&self) -> bool {
+        matches!(self.state, SessionState::Leaving | SessionState::Between)
+    }
+
+    /// Returns whether the connection begins anew as soon as the provider holds no memory of it.
+    pub(crate) fn is_between(&self) -> bool {
+        self.state == SessionState::Between
     }
 
     /// Returns whether RPC messages flow.
@@ -112,9 +140,9 @@ impl Life {
         matches!(self.state, SessionState::New | SessionState::Negotiating | SessionState::Ready)
     }
 
-    /// Returns whether we asked the provider to close the connection, and it has not ended yet.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.state == SessionState::Draining
+    /// Returns whether the provider is to close the connection's queue pair, which is not gone yet.
+    pub(crate) const fn gives_up(&self) -> bool {
+        matches!(self.state, SessionState::Draining | SessionState::Leaving)
     }
 
     /// Returns whether the connection is gone.
@@ -180,6 +208,11 @@ impl Life {
         } += messages;
     }
 
+    /// Returns whether the peer has answered a Call.
+    pub(crate) const fn has_replied(&self) -> bool {
+        self.traffic.replies_received > 0
+    }
+
     /// Returns whether the peer has made a Call.
     pub(crate) const fn has_called(&self) -> bool {
         self.traffic.calls_received > 0
@@ -231,16 +264,18 @@ mod tests {
 
     #[test]
     fn the_transition_matrix_is_the_reviewed_one() {
-        use Change::{Closing, Established, Gone, Opened};
+        use Change::{Anew, Closing, Established, Gone, Opened};
         let mut matrix = String::new();
         for state in [
             SessionState::New,
             SessionState::Negotiating,
             SessionState::Ready,
             SessionState::Draining,
+            SessionState::Leaving,
+            SessionState::Between,
             SessionState::Closed,
         ] {
-            for change in [Established, Opened, Closing, Gone] {
+            for change in [Established, Opened, Closing, Gone, Anew] {
                 let next = state.on(change).map_or("-".into(), |next| format!("{next:?}"));
                 matrix += &format!("{state:?} {change:?} {next}\n");
             }

@@ -131,6 +131,12 @@ impl Outbox {
         self.requests.clear();
     }
 
+    /// Begins anew on another queue pair. The Calls that wait stay; nothing else waited.
+    pub(crate) fn renew(&mut self) {
+        self.drop_requests();
+        (self.controls, self.rings) = (0, false);
+    }
+
     /// Has the doorbell rung at the end of the turn: the port has messages that wait for it.
     #[inline]
     pub(crate) const fn ring(&mut self) {

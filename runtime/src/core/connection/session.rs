@@ -56,6 +56,13 @@ impl Session {
         self.terms = Terms::of(engine, role, &self.agreed);
     }
 
+    /// Begins anew with the terms that `engine` starts with. What goes in each direction, and the identity, stay.
+    pub(super) fn renew(&mut self, engine: &Spoken, role: Role, agreed: Agreement) {
+        self.agreed = agreed;
+        self.meanings = Meanings::default();
+        self.settle(engine, role);
+    }
+
     /// Takes the terms for version 1 from the private data of both ends.
     pub(super) const fn agree(&mut self, agreed: Agreement) {
         self.agreed = agreed;

@@ -64,7 +64,7 @@ fn pattern(length: usize) -> impl Iterator<Item = u8> {
 
 /// A server whose free pages are scattered.
 fn scattered() -> World<Heap> {
-    let mut world = World::of(POOL, Heap::default(), [LIMITS; 2], FabricConfig::default());
+    let mut world = World::of(POOL, Heap::default(), ONCE, FabricConfig::default());
     let (cx, service) = world.server.cx(world.now);
     service.kept = scatter(cx.pool());
     world

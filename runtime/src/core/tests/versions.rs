@@ -261,7 +261,8 @@ fn a_server_that_says_nothing_is_sent_one_message() {
     let mut receives: Vec<_> = receives.map(|(sink, id)| receive(sink, id)).collect();
     silent.post_receives(&mut receives).unwrap();
     let provider = fabric.provider(node(2)).unwrap();
-    let mut client = Core::new(provider, Caller::default(), pool(), LIMITS, 2).unwrap();
+    let limits = Limits { versions: Versions::OnlyTwo, ..LIMITS };
+    let mut client = Core::new(provider, Caller::default(), pool(), limits, 2).unwrap();
     let mut now = Instant::ZERO;
     let connection = client.connect(now, at, binding()).unwrap();
     let long = Request { timeout: Some(Duration::from_secs(60)), ..request(0) };
