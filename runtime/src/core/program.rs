@@ -286,13 +286,16 @@ impl Programs {
         asked.map_or(0, |(served, procedure)| served.result_room(procedure, u64::from(offered)))
     }
 
+    /// Returns whether any Call may wait for its turn ([`Self::takes_turns`]).
+    #[inline]
+    pub(crate) const fn has_turns(&self, room: usize) -> bool {
+        self.has_costly || self.results_end_max > room
+    }
+
     /// Returns whether a Call waits for its turn: it may take long, or the Payload stream of its Reply may have more than
     /// `room` octets, eligible items apart. Its header is known, or is read from the start of its Payload stream.
     #[inline]
     pub(crate) fn takes_turns(&self, header: Option<Header>, payload: &[u8], room: usize) -> bool {
-        if !self.has_costly && self.results_end_max <= room {
-            return false;
-        }
         let asked = match header {
             Some(header) => Some((self.of(header), header.procedure)),
             None => self.asked(payload),

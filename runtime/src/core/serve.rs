@@ -12,7 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
-use super::program::{Argument, Header, KnownHeader, Programs, Unserved};
+use super::program::{Argument, Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
@@ -87,9 +87,9 @@ pub(crate) fn serve<S: Service>(
             let reduces = reply.offered.is_some();
             Acted::Later(Some(Deferred { is_resumed, reduces, header }))
         }
-        outcome => {
-            let told = Told { programs, version, xid, header };
-            outcome_of(cx.inner, told, outcome, reply)
+        ref outcome => {
+            let told = Told { version, xid, procedure };
+            outcome_of(cx.inner, programs.of(header), told, outcome, reply)
         }
     }
 }
@@ -120,22 +120,26 @@ pub(crate) fn serve_other<'m, S: Service>(
     }
 }
 
-/// A Call of which the service has told the outcome.
+/// A Call of which the service has told the outcome. It fits two registers.
 #[derive(Clone, Copy, Debug)]
-struct Told<'a> {
-    programs: &'a Programs,
+struct Told {
     version: Version,
     xid: u32,
-    header: Header,
+    procedure: u32,
 }
 
 /// Returns the outcome of a Call that the service does not answer later.
 #[inline(always)]
-fn outcome_of(inner: &mut Inner, call: Told<'_>, outcome: Outcome, reply: &Reply) -> Acted {
-    let keeps = call.programs.of(call.header).keeps_to(call.header.procedure, reply);
-    if outcome != Outcome::Done || !keeps {
-        without_results(inner, call, outcome)
-    } else if reply.fits() && reply.left_out.is_none() {
+fn outcome_of(
+    inner: &mut Inner,
+    served: &Served,
+    told: Told,
+    outcome: &Outcome,
+    reply: &Reply,
+) -> Acted {
+    if !matches!(outcome, Outcome::Done) || !served.keeps_to(told.procedure, reply) {
+        without_results(inner, served, told, outcome)
+    } else if reply.fits() {
         Acted::Results(reply.at)
     } else {
         Acted::Long
@@ -145,10 +149,14 @@ fn outcome_of(inner: &mut Inner, call: Told<'_>, outcome: Outcome, reply: &Reply
 /// Returns the outcome of a Call that gets no results: the service says so, or it counts as having broken the
 /// declarations of its own binding.
 #[cold]
-fn without_results(inner: &mut Inner, call: Told<'_>, outcome: Outcome) -> Acted {
-    let Told { programs, version, xid, header } = call;
-    let is_call_only = programs.of(header).is_call_only(header.procedure);
-    let stat = match outcome {
+fn without_results(
+    inner: &mut Inner,
+    served: &Served,
+    Told { version, xid, procedure }: Told,
+    outcome: &Outcome,
+) -> Acted {
+    let is_call_only = served.is_call_only(procedure);
+    let stat = match *outcome {
         Outcome::Failed(stat) => stat,
         Outcome::NoReply if is_call_only => AcceptStat::Success,
         Outcome::Done | Outcome::Later | Outcome::NoReply => {
@@ -256,9 +264,9 @@ fn go_on<S: Service>(
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
                 Outcome::Later => Acted::Later(None),
-                outcome => {
-                    let told = Told { programs: &programs, version, xid, header };
-                    outcome_of(inner, told, outcome, &reply)
+                ref outcome => {
+                    let told = Told { version, xid, procedure: header.procedure };
+                    outcome_of(inner, programs.of(header), told, outcome, &reply)
                 }
             }
         }

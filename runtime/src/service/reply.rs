@@ -38,20 +38,18 @@ pub struct Reply {
     pub(crate) body: Option<Local>,
     /// Where in the Payload stream the next result goes.
     pub(crate) at: usize,
-    /// Octets the Payload stream may have.
+    /// Octets the Payload stream may have; none while an item is left out of it.
     length_max: usize,
     /// Octets of the Write chunk that the peer offered for the reduced result, if it did.
     pub(crate) offered: Option<u64>,
     /// The item that goes into the Write chunk, or that is left out of the Payload stream.
     pub(crate) data: Data,
-    /// The place of an item that is left out of the Payload stream for want of room, and belongs there.
-    pub(crate) left_out: Option<LeftOut>,
     /// The length of the first eligible item that belongs into the Payload stream.
     unreduced: Option<u32>,
     /// Octets of eligible items that belong into the Payload stream, padding included.
     unreduced_octets: usize,
-    /// The use of the Write chunk.
-    chunk: ChunkUse,
+    /// Where the item in `data` goes.
+    place: ItemPlace,
 }
 
 /// An item that a Payload stream has no room for: it is put in as the stream leaves in several messages.
@@ -61,15 +59,19 @@ pub(crate) struct LeftOut {
     pub(crate) at: usize,
     /// Its octets, padding included.
     pub(crate) octets: usize,
+    /// Octets that the stream without it may have.
+    length_max: usize,
 }
 
-/// The use of the Write chunk that a peer offered for a result.
+/// The place of an item that is not in the Payload stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ChunkUse {
-    /// No item goes into the chunk.
-    Unused,
-    /// An item goes into the chunk.
-    Used,
+enum ItemPlace {
+    /// There is no such item.
+    None,
+    /// It goes into the Write chunk.
+    Chunk,
+    /// It belongs into the Payload stream, which has no room for it.
+    LeftOut(LeftOut),
 }
 
 impl Reply {
@@ -81,20 +83,9 @@ impl Reply {
         offered: Option<u64>,
     ) -> Self {
         let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
-        let (left_out, unreduced_octets, chunk) = (None, 0, ChunkUse::Unused);
+        let (unreduced_octets, place) = (0, ItemPlace::None);
         let message = Outgoing::within(buffer);
-        Self {
-            message,
-            body,
-            at,
-            length_max,
-            offered,
-            data,
-            left_out,
-            unreduced,
-            unreduced_octets,
-            chunk,
-        }
+        Self { message, body, at, length_max, offered, data, unreduced, unreduced_octets, place }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
@@ -109,10 +100,9 @@ impl Reply {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
         self.offered = offered;
-        self.left_out = None;
         self.unreduced = None;
         self.unreduced_octets = 0;
-        self.chunk = ChunkUse::Unused;
+        self.place = ItemPlace::None;
     }
 
     /// Has every result go unreduced, because the Call's credential forbids reduction.
@@ -128,11 +118,12 @@ impl Reply {
     ///
     /// Results that `encode` fails to encode make the Reply a system error.
     pub fn results(&mut self, encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) {
+        let limit = self.limit();
         let stream = match &mut self.body {
             Some(body) => body.bytes_mut(),
             None => self.message.room().get_mut(HEADER_ROOM..).unwrap_or_default(),
         };
-        let end = self.length_max.min(stream.len());
+        let end = limit.min(stream.len());
         let room = stream.get_mut(self.at..end).unwrap_or_default();
         let mut writer = Writer::counting(room);
         let added = match encode(&mut writer) {
@@ -162,17 +153,19 @@ impl Reply {
     pub fn item_data(&mut self, data: Data) {
         let (length, at) = (data.len(), self.at);
         if self.offered.is_some_and(|offered| offered >= length as u64) {
-            match self.chunk {
-                ChunkUse::Unused => self.chunk = ChunkUse::Used,
+            match self.place {
+                ItemPlace::None => self.place = ItemPlace::Chunk,
                 // Longer than any binding declares: [`Self::keeps_to`] does not hold.
-                ChunkUse::Used => self.at = usize::MAX,
+                ItemPlace::Chunk | ItemPlace::LeftOut(_) => self.at = usize::MAX,
             }
             self.data = data;
             return;
         }
         let octets = length.next_multiple_of(4);
-        if octets > self.room() && self.data.is_empty() {
-            (self.data, self.left_out) = (data, Some(LeftOut { at, octets }));
+        if octets > self.room() && self.place == ItemPlace::None {
+            let length_max = std::mem::take(&mut self.length_max);
+            self.data = data;
+            self.place = ItemPlace::LeftOut(LeftOut { at, octets, length_max });
         } else {
             self.results(|w| data.encode(w));
         }
@@ -182,21 +175,38 @@ impl Reply {
 
     /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.
     pub const fn room(&self) -> usize {
-        self.length_max.saturating_sub(self.at)
+        self.limit().saturating_sub(self.at)
+    }
+
+    /// Returns the octets that the Payload stream may have, without an item that is left out of it.
+    const fn limit(&self) -> usize {
+        match self.place {
+            ItemPlace::LeftOut(LeftOut { length_max, .. }) => length_max,
+            ItemPlace::None | ItemPlace::Chunk => self.length_max,
+        }
+    }
+
+    /// Returns the item that is left out of the Payload stream, and belongs there.
+    pub(crate) const fn left_out(&self) -> Option<LeftOut> {
+        match self.place {
+            ItemPlace::LeftOut(item) => Some(item),
+            ItemPlace::None | ItemPlace::Chunk => None,
+        }
     }
 
     /// Returns the octets of the Payload stream, with an item that is left out of it.
     #[inline]
     pub(crate) const fn length(&self) -> usize {
-        match self.left_out {
-            None => self.at,
-            Some(LeftOut { octets, .. }) => self.at.saturating_add(octets),
+        match self.place {
+            ItemPlace::LeftOut(LeftOut { octets, .. }) => self.at.saturating_add(octets),
+            ItemPlace::None | ItemPlace::Chunk => self.at,
         }
     }
 
     /// Has the Reply bring no results, if it has any.
     pub(crate) fn forget_results(&mut self) {
-        (self.at, self.data, self.left_out) = (0, Data::Empty, None);
+        self.length_max = self.limit();
+        (self.at, self.data, self.place) = (0, Data::Empty, ItemPlace::None);
     }
 
     /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
@@ -207,10 +217,15 @@ impl Reply {
         length <= results_max as usize
     }
 
-    /// Returns whether all results have room, beside an item that is left out.
+    /// Returns whether all results have room in the Payload stream, or in the Write chunk.
     #[inline]
     pub(crate) const fn fits(&self) -> bool {
         self.at <= self.length_max
+    }
+
+    /// Returns whether all results have room, but for an item that is left out.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.at <= self.limit()
     }
 
     /// Returns the error to send in place of this Reply, which does not fit.

@@ -5,7 +5,6 @@ use haulage_proto::exchange::CallPlan;
 use haulage_proto::time::Instant;
 
 use super::encoded::Encoded;
-use super::plan::PlanKey;
 use crate::limits::HEADER_ROOM;
 
 /// What it takes to send a Call again.
@@ -14,18 +13,26 @@ pub(super) struct SentCall {
     /// The Payload stream, without an argument that has a lease of its own.
     stream: Vec<u8>,
     arguments_at: usize,
-    pub(super) plan_key: Option<PlanKey>,
 }
 
 impl SentCall {
     /// Keeps a Call that is encoded in `buffer` and about to leave.
     #[inline]
-    pub(super) fn keep(&mut self, plan_key: PlanKey, buffer: &[u8], encoded: &Encoded) {
+    pub(super) fn keep(&mut self, buffer: &[u8], encoded: &Encoded) {
         let stream = buffer.get(HEADER_ROOM..HEADER_ROOM + encoded.length).unwrap_or_default();
+        // Most Calls of a slot are as long as the one before.
+        if self.stream.len() == stream.len() {
+            self.stream.copy_from_slice(stream);
+        } else {
+            self.replace(stream);
+        }
+        self.arguments_at = encoded.arguments_at;
+    }
+
+    #[cold]
+    fn replace(&mut self, stream: &[u8]) {
         self.stream.clear();
         self.stream.extend_from_slice(stream);
-        self.arguments_at = encoded.arguments_at;
-        self.plan_key = Some(plan_key);
     }
 
     /// Writes the Call into a buffer, under another XID.
@@ -35,7 +42,12 @@ impl SentCall {
             room.copy_from_slice(&self.stream);
             room[..4].copy_from_slice(&xid.to_be_bytes());
         }
-        Encoded { arguments_at: self.arguments_at, length }
+        self.encoded()
+    }
+
+    /// Returns where in the Payload stream the arguments are.
+    pub(super) const fn encoded(&self) -> Encoded {
+        Encoded { arguments_at: self.arguments_at, length: self.stream.len() }
     }
 }
 

@@ -12,7 +12,7 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::requester::Xids;
 use haulage_proto::verbs::{Flags, Handle};
 
-use super::again::{Again, SentCall};
+use super::again::Again;
 use super::encoded::Encoded;
 use super::exposed_leases::ExposedLeases;
 use crate::core::common::{Abilities, Common};
@@ -32,8 +32,6 @@ pub(crate) struct MadeCalls {
     calls: Vec<Option<MadeCall>>,
     /// The leases of the Calls that expose any, by slot.
     exposed_leases: Box<[ExposedLeases]>,
-    /// What it takes to send the Calls again that expose any, by slot.
-    sent: Box<[SentCall]>,
     /// State that only some Calls need, by slot.
     kept: Box<[Kept]>,
     /// Calls that have ended and whose callers do not know it yet, by slot.
@@ -95,7 +93,6 @@ pub(super) struct Kept {
 pub(super) struct Found<'a> {
     pub(super) call: &'a mut MadeCall,
     pub(super) exposed_leases: &'a mut ExposedLeases,
-    pub(super) sent: &'a mut SentCall,
     pub(super) kept: &'a mut Kept,
 }
 
@@ -238,7 +235,6 @@ impl MadeCalls {
             xids: Xids::new(slots, seed),
             calls: std::iter::repeat_with(|| None).take(slots).collect(),
             exposed_leases: std::iter::repeat_with(ExposedLeases::default).take(slots).collect(),
-            sent: std::iter::repeat_with(SentCall::default).take(slots).collect(),
             kept: std::iter::repeat_with(Kept::default).take(slots).collect(),
             finished: VecDeque::with_capacity(slots),
             released: VecDeque::with_capacity(slots),
@@ -260,7 +256,6 @@ impl MadeCalls {
         Some(Found {
             call,
             exposed_leases: self.exposed_leases.get_mut(slot)?,
-            sent: self.sent.get_mut(slot)?,
             kept: self.kept.get_mut(slot)?,
         })
     }

@@ -7,6 +7,7 @@ use haulage_proto::exchange::{
 use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
+use super::again::SentCall;
 use crate::limits::ITEMS_MAX;
 use crate::outgoing::segments::Segments;
 use crate::provider::Quiesced;
@@ -25,6 +26,8 @@ pub(crate) struct ExposedLeases {
     placed: [u32; ITEMS_MAX as usize],
     /// A remote caller's buffer, for the results.
     pub(crate) lent: Option<Local>,
+    /// What it takes to send the Call again.
+    pub(super) sent: SentCall,
 }
 
 /// The purpose of a lease that a Call may expose.
@@ -229,6 +232,15 @@ impl ExposedLeases {
         match &self.items[role as usize] {
             CallLease::Local(lease) => lease.len(),
             _ => 0,
+        }
+    }
+
+    /// Returns the octets of a lease, whether it is exposed or not; 0 if there is none.
+    pub(super) fn octets(&self, role: LeaseRole) -> usize {
+        match &self.items[role as usize] {
+            CallLease::None => 0,
+            CallLease::Local(lease) => lease.len(),
+            CallLease::Exposed(exposed) => exposed.len(),
         }
     }
 

@@ -69,6 +69,18 @@ impl PlanKey {
         Self { connection, procedure, length, arguments_at, argument, result }
     }
 
+    /// Describes a Call that was sent.
+    pub(super) fn of_sent(
+        connection: ConnectionKey,
+        procedure: u32,
+        exposed_leases: &ExposedLeases,
+    ) -> Self {
+        let Encoded { arguments_at, length } = exposed_leases.sent.encoded();
+        let [argument, result] =
+            [LeaseRole::Argument, LeaseRole::Result].map(|role| exposed_leases.octets(role));
+        Self { connection, procedure, length, arguments_at, argument, result }
+    }
+
     /// Describes a Call with one lease of this many octets.
     pub(super) fn of_one(
         connection: ConnectionKey,

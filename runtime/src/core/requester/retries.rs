@@ -13,6 +13,7 @@ use haulage_proto::negotiate::Refusal;
 use super::Requester;
 use super::again::Again;
 use super::calls::{Caller, EndedCall, Stage};
+use super::plan::PlanKey;
 use crate::core::common::Common;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
@@ -45,7 +46,8 @@ impl Requester {
         let xid = found.call.xid;
         let before = found.kept.again.take().filter(|again| again.plan(xid).is_some());
         let plan = before.as_ref().map(|again| &again.plan);
-        let plan = found.sent.plan_key.as_ref()?.plan_again(plan, connection, error).ok()?;
+        let plan_key = PlanKey::of_sent(key, found.call.procedure, found.exposed_leases);
+        let plan = plan_key.plan_again(plan, connection, error).ok()?;
         // The time that a Call is given to retire its handles is not the caller's.
         let deadline = before.map_or(found.call.deadline, |again| again.deadline);
         found.kept.again = Some(Box::new(Again { plan, deadline, xid, has_gone: false }));
@@ -84,7 +86,7 @@ impl Requester {
         if let Some(again) = &mut found.kept.again {
             (again.xid, again.has_gone) = (xid, true);
         }
-        let encoded = found.sent.write(xid, &mut buffer);
+        let encoded = found.exposed_leases.sent.write(xid, &mut buffer);
         found.queue(buffer, encoded);
         debug_assert!(found.call.stage == Stage::Queued);
         common.counters.calls_repeated += 1;

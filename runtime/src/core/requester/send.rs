@@ -113,7 +113,7 @@ impl Requester {
         let plan = match again {
             Some(plan) => Ok(plan),
             None => {
-                found.sent.keep(plan_key, buffer.bytes(), &encoded);
+                exposed_leases.sent.keep(buffer.bytes(), &encoded);
                 plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed)
             }
         };
@@ -217,7 +217,7 @@ impl Requester {
             Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
             None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
         };
-        let (Some(connection), Some(Found { exposed_leases, sent, .. }), Some(length)) = (
+        let (Some(connection), Some(Found { exposed_leases, .. }), Some(length)) = (
             common.connections.get(grant.connection),
             self.calls.get_mut(named.slot),
             lease.as_ref().map(Local::len),
@@ -248,7 +248,7 @@ impl Requester {
         let asked = grant.asked(request.procedure);
         let written = put_call_headers_with(room, patch, inv_handle, position, &segment, asked);
         assert!(written.is_some(), "every send buffer has the room");
-        sent.keep(plan_key, self.making.room(), encoded);
+        exposed_leases.sent.keep(self.making.room(), encoded);
         let head = Head::written(range, None);
         let left =
             common.send_alone(grant.connection, &head, &mut self.making, Charge::default(), port);

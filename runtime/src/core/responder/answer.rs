@@ -36,12 +36,12 @@ pub(super) fn format(
     messages_max: u32,
     offers: &Offers<'_>,
 ) -> Option<Format> {
-    let rest = u32::try_from(reply.length()).ok().filter(|_| reply.fits())?;
+    let rest = u32::try_from(reply.length()).ok().filter(|_| reply.is_whole())?;
     //~ V2-6.6.4-1: `messages_max,` -> `messages_max.min(1),`
     let replies = exchange::Terms { reply_messages_max: messages_max, ..terms.replies };
     let format = exchange::reply_format(&replies, &offer(offers), rest)?;
     // Only parts are made with the item in its place.
-    let is_whole = reply.left_out.is_none() || matches!(format, Format::Continued { .. });
+    let is_whole = reply.left_out().is_none() || matches!(format, Format::Continued { .. });
     is_whole.then_some(format)
 }
 
@@ -58,7 +58,8 @@ impl Answer {
             }
         }
         let Some(buffer) = reply.message.take_buffer() else { panic!("a Reply is in its buffer") };
-        let Reply { body, data, left_out, .. } = reply;
+        let left_out = reply.left_out();
+        let Reply { body, data, .. } = reply;
         Self { buffer, body, length, format, data, left_out }
     }
 
@@ -79,8 +80,7 @@ impl Answer {
             Some(body) => body.bytes(),
             None => self.buffer.bytes().get(HEADER_ROOM..).unwrap_or_default(),
         };
-        let left_out = self.left_out.unwrap_or(LeftOut { at: 0, octets: 0 });
-        let (front, back) = stream.split_at(left_out.at);
+        let (front, back) = stream.split_at(self.left_out.map_or(0, |item| item.at));
         let item = self.left_out.iter().flat_map(|_| self.data.parts());
         let padding = &[0; 3][..self.left_out.map_or(0, |_| pad(self.data.len()))];
         //~ V2-4.1-2: `[padding, back]` -> `[back, padding]`

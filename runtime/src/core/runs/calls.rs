@@ -75,6 +75,7 @@ impl<S: Service> Runs<'_, S> {
             Version::One => usize::MAX,
             Version::Two => from.unchunked_reply_max,
         };
+        let has_turns = programs.has_turns(in_place_max);
         // Whether Replies may leave at once. After one that has to wait, the rest wait behind it.
         let mut leave = true;
         let (mut done, mut parked, mut unsettled) = (0, 0, None);
@@ -89,7 +90,7 @@ impl<S: Service> Runs<'_, S> {
                 (call.reply_chunk_len(version), call);
             let chunk = chunk.as_ref();
             // Such a Call is not served in a run: it and the Calls behind it wait for their turns.
-            if programs.takes_turns(header, payload, in_place_max) {
+            if has_turns && programs.takes_turns(header, payload, in_place_max) {
                 break;
             }
             let common = &mut cx.inner.common;
