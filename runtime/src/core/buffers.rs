@@ -1,6 +1,7 @@
 //! Send buffers: the registered memory that messages are sent from.
 
 use haulage_mr_pool::{Local, Pool};
+use haulage_proto::exchange::Format;
 
 use crate::limits::SEND_BUFFER;
 
@@ -38,6 +39,14 @@ impl SendBuffers {
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.free.len()
+    }
+
+    /// Returns whether there is a buffer for each message of a Call in this format, beside the one that it is encoded in.
+    pub(crate) fn suffice(&self, format: Format) -> bool {
+        match format {
+            Format::Continued { messages } => self.len() >= messages as usize,
+            Format::Simple | Format::Special => true,
+        }
     }
 
     /// Takes a buffer that is not in use.

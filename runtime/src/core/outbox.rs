@@ -13,6 +13,18 @@ use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port, Sent};
 
+/// A message that leaves in parts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InParts {
+    pub(crate) kind: Kind,
+    /// The XID and the credit word of every part.
+    pub(crate) patch: HeaderPatch,
+    /// Octets of the header of the last part.
+    pub(crate) header_len: usize,
+    /// Octets of the Payload stream.
+    pub(crate) length: usize,
+}
+
 /// How a message left. Its credit is spent in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
@@ -53,17 +65,26 @@ impl Common {
         free.is_some_and(|free| self.memory.leaves_others(&connection.share, free))
     }
 
-    /// Sends all parts of a message but the last, whose credits are spent and for which there are buffers. `copy` copies
-    /// octets of the Payload stream. Returns a buffer with the last part behind the room for a header, and the length of
-    /// the part.
+    /// Sends all parts of a message but the last. The credits of all parts are spent, and each has a send buffer. `copy`
+    /// copies octets of the Payload stream, from a place on. Returns a buffer with the last part behind the room for a
+    /// header, and the length of the part.
     pub(crate) fn send_parts(
         &mut self,
-        (key, kind): (ConnectionKey, Kind),
-        HeaderPatch { xid, credit }: HeaderPatch,
-        split: Split,
+        key: ConnectionKey,
+        InParts { kind, patch, header_len, length }: InParts,
         copy: impl Fn(usize, &mut [u8]),
         port: &mut (impl Port + ?Sized),
     ) -> (Local, usize) {
+        let HeaderPatch { xid, credit } = patch;
+        let threshold = self.connections.get(key).map(|connection| {
+            let terms = connection.session.terms();
+            match kind {
+                Kind::Call => terms.calls.call_threshold,
+                Kind::Reply => terms.replies.reply_threshold,
+            }
+        });
+        let split = Split::new(length, threshold.unwrap_or(0) as usize, header_len);
+        let Some(split) = split else { panic!("the format was chosen by the division") };
         for piece in split.pieces() {
             let Some(mut buffer) = self.buffers.pop() else {
                 panic!("there is a buffer for every part")

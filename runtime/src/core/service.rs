@@ -83,8 +83,8 @@ pub trait Service {
         Outcome::Failed(AcceptStat::SystemErr)
     }
 
-    /// Called when a Call made through [`Cx::call`] has ended. `token` is that of the Call. A Call of a procedure that never
-    /// has a Reply has ended when it was sent.
+    /// Called when a Call made through [`Cx::call`] has ended; `token` is the one that it was made with. A Call of a
+    /// procedure without a Reply ends as soon as it is sent.
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let _ = (cx, token, finished);
     }

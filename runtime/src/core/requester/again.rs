@@ -62,7 +62,7 @@ pub(super) struct Again {
 }
 
 impl Again {
-    /// Returns the plan, if it is that of the Call with this XID and not of an earlier one in its slot.
+    /// Returns the plan for the try with this XID; `None` if the plan was made for a Call that had the slot before.
     pub(super) fn plan(&self, xid: u32) -> Option<&CallPlan> {
         (self.has_gone && self.xid == xid).then_some(&self.plan)
     }

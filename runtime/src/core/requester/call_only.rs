@@ -9,7 +9,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::{Version, unchunked_header_len};
 use haulage_proto::v2::connection::{Sending, Unsent};
-use haulage_proto::v2::continuation::{Kind, Split};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::HeaderPatch;
 
 use super::Requester;
@@ -18,9 +18,9 @@ use super::encoded::Encoded;
 use super::exposed_leases::LeaseRole;
 use super::plan::PlanKey;
 use super::send::Progress;
-use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::memory::Charge;
+use crate::core::outbox::InParts;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Outgoing, Port};
@@ -58,7 +58,7 @@ impl Requester {
             }
         });
         let sending = match posted {
-            Ok(Some(sending)) if has_buffers(&common.buffers, sending.format) => sending,
+            Ok(Some(sending)) if common.buffers.suffice(sending.format) => sending,
             Ok(None) => {
                 found.queue(buffer, encoded);
                 connection.outbox.put_back_call(slot);
@@ -84,14 +84,11 @@ impl Requester {
         let patch = HeaderPatch { xid, credit };
         let mut last = encoded;
         if let Format::Continued { .. } = sending.format {
-            let threshold = connection.session.terms().calls.call_threshold as usize;
             let header_len = unchunked_header_len(Version::Two, Kind::Call);
-            let Some(split) = Split::new(encoded.length, threshold, header_len) else {
-                panic!("the format was chosen by the division")
-            };
+            let parts = InParts { kind: Kind::Call, patch, header_len, length: encoded.length };
             let stream = buffer.bytes().get(HEADER_ROOM..).unwrap_or_default();
             let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
-            let (rest, length) = common.send_parts((key, Kind::Call), patch, split, copy, port);
+            let (rest, length) = common.send_parts(key, parts, copy, port);
             common.buffers.recycle(std::mem::replace(&mut buffer, rest));
             last = Encoded { length, ..encoded };
         }
@@ -104,13 +101,5 @@ impl Requester {
             self.calls.end_sent(slot);
         }
         Progress::Made
-    }
-}
-
-/// Returns whether there are send buffers for all messages of a Call.
-fn has_buffers(buffers: &SendBuffers, format: Format) -> bool {
-    match format {
-        Format::Continued { messages } => buffers.len() >= messages as usize,
-        Format::Simple | Format::Special => true,
     }
 }

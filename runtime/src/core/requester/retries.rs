@@ -12,7 +12,7 @@ use haulage_proto::negotiate::Refusal;
 
 use super::Requester;
 use super::again::Again;
-use super::calls::{Caller, EndedCall, Stage};
+use super::calls::{Caller, EndedCall};
 use super::plan::PlanKey;
 use crate::core::common::Common;
 use crate::key::ConnectionKey;
@@ -88,7 +88,6 @@ impl Requester {
         }
         let encoded = found.exposed_leases.sent.write(xid, &mut buffer);
         found.queue(buffer, encoded);
-        debug_assert!(found.call.stage == Stage::Queued);
         common.counters.calls_repeated += 1;
         common.wake_by(deadline);
         if let Some(connection) = common.connections.get_touched(key) {

@@ -6,7 +6,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::{Class, Refusal, put_call_headers_with};
 use haulage_proto::v2::connection::{Sending, Unsent};
-use haulage_proto::v2::continuation::{Kind, Split};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::{Access, Handle, HeaderPatch};
@@ -21,7 +21,7 @@ use super::plan::{PlanKey, goes_unchunked, is_call_only};
 use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::memory::Charge;
-use crate::core::outbox::Left;
+use crate::core::outbox::{InParts, Left};
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port};
@@ -118,11 +118,11 @@ impl Requester {
             }
         };
         if let Ok(plan) = &plan
-            && let Format::Continued { messages } = plan.format
+            && let Format::Continued { .. } = plan.format
         {
             // Nothing is exposed before there are credits and buffers for all messages.
             let sending = Sending { format: plan.format, has_chunks: true, ..Sending::CALL };
-            let has_buffers = common.buffers.len() >= messages as usize;
+            let has_buffers = common.buffers.suffice(plan.format);
             match connection.engine.may_post(&sending) {
                 Ok(()) if has_buffers => {}
                 Err(Unsent::Wait) => {
@@ -139,7 +139,6 @@ impl Requester {
                 }
             }
         }
-        let threshold = connection.session.terms().calls.call_threshold as usize;
         let chunks = plan.and_then(|plan| {
             exposed_leases.place(plan, &common.pool, &mut buffer, &mut encoded)?;
             exposed_leases.expose(plan, port)
@@ -173,11 +172,10 @@ impl Requester {
             let header_len =
                 chunks.with(exposed_leases, inv_handle, |chunks| chunks.wire_len(version));
             let stream = exposed_leases.stream();
-            let split = Split::new(stream.len(), threshold, header_len);
-            let Some(split) = split else { panic!("the format was chosen by the division") };
             let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
             let patch = HeaderPatch { xid, credit };
-            let (last, rest) = common.send_parts((key, Kind::Call), patch, split, copy, port);
+            let parts = InParts { kind: Kind::Call, patch, header_len, length: stream.len() };
+            let (last, rest) = common.send_parts(key, parts, copy, port);
             common.buffers.recycle(std::mem::replace(&mut buffer, last));
             length = rest;
         }

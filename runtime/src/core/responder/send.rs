@@ -2,7 +2,7 @@
 
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::ReplyChunks;
-use haulage_proto::v2::continuation::{Kind, Split};
+use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::invalidation::{MessagePlace, invalidates};
 use haulage_proto::verbs::HeaderPatch;
@@ -11,6 +11,7 @@ use haulage_proto::xdr::Writer;
 use super::answer::Answer;
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
+use crate::core::outbox::InParts;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
 use crate::provider::{Head, Outgoing, Port};
@@ -34,14 +35,12 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     };
     let version = connection.session.terms().version;
     let header_len = chunks.wire_len(version);
-    let threshold = connection.session.terms().replies.reply_threshold as usize;
     let Answer { mut buffer, body, length, data, .. } = match answer.format {
         Format::Continued { .. } => {
-            let split = Split::new(answer.length, threshold, header_len);
-            let Some(split) = split else { panic!("the format was chosen by the division") };
             let patch = HeaderPatch { xid: call.xid, credit };
+            let parts = InParts { kind: Kind::Reply, patch, header_len, length: answer.length };
             let copy = |at, to: &mut [u8]| answer.copy(at, to);
-            let (last, length) = common.send_parts((key, Kind::Reply), patch, split, copy, port);
+            let (last, length) = common.send_parts(key, parts, copy, port);
             common.buffers.recycle(answer.buffer);
             let data = if answer.left_out.is_some() { Data::Empty } else { answer.data };
             Answer { buffer: last, body: None, length, data, ..answer }

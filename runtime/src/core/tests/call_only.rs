@@ -97,7 +97,7 @@ fn world(limits: [Limits; 2]) -> World<Notes> {
     world_of(limits, 100)
 }
 
-/// Makes cores of whose short messages so many percent are copied as they are sent.
+/// Makes cores whose provider copies this share of their short messages as they are sent, in percent.
 fn world_of(limits: [Limits; 2], copied_percent: u8) -> World<Notes> {
     let fabric = FabricConfig { copied_percent, send_queue_max: 5, ..FabricConfig::default() };
     World::with(Notes::default(), limits, fabric).bound(told())

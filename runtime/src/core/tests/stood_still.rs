@@ -42,7 +42,7 @@ impl<P: Provider> Ends<P> {
             let later = now.saturating_add(half * IDLE / 2);
             ends.until(|ends| ends.now >= later);
         }
-        // Once the deadlines of ended Calls have passed, the only one left is that of the idle connection.
+        // The deadlines of all Calls have passed. What is left is the time at which the idle connection is checked.
         ends.until(|ends| {
             let due = ends.server.inner.common.next_deadline;
             due == Some(ends.idle_at()) && ends.client.inner.common.next_deadline.is_none()
