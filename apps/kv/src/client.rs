@@ -59,10 +59,12 @@ impl<'a> Client<'a> {
         Self { remote, timeout }
     }
 
-    /// Returns the value of `key`, in registered memory; `None` if it is empty.
+    /// Returns the value of `key`, in registered memory; `None` if it is empty. The memory has `room` octets at first. A
+    /// longer value takes more memory of the core.
     ///
     /// # Errors
-    /// Among others [`ClientError::Room`], if the value has more than `room` octets, and [`Refusal::NotFound`].
+    /// Among others [`Refusal::NotFound`], and [`ClientError::Room`] if the value has more than `room` octets and the core
+    /// lacks the memory, or speaks version 1.
     pub fn get(&mut self, key: Key<'_>, room: usize) -> Result<Option<Local>, ClientError> {
         let result = Some(self.remote.lease(room)?);
         let mut reply = match self.call(Procedure::Get, Some(key), None, result) {
@@ -91,14 +93,17 @@ impl<'a> Client<'a> {
                 .ok_or(ClientError::Mismatch("the server wrote another length than it says")),
             Answer::Value(Value::Unreduced([])) => Ok(None),
             // A server of version 2 may send a value that is too long for its room in several messages.
-            Answer::Value(Value::Unreduced(value)) if value.len() > room => {
-                Err(ClientError::Room { needed: Some(value.len()) })
-            }
-            Answer::Value(Value::Unreduced(value)) => Ok(lease.map(|mut lease| {
+            Answer::Value(Value::Unreduced(value)) => {
+                let lease = match lease.filter(|lease| lease.capacity() >= value.len()) {
+                    Some(lease) => Ok(lease),
+                    None => self.remote.lease(value.len()),
+                };
+                let room = ClientError::Room { needed: Some(value.len()) };
+                let mut lease = lease.map_err(|_| room)?;
                 lease.set_len(value.len());
                 lease.bytes_mut().copy_from_slice(value);
-                lease
-            })),
+                Ok(Some(lease))
+            }
             Answer::Refused(refusal) => Err(refusal.into()),
             _ => Err(ClientError::Mismatch("the reply holds no value")),
         }

@@ -7,9 +7,12 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc;
 
+use haulage::core::NoService;
 use haulage::cores::CoreThread;
+use haulage::limits::LIMITS_DEFAULT;
+use haulage_kv::client::{Client as KvClient, ClientError};
 use haulage_kv::index::Seed;
-use haulage_kv::protocol::{self as kv, Procedure as KvProcedure};
+use haulage_kv::protocol::{self as kv, Key, Procedure as KvProcedure};
 use haulage_kv::service::KvService;
 use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::{AuthSys, Credential};
@@ -31,6 +34,8 @@ use haulage_store::server::gate::Gate;
 use haulage_store::server::{Admission, Server, tcp};
 use haulage_store::service::{Call, Config, Service, Surroundings};
 use haulage_store::trust::Trust;
+
+use haulage_tests::ends::{client_within, server_of};
 
 use super::two::{self, CALL_INLINE, ERROR, REPLY_EXTERNAL, REPLY_INLINE};
 use super::{Keeper, LIST, MSG, NOMSG, PROGRAM, Peer, message, octets, segment, terse_server_of};
@@ -173,6 +178,31 @@ fn the_key_value_service_names_the_room_that_its_replies_need() {
         assert_eq!(results.len(), 4 + listed * (4 + 4 + 60) + 8);
     }
     client.close();
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_key_value_client_gets_values_that_are_longer_than_its_room() {
+    let server = server_of(|_| KvService::new(8, Seed::fixed(1, 2), 4 << 20, 8 << 20));
+    let binding = haulage_kv::service::binding(4 << 20);
+    let mut core = client_within(LIMITS_DEFAULT, NoService, binding, server.started);
+    let mut client = KvClient::new(&mut core.started, None);
+    // They come in one message, in several, and in a second Call.
+    for length in [99, 100, 101, 3000, 9000, 2_000_000] {
+        let value: Vec<u8> = (0..=250).cycle().take(length).collect();
+        client.put(Key::new(b"key").unwrap(), &value).unwrap();
+        let got = client.get(Key::new(b"key").unwrap(), 100).unwrap();
+        assert!(got.unwrap().bytes() == value, "{length}");
+    }
+    // A core of 8 MiB has no room for two of these.
+    let value = vec![7; 4 << 20];
+    client.put(Key::new(b"key").unwrap(), &value).unwrap();
+    let held = core.started.lease(4 << 20).unwrap();
+    let got = KvClient::new(&mut core.started, None).get(Key::new(b"key").unwrap(), 100);
+    let Err(ClientError::Room { needed }) = got else { panic!("{got:?}") };
+    assert_eq!(needed, Some(value.len()));
+    drop(held);
+    core.stop().unwrap();
     server.stop().unwrap();
 }
 
