@@ -250,7 +250,7 @@ impl Caller {
     fn call(&mut self, cx: &mut Cx<'_>) {
         let Some(connection) = self.connection else { return };
         let procedure = Procedure::GetAttr as u32;
-        let request = Request { procedure, argument: None, result: None, timeout: None };
+        let request = Request::new(procedure);
         match cx.call(connection, request, 0, |w| w.put(&self.arguments)) {
             Ok(()) => self.in_flight += 1,
             Err((why, _)) => self.failed = Some(why.to_string()),

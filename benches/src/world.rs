@@ -12,8 +12,8 @@ use haulage::provider::Provider;
 use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::service::{
-    Binding, Call, ConnectionId, Data, Eligible, Finished, Outcome, Procedure, Program, Reply,
-    Request,
+    Binding, Call, ConnectionId, Data, Eligible, Finished, Items, Outcome, Procedure, Program,
+    Reply, Request,
 };
 use haulage::sys::clock;
 
@@ -232,7 +232,7 @@ impl Service for Keeper {
                 .get_or_insert_with(|| cx.pool().lease(ITEM).expect("room for an item").share());
             reply.item(Data::Shared(item.clone()));
         } else if call.procedure == Kind::Write.procedure() {
-            let (_, Ok(Some(_lease))) = call.arguments.into_parts() else {
+            let (_, Ok(Items::One(_lease))) = call.arguments.into_parts() else {
                 return Outcome::Failed(AcceptStat::GarbageArgs);
             };
         }
@@ -273,7 +273,7 @@ impl Caller {
             Kind::Read => (None, lease()),
             Kind::Write => (lease(), None),
         };
-        let request = Request { procedure: kind.procedure(), argument, result, timeout: None };
+        let request = Request::new(kind.procedure()).argument(argument).room(result);
         let made = cx.call(connection, request, left, |w| match kind {
             Kind::GetAttr => w.put(&self.arguments),
             Kind::Null | Kind::Read | Kind::Write => Ok(()),
@@ -287,7 +287,7 @@ impl Caller {
 impl Service for Caller {
     fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         assert!(finished.results.is_ok(), "{:?}", finished.results.map(drop));
-        if let Some(lease) = finished.argument.or(finished.result) {
+        if let Some(lease) = finished.arguments.into_first().or(finished.rooms.into_first()) {
             self.leases.push(lease);
         }
         self.in_flight -= 1;

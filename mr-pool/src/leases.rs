@@ -21,6 +21,46 @@ pub enum Leases {
 }
 
 impl Leases {
+    /// Joins the memory of several items, in order, so that one list of sinks covers all of them: [`Self::split_to`] takes them
+    /// apart. Returns `None`, and the memory goes home, if one of them is missing or the heap has no room for the list.
+    pub fn all(items: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
+        let mut all = Vec::new();
+        for item in items {
+            match item? {
+                Self::One(lease) => {
+                    all.try_reserve(1).ok()?;
+                    all.push(lease);
+                }
+                Self::Several(mut leases) => {
+                    all.try_reserve(leases.len()).ok()?;
+                    all.append(&mut leases);
+                }
+            }
+        }
+        Some(Self::Several(all))
+    }
+
+    /// Takes out the leases of the first item of `length` octets: all of them if it is the only one.
+    pub fn split_to(&mut self, length: usize) -> Self {
+        let Self::Several(leases) = self else {
+            return std::mem::replace(self, Self::Several(Vec::new()));
+        };
+        let mut octets = 0;
+        let mut is_of_it = |lease: &Local| {
+            let is_part = octets < length;
+            octets += lease.len();
+            is_part
+        };
+        let count = leases.iter().take_while(|lease| is_of_it(lease)).count();
+        let rest = leases.split_off(count);
+        match std::mem::replace(leases, rest) {
+            one if one.len() == 1 => {
+                one.into_iter().next().map_or_else(|| Self::Several(Vec::new()), Self::One)
+            }
+            several => Self::Several(several),
+        }
+    }
+
     /// Shortens the item to at most `length` octets. Leases of which no octet is left go home.
     #[inline]
     pub fn truncate(&mut self, length: usize) {

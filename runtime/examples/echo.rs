@@ -106,13 +106,12 @@ fn echo(client: &mut RemoteClient, length: usize) -> Result<&'static str, Failur
     let mut argument = client.lease(length)?;
     argument.bytes_mut().fill(0x5a);
     let result = client.lease(length)?;
-    let request =
-        Request { procedure: ECHO, argument: Some(argument), result: Some(result), timeout: None };
+    let request = Request::new(ECHO).argument(argument).room(result);
     // The argument's lease is all that ECHO takes: there is nothing to encode beside it.
     let reply = client.call(request, |_| Ok(())).map_err(|failed| failed.error)?;
     let results = reply.results();
     // The lease is ours again: the server's access to it has ended.
-    let returned = reply.result.as_ref().map(|lease| lease.bytes()).unwrap_or_default();
+    let returned = reply.rooms.first().map(|lease| lease.bytes()).unwrap_or_default();
     match results.reduced() {
         Some(_) if returned.len() == length && returned.iter().all(|octet| *octet == 0x5a) => {
             Ok("placed by RDMA Write")

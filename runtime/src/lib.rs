@@ -19,6 +19,7 @@ pub mod cores;
 #[cfg(feature = "host-auth")]
 pub mod host_auth;
 pub mod identity;
+mod items;
 mod key;
 pub mod limits;
 mod outgoing;

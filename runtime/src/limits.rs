@@ -126,11 +126,15 @@ pub const INLINE_SIZE: usize = 5 << 10;
 /// [`SEGMENTS_MAX`], as the type of the fields on the wire.
 pub(crate) const SEGMENTS_MAX_WIRE: u32 = 16;
 
-/// Data items reduced in one direction of one RPC.
-pub const CHUNKS_MAX: u32 = 1;
+/// Data items reduced in one direction of one RPC. Their chunks have at most [`SEGMENTS_MAX`] segments in all.
+pub const CHUNKS_MAX: u32 = 4;
 
-/// Leases that one Call of ours may expose to the peer: argument, Payload stream, result and Reply.
+/// Leases that each Call of ours can expose to the peer, whatever other Calls expose: argument, Payload stream, result and
+/// Reply.
 pub const ITEMS_MAX: u32 = 4;
+
+/// Leases that one Call of ours exposes to the peer at most: each argument and result, the Payload stream and the Reply.
+pub(crate) const LEASES_MAX: u32 = 2 * CHUNKS_MAX + 2;
 
 /// Calls of our own that one core can have in flight: as many as its XIDs tell apart.
 #[expect(clippy::cast_possible_truncation, reason = "a slot takes a part of an XID's 32 bits")]
@@ -143,7 +147,7 @@ pub const HEADER_ROOM: usize = {
     room += 4; // rdma_inv_handle
     room += SEGMENTS_MAX * (4 + 4 + Segment::WIRE_LEN) + 4; // Call chunk
     room += SEGMENTS_MAX * (4 + 4 + Segment::WIRE_LEN) + 4; // Read list
-    room += 4 + 4 + SEGMENTS_MAX * Segment::WIRE_LEN + 4; // Write list of one chunk
+    room += (4 + 4) * CHUNKS_MAX as usize + SEGMENTS_MAX * Segment::WIRE_LEN + 4; // Write list
     room += 4 + 4 + SEGMENTS_MAX * Segment::WIRE_LEN; // Reply chunk
     room.next_multiple_of(64)
 };

@@ -22,6 +22,7 @@ use haulage_proto::verbs::{
 
 use self::data::PostedData;
 use self::segments::Segments;
+use crate::items::Items;
 use crate::sys::complete;
 use crate::work::{Done, Operation, Parts, Quiesced, WorkRequest};
 
@@ -96,8 +97,8 @@ impl<'a> Head<'a> {
 #[derive(Debug, Default)]
 pub struct Outgoing {
     buffer: Buffer,
-    /// The Writes of a data item, and of a Payload stream.
-    writes: [Option<Write>; 2],
+    /// The Writes of data items, and of a Payload stream.
+    writes: Items<Write>,
 }
 
 /// The buffer of a message.
@@ -157,8 +158,7 @@ impl Outgoing {
         }
     }
 
-    /// Has Writes of `data`, which fill the chunk `target` in order, go ahead of the message. A message has at most two
-    /// items.
+    /// Has Writes of `data`, which fill the chunk `target` in order, go ahead of the message.
     #[inline]
     pub(crate) fn write(&mut self, data: Data, target: Segments) {
         if !data.is_empty() {
@@ -173,22 +173,27 @@ impl Outgoing {
 
     #[inline]
     fn enter(&mut self, write: Write) {
-        let [first, second] = &mut self.writes;
-        let place = if first.is_none() { first } else { second };
-        assert!(place.is_none(), "a message has two items at most");
-        *place = Some(write);
+        match &self.writes {
+            Items::None => self.writes = Items::One(write),
+            Items::One(_) | Items::Several(_) => self.enter_another(write),
+        }
+    }
+
+    #[cold]
+    fn enter_another(&mut self, write: Write) {
+        self.writes.push(write);
     }
 
     /// Forgets what goes ahead of the message, which has been copied.
     #[inline]
     pub(crate) fn forget_writes(&mut self) {
-        self.writes = [None, None];
+        self.writes = Items::None;
     }
 
     /// Returns whether RDMA Writes go ahead of the message.
     #[inline]
     pub(crate) const fn has_writes(&self) -> bool {
-        self.writes[0].is_some()
+        !self.writes.is_empty()
     }
 
     /// Returns whether there is a buffer that is not lent.
@@ -265,12 +270,12 @@ impl Outgoing {
             WriteSource::Own(data) => data.parts_max() + write.target.len(),
             WriteSource::Lent(_) | WriteSource::Buffer(_) => write.target.len(),
         };
-        1 + self.writes.iter().flatten().map(each).sum::<usize>()
+        1 + self.writes.iter().map(each).sum::<usize>()
     }
 
     /// Returns the octets of the Writes.
     pub(crate) fn written(&self) -> usize {
-        self.writes.iter().flatten().map(|write| write.from.len()).sum()
+        self.writes.iter().map(|write| write.from.len()).sum()
     }
 
     /// Lends the octets of the Writes, in order, with the memory that they go to: of each segment part by part. Stops,
@@ -280,7 +285,7 @@ impl Outgoing {
         &self,
         mut copy: impl FnMut(&[&[u8]], &ClaimedSegment) -> bool,
     ) -> bool {
-        self.writes.iter().flatten().all(|Write { from, target }| {
+        self.writes.iter().all(|Write { from, target }| {
             // Most results go into one segment, from where they are.
             if let (WriteSource::Own(data), &[segment]) = (from, target.as_slice())
                 && let Some(claim) = chunk::claim(segment, data.len())
@@ -329,9 +334,9 @@ impl Outgoing {
     /// sake.
     pub(crate) fn lend_writes(&mut self, mut each: impl FnMut(WorkRequest)) {
         let mut parts = Parts::default();
-        for at in 0..self.writes.len() {
-            let Some(Write { from, target }) = self.writes[at].take() else { break };
-            let from = from.lent();
+        let mut writes = self.writes.take();
+        for Write { from, target } in writes.as_mut_slice() {
+            *from = std::mem::replace(from, WriteSource::Own(Data::Empty)).lent();
             // [V2-4.5.2.1-1] fill the segments in order, without gaps.
             for (claim, range) in chunk::fill(target.as_slice(), from.len()) {
                 let mut done = 0;
@@ -342,7 +347,7 @@ impl Outgoing {
                     let operation = Operation::Write { source, target };
                     each(parts.next(operation));
                 };
-                match &from {
+                match &*from {
                     WriteSource::Lent(data) => data.sources(range, &mut post),
                     WriteSource::Buffer(own) => {
                         let range = own.start + range.start..own.start + range.end;
@@ -351,8 +356,8 @@ impl Outgoing {
                     WriteSource::Own(_) => {}
                 }
             }
-            self.writes[at] = Some(Write { from, target });
         }
+        self.writes = writes;
     }
 
     /// Returns a view of a range of the buffer, which is lent from now on.
@@ -388,10 +393,11 @@ impl Outgoing {
     /// Takes out the Writes, and returns their data, as far as it was lent.
     #[inline(never)]
     pub(crate) fn take_lent_data(&mut self) -> LentData {
-        LentData(std::mem::take(&mut self.writes).map(|write| match write {
-            Some(Write { from: WriteSource::Lent(data), .. }) => Some(data),
-            _ => None,
-        }))
+        let lent = self.writes.take().into_iter().filter_map(|write| match write.from {
+            WriteSource::Lent(data) => Some(data),
+            WriteSource::Own(_) | WriteSource::Buffer(_) => None,
+        });
+        LentData(lent.collect())
     }
 
     /// Takes the memory back once the provider has completed the message, as `done` says. Returns the lease of the
@@ -404,17 +410,17 @@ impl Outgoing {
 
 /// The data of the Writes ahead of a message, as far as a provider holds it.
 #[derive(Debug)]
-pub(crate) struct LentData([Option<PostedData>; 2]);
+pub(crate) struct LentData(Items<PostedData>);
 
 impl LentData {
     /// Takes the memory back once the provider has completed the message.
     pub(crate) fn complete(self, done: &Done) {
-        self.0.into_iter().flatten().for_each(|data| data.complete(done));
+        self.0.into_iter().for_each(|data| data.complete(done));
     }
 
     /// Takes the memory back once the connection has quiesced.
     pub(crate) fn quiesced(self, proof: &Quiesced) {
-        self.0.into_iter().flatten().for_each(|data| data.quiesced(proof));
+        self.0.into_iter().for_each(|data| data.quiesced(proof));
     }
 }
 

@@ -15,6 +15,7 @@ use thiserror::Error;
 pub use crate::core::inbox::CALLS_MAX;
 use crate::core::inbox::{Completion, Door, Entered, Entry, LEASES_MAX, Reduction, Wake};
 use crate::core::{Core, Service};
+use crate::items::Items;
 use crate::limits::INLINE_SIZE;
 use crate::polling::{Polling, Wait};
 use crate::provider::Provider;
@@ -56,24 +57,24 @@ pub type Ended = (u64, Result<RemoteReply, Failed>);
 pub struct Failed {
     /// Why the Call failed.
     pub error: CallError,
-    /// The argument's lease. `None` if the Call had none, or if the peer may still read it.
-    pub argument: Option<Local>,
-    /// The result's lease, whose octets may have changed. `None` if the Call had none, or if the peer may still write
-    /// it.
-    pub result: Option<Local>,
+    /// The leases of the arguments. None if the Call had none, or if the peer may still read one.
+    pub arguments: Items<Local>,
+    /// The rooms for results, whose octets may have changed. None if the Call had none, or if the peer may still write
+    /// one.
+    pub rooms: Items<Local>,
 }
 
 impl Failed {
     /// Makes the failure of a Call that was not made.
     fn unmade(error: CallError, request: Request) -> Self {
-        let Request { argument, result, .. } = request;
-        Self { error, argument, result }
+        let Request { arguments, rooms, .. } = request;
+        Self { error, arguments: arguments.into_leases(), rooms }
     }
 }
 
 impl From<CallError> for Failed {
     fn from(error: CallError) -> Self {
-        Self { error, argument: None, result: None }
+        Self { error, arguments: Items::None, rooms: Items::None }
     }
 }
 
@@ -88,18 +89,18 @@ impl From<Failed> for CallError {
 pub struct RemoteReply {
     buffer: Option<Local>,
     reduction: Reduction,
-    /// The argument's lease, if the Call had one.
-    pub argument: Option<Local>,
-    /// The result's lease, if the Call had one, cut to the octets that were written.
-    pub result: Option<Local>,
+    /// The leases of the arguments.
+    pub arguments: Items<Local>,
+    /// The rooms for results, each cut to the octets that were written.
+    pub rooms: Items<Local>,
 }
 
 impl RemoteReply {
     /// Returns the results; of a reduced result they hold only the length.
     pub fn results(&self) -> PayloadReader<'_> {
         let bytes = self.buffer.as_ref().map(Local::bytes).unwrap_or_default();
-        let Reduction { reduced, version } = self.reduction;
-        PayloadReader::reply(bytes, 0, reduced).of_version(version)
+        let Reduction { returned, version } = &self.reduction;
+        PayloadReader::reply_of_many(bytes, 0, returned.as_slice()).of_version(*version)
     }
 
     /// Returns the version of RPC-over-RDMA in which the Reply came.
@@ -281,7 +282,7 @@ impl RemoteClient {
     }
 
     fn on_end(&mut self, completion: Completion) -> Option<Ended> {
-        let Completion::Call { token, buffer, results, argument, result } = completion else {
+        let Completion::Call { token, buffer, results, arguments, rooms } = completion else {
             // The answer to a request for a lease that timed out; the lease goes home.
             self.leases_due -= 1;
             return None;
@@ -292,10 +293,10 @@ impl RemoteClient {
             return None;
         }
         Some(match results {
-            Ok(reduction) => (token, Ok(RemoteReply { buffer, reduction, argument, result })),
+            Ok(reduction) => (token, Ok(RemoteReply { buffer, reduction, arguments, rooms })),
             Err(error) => {
                 self.keep(buffer);
-                (token, Err(Failed { error, argument, result }))
+                (token, Err(Failed { error, arguments, rooms }))
             }
         })
     }
@@ -384,7 +385,7 @@ mod tests {
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();
         client.buffers.push(pool.lease(INLINE_SIZE).unwrap());
-        let request = Request { procedure: 0, argument: None, result: None, timeout: None };
+        let request = Request::new(0);
         client.begin(request, |_| Ok(())).unwrap();
         assert_eq!(client.patience, call_timeout);
     }

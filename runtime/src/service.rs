@@ -1,5 +1,6 @@
 //! What a [`Service`](crate::core::Service) declares, serves and calls: its programs, Calls and Replies.
 
+pub use haulage_proto::chunk::Kind;
 pub use haulage_proto::negotiate::{Refusal as TransportError, Version};
 pub use haulage_proto::rpc::auth::{AUTH_NONE, AUTH_SYS};
 pub use haulage_proto::rpc::{Binding, Eligible, Procedure};
@@ -11,12 +12,13 @@ mod program;
 mod reply;
 mod unsupported;
 
+pub use crate::items::Items;
 pub use crate::outgoing::Data;
 pub use call::{
-    Argument, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished, Peer, Refusal,
-    Request, ResultSource,
+    Argument, ArgumentItem, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished,
+    Peer, Place, Refusal, Request, ResultSource,
 };
-pub(crate) use call::{Ended, Placement, allows_to_reduce};
+pub(crate) use call::{Ended, Placement, ReducedArgument, allows_to_reduce};
 pub use error::CallError;
 pub use program::Program;
 pub(crate) use program::Serving;

@@ -176,7 +176,7 @@ impl World {
         let (mut cx, caller) = self.client.cx(self.now);
         let before = caller.ended;
         let result = room.map(|room| cx.pool().lease(room).unwrap());
-        let request = Request { procedure, argument: None, result, timeout: None };
+        let request = Request::new(procedure).room(result);
         cx.call(self.connection, request, 1, |_| Ok(())).unwrap();
         self.until(|w| w.client.service().ended > before);
     }

@@ -281,7 +281,7 @@ impl Pair {
 
     /// Has the client begin a Call without arguments.
     fn begin(&mut self) {
-        let request = Request { procedure: NULL, argument: None, result: None, timeout: None };
+        let request = Request::new(NULL);
         self.client.started.begin(request, |_| Ok(())).unwrap();
     }
 
@@ -348,7 +348,7 @@ fn a_client_continues_calls_that_the_peer_takes_in_no_chunk() {
         let mut argument = pair.client.started.lease(length).unwrap();
         argument.bytes_mut().copy_from_slice(&pattern(length));
         let argument = Some(argument);
-        let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+        let request = Request::new(MOVE).argument(argument);
         pair.client.started.begin(request, |_| Ok(())).unwrap();
     };
     // Calls wait for the credits of all their messages, and overtake none.
@@ -365,12 +365,16 @@ fn a_client_continues_calls_that_the_peer_takes_in_no_chunk() {
     // The peer allows twelve messages, and one Call has half of them at most.
     let mut argument = pair.client.started.lease(30_000).ok();
     argument.as_mut().unwrap().bytes_mut().fill(1);
-    let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+    let request = Request::new(MOVE).argument(argument);
     pair.client.started.begin(request, |_| Ok(())).unwrap();
     let (_, ended) = pair.client.started.ended().unwrap();
     let failed = ended.map(drop).unwrap_err();
     assert_eq!(failed.error, CallError::Segments);
-    assert_eq!(failed.argument.map(|lease| lease.len()), Some(30_000), "nothing is lost");
+    assert_eq!(
+        failed.arguments.into_first().map(|lease| lease.len()),
+        Some(30_000),
+        "nothing is lost"
+    );
     pair.client.stop().unwrap();
 }
 
@@ -382,7 +386,7 @@ fn a_client_lends_its_memory_to_a_peer_that_reads_writes_and_invalidates() {
     argument.bytes_mut().copy_from_slice(&given);
     let (mut argument, mut result) = (Some(argument), pair.client.started.lease(6000).ok());
     for invalidates in [false, true] {
-        let request = Request { procedure: MOVE, argument, result, timeout: None };
+        let request = Request::new(MOVE).argument(argument).room(result);
         pair.client.started.begin(request, |_| Ok(())).unwrap();
         let called = pair.peer.receive();
         let length = header::octets(&[u32::try_from(given.len()).unwrap()]);

@@ -92,8 +92,7 @@ impl Callee {
         let node = NodeConfig { room: PROBE_ROOM, limits, ..node };
         let mut core = self.connect::<P>(placement, binding, node)?;
         let _step = Step::begin(format_args!("connecting to {}", self.to));
-        let request =
-            Request { procedure: NULL, argument: None, result: None, timeout: Some(self.timeout) };
+        let request = Request::new(NULL).within(self.timeout);
         let called = core.started.call(request, |_| Ok(())).map(drop);
         called.map_err(|failed| self.explain(&failed.error))?;
         Ok(core.stop()?)

@@ -476,7 +476,7 @@ fn make_dir<P: Provider + 'static>(server: &Server, top: &[u8], provider: fn(&Po
     let at = DirName { dir: FileHandle::new(top).unwrap(), name: Name(b"dir") };
     let arguments = Arguments::MkDir(MkDir { at, attributes: SetAttributes::default() });
     let procedure = Procedure::MkDir.number();
-    let request = Request { procedure, argument: None, result: None, timeout: None };
+    let request = Request::new(procedure);
     let made = core.started.call(request, |w| arguments.encode(w)).unwrap();
     assert!(matches!(
         Results::decode(Procedure::MkDir, &mut made.results()),

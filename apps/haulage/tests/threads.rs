@@ -61,7 +61,7 @@ fn client(at: SocketAddr) -> CoreThread<RemoteClient> {
 }
 
 fn request(procedure: Procedure) -> Request {
-    Request { procedure: procedure as u32, argument: None, result: None, timeout: None }
+    Request::new(procedure as u32)
 }
 
 /// Stores and fetches values under a key of its own.
@@ -69,13 +69,13 @@ fn store_and_fetch(client: &mut RemoteClient, key: &str) {
     for round in 0..50_u8 {
         let mut value = client.lease(5000).unwrap();
         value.bytes_mut().fill(round);
-        let put = Request { argument: Some(value), ..request(Procedure::Put) };
+        let put = request(Procedure::Put).argument(value);
         let reply = client.call(put, |w| w.opaque(key.as_bytes())).unwrap();
         assert_eq!(reply.results().u32(), Ok(0));
         client.recycle(reply);
-        let get = Request { result: Some(client.lease(8000).unwrap()), ..request(Procedure::Get) };
+        let get = request(Procedure::Get).room(client.lease(8000).unwrap());
         let reply = client.call(get, |w| w.opaque(key.as_bytes())).unwrap();
-        assert_eq!(reply.result.as_ref().unwrap().bytes(), [round; 5000]);
+        assert_eq!(reply.rooms.first().unwrap().bytes(), [round; 5000]);
         client.recycle(reply);
     }
 }
@@ -114,13 +114,13 @@ fn several_calls_of_one_thread_are_under_way() {
         // The lease is taken while Calls are ending.
         let mut value = client.lease(5000).unwrap();
         value.bytes_mut().fill(round);
-        let put = Request { argument: Some(value), ..request(Procedure::Put) };
+        let put = request(Procedure::Put).argument(value);
         let token = client.begin(put, |w| w.opaque(&[b'k', round])).unwrap();
         begun.push((token, round));
     }
     // Waiting for one Call at once loses no outcome of the others.
     let room = Some(client.lease(5000).unwrap());
-    let get = Request { result: room, ..request(Procedure::Get) };
+    let get = request(Procedure::Get).room(room);
     let reply = client.call(get, |w| w.opaque(b"k?")).unwrap();
     assert_eq!(reply.version(), Version::Two);
     client.recycle(reply);
@@ -129,7 +129,7 @@ fn several_calls_of_one_thread_are_under_way() {
         let at = begun.iter().position(|(begun, _)| *begun == token).unwrap();
         let (_, round) = begun.swap_remove(at);
         let reply = reply.unwrap();
-        assert_eq!(reply.argument.as_ref().unwrap().bytes(), [round; 5000]);
+        assert_eq!(reply.arguments.first().unwrap().bytes(), [round; 5000]);
         client.recycle(reply);
     }
     assert_eq!(client.ended().unwrap_err(), CallError::NothingBegun);
@@ -146,8 +146,7 @@ fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back()
         let (mut told, mut busy) = (Vec::new(), 0);
         let mut expected = Vec::new();
         for _ in 0..200 {
-            let mut put =
-                Request { argument: Some(client.lease(5000).unwrap()), ..request(Procedure::Put) };
+            let mut put = request(Procedure::Put).argument(client.lease(5000).unwrap());
             loop {
                 match client.begin(put, |w| w.opaque(b"k")) {
                     Ok(token) => break expected.push(token),
@@ -155,8 +154,8 @@ fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back()
                         assert_eq!(failed.error, CallError::Busy);
                         busy += 1;
                         // The lease comes back with the error, and there is room once a Call has ended.
-                        put = Request { argument: failed.argument, ..request(Procedure::Put) };
-                        assert_eq!(put.argument.as_ref().unwrap().len(), 5000);
+                        put = request(Procedure::Put).argument(failed.arguments.into_first());
+                        assert_eq!(put.arguments.first().unwrap().lease.len(), 5000);
                         told.push(client.ended().unwrap());
                     }
                 }
@@ -175,7 +174,7 @@ fn every_call_that_was_begun_is_told_and_what_has_no_room_gives_its_lease_back()
                 // The core has fewer places for Calls than the client may begin; the lease comes back, too.
                 Err(failed) => {
                     assert_eq!(failed.error, CallError::Busy);
-                    assert_eq!(failed.argument.unwrap().len(), 5000);
+                    assert_eq!(failed.arguments.into_first().unwrap().len(), 5000);
                 }
             }
         }

@@ -83,7 +83,7 @@ impl<'a> Client<'a> {
             }
             Err(error) => return Err(error.into()),
         };
-        let lease = reply.result.take();
+        let lease = reply.rooms.take().into_first();
         let results = reply.results();
         let carriage = Carriage::of(results.reduced());
         match Answer::decode(Procedure::Get, results.rest(), carriage)? {
@@ -149,12 +149,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// See [`ClientError`].
     pub fn keys(&mut self, at: u32) -> Result<KeyPage, ClientError> {
-        let request = Request {
-            procedure: Procedure::Keys as u32,
-            argument: None,
-            result: None,
-            timeout: self.timeout,
-        };
+        let request = Request { timeout: self.timeout, ..Request::new(Procedure::Keys as u32) };
         let reply = self.remote.call(request, |w| w.u32(at)).map_err(CallError::from)?;
         match Answer::decode(Procedure::Keys, reply.results().rest(), Carriage::Unreduced)? {
             // A position that does not increase would make the listing endless.
@@ -191,8 +186,10 @@ impl<'a> Client<'a> {
         result: Option<Local>,
     ) -> Result<RemoteReply, CallError> {
         let empty_value = procedure == Procedure::Put && argument.is_none();
-        let request =
-            Request { procedure: procedure as u32, argument, result, timeout: self.timeout };
+        let request = Request {
+            timeout: self.timeout,
+            ..Request::new(procedure as u32).argument(argument).room(result)
+        };
         let reply = self.remote.call(request, |w| {
             key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
             // An empty value is sent unreduced.

@@ -228,7 +228,7 @@ impl<B: Backend> haulage::core::Service for Server<B> {
         let Call { xid, procedure, .. } = call;
         let (arguments, placed) = match call.arguments.into_parts() {
             (arguments, Ok(placed)) => {
-                (arguments, placed.and_then(|leases| leases.into_one().ok()))
+                (arguments, placed.into_first().and_then(|leases| leases.into_one().ok()))
             }
             (arguments, Err(Refusal::NoMemory)) => (arguments, None),
             // The memory comes back, but the caller has waited for long enough.

@@ -105,6 +105,14 @@ impl<'a> PayloadReader<'a> {
         self.reader.opaque(max)
     }
 
+    /// Takes `length` octets without a length word, and their padding: an opaque of a fixed length, or an item of another
+    /// type that was not reduced.
+    pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
+        let octets = self.reader.take(length)?;
+        self.reader.skip_pad(length)?;
+        Ok(octets)
+    }
+
     /// Takes a DDP-eligible opaque. An inline opaque has at most `max` octets. The length word of a
     /// reduced opaque must equal the length of its chunk, and neither octets nor padding follow the
     /// word.
@@ -204,6 +212,15 @@ impl<'a> PayloadReader<'a> {
             Missing::Reply(chunk, _) if chunk.written > 0 => Some(chunk.written),
             _ => None,
         }
+    }
+
+    /// Returns the Write chunks of a Reply whose results were not taken yet.
+    pub fn returned(&self) -> impl Iterator<Item = Returned> + use<'a> {
+        let (next, rest) = match self.missing {
+            Missing::Reply(next, rest) => (Some(next), rest),
+            Missing::Nothing | Missing::Call(..) => (None, &[][..]),
+        };
+        next.into_iter().chain(rest.iter().copied())
     }
 
     #[inline]

@@ -112,21 +112,27 @@ impl DataItem {
         if gone.end > stream.len() || u32::try_from(gone.end).is_err() {
             return Err(ReduceFault::Outside);
         }
-        let length = u32::try_from(self.length).map_err(|_| ReduceFault::Outside)?;
+        if self.is_described_in(stream) { Ok(()) } else { Err(ReduceFault::OtherItem) }
+    }
+
+    /// Returns whether the word of a stream that stays, where the item begins, describes the item. The octets that can
+    /// leave may have left the stream already, and those of items before this one then, too.
+    pub fn is_described_in(&self, stream: &[u8]) -> bool {
+        let Ok(length) = u32::try_from(self.length) else { return false };
         let word = stream.get(self.at..).and_then(|rest| Reader::new(rest).u32().ok());
-        let stays = match (self.kind, word) {
-            (Kind::Fixed, _) => true,
-            // [V2-4.5.3.1-1] [V2-4.5.3.1-3] the length word stays, and is the length of the chunk, too.
-            (Kind::Opaque, Some(word)) => word == length,
-            // [V2-4.5.3.2-1] the count stays; no element is shorter than a unit.
-            (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
-            // [V2-4.5.3.3-1] the discriminator stays, which says whether there is data to move.
-            (Kind::Optional, Some(present)) => present == u32::from(length > 0),
-            //~ V2-4.5.3.4-2: `true` -> `false`
-            (Kind::Arm, Some(_)) => true,
-            (_, None) => false,
-        };
-        if stays { Ok(()) } else { Err(ReduceFault::OtherItem) }
+        self.at.is_multiple_of(UNIT)
+            && match (self.kind, word) {
+                (Kind::Fixed, _) => self.at <= stream.len(),
+                // [V2-4.5.3.1-1] [V2-4.5.3.1-3] the length word stays, and is the length of the chunk, too.
+                (Kind::Opaque, Some(word)) => word == length,
+                // [V2-4.5.3.2-1] the count stays; no element is shorter than a unit.
+                (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
+                // [V2-4.5.3.3-1] the discriminator stays, which says whether there is data to move.
+                (Kind::Optional, Some(present)) => present == u32::from(length > 0),
+                //~ V2-4.5.3.4-2: `true` -> `false`
+                (Kind::Arm, Some(_)) => true,
+                (_, None) => false,
+            }
     }
 }
 

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::chunk::{DataItem, Kind, Reduced};
+use crate::chunk::{DataItem, Few, Kind, Reduced};
 
 /// The Upper-Layer Binding of one RPC program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl Procedure {
         reads: impl Iterator<Item = Reduced> + Clone,
         write_chunks: u32,
     ) -> Result<(), Violation> {
-        let (arguments, results) = (count(&self.arguments), count(&self.results));
+        let (arguments, results) = (count(&self.arguments), self.results_count());
         if reads.clone().count() > usize::try_from(arguments).unwrap_or(usize::MAX) {
             //~ V2-7.3.1-2: `arguments` -> `arguments.max(1)`
             return Err(Violation::Arguments { max: arguments });
@@ -155,6 +155,25 @@ impl Procedure {
             Some(chunk) => Err(Violation::TooLong { position: chunk.position }),
             None => Ok(()),
         }
+    }
+
+    /// Returns the number of DDP-eligible results.
+    pub fn results_count(&self) -> u32 {
+        count(&self.results)
+    }
+
+    /// Returns the maximum length of each DDP-eligible result, in order and in octets.
+    pub fn longest_results(&self) -> Few<u32> {
+        let mut longest = Few::default();
+        for result in &self.results {
+            let length = u32::try_from(result.length_max).unwrap_or(u32::MAX);
+            for _ in 0..result.count_max {
+                if !longest.push(length) {
+                    return longest;
+                }
+            }
+        }
+        longest
     }
 
     /// Returns the length of the longest unreduced Reply in octets, its RPC header included, if its

@@ -22,7 +22,7 @@ use super::servers::OldServers;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
-use crate::limits::{CHUNKS_MAX, ITEMS_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
+use crate::limits::{LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
 use crate::service::CallError;
 use crate::sys::complete;
@@ -74,8 +74,8 @@ impl Common {
         work += limits.send_buffers_max; // messages being sent
         work += 1; // a Reply in the buffer for those that leave at once, being sent
         work += limits.send_buffers_max; // Writes ahead of messages that were copied
-        work += limits.receives_max * CHUNKS_MAX; // arguments being read
-        work += limits.calls_out_max * ITEMS_MAX; // invalidations
+        work += limits.receives_max; // Payload streams and arguments being read
+        work += limits.calls_out_max * LEASES_MAX; // invalidations
         work += limits.connections_max; // control messages sent when every send buffer is in use
         let connections_max = limits.connections_max + LEAVING_MAX;
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);

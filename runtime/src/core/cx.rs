@@ -62,8 +62,8 @@ impl<'a> Cx<'a> {
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
         // Destructuring the request lets the compiler keep one without leases in registers.
-        let Request { procedure, argument, result, timeout } = request;
-        if argument.is_none() && result.is_none() {
+        let Request { procedure, arguments, rooms, timeout } = request;
+        if arguments.is_empty() && rooms.is_empty() {
             let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));
             if (is_open || self.open_grant(connection))
                 && let (Some(grant), Some(port)) = (&mut self.grant, self.exit.port())
@@ -71,12 +71,12 @@ impl<'a> Cx<'a> {
                 let Inner { requester, common, .. } = &mut *self.inner;
                 let caller = Caller::Service(token);
                 let new = NewCall { now: self.now, procedure, timeout, caller };
-                return requester.call_at_once(common, grant, port, new, encode).map_err(|error| {
-                    (error, Request { procedure, argument: None, result: None, timeout })
-                });
+                return requester
+                    .call_at_once(common, grant, port, new, encode)
+                    .map_err(|error| (error, Request { timeout, ..Request::new(procedure) }));
             }
         }
-        let request = Request { procedure, argument, result, timeout };
+        let request = Request { procedure, arguments, rooms, timeout };
         self.call_otherwise(connection, request, token, encode)
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
 use haulage_mr_pool::{Local, Pool};
+use haulage_proto::chunk::Returned;
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
@@ -23,6 +24,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::common::Common;
 use super::requester::{Caller, NewCall, Requester};
+use crate::items::Items;
 use crate::key::ClientKey;
 use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, Request};
@@ -121,16 +123,16 @@ pub(crate) enum Completion {
         token: u64,
         buffer: Option<Local>,
         results: Result<Reduction, CallError>,
-        argument: Option<Local>,
-        result: Option<Local>,
+        arguments: Items<Local>,
+        rooms: Items<Local>,
     },
 }
 
 /// How the results in a [`Completion`]'s buffer are to be read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Reduction {
-    /// Octets that were moved into the result's lease, if the item was reduced.
-    pub(crate) reduced: Option<u32>,
+    /// The Write chunks that were returned.
+    pub(crate) returned: Items<Returned>,
     pub(crate) version: Version,
 }
 
@@ -250,8 +252,8 @@ impl Inbox {
                             token,
                             buffer: Some(arguments),
                             results: Err(error),
-                            argument: request.argument,
-                            result: request.result,
+                            arguments: request.arguments.into_leases(),
+                            rooms: request.rooms,
                         },
                     ),
                 }
@@ -269,7 +271,7 @@ impl Inbox {
         buffer: Option<Local>,
         finished: Finished<'_>,
     ) {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
         let mut buffer = buffer;
         let results = results.and_then(|reader| {
             let bytes = reader.rest();
@@ -279,9 +281,9 @@ impl Inbox {
             let buffer = buffer.as_mut().ok_or(CallError::NoMemory)?;
             buffer.set_len(bytes.len());
             buffer.bytes_mut().copy_from_slice(bytes);
-            Ok(Reduction { reduced: reader.reduced(), version: reader.version() })
+            Ok(Reduction { returned: reader.returned().collect(), version: reader.version() })
         });
-        self.push(client, Completion::Call { token, buffer, results, argument, result });
+        self.push(client, Completion::Call { token, buffer, results, arguments, rooms });
     }
 
     /// Announces that the core is about to sleep; false if something arrived and it must not.

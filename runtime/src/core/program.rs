@@ -1,6 +1,6 @@
 //! The programs that a core's service implements: their Calls, and the items that each may move.
 
-use haulage_proto::chunk::Reduced;
+use haulage_proto::chunk::{self, Reduced};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::auth::AUTH_NONE;
 use haulage_proto::rpc::{
@@ -11,7 +11,7 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 
 use crate::outgoing::segments::Segments;
-use crate::service::{ArgumentLeases, Binding, Placement, Program, Reply, ResultSource, Serving};
+use crate::service::{ArgumentLeases, Binding, Program, Reply, ResultSource, Serving};
 
 /// The programs of a service, read when its core starts.
 #[derive(Debug)]
@@ -75,10 +75,10 @@ pub(crate) enum Unserved {
 /// The chunks of a Call, other than a Call chunk.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Offers<'a> {
-    /// The reduced argument.
-    pub(crate) read: Option<&'a ReadChunk>,
-    /// The Write chunk.
-    pub(crate) write: Option<&'a Segments>,
+    /// The reduced arguments.
+    pub(crate) reads: &'a [ReadChunk],
+    /// The Write chunks.
+    pub(crate) writes: &'a [Segments],
     /// The Reply chunk.
     pub(crate) reply: Option<&'a Segments>,
 }
@@ -91,32 +91,20 @@ pub(crate) struct ReadChunk {
     pub(crate) segments: Segments,
 }
 
-/// A reduced argument that was placed or refused.
-#[derive(Debug)]
-pub(crate) struct Argument {
-    /// Where it belongs in the Payload stream.
-    pub(crate) position: u32,
-    /// Octets that the Requester offered.
-    pub(crate) length: u64,
-    pub(crate) placed: Placement,
-}
-
 /// Memory that the Reply to a Call may take, in octets.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
     /// Memory for a Payload stream that goes into the Reply chunk.
     pub(crate) body: usize,
-    /// Memory for a result that the service leases.
+    /// Memory for the results that the service leases.
     pub(crate) result: usize,
 }
 
-/// The next step for the reduced argument of a Call.
-#[derive(Debug)]
-pub(crate) enum Fetch {
-    /// None: there is no argument, or it is settled already.
-    Settled(Option<Argument>),
-    /// RDMA Reads of the argument.
-    Read,
+impl ReadChunk {
+    /// Keeps a Read chunk of a message.
+    pub(crate) fn of(chunk: chunk::ReadChunk<'_>) -> Self {
+        Self { position: chunk.position(), segments: Segments::collect(chunk.segments()) }
+    }
 }
 
 impl Programs {
@@ -276,14 +264,14 @@ impl Programs {
         self.asked(payload).is_some_and(|(served, procedure)| served.allows(chunk, procedure))
     }
 
-    /// Returns the octets that the service leases for the result of a Call, which has room for `offered` at the peer.
+    /// Returns the octets that the service leases for the only result of a Call that has room for `offered` at the peer.
     #[inline]
     pub(crate) fn result_room(&self, payload: &[u8], offered: u32) -> usize {
         if !self.has_leased {
             return 0;
         }
         let asked = self.asked(payload);
-        asked.map_or(0, |(served, procedure)| served.result_room(procedure, u64::from(offered)))
+        asked.map_or(0, |(served, procedure)| served.result_room(procedure, [u64::from(offered)]))
     }
 
     /// Returns whether any Call may wait for its turn ([`Self::takes_turns`]).
@@ -388,16 +376,17 @@ impl Served {
         self.procedures.iter().any(|serving| serving.result == ResultSource::Leased)
     }
 
-    /// Returns the octets that the service leases for a result that has room for `offered` at the peer.
-    pub(crate) fn result_room(&self, number: u32, offered: u64) -> usize {
+    /// Returns the octets that the service leases for results each of which has room at the peer, as `offered` says.
+    pub(crate) fn result_room(&self, number: u32, offered: impl IntoIterator<Item = u64>) -> usize {
         let is_leased = |serving: &Serving| serving.result == ResultSource::Leased;
-        let result = self
-            .serving(number)
-            .filter(is_leased)
-            .and_then(|_| self.procedure(number)?.results.first());
-        result.map_or(0, |result| {
-            usize::try_from(offered).unwrap_or(usize::MAX).min(result.length_max)
-        })
+        let procedure = self.serving(number).filter(is_leased).and(self.procedure(number));
+        let each = procedure.map(|procedure| procedure.results.as_slice()).unwrap_or_default();
+        let longest = each
+            .iter()
+            .flat_map(|result| std::iter::repeat_n(result.length_max, result.count_max as usize));
+        let octets = |offered| usize::try_from(offered).unwrap_or(usize::MAX);
+        let rooms = longest.zip(offered).map(|(longest, offered)| octets(offered).min(longest));
+        rooms.fold(0, usize::saturating_add)
     }
 
     /// Returns whether the argument of a procedure may lie in several leases.
@@ -418,7 +407,8 @@ impl Served {
     }
 
     fn keeps_to_its_own(&self, procedure: u32, reply: &Reply) -> bool {
-        !self.is_call_only(procedure) && reply.keeps_to(self.results_max(procedure))
+        let bound = self.procedure(procedure).filter(|bound| !bound.call_only);
+        bound.is_some_and(|bound| reply.keeps_to(bound.results_max, bound.results_count()))
     }
 
     /// Returns whether a procedure never has a Reply.

@@ -17,7 +17,6 @@
 
 use std::rc::Rc;
 
-use haulage_mr_pool::Local;
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::CallHeader;
@@ -26,13 +25,14 @@ use haulage_proto::xdr::{Truncated, Writer};
 
 use self::calls::{MadeCalls, Named};
 use self::encoded::Encoded;
+use self::further::check_places;
 use self::plan::Planned;
 use super::buffers::SendBuffers;
 use super::common::Common;
 use super::memory::Charge;
 use super::outbox::Left;
 use crate::key::ConnectionKey;
-use crate::limits::Limits;
+use crate::limits::{HEADER_ROOM, Limits};
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::{self, Binding, CallError, Request};
 
@@ -44,6 +44,7 @@ mod encoded;
 mod exit;
 mod exposed_leases;
 mod exposures;
+mod further;
 mod plan;
 mod retries;
 mod send;
@@ -98,13 +99,21 @@ impl Requester {
         let Some(named) = self.calls.open() else { return Err(CallError::Busy) };
         let Binding { program, version, .. } = ***binding;
         let header = CallHeader::new(named.xid, program, version, new.procedure);
-        let argument = request.argument.as_ref().map(Local::len);
+        let argument = request.last_length();
         let room = self.making.room();
         let encoded = Encoded::write(room, header, connection.session.identity(), encode, argument);
         let Ok(encoded) = encoded else {
             self.calls.forget(named.slot);
             return Err(CallError::TooLong);
         };
+        if !request.arguments.is_empty() && request.only().is_none() {
+            let stream = room.get(HEADER_ROOM..HEADER_ROOM + encoded.length).unwrap_or_default();
+            let placed = check_places(request.arguments.as_slice(), &encoded, stream);
+            if let Err(error) = placed {
+                self.calls.forget(named.slot);
+                return Err(error);
+            }
+        }
         let version = connection.session.terms().version;
         self.calls.enter(common, named, key, version, &new).opens = opens;
         self.set_out(common, named.slot, Some(request), encoded);
@@ -177,7 +186,7 @@ impl Requester {
         request: &mut Request,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), CallError> {
-        let argument = request.argument.as_ref().map(Local::len);
+        let argument = request.last_length();
         let (named, encoded) = if grant.is_plain {
             self.begin(common, |_, room| SendGrant::encode(room, argument, encode))?
         } else {
@@ -264,7 +273,7 @@ impl Requester {
             panic!("the Call has a slot, and is in the buffer");
         };
         if let Some(request) = request.filter(|_| found.call.opens) {
-            found.exposed_leases.begin(request.argument.take(), request.result.take());
+            found.exposed_leases.begin(request.arguments.take(), request.rooms.take());
         }
         found.queue(buffer, encoded);
         let key = found.call.connection;

@@ -3,10 +3,10 @@
 //! # Normal operation
 //! A Call that lacks nothing is handled as it arrives and never gets here ([`runs`](super::runs)). A Call whose Payload
 //! stream is in a Call chunk is fetched first ([`fetch`]). Then it is checked against the binding before anything is
-//! taken for it. Its reduced argument, if there is one, is read straight into a lease that then belongs to the service.
-//! The service runs once the argument is complete ([`serve`](super::serve)); its Reply waits for credit in the
-//! connection's queue and leaves with the Writes of its result, and of itself if it goes into the Reply chunk, in one
-//! doorbell ([`answer`]).
+//! taken for it. Its reduced arguments are read straight into leases that then belong to the service: there is memory for
+//! all of them before the first Read. The service runs once the arguments are complete ([`serve`](super::serve)); its
+//! Reply waits for credit in the connection's queue and leaves with the Writes of its results, and of itself if it goes
+//! into the Reply chunk, in one doorbell ([`answer`]).
 //!
 //! # Memory ownership
 //! The Receive buffer belongs to the Call until the service has answered it, because the arguments live in it; so a
@@ -28,13 +28,14 @@ use self::turns::Turns;
 use super::common::Common;
 use super::connection::Terms;
 use super::memory::{Charge, Purpose, Wanted};
-use super::program::{Argument, Fetch, Header, Offers, Programs, ReadChunk, Room, Unserved};
+use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
+use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey, OfCall};
-use crate::limits::Limits;
+use crate::limits::{Limits, SEGMENTS_MAX};
 use crate::outgoing::segments::Segments;
-use crate::service::Reply;
+use crate::service::{ReducedArgument, Reply};
 
 pub(crate) mod answer;
 mod chunks;
@@ -74,8 +75,8 @@ pub(crate) struct ServedCall {
     pub(crate) header: Header,
     /// The handle that our Reply may invalidate.
     pub(super) invalidate: Option<Handle>,
-    /// The room for the reduced result at the peer, if it offered a Write chunk.
-    pub(super) write: Option<Segments>,
+    /// The room for each reduced result at the peer.
+    pub(super) writes: Items<Segments>,
     /// The room for the whole Reply at the peer, if it offered a Reply chunk.
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
@@ -88,7 +89,7 @@ pub(crate) struct ServedCall {
     room: Room,
     /// The memory charged to the connection for this Call.
     pub(super) charge: Charge,
-    /// Whether a result may go into the Write chunk. Settled when the service first runs.
+    /// Whether results may go into the Write chunks. Settled when the service first runs.
     pub(super) reduces: bool,
     pub(super) stage: Stage,
 }
@@ -104,12 +105,12 @@ impl Owned for ServedCall {
 pub(crate) enum Stage {
     /// The Call waits for memory.
     Waiting(Want),
-    /// The Call waits for its Payload stream, which is being read; its reduced argument comes after it.
-    Fetching { read: Option<ReadChunk> },
-    /// The Call waits for its argument, which is being read; the lease belongs to the work request.
-    Reading { position: u32 },
+    /// The Call waits for its Payload stream, which is being read; its reduced arguments come after it.
+    Fetching { reads: Items<ReadChunk> },
+    /// The Call waits for its arguments, of which some are being read; their leases belong to the work request.
+    Reading { arguments: Items<ReducedArgument> },
     /// The Call waits for its turn: the service can run.
-    Ready { argument: Option<Argument> },
+    Ready { arguments: Items<ReducedArgument> },
     /// The Call waits for its turn: the RPC layer answers without the service.
     Verdict(ReplyHeader),
     /// The Call waits for the service, which will answer later.
@@ -123,21 +124,23 @@ pub(crate) enum Stage {
 /// The purpose for which a Call waits for memory.
 #[derive(Debug)]
 pub(crate) enum Want {
-    /// Memory to fetch the Payload stream from the Call chunk `body`. The reduced argument comes after it.
-    Call { body: Segments, read: Option<ReadChunk> },
-    /// Memory to fetch the reduced argument.
-    Argument(ReadChunk),
+    /// Memory to fetch the Payload stream from the Call chunk `body`. The reduced arguments come after it.
+    Call { body: Segments, reads: Items<ReadChunk> },
+    /// Memory to fetch those of the arguments that are in `reads`.
+    Arguments { arguments: Items<ReducedArgument>, reads: Items<ReadChunk> },
     /// Memory for the Reply; then the service can run.
-    Reply { argument: Option<Argument> },
+    Reply { arguments: Items<ReducedArgument> },
 }
 
 impl Want {
     /// Returns the memory wanted. `room` is the memory that the Reply may take; the Call holds `own` octets already.
     fn wanted(&self, room: Room, own: usize) -> Wanted {
-        let octets = |segments: &Segments| usize::try_from(segments.length()).unwrap_or(usize::MAX);
         let (lease, purpose) = match self {
-            Self::Call { body, .. } => (octets(body), Purpose::Reads),
-            Self::Argument(ReadChunk { segments, .. }) => (octets(segments), Purpose::Reads),
+            Self::Call { body, .. } => (body.octets(), Purpose::Reads),
+            Self::Arguments { reads, .. } => {
+                let octets = reads.iter().map(|read| read.segments.octets());
+                (octets.fold(0, usize::saturating_add), Purpose::Reads)
+            }
             Self::Reply { .. } => (room.body, Purpose::Reply),
         };
         let later = if purpose == Purpose::Reply { room.result } else { 0 };
@@ -176,67 +179,84 @@ impl Responder {
         charge: Charge,
     ) {
         let body = Segments::collect(call.body());
-        let read = call.items().next().map(|chunk| ReadChunk {
-            position: chunk.position(),
-            segments: Segments::collect(chunk.segments()),
-        });
-        let write = call.writes.chunks().next().map(|chunk| Segments::collect(chunk.segments()));
+        let mut reads: Items<ReadChunk> = call.items().map(ReadChunk::of).collect();
+        // Version 1 lets the chunks come in any order.
+        reads.as_mut_slice().sort_by_key(|read| read.position);
+        let writes = call.writes.chunks().map(|chunk| Segments::collect(chunk.segments()));
+        let writes: Items<Segments> = writes.collect();
         let reply = call.reply.map(|chunk| Segments::collect(chunk.segments()));
         let counters = &mut common.counters;
         counters.call_chunks += u64::from(body.len() > 0);
-        counters.read_chunks += u64::from(read.is_some());
-        counters.write_chunks += u64::from(write.is_some());
+        counters.read_chunks += reads.len() as u64;
+        counters.write_chunks += writes.len() as u64;
         counters.reply_chunks += u64::from(reply.is_some());
         let invalidate = call.invalidate;
         let served =
-            ServedCall { invalidate, write, reply, ..ServedCall::with(key, call.xid, None) };
+            ServedCall { invalidate, writes, reply, ..ServedCall::with(key, call.xid, None) };
         let mut served = served.charged(charge);
+        if let Some(error) = served.excess(reads.as_slice()) {
+            served.message = Some(message);
+            return self.refuse_call(common, served, error);
+        }
         if body.len() > 0 {
             served.message = Some(message);
             return match self.may_fetch(common, key, &body) {
                 Err(error) => self.refuse_call(common, served, error),
                 Ok(()) => {
                     let name = self.insert(served);
-                    self.want(common, name, Want::Call { body, read });
+                    self.want(common, name, Want::Call { body, reads });
                 }
             };
         }
         let payload = message.stream.as_ref().map_or(call.payload, Local::bytes);
-        let judged = served.judge(common, payload, read.as_ref());
+        let judged = served.judge(common, payload, reads.as_slice());
         served.message = Some(message);
         match judged {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
                 let name = self.insert(served);
-                self.proceed(common, name, judged, read);
+                self.proceed(common, name, judged, reads);
             }
         }
     }
 
-    /// Carries out the verdict on a Call. `read` is its reduced argument.
+    /// Carries out the verdict on a Call. `reads` are the chunks of its arguments.
     fn proceed(
         &mut self,
         common: &mut Common,
         name: CallKey,
-        judged: Result<Fetch, Unserved>,
-        read: Option<ReadChunk>,
+        judged: Result<Items<ReducedArgument>, Unserved>,
+        reads: Items<ReadChunk>,
     ) {
-        match (judged, read) {
-            (Err(Unserved::Verdict(header)), _) => self.be_ready(name, Stage::Verdict(header)),
-            (Err(Unserved::Refused(error)), _) => self.refuse_kept(common, name, error),
-            (Err(Unserved::Untold(_)), _) => self.leave_unanswered(common, name),
-            (Ok(Fetch::Settled(argument)), _) => self.make_ready(common, name, argument),
-            (Ok(Fetch::Read), Some(read)) => self.want(common, name, Want::Argument(read)),
-            (Ok(Fetch::Read), None) => panic!("nothing is read for nothing"),
+        let arguments = match judged {
+            Err(Unserved::Verdict(header)) => return self.be_ready(name, Stage::Verdict(header)),
+            Err(Unserved::Refused(error)) => return self.refuse_kept(common, name, error),
+            Err(Unserved::Untold(_)) => return self.leave_unanswered(common, name),
+            Ok(arguments) => arguments,
+        };
+        let reads: Items<_> = reads
+            .into_iter()
+            .zip(&arguments)
+            .filter(|(_, argument)| argument.is_awaited())
+            .map(|(read, _)| read)
+            .collect();
+        match reads {
+            Items::None => self.make_ready(common, name, arguments),
+            reads => self.want(common, name, Want::Arguments { arguments, reads }),
         }
     }
 
     /// Lets the service run for a Call whose arguments are complete, as soon as there is room for its Reply.
-    fn make_ready(&mut self, common: &mut Common, name: CallKey, argument: Option<Argument>) {
+    fn make_ready(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        arguments: Items<ReducedArgument>,
+    ) {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         match call.room {
-            Room { body: 0, result: 0 } => self.be_ready(name, Stage::Ready { argument }),
-            _ => self.want(common, name, Want::Reply { argument }),
+            Room { body: 0, result: 0 } => self.be_ready(name, Stage::Ready { arguments }),
+            _ => self.want(common, name, Want::Reply { arguments }),
         }
     }
 
@@ -314,7 +334,7 @@ impl Responder {
         let Stage::Replying(answer) = std::mem::replace(&mut call.stage, Stage::Later) else {
             panic!("a Reply waits with its message")
         };
-        let error = answer.shortage(call.offered());
+        let error = answer.shortage(call.offered().as_slice());
         common.buffers.recycle(answer.buffer);
         common.counters.calls_served -= 1;
         self.refuse_call(common, call, error);
@@ -372,7 +392,7 @@ impl ServedCall {
             xid,
             header: Header::default(),
             invalidate: chunk.map(|one| one.inv_handle).filter(|handle| *handle != Handle(0)),
-            write: write.map(|one| Segments::collect(std::iter::once(one.segment))),
+            writes: write.map(|one| Segments::one(one.segment)).into(),
             reply: None,
             message: None,
             body: None,
@@ -444,8 +464,8 @@ impl ServedCall {
         &mut self,
         common: &Common,
         payload: &[u8],
-        read: Option<&ReadChunk>,
-    ) -> Result<Fetch, Unserved> {
+        reads: &[ReadChunk],
+    ) -> Result<Items<ReducedArgument>, Unserved> {
         let connection = common.connections.get(self.connection);
         let served = connection.and_then(|found| Some((found, found.session.serves()?)));
         let Some((connection, programs)) = served else {
@@ -459,24 +479,38 @@ impl ServedCall {
         let served = programs.of(header);
         // [V2-11.2.2.3-2] results under integrity or privacy stay in the Payload stream. [R5666-3.6-2] On
         // version 1 a Write chunk may be offered for a procedure that has no eligible result.
-        self.reduces = self.write.is_some()
+        self.reduces = !self.writes.is_empty()
             && asked.credential.may_reduce()
             && served.reduces(header.procedure);
         //~ R5666-3.6-1: `` -> `self.reduces &= connection.session.terms().version == negotiate::Version::Two;`
-        let offers = Offers { read, ..self.offers() };
-        let fetch = served.check_chunks(header.procedure, &offers, connection, &common.pool);
-        let fetch = fetch.map_err(Unserved::Refused)?;
+        let offers = Offers { reads, ..self.offers() };
+        let arguments = served.check_chunks(header.procedure, &offers, connection, &common.pool);
+        let arguments = arguments.map_err(Unserved::Refused)?;
         self.room = served.room(header.procedure, &offers, connection, &common.limits);
-        Ok(fetch)
+        Ok(arguments)
+    }
+
+    /// Returns the error for a Call whose chunks have more segments together than a direction may have.
+    fn excess(&self, reads: &[ReadChunk]) -> Option<ErrorBody> {
+        let reads = reads.iter().map(|read| &read.segments);
+        let too_many = |chunks: usize, segments: usize| {
+            // As many in each chunk would be taken.
+            (segments > SEGMENTS_MAX).then(|| SEGMENTS_MAX / chunks)
+        };
+        let of_reads = too_many(reads.len(), reads.map(Segments::len).sum());
+        let of_writes = too_many(self.writes.len(), self.writes.iter().map(Segments::len).sum());
+        let max = of_reads.or(of_writes)?;
+        Some(ErrorBody::Segments { max: u32::try_from(max).unwrap_or(u32::MAX) })
     }
 
     /// Returns the chunks that the Call offers for its Reply.
     pub(crate) fn offers(&self) -> Offers<'_> {
-        Offers { read: None, write: self.write.as_ref(), reply: self.reply.as_ref() }
+        Offers { reads: &[], writes: self.writes.as_slice(), reply: self.reply.as_ref() }
     }
 
-    /// Returns the octets of the Write chunk offered for a result that may be reduced.
-    pub(crate) fn offered(&self) -> Option<u64> {
-        self.write.as_ref().filter(|_| self.reduces).map(Segments::length)
+    /// Returns the octets of each Write chunk offered for a result that may be reduced.
+    pub(crate) fn offered(&self) -> Items<u64> {
+        let writes = if self.reduces { self.writes.as_slice() } else { &[] };
+        writes.iter().map(Segments::length).collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use haulage_mr_pool::Local;
-use haulage_proto::chunk::PayloadReader;
+use haulage_proto::chunk::{Few, PayloadReader, Reduced};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
@@ -12,11 +12,11 @@ use haulage_proto::v2::error::ErrorBody;
 use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
-use super::program::{Argument, Header, KnownHeader, Programs, Served, Unserved};
+use super::program::{Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
-use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, Reply};
+use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, ReducedArgument, Reply};
 
 /// A Call whose message and argument are at hand.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct Whole<'a, 'm> {
     /// The Payload stream, or only its part from the arguments on.
     pub(crate) payload: &'m [u8],
     /// A reference, because a move just after the lease was made waits until its parts are in the cache.
-    pub(crate) argument: Option<&'a mut Argument>,
+    pub(crate) placed: &'a mut [ReducedArgument],
 }
 
 /// The outcome of a Call.
@@ -63,12 +63,18 @@ pub(crate) fn serve<S: Service>(
     reply: &mut Reply,
 ) -> Acted {
     let Whole { programs, connection, version, xid, name, header, .. } = call;
-    let Whole { credential, payload, argument, .. } = call;
+    let Whole { credential, payload, placed, .. } = call;
     let Header { procedure, arguments_at, .. } = header;
     let (program, program_version) = programs.of(header).name();
-    let chunk = argument.as_ref().map(|argument| (argument.position, argument.length));
-    let placed = argument.map(|argument| &mut argument.placed);
-    let reader = PayloadReader::call(payload, arguments_at, chunk).of_version(version);
+    let others;
+    let reader = if placed.len() > 1 {
+        others = reduced(placed);
+        PayloadReader::call_of_many(payload, arguments_at, &others)
+    } else {
+        let chunk = placed.first().map(|argument| (argument.position, argument.length));
+        PayloadReader::call(payload, arguments_at, chunk)
+    };
+    let reader = reader.of_version(version);
     let call = Call {
         xid,
         program,
@@ -77,7 +83,7 @@ pub(crate) fn serve<S: Service>(
         credential,
         connection: ConnectionId(connection),
         token: CallToken(name),
-        arguments: Arguments { reader, placed },
+        arguments: Arguments { reader, placed: placed.iter_mut() },
     };
     cx.inner.responder.running = Some(Running { key: name, is_resumed: false });
     match service.call(cx, call, reply) {
@@ -92,6 +98,16 @@ pub(crate) fn serve<S: Service>(
             outcome_of(cx.inner, programs.of(header), told, outcome, reply)
         }
     }
+}
+
+/// Returns the places of the reduced arguments of a Call that has several.
+#[cold]
+fn reduced(placed: &[ReducedArgument]) -> Few<Reduced> {
+    let each = placed.iter().map(|argument| Reduced {
+        position: argument.position,
+        length: u32::try_from(argument.length).unwrap_or(u32::MAX),
+    });
+    Few::collect(each).unwrap_or_default()
 }
 
 /// Reads the RPC header of a Call of a run, of which `known` is an earlier one, and runs the service for it. A Call that is
@@ -223,7 +239,7 @@ fn go_on<S: Service>(
     };
     let (key, xid, header) = (call.connection, call.xid, call.header);
     let terms = connection.session.terms();
-    let (version, fits_inline) = (terms.version, terms.reply_max(call.write.as_ref()));
+    let (version, fits_inline) = (terms.version, terms.reply_max(call.writes.as_slice()));
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
     // Without memory for the Reply chunk, the Reply is limited to the length of a message.
@@ -232,7 +248,7 @@ fn go_on<S: Service>(
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
         Stage::Verdict(header) => Acted::Verdict(header),
-        Stage::Ready { mut argument } => {
+        Stage::Ready { mut arguments } => {
             // The service reads the message while it may change anything else in the core.
             let (message, body) = (call.message.take(), call.body.take());
             let buffers = common.receives.lend();
@@ -251,7 +267,7 @@ fn go_on<S: Service>(
                 header,
                 credential,
                 payload,
-                argument: argument.as_mut(),
+                placed: arguments.as_mut_slice(),
             };
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
             inner.responder.running = None;

@@ -25,7 +25,7 @@ pub(crate) fn tell<S: Service>(
     while told < budget
         && let Some(caller) = inner.requester.calls.next_released()
     {
-        let finished = Finished { results: Err(CallError::TimedOut), argument: None, result: None };
+        let finished = Finished::without_leases(Err(CallError::TimedOut));
         match caller {
             Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
             Caller::Remote { client, token } => {
@@ -53,7 +53,7 @@ fn tell_ended<S: Service>(
     now: Instant,
     over: EndedCall,
 ) {
-    let EndedCall { slot, caller, version, reply, error, argument, mut result, chunk, arrived } =
+    let EndedCall { slot, caller, version, reply, error, arguments, mut rooms, chunk, arrived } =
         over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
@@ -61,9 +61,9 @@ fn tell_ended<S: Service>(
         (None, Some(message), None) => parse_reply(message.payload(&buffers), &[], version),
         (None, Some(message), Some(Arrived { writes, body })) => {
             // [R5666-3.4-8] the rest of the chunk is no result: the server may have written there.
-            //~ R5666-3.4-8: `writes.first())` -> `writes.first()) && chunk.written > 0`
-            if let (Some(result), Some(chunk)) = (&mut result, writes.first()) {
-                result.set_len(chunk.written as usize);
+            //~ R5666-3.4-8: `zip(writes.iter())` -> `zip(writes.iter()).filter(|(_, chunk)| chunk.written > 0)`
+            for (room, chunk) in rooms.as_mut_slice().iter_mut().zip(writes.iter()) {
+                room.set_len(chunk.written as usize);
             }
             let payload = match (body, &chunk) {
                 (Body::Inline, _) => message.payload(&buffers),
@@ -77,7 +77,7 @@ fn tell_ended<S: Service>(
         // Only a Call of a procedure that never has a Reply ends so.
         (None, None, _) => Ok(PayloadReader::reply_of_many(&[], 0, &[]).of_version(version)),
     };
-    let finished = Finished { results, argument, result };
+    let finished = Finished { results, arguments, rooms };
     match caller {
         Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
         Caller::Remote { client, token } => {
@@ -131,10 +131,10 @@ pub(crate) fn tell_inline<S: Service>(
     if ReplyHeader::is_plain(payload) {
         let reader = PayloadReader::reply_of_many(payload, ReplyHeader::SUCCESS_LEN, &[]);
         let results = Ok(reader.of_version(version));
-        return service.replied(cx, token, Finished { results, argument: None, result: None });
+        return service.replied(cx, token, Finished::without_leases(results));
     }
     let results = parse_reply(payload, &[], version);
-    service.replied(cx, token, Finished { results, argument: None, result: None });
+    service.replied(cx, token, Finished::without_leases(results));
 }
 
 /// Tells the service of a Reply in version 2 that has these results and no chunk. It does not count the Reply.
@@ -146,7 +146,7 @@ pub(crate) fn tell_results<S: Service>(
     results: &[u8],
 ) {
     let results = Ok(PayloadReader::reply_of_many(results, 0, &[]).of_version(Version::Two));
-    service.replied(cx, token, Finished { results, argument: None, result: None });
+    service.replied(cx, token, Finished::without_leases(results));
 }
 
 /// Tells the service how a Call with one exposed lease ended. It does not count the Call.
@@ -167,8 +167,8 @@ pub(crate) fn tell_placed<S: Service>(
     if let (Some(result), Some(returned)) = (&mut placed.result, placed.returned) {
         result.set_len(returned.written as usize);
     }
-    let (argument, result) = (placed.argument.take(), placed.result.take());
-    service.replied(cx, placed.token, Finished { results, argument, result });
+    let (arguments, rooms) = (placed.argument.take().into(), placed.result.take().into());
+    service.replied(cx, placed.token, Finished { results, arguments, rooms });
 }
 
 /// Reads the RPC header of a Reply. Returns a reader of the results behind it, of which `writes` are in Write chunks.

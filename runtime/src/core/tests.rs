@@ -141,7 +141,7 @@ impl Service for Caller {
             Ok(Item::Reduced { length }) => u32::try_from(length).unwrap(),
             _ => 0,
         });
-        self.ended.push((token, reduced, finished.result));
+        self.ended.push((token, reduced, finished.rooms.into_first()));
     }
 }
 
@@ -320,7 +320,7 @@ impl Service for Slow {
 }
 
 fn request(procedure: u32) -> Request {
-    Request { procedure, argument: None, result: None, timeout: None }
+    Request::new(procedure)
 }
 
 #[test]
@@ -328,10 +328,10 @@ fn an_item_goes_there_and_comes_back() {
     for length in [1, 3, 4095, 4096, 1 << 20, (4 << 20) - 1, 4 << 20] {
         let mut world = World::new();
         let argument = world.lease(length, 0x5a);
-        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.call(1, request(STORE).argument(argument));
         world.until(|w| w.ended().len() == 1);
         let result = world.lease(ITEM_MAX, 0);
-        world.call(2, Request { result: Some(result), ..request(FETCH) });
+        world.call(2, request(FETCH).room(result));
         world.until(|w| w.ended().len() == 2);
         let (_, reduced, lease) = &world.ended()[1];
         assert_eq!(reduced, &Ok(u32::try_from(length).unwrap()));
@@ -344,7 +344,7 @@ fn many_calls_are_in_flight_and_all_end() {
     let mut world = World::new();
     for token in 0..24 {
         let argument = world.lease(5000, 7);
-        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+        world.call(token, request(STORE).argument(argument));
     }
     world.until(|w| w.ended().len() == 24);
     for (token, result, _) in world.ended() {
@@ -362,7 +362,7 @@ fn a_silent_server_is_an_error_at_the_deadline() {
     let (started, server) = (world.now, IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)));
     world.fabric.black_hole(server);
     let argument = world.lease(100, 1);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 2);
     assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
     assert_eq!(world.now.saturating_since(started), LIMITS.call_timeout);
@@ -390,7 +390,7 @@ fn a_call_given_up_ends_its_connection_if_its_handle_stays_good() {
         assert_eq!(world.client.inner.common.connections.len(), 1, "it opened nothing");
         let started = world.now;
         let result = world.lease(5000, 0);
-        world.call(2, Request { result: Some(result), ..request(FETCH) });
+        world.call(2, request(FETCH).room(result));
         world.until(|w| w.ended().len() == 2);
         assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
         assert_eq!(world.client.cx(world.now).0.gauges().exposed, 1);
@@ -409,7 +409,7 @@ fn an_item_beyond_the_binding_is_not_fetched() {
     wide.procedures[STORE as usize].arguments = vec![Eligible::opaque(2 * ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, wide).unwrap();
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
     assert_eq!(world.server.service().refused, Some((ITEM_MAX as u64 + 1, Refusal::TooLarge)));
 }
@@ -436,8 +436,8 @@ fn a_connection_lost_at_any_moment_leaves_every_lease_home_and_every_caller_told
         let mut world = World::with(Keeper::default(), ONCE, FabricConfig::default());
         for token in 0..6 {
             let (argument, result) = (world.lease(100_000, 1), world.lease(100_000, 2));
-            world.call(token, Request { argument: Some(argument), ..request(STORE) });
-            world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
+            world.call(token, request(STORE).argument(argument));
+            world.call(100 + token, request(FETCH).room(result));
         }
         world.turns(moment);
         world.lose_the_connection();
@@ -451,9 +451,9 @@ fn a_connection_lost_at_any_moment_leaves_every_lease_home_and_every_caller_told
 fn a_reply_may_come_in_a_later_turn() {
     let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
     let (argument, result) = (world.lease(9000, 0x5a), world.lease(9000, 0));
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
-    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world.call(2, request(FETCH).room(result));
     world.call(3, request(0));
     world.settle();
     // Each Call keeps the Receive that it came in.
@@ -476,7 +476,7 @@ fn a_call_whose_connection_is_lost_is_resumed_in_vain() {
         let mut world = World::with(Slow::default(), ONCE, FabricConfig::default());
         for token in 0..6 {
             let result = world.lease(100_000, 2);
-            world.call(token, Request { result: Some(result), ..request(FETCH) });
+            world.call(token, request(FETCH).room(result));
         }
         // Half of the Calls may be under way when the connection is lost.
         world.server.service.answers = 3;
@@ -546,7 +546,7 @@ fn a_thousand_calls_in_any_order_leave_every_lease_home() {
                 let procedure = u32::try_from(rng.below(0..3)).unwrap();
                 let argument = (procedure == STORE).then(|| world.lease(length, 0x5a));
                 let result = (procedure == FETCH).then(|| world.lease(20_000, 0));
-                world.call(made, Request { argument, result, ..request(procedure) });
+                world.call(made, request(procedure).argument(argument).room(result));
                 made += 1;
             }
             let expected = usize::try_from(made).unwrap();
@@ -574,7 +574,7 @@ fn a_shutdown_lets_what_is_in_flight_finish() {
     let mut world = World::with(Keeper::default(), [wide; 2], FabricConfig::default());
     for token in 0..6 {
         let argument = world.lease(100_000, 1);
-        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+        world.call(token, request(STORE).argument(argument));
     }
     // The Calls have left; the server is asked to stop before it answered any.
     world.until(|w| w.server.inner.responder.calls.len() == 6);
@@ -605,16 +605,19 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
     let mut world = World::new();
     let argument = world.lease(100, 1);
     let (mut cx, _) = world.client.cx(world.now);
-    let asked = Request { argument: Some(argument), ..request(FETCH) };
+    let asked = request(FETCH).argument(argument);
     let refused = cx.call(world.connection, asked, 1, |_| Ok(()));
-    assert!(matches!(refused, Err((CallError::NotEligible, Request { argument: Some(_), .. }))));
+    assert!(matches!(
+        refused,
+        Err((CallError::NotEligible, Request { arguments: crate::service::Items::One(_), .. }))
+    ));
     // The transport of the server refuses a client whose binding allows more.
     let mut other = binding();
     other.procedures[FETCH as usize].arguments = vec![Eligible::opaque(ITEM_MAX)];
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, other).unwrap();
     let argument = world.lease(100, 1);
-    world.call(2, Request { argument: Some(argument), ..request(FETCH) });
+    world.call(2, request(FETCH).argument(argument));
     world.until(|w| w.ended().len() == 1);
     // [V2-7.3.1-4] The Call goes again without the chunk.
     assert!(world.ended()[0].1.is_ok());
@@ -627,10 +630,10 @@ fn nothing_is_reduced_that_the_binding_does_not_allow() {
 fn about_to_be_refused() -> World<Keeper> {
     let mut world = World::new();
     let argument = world.lease(60_000, 3);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
     let result = world.lease(5000, 0);
-    world.call(2, Request { result: Some(result), ..request(FETCH) });
+    world.call(2, request(FETCH).room(result));
     world
 }
 
@@ -766,7 +769,7 @@ fn whoever_has_credit_finds_a_receive_in_the_queue_of_its_connection() {
                 let length = usize::try_from(rng.below(1..6_000)).unwrap();
                 let argument = (rng.below(0..4) == 0).then(|| world.lease(length, 0x5a));
                 let procedure = if argument.is_some() { STORE } else { 0 };
-                world.call(made, Request { argument, ..request(procedure) });
+                world.call(made, request(procedure).argument(argument));
                 made += 1;
             }
             let expected = usize::try_from(made).unwrap();
@@ -796,7 +799,7 @@ fn nothing_is_read_from_a_peer_that_serves_no_reads() {
     let fabric = FabricConfig { ord_max: 0, ird_max: 0, ..FabricConfig::default() };
     let mut world = World::with(Keeper::default(), [LIMITS; 2], fabric);
     let argument = world.lease(100, 1);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
     assert_eq!(world.ended()[0].1, Ok(0), "it goes again, and the argument comes in the message");
     assert_eq!(world.server.inner.common.counters.read_chunks, 1);
@@ -821,7 +824,7 @@ fn a_send_queue_that_stays_full_keeps_nobody_busy() {
     let mut world = World::with(Keeper::default(), [LIMITS; 2], fabric);
     for token in 0..24 {
         let argument = world.lease(5000, 7);
-        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+        world.call(token, request(STORE).argument(argument));
     }
     world.until(|w| w.ended().len() == 24);
     assert!(world.ended().iter().all(|(_, result, _)| result.is_ok()));
@@ -848,6 +851,7 @@ mod remote;
 mod replies;
 mod room;
 mod servers;
+mod several;
 mod stood_still;
 mod stopped;
 mod versions;

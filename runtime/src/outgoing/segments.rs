@@ -1,8 +1,9 @@
 //! The segments of a chunk, kept apart from the message that they came in.
 
+use haulage_proto::v2::header::Returned;
 use haulage_proto::verbs::Segment;
 
-/// Segments in one chunk, ours and the peer's.
+/// Segments in the chunks of one direction of an RPC, ours and the peer's.
 pub const SEGMENTS_MAX: usize = 16;
 
 /// The segments of one chunk. Most chunks have one; more than [`SEGMENTS_FEW`] take a block of the heap.
@@ -52,6 +53,16 @@ impl Segments {
             Self::Few(few, count) => few.get(..usize::from(*count)).unwrap_or_default(),
             Self::Many(segments) => segments,
         }
+    }
+
+    /// Returns the octets of all segments together, as a length of our own memory.
+    pub(crate) fn octets(&self) -> usize {
+        usize::try_from(self.length()).unwrap_or(usize::MAX)
+    }
+
+    /// Returns the chunk as a Reply returns it, with `length` octets written.
+    pub(crate) fn returned(&self, length: usize) -> Returned<'_> {
+        Returned { offered: self.as_slice(), length }
     }
 
     /// Returns the number of segments.

@@ -1,15 +1,18 @@
 //! The types of the Calls that a service serves or makes.
 
 use std::net::SocketAddr;
+use std::slice;
+use std::time::Duration;
 
 use haulage_mr_pool::{Leases, Local};
-use haulage_proto::chunk::{DataItem, Item as PayloadItem, PayloadReader};
+use haulage_proto::chunk::{DataItem, Item as PayloadItem, Kind, PayloadReader};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{Binding, Credential};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::xdr::Truncated;
 
 use super::error::CallError;
+use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey};
 use crate::provider::PeerUser;
 
@@ -88,19 +91,36 @@ pub struct Call<'a> {
     pub arguments: Arguments<'a>,
 }
 
-/// The arguments of a Call: the Payload stream of the message and, if the peer reduced it, one data item that
-/// is already in its place.
+/// The arguments of a Call: the Payload stream of the message, and the data items that the peer reduced, which are already
+/// in their places.
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub(crate) reader: PayloadReader<'a>,
-    /// The place of the reduced argument, if there is one.
-    pub(crate) placed: Option<&'a mut Placement>,
+    /// The reduced arguments that were not taken yet.
+    pub(crate) placed: slice::IterMut<'a, ReducedArgument>,
+}
+
+/// A reduced argument, which may still have to be read.
+#[derive(Debug)]
+pub(crate) struct ReducedArgument {
+    /// Where it belongs in the Payload stream.
+    pub(crate) position: u32,
+    /// Octets that the Requester offered.
+    pub(crate) length: u64,
+    pub(crate) placed: Placement,
+}
+
+impl ReducedArgument {
+    /// Returns whether the argument is still to be read.
+    pub(crate) const fn is_awaited(&self) -> bool {
+        matches!(self.placed, Placement::None)
+    }
 }
 
 /// The place of a reduced argument.
 #[derive(Debug)]
 pub(crate) enum Placement {
-    /// The Call has no reduced argument, or it has been taken.
+    /// The argument is still to be read, or it has been taken.
     None,
     /// The argument was read into these leases.
     Placed(Leases),
@@ -144,15 +164,18 @@ pub enum Argument<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the leases of a reduced
-    /// argument, or why it was not fetched.
-    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Option<Leases>, Refusal>) {
-        let placed = match self.placed.map_or(Placement::None, Placement::take) {
-            Placement::None => Ok(None),
-            Placement::Placed(leases) => Ok(Some(leases)),
-            Placement::Refused(why) => Err(why),
-        };
-        (self.reader, placed)
+    /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the leases of each reduced
+    /// argument, or why one was not fetched.
+    pub fn into_parts(self) -> (PayloadReader<'a>, Result<Items<Leases>, Refusal>) {
+        let mut all = Items::None;
+        for argument in self.placed {
+            match argument.placed.take() {
+                Placement::None => {}
+                Placement::Placed(leases) => all.push(leases),
+                Placement::Refused(why) => return (self.reader, Err(why)),
+            }
+        }
+        (self.reader, Ok(all))
     }
 
     /// Takes an unsigned integer.
@@ -160,7 +183,7 @@ impl<'a> Arguments<'a> {
         self.reader.u32()
     }
 
-    /// Returns whether everything has been taken, the reduced item included.
+    /// Returns whether everything has been taken, reduced items included.
     pub fn is_empty(&self) -> bool {
         self.reader.is_empty()
     }
@@ -170,47 +193,174 @@ impl<'a> Arguments<'a> {
         self.reader.opaque(max)
     }
 
-    /// Takes the DDP-eligible opaque, wherever it is. Unreduced, it has at most `max` octets.
+    /// Takes `length` octets without a length word, and their padding: an opaque of a fixed length, or an item of another
+    /// type that [`Self::item_data`] has found unreduced.
+    pub fn fixed(&mut self, length: usize) -> Result<&'a [u8], Truncated> {
+        self.reader.fixed(length)
+    }
+
+    /// Takes the next DDP-eligible opaque, wherever it is. Unreduced, it has at most `max` octets.
     pub fn item(&mut self, max: usize) -> Result<Argument<'a>, Truncated> {
         let at = self.reader.position();
-        Ok(match self.reader.eligible_opaque(max)? {
-            PayloadItem::Unreduced(bytes) => Argument::Unreduced(bytes),
-            PayloadItem::Reduced { length } => {
-                match self.placed.as_deref_mut().map_or(Placement::None, Placement::take) {
-                    Placement::Placed(mut leases) => {
-                        // On version 1 an item's padding may have been placed behind it.
-                        leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));
-                        Argument::Placed(leases)
-                    }
-                    Placement::Refused(why) => Argument::Refused { length, why },
-                    Placement::None => return Err(Truncated { at }),
-                }
+        match self.reader.eligible_opaque(max)? {
+            PayloadItem::Unreduced(bytes) => Ok(Argument::Unreduced(bytes)),
+            PayloadItem::Reduced { length } => self.reduced(length, at),
+        }
+    }
+
+    /// Takes the octets of the next DDP-eligible argument of any other type: an array or optional data, behind the word that
+    /// was just taken, the arm of a union, or an opaque of a fixed length. `None` if they were not reduced: then they are
+    /// the next in the stream.
+    pub fn item_data(&mut self) -> Result<Option<Argument<'a>>, Truncated> {
+        let at = self.reader.position();
+        let length = self.reader.eligible()?;
+        length.map(|length| self.reduced(length, at)).transpose()
+    }
+
+    /// Takes the next reduced argument, which has `length` octets and belongs at offset `at`.
+    #[inline]
+    fn reduced(&mut self, length: u64, at: usize) -> Result<Argument<'a>, Truncated> {
+        match self.placed.next().map_or(Placement::None, |next| next.placed.take()) {
+            Placement::Placed(mut leases) => {
+                // On version 1 an item's padding may have been placed behind it.
+                leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));
+                Ok(Argument::Placed(leases))
             }
-        })
+            Placement::Refused(why) => Ok(Argument::Refused { length, why }),
+            Placement::None => Err(Truncated { at }),
+        }
     }
 }
 
 /// One Call of a client to a server.
+///
+/// A procedure that never has a Reply takes no leases.
 #[derive(Debug)]
 pub struct Request {
     /// Procedure number.
     pub procedure: u32,
-    /// The DDP-eligible argument, moved by RDMA Read. It must be the last argument. A procedure that never has a Reply
-    /// takes no leases.
-    pub argument: Option<Local>,
-    /// Room for the DDP-eligible result, moved by RDMA Write. On version 2 a peer may say that the result is longer: if
+    /// The DDP-eligible arguments, moved by RDMA Read, in stream order: at most
+    /// [`CHUNKS_MAX`](crate::limits::CHUNKS_MAX), as the binding declares them.
+    pub arguments: Items<ArgumentItem>,
+    /// Room for each DDP-eligible result, moved by RDMA Write, in the order of the binding: at most
+    /// [`CHUNKS_MAX`](crate::limits::CHUNKS_MAX). On version 2 a peer may say that a result is longer: if
     /// the Call is idempotent, the binding allows as much and the pool has it, the Call goes again with a longer lease,
-    /// which comes home in place of this one.
-    pub result: Option<Local>,
+    /// which comes home in place of this one. A version 1 server is offered the first room alone.
+    pub rooms: Items<Local>,
     /// How long to wait; `None` for the core's `call_timeout`.
-    pub timeout: Option<std::time::Duration>,
+    pub timeout: Option<Duration>,
+}
+
+/// A DDP-eligible argument of a Call of ours.
+#[derive(Debug)]
+pub struct ArgumentItem {
+    /// Its octets.
+    pub lease: Local,
+    /// Where it belongs among the arguments.
+    pub place: Place,
+}
+
+/// The place of a DDP-eligible argument among the arguments that `encode` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is the last argument, an opaque. The core appends the length word.
+    Last,
+    /// It is of this type and begins at this offset of what `encode` writes, in octets: a multiple of four. The word that
+    /// stays is written there, the length of an opaque, the count of an array, the discriminator of optional data or of a
+    /// union; the octets of the item follow it elsewhere. An opaque of a fixed length has no such word.
+    At(Kind, usize),
 }
 
 impl Request {
+    /// Makes a Call without leases, which may take as long as the core lets Calls take.
+    #[inline]
+    pub const fn new(procedure: u32) -> Self {
+        Self { procedure, arguments: Items::None, rooms: Items::None, timeout: None }
+    }
+
+    /// Adds the last argument, an opaque, if there is a lease.
+    #[inline]
+    #[must_use]
+    pub fn argument(self, lease: impl Into<Option<Local>>) -> Self {
+        match lease.into() {
+            Some(lease) => self.argument_at(Place::Last, lease),
+            None => self,
+        }
+    }
+
+    /// Adds a DDP-eligible argument, behind those added before.
+    #[inline]
+    #[must_use]
+    pub fn argument_at(mut self, place: Place, lease: Local) -> Self {
+        self.arguments.push(ArgumentItem { lease, place });
+        self
+    }
+
+    /// Adds room for the next DDP-eligible result, if there is a lease.
+    #[inline]
+    #[must_use]
+    pub fn room(mut self, lease: impl Into<Option<Local>>) -> Self {
+        lease.into().into_iter().for_each(|lease| self.rooms.push(lease));
+        self
+    }
+
+    /// Says how long to wait.
+    #[inline]
+    #[must_use]
+    pub const fn within(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
     /// Returns whether it has leases, which are exposed to the server.
     #[inline]
     pub(crate) const fn opens(&self) -> bool {
-        self.argument.is_some() || self.result.is_some()
+        !self.arguments.is_empty() || !self.rooms.is_empty()
+    }
+
+    /// Returns the octets of an argument that is the last one: the core appends its length word.
+    #[inline]
+    pub(crate) fn last_length(&self) -> Option<usize> {
+        let last = self.arguments.as_slice().last()?;
+        (last.place == Place::Last).then(|| last.lease.len())
+    }
+
+    /// Takes the only lease, as [`Self::only`] returns it.
+    #[inline]
+    pub(crate) fn take_only(&mut self) -> Option<Local> {
+        let argument = self.arguments.take().into_first().map(|argument| argument.lease);
+        argument.or_else(|| self.rooms.take().into_first())
+    }
+
+    /// Returns the only lease, if there is one alone: the last argument, or the room for the first result.
+    #[inline]
+    pub(crate) const fn only(&self) -> Option<&Local> {
+        match (&self.arguments, &self.rooms) {
+            (Items::One(ArgumentItem { lease, place: Place::Last }), Items::None)
+            | (Items::None, Items::One(lease)) => Some(lease),
+            _ => None,
+        }
+    }
+}
+
+impl Items<ArgumentItem> {
+    /// Takes the leases out, without their places.
+    pub fn into_leases(self) -> Items<Local> {
+        self.into_iter().map(|argument| argument.lease).collect()
+    }
+}
+
+impl From<Local> for Items<ArgumentItem> {
+    #[inline]
+    fn from(lease: Local) -> Self {
+        Self::One(ArgumentItem { lease, place: Place::Last })
+    }
+}
+
+impl From<Option<Local>> for Items<ArgumentItem> {
+    #[inline]
+    fn from(lease: Option<Local>) -> Self {
+        lease.map_or(Self::None, Self::from)
     }
 }
 
@@ -220,11 +370,20 @@ pub struct Finished<'a> {
     /// The results, without the RPC header; of a reduced result they hold only the length. They are empty if the procedure
     /// never has a Reply: then the Call has ended because it was sent, and nothing says whether it was carried out.
     pub results: Result<PayloadReader<'a>, CallError>,
-    /// The argument's lease; `None` if there was none, or if the peer may still read it.
-    pub argument: Option<Local>,
-    /// The result's lease: as long as the octets that were written, or as it was if the Call failed. Either way the
-    /// peer may have changed any octet that the lease had. `None` if there was none, or if the peer may still write it.
-    pub result: Option<Local>,
+    /// The leases of the arguments; none if the peer may still read one of them.
+    pub arguments: Items<Local>,
+    /// The rooms for results: each as long as the octets that were written, or as it was if the Call failed or its result
+    /// is among the others. Either way the peer may have changed any octet that it had. None if the peer may still write
+    /// one of them.
+    pub rooms: Items<Local>,
+}
+
+impl<'a> Finished<'a> {
+    /// Tells of a Call without leases.
+    #[inline]
+    pub(crate) const fn without_leases(results: Result<PayloadReader<'a>, CallError>) -> Self {
+        Self { results, arguments: Items::None, rooms: Items::None }
+    }
 }
 
 /// Returns whether the binding allows the reductions that `request`, which has leases, asks for.
@@ -235,8 +394,12 @@ pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     if procedure.call_only {
         return false;
     }
-    let argument = request.argument.as_ref().map(|lease| DataItem::opaque(0, lease.len()));
-    let result = request.result.as_ref().map(|lease| u32::try_from(lease.len()));
-    let argument = procedure.allows_arguments(argument.as_slice());
-    argument && result.is_none_or(|length| length.is_ok_and(|l| procedure.allows_results(&[l])))
+    let item = |argument: &ArgumentItem| match argument.place {
+        Place::Last => DataItem::opaque(0, argument.lease.len()),
+        Place::At(kind, _) => DataItem::new(kind, 0, argument.lease.len()),
+    };
+    let arguments: Items<_> = request.arguments.iter().map(item).collect();
+    let length = |room: &Local| u32::try_from(room.len()).unwrap_or(u32::MAX);
+    let rooms: Items<_> = request.rooms.iter().map(length).collect();
+    procedure.allows_arguments(arguments.as_slice()) && procedure.allows_results(rooms.as_slice())
 }

@@ -36,7 +36,11 @@ pub enum CallError {
     /// The caller asked for something the binding does not allow.
     #[error("the binding does not allow this item to be reduced")]
     NotEligible,
-    /// The arguments beside the one to be reduced are longer than this end's buffer for one message.
+    /// An argument with a lease of its own is not where the request says: the others are not in order, or the word that stays
+    /// does not describe it.
+    #[error("an argument with a lease of its own is not where the request says")]
+    Misplaced,
+    /// The arguments beside those to be reduced are longer than this end's buffer for one message.
     #[error("the arguments are longer than one message can be")]
     TooLong,
     /// The arguments are longer than one message, and than the segments that the peer takes.

@@ -6,6 +6,7 @@ use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
+use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::{Data, Outgoing};
 
@@ -40,16 +41,27 @@ pub struct Reply {
     pub(crate) at: usize,
     /// Octets the Payload stream may have; none while an item is left out of it.
     length_max: usize,
-    /// Octets of the Write chunk that the peer offered for the reduced result, if it did.
+    /// Octets of the first Write chunk that the peer offered for reduced results, if it did.
     pub(crate) offered: Option<u64>,
-    /// The item that goes into the Write chunk, or that is left out of the Payload stream.
+    /// The item that goes into the first Write chunk, or that is left out of the Payload stream.
     pub(crate) data: Data,
-    /// The length of the first eligible item that belongs into the Payload stream.
-    unreduced: Option<u32>,
+    /// The first eligible item that belongs into the Payload stream: its index, and its length.
+    unreduced: Option<(u32, u32)>,
     /// Octets of eligible items that belong into the Payload stream, padding included.
     unreduced_octets: usize,
     /// Where the item in `data` goes.
     place: ItemPlace,
+    /// The index of the next eligible item.
+    next: u32,
+    /// The further Write chunks.
+    pub(crate) further: Items<Chunk>,
+}
+
+/// A Write chunk behind the first one, and the item that goes into it.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    offered: u64,
+    pub(crate) data: Data,
 }
 
 /// An item that a Payload stream has no room for: it is put in as the stream leaves in several messages.
@@ -59,6 +71,8 @@ pub(crate) struct LeftOut {
     pub(crate) at: usize,
     /// Its octets, padding included.
     pub(crate) octets: usize,
+    /// Its index among the eligible items.
+    pub(crate) index: u32,
     /// Octets that the stream without it may have.
     length_max: usize,
 }
@@ -68,32 +82,44 @@ pub(crate) struct LeftOut {
 enum ItemPlace {
     /// There is no such item.
     None,
-    /// It goes into the Write chunk.
+    /// It goes into the first Write chunk.
     Chunk,
     /// It belongs into the Payload stream, which has no room for it.
     LeftOut(LeftOut),
 }
 
 impl Reply {
-    /// Makes a Reply whose RPC header is still to be written. `offered` is the room for a reduced result, in octets.
+    /// Makes a Reply whose RPC header is still to be written. `offered` is the room for each reduced result, in octets.
     pub(crate) fn new(
         buffer: Local,
         body: Option<Local>,
         length_max: usize,
-        offered: Option<u64>,
+        offered: Items<u64>,
     ) -> Self {
-        let (at, data, unreduced) = (ReplyHeader::SUCCESS_LEN, Data::Empty, None);
-        let (unreduced_octets, place) = (0, ItemPlace::None);
-        let message = Outgoing::within(buffer);
-        Self { message, body, at, length_max, offered, data, unreduced, unreduced_octets, place }
+        let mut chunks = offered.into_iter();
+        let offered = chunks.next();
+        let further = chunks.map(|offered| Chunk { offered, data: Data::Empty }).collect();
+        Self {
+            message: Outgoing::within(buffer),
+            body,
+            at: ReplyHeader::SUCCESS_LEN,
+            length_max,
+            offered,
+            data: Data::Empty,
+            unreduced: None,
+            unreduced_octets: 0,
+            place: ItemPlace::None,
+            next: 0,
+            further,
+        }
     }
 
     /// Makes a Reply in a send buffer, for [`Self::begin`].
     pub(crate) fn inline(buffer: Local) -> Self {
-        Self::new(buffer, None, 0, None)
+        Self::new(buffer, None, 0, Items::None)
     }
 
-    /// Begins another Reply in the same buffer: its Payload stream may have `length_max` octets, its Write chunk has
+    /// Begins another Reply in the same buffer: its Payload stream may have `length_max` octets, its only Write chunk has
     /// `offered`.
     #[inline]
     pub(crate) const fn begin(&mut self, length_max: usize, offered: Option<u64>) {
@@ -103,11 +129,13 @@ impl Reply {
         self.unreduced = None;
         self.unreduced_octets = 0;
         self.place = ItemPlace::None;
+        self.next = 0;
     }
 
     /// Has every result go unreduced, because the Call's credential forbids reduction.
-    pub(crate) const fn forbid_reduction(&mut self) {
+    pub(crate) fn forbid_reduction(&mut self) {
         self.offered = None;
+        self.further = Items::None;
     }
 
     /// Appends results that are never reduced.
@@ -134,11 +162,11 @@ impl Reply {
         self.at = self.at.saturating_add(added);
     }
 
-    /// Appends the DDP-eligible result: by RDMA Write if the peer offered a Write chunk, else unreduced.
+    /// Appends the next DDP-eligible result: by RDMA Write if the peer offered a Write chunk for it, else unreduced. Each
+    /// Write chunk is for the result of the same number, in the order of the binding ([`Self::absent`]).
     ///
     /// If it is too long for either, the Reply leaves in several messages on version 2 (section 6.6.4), as far as the
-    /// peer grants credits for them. Otherwise the Requester is told how much room it needs, in place of the Reply. A
-    /// Write chunk takes one item: a second item for it makes the Reply a system error.
+    /// peer grants credits for them. Otherwise the Requester is told how much room it needs, in place of the Reply.
     pub fn item(&mut self, data: Data) {
         // No data is longer than ITEM_MAX.
         let word = u32::try_from(data.len()).unwrap_or(u32::MAX);
@@ -149,28 +177,53 @@ impl Reply {
         self.item_data(data);
     }
 
-    /// Appends the DDP-eligible result like [`Self::item`], behind a length word that is already there.
+    /// Appends the next DDP-eligible result like [`Self::item`], behind the word that stays and is already there: the length
+    /// of an opaque, the count of an array, the discriminator of optional data or of a union.
     pub fn item_data(&mut self, data: Data) {
         let (length, at) = (data.len(), self.at);
-        if self.offered.is_some_and(|offered| offered >= length as u64) {
-            match self.place {
-                ItemPlace::None => self.place = ItemPlace::Chunk,
-                // Longer than any binding declares: [`Self::keeps_to`] does not hold.
-                ItemPlace::Chunk | ItemPlace::LeftOut(_) => self.at = usize::MAX,
+        let index = self.next;
+        self.next = index.wrapping_add(1);
+        if index == 0 {
+            if self.offered.is_some_and(|offered| offered >= length as u64) {
+                self.place = ItemPlace::Chunk;
+                self.data = data;
+                return;
             }
-            self.data = data;
+        } else if let Some(chunk) = self.further_chunk(index)
+            && chunk.offered >= length as u64
+        {
+            chunk.data = data;
             return;
         }
         let octets = length.next_multiple_of(4);
         if octets > self.room() && self.place == ItemPlace::None {
             let length_max = std::mem::take(&mut self.length_max);
             self.data = data;
-            self.place = ItemPlace::LeftOut(LeftOut { at, octets, length_max });
+            self.place = ItemPlace::LeftOut(LeftOut { at, octets, index, length_max });
         } else {
             self.results(|w| data.encode(w));
         }
         self.unreduced_octets += octets;
-        self.unreduced.get_or_insert(u32::try_from(length).unwrap_or(u32::MAX));
+        self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
+    }
+
+    /// Passes over a DDP-eligible result of the binding that this Reply does not have: optional data that is absent, or an
+    /// arm of a union that is not taken. Its Write chunk stays unused. It needs no mention behind the last result there is.
+    pub const fn absent(&mut self) {
+        self.next = self.next.wrapping_add(1);
+    }
+
+    /// Returns the Write chunk for the result of this index, which is not the first.
+    #[cold]
+    fn further_chunk(&mut self, index: u32) -> Option<&mut Chunk> {
+        self.further.as_mut_slice().get_mut(index as usize - 1)
+    }
+
+    /// Returns the octets that the Write chunk of this index has.
+    fn offered_to(&self, index: u32) -> u64 {
+        let first = self.offered.into_iter();
+        let mut all = first.chain(self.further.iter().map(|chunk| chunk.offered));
+        all.nth(index as usize).unwrap_or(0)
     }
 
     /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.
@@ -207,14 +260,15 @@ impl Reply {
     pub(crate) fn forget_results(&mut self) {
         self.length_max = self.limit();
         (self.at, self.data, self.place) = (0, Data::Empty, ItemPlace::None);
+        self.further.as_mut_slice().iter_mut().for_each(|chunk| chunk.data = Data::Empty);
     }
 
-    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside
-    /// eligible items, and at most one item in the Write chunk.
-    pub(crate) const fn keeps_to(&self, results_max: u32) -> bool {
+    /// Returns whether the results are those that the binding declares: at most `results_max` octets beside `items` eligible
+    /// items.
+    pub(crate) const fn keeps_to(&self, results_max: u32, items: u32) -> bool {
         let beside = ReplyHeader::SUCCESS_LEN + self.unreduced_octets;
         let length = self.length().saturating_sub(beside);
-        length <= results_max as usize
+        length <= results_max as usize && self.next <= items
     }
 
     /// Returns whether all results have room in the Payload stream, or in the Write chunk.
@@ -237,10 +291,10 @@ impl Reply {
         // [V2-7.3.5-2] ask for a Reply chunk that takes the whole Payload stream, unreduced results included.
         //~ V2-7.3.5-2: `self.length()` -> `self.unreduced_octets`
         let needed = u32::try_from(self.length()).unwrap_or(u32::MAX);
-        let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |length| {
-            let offered = self.offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
-            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] a Call has one Write chunk at most, which has index 1.
-            Shortage::of_result(1, offered, length, needed)
+        let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |(index, length)| {
+            let offered = self.offered_to(index).try_into().unwrap_or(u32::MAX);
+            // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk has index 1.
+            Shortage::of_result(index.saturating_add(1), offered, length, needed)
         });
         shortage.report()
     }

@@ -2,6 +2,9 @@
 
 use thiserror::Error;
 
+#[cfg(doc)]
+use crate::limits::CHUNKS_MAX;
+
 /// A declaration of a binding that this runtime does not carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("procedure {procedure} declares {}, which this runtime does not support", .declared.words())]
@@ -15,17 +18,17 @@ pub struct Unsupported {
 /// The kinds of declaration that this runtime does not carry out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Declared {
-    /// More than one DDP-eligible argument.
+    /// More DDP-eligible arguments than [`CHUNKS_MAX`].
     Arguments,
-    /// More than one DDP-eligible result.
+    /// More DDP-eligible results than [`CHUNKS_MAX`].
     Results,
 }
 
 impl Declared {
     const fn words(self) -> &'static str {
         match self {
-            Self::Arguments => "more than one DDP-eligible argument",
-            Self::Results => "more than one DDP-eligible result",
+            Self::Arguments => "more than four DDP-eligible arguments",
+            Self::Results => "more than four DDP-eligible results",
         }
     }
 }

@@ -133,7 +133,8 @@ struct Got {
 impl Service for Caller {
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         let is_reduced = finished.results.as_ref().is_ok_and(|results| results.reduced().is_some());
-        let placed = finished.result.filter(|_| is_reduced).map(|lease| lease.bytes().to_vec());
+        let placed =
+            finished.rooms.into_first().filter(|_| is_reduced).map(|lease| lease.bytes().to_vec());
         let results = finished.results.map(|results| results.rest().to_vec());
         self.ended = Some(Got { results, placed });
     }
@@ -169,8 +170,7 @@ impl World {
             lease
         });
         let result = asked.room.map(lease);
-        let request =
-            Request { procedure: asked.procedure as u32, argument, result, timeout: None };
+        let request = Request::new(asked.procedure as u32).argument(argument).room(result);
         let called = cx.call(self.connection, request, 0, |w| w.put(&asked.octets));
         called.map_err(|(error, _)| error).expect("a Call is queued");
         for _ in 0..STEPS_MAX {

@@ -84,8 +84,7 @@ fn a_client_lives_by_grants_when_nothing_is_replied() {
         let mut xids = Vec::new();
         for round in 0..25_u32 {
             for number in 0..20 {
-                let request =
-                    Request { procedure: NOTE, argument: None, result: None, timeout: None };
+                let request = Request::new(NOTE);
                 pair.client.started.begin(request, |w| w.u32(20 * round + number)).unwrap();
             }
             for number in 0..20 {
@@ -113,7 +112,7 @@ fn a_client_lives_by_grants_when_nothing_is_replied() {
 fn a_client_continues_calls_without_a_reply_and_uses_no_chunk() {
     let mut pair = Pair::open(Crc::NotAsked, 12);
     let begin = |pair: &mut Pair, length| {
-        let request = Request { procedure: NOTE, argument: None, result: None, timeout: None };
+        let request = Request::new(NOTE);
         let noted = pattern(length);
         pair.client.started.begin(request, |w| w.opaque(&noted)).unwrap();
     };

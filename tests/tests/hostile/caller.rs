@@ -102,7 +102,7 @@ impl Pair {
     }
 
     pub(super) fn begin(&mut self, procedure: u32, length: usize) {
-        let request = Request { procedure, argument: None, result: None, timeout: None };
+        let request = Request::new(procedure);
         self.thread.started.begin(request, |w| w.put(vec![0; length].as_slice())).unwrap();
     }
 
@@ -350,7 +350,7 @@ fn a_reduced_argument_leaves_its_length_and_a_result_gets_the_room_it_may_take()
     let item: Vec<u8> = (0..=250).cycle().take(5001).collect();
     argument.bytes_mut().copy_from_slice(&item);
     let (argument, result) = (Some(argument), Some(result));
-    let request = Request { procedure: MOVE, argument, result, timeout: None };
+    let request = Request::new(MOVE).argument(argument).room(result);
     pair.thread.started.begin(request, |w| w.u32(9)).unwrap();
     let called = pair.message();
     let xid = called[0];
@@ -454,7 +454,7 @@ fn a_refused_call_goes_again_as_the_error_asks() {
             let mut pair = Pair::open();
             let mut lease = |length| pair.thread.started.lease(length).ok().filter(|_| length > 0);
             let (argument, result) = (lease(argument), lease(result));
-            let request = Request { procedure, argument, result, timeout: None };
+            let request = Request::new(procedure).argument(argument).room(result);
             pair.thread.started.begin(request, |_| Ok(())).unwrap();
             let mut tried = vec![pair.message()[0]];
             for (error, htype, chunks) in steps {

@@ -339,7 +339,7 @@ fn arguments_that_the_server_takes_in_no_chunk_come_in_several_messages() {
         lease.bytes_mut().iter_mut().zip(0..).for_each(|(place, at)| *place = (at % 251) as u8);
         let item = lease.bytes().to_vec();
         let argument = Some(lease);
-        let request = Request { procedure: MOVE, argument, result: None, timeout: None };
+        let request = Request::new(MOVE).argument(argument);
         server.pair.thread.started.begin(request, |w| w.u32(9)).unwrap();
         let (mut stream, mut parts, mut left) = (Vec::new(), 0, None);
         let xid = loop {

@@ -253,7 +253,7 @@ impl Eager {
     fn call_often(&self, cx: &mut Cx<'_>, times: u32) {
         let Some(connection) = self.connection else { return };
         for _ in 0..times {
-            let request = Request { procedure: NULL, argument: None, result: None, timeout: None };
+            let request = Request::new(NULL);
             // A core that is busy, or whose connection is lost, makes none.
             let _ = cx.call(connection, request, 0, |_| Ok(()));
         }

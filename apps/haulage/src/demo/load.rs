@@ -195,12 +195,7 @@ impl Load {
         let Some(connection) = running.connections.first() else {
             return self.finish("there is no connection");
         };
-        let request = Request {
-            procedure: Procedure::Stat as u32,
-            argument: None,
-            result: None,
-            timeout: None,
-        };
+        let request = Request::new(Procedure::Stat as u32);
         match cx.call(*connection, request, FIGURES, |_| Ok(())) {
             Ok(()) => running.in_flight += 1,
             Err((error, _)) => self.finish(&error.to_string()),
@@ -283,7 +278,7 @@ impl Running {
             Op::Put => (Procedure::Put, lease, None),
             Op::Get | Op::Verify => (Procedure::Get, None, lease),
         };
-        let request = Request { procedure: procedure as u32, argument, result, timeout: None };
+        let request = Request::new(procedure as u32).argument(argument).room(result);
         slot.started = clock::now();
         match cx.call(connection, request, number as u64, |w| w.opaque(slot.key.as_bytes())) {
             Ok(()) => self.in_flight += 1,
@@ -293,7 +288,7 @@ impl Running {
 
     /// Counts a Call that has ended. Returns an error if it failed or its value is wrong.
     fn ended(&mut self, number: usize, finished: Finished<'_>) -> Result<(), String> {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
         let mut results = results.map_err(|error: CallError| error.to_string())?;
         let bad = |_| "malformed reply".to_owned();
         if results.u32().map_err(bad)? != 0 {
@@ -302,13 +297,13 @@ impl Running {
         let slot = self.slots.get_mut(number).ok_or("no such slot")?;
         let size = self.job.size;
         if self.job.op == Op::Put {
-            slot.lease = argument;
+            slot.lease = arguments.into_first();
         } else {
             let length = match results.eligible_opaque(0).map_err(bad)? {
                 Item::Reduced { length } => length,
                 Item::Unreduced(bytes) => bytes.len() as u64,
             };
-            let mut lease = result.ok_or("the value's memory did not come back")?;
+            let mut lease = rooms.into_first().ok_or("the value's memory did not come back")?;
             if length != size as u64 || lease.len() != size {
                 return Err(format!("{length} bytes came back"));
             }

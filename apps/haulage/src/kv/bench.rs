@@ -193,7 +193,7 @@ impl Work for Calls {
         slot.procedure = if get { Procedure::Get } else { Procedure::Put };
         let (argument, result) = if get { (None, lease) } else { (lease, None) };
         let procedure = slot.procedure as u32;
-        let request = Request { procedure, argument, result, timeout: None };
+        let request = Request::new(procedure).argument(argument).room(result);
         cx.call(connection, request, token, |w| w.opaque(&key)).map_err(|(error, _)| error)
     }
 
@@ -203,9 +203,9 @@ impl Work for Calls {
         slot: &mut Slot,
         finished: Finished<'_>,
     ) -> Result<(), Stopped> {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
         let results = results?;
-        let mut lease = argument.or(result).ok_or(Stopped::BadReply)?;
+        let mut lease = arguments.into_first().or(rooms.into_first()).ok_or(Stopped::BadReply)?;
         let written = lease.len();
         lease.set_len(self.size);
         slot.lease = Some(lease);

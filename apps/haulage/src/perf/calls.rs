@@ -79,23 +79,18 @@ impl Work for Calls {
         slot: &mut Option<Local>,
         token: u64,
     ) -> Result<(), CallError> {
-        let plain = |procedure| Request {
-            procedure: procedure as u32,
-            argument: None,
-            result: None,
-            timeout: None,
-        };
+        let plain = |procedure| Request::new(procedure as u32);
         let made = match self.test {
             Test::Null => cx.call(connection, plain(Procedure::Null), token, |_| Ok(())),
             Test::Read => {
-                let request = Request { result: slot.take(), ..plain(Procedure::Read) };
+                let request = plain(Procedure::Read).room(slot.take());
                 let length = u32::try_from(self.size).unwrap_or(u32::MAX);
                 cx.call(connection, request, token, |w| w.u32(length))
             }
             Test::Write => {
-                let request = Request { argument: slot.take(), ..plain(Procedure::Write) };
-                if let Some(argument) = request.argument.as_ref().filter(|_| self.touch) {
-                    std::hint::black_box(sum(argument.bytes()));
+                let request = plain(Procedure::Write).argument(slot.take());
+                if let Some(argument) = request.arguments.first().filter(|_| self.touch) {
+                    std::hint::black_box(sum(argument.lease.bytes()));
                 }
                 cx.call(connection, request, token, |_| Ok(()))
             }
@@ -128,16 +123,16 @@ impl Calls {
         slot: &mut Option<Local>,
         finished: Finished<'_>,
     ) -> Result<(), Stopped> {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
         let mut results = results?;
         match self.test {
             Test::Null => {}
             Test::Read => {
-                let lease = result.ok_or(Stopped::BadReply)?;
+                let lease = rooms.into_first().ok_or(Stopped::BadReply)?;
                 *slot = Some(self.received(&mut results, lease)?);
             }
             Test::Write => {
-                *slot = argument;
+                *slot = arguments.into_first();
                 status(&mut results)?;
             }
             Test::Inline => {

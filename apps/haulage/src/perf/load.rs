@@ -497,7 +497,7 @@ impl<W: Work> Running<W> {
 
 /// Returns the Call that asks for the server's counters.
 const fn figures_of<W: Work>() -> Request {
-    Request { procedure: W::FIGURES, argument: None, result: None, timeout: None }
+    Request::new(W::FIGURES)
 }
 
 /// Decodes the server's counters from a Reply.

@@ -101,12 +101,12 @@ impl Pair {
     pub(crate) fn put(&mut self, connection: usize, token: u64, key: &str, value: Local) {
         let empty = value.is_empty();
         let argument = (!empty).then_some(value);
-        self.call(connection, token, key, empty, Request { argument, ..request(Procedure::Put) });
+        self.call(connection, token, key, empty, request(Procedure::Put).argument(argument));
     }
 
     pub(crate) fn get(&mut self, connection: usize, token: u64, key: &str, room: Local) {
         let result = Some(room);
-        self.call(connection, token, key, false, Request { result, ..request(Procedure::Get) });
+        self.call(connection, token, key, false, request(Procedure::Get).room(result));
     }
 
     fn call(&mut self, connection: usize, token: u64, key: &str, empty: bool, request: Request) {
@@ -128,7 +128,7 @@ impl Pair {
 }
 
 fn request(procedure: Procedure) -> Request {
-    Request { procedure: procedure as u32, argument: None, result: None, timeout: None }
+    Request::new(procedure as u32)
 }
 
 /// 64 of the largest values, and what is stored meanwhile.

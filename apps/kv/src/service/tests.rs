@@ -366,7 +366,7 @@ impl Service for Caller {
             procedure: self.asked[number],
             results: finished.results.map(|results| results.rest().to_vec()),
             carriage: Carriage::of(reduced),
-            place: finished.result,
+            place: finished.rooms.into_first(),
         };
         self.ended[number] = Some(ended);
     }
@@ -415,14 +415,14 @@ impl World {
     fn put(&mut self, n: usize, key: &str, value: Local) {
         let argument = Some(value).filter(|value| !value.is_empty());
         let empty = argument.is_none();
-        self.ask(n, Request { argument, ..request(Procedure::Put) }, |w| {
+        self.ask(n, request(Procedure::Put).argument(argument), |w| {
             w.opaque(key.as_bytes())?;
             if empty { w.opaque(&[]) } else { Ok(()) }
         });
     }
 
     fn get(&mut self, n: usize, key: &str, room: Local) {
-        let request = Request { result: Some(room), ..request(Procedure::Get) };
+        let request = request(Procedure::Get).room(room);
         self.ask(n, request, |w| w.opaque(key.as_bytes()));
     }
 
@@ -520,7 +520,7 @@ fn refused(refusal: Refusal) -> Result<Answer<'static>, CallError> {
 }
 
 fn request(procedure: Procedure) -> Request {
-    Request { procedure: procedure as u32, argument: None, result: None, timeout: None }
+    Request::new(procedure as u32)
 }
 
 fn node(n: u8) -> IpAddr {

@@ -124,7 +124,7 @@ impl<'a> Way<'a> {
             Self::Rdma(client, deadline) => {
                 let procedure = arguments.procedure().number();
                 let timeout = Some(deadline.saturating_since(clock::now()));
-                let request = Request { procedure, argument: None, result: None, timeout };
+                let request = Request { timeout, ..Request::new(procedure) };
                 let reply = client.call(request, |w| arguments.encode(w));
                 let reply = reply.map_err(|failed| match failed.error {
                     CallError::Rejected(stat) => Refusal::of(stat),

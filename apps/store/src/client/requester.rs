@@ -108,7 +108,8 @@ impl Requester for Remote {
         let Items { argument, result } = items;
         let (procedure, timeout) = (arguments.procedure().number(), Some(self.timeout));
         let reduced = argument.is_some();
-        let request = Request { procedure, argument, result, timeout };
+        let request =
+            Request { timeout, ..Request::new(procedure).argument(argument).room(result) };
         let encode = |w: &mut Writer<'_>| {
             if reduced { encode_reduced(arguments, w) } else { arguments.encode(w) }
         };
@@ -118,7 +119,10 @@ impl Requester for Remote {
     fn ended(&mut self) -> Result<(u64, Result<Answer, CallError>), CallError> {
         let (token, outcome) = self.client.ended()?;
         let outcome = outcome.map_err(CallError::from).map(|mut reply| {
-            let items = Items { argument: reply.argument.take(), result: reply.result.take() };
+            let items = Items {
+                argument: reply.arguments.take().into_first(),
+                result: reply.rooms.take().into_first(),
+            };
             let answer = Answer::new(&reply.results(), items);
             self.version = Some(answer.version);
             self.client.recycle(reply);

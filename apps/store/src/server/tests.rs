@@ -62,7 +62,7 @@ type Ended = (Result<Vec<u8>, CallError>, Option<Local>);
 impl haulage::core::Service for Asker {
     fn replied(&mut self, _: &mut Cx<'_>, number: u64, finished: Finished<'_>) {
         let results = finished.results.map(|results| results.rest().to_vec());
-        self.ended.push_back((number, (results, finished.result)));
+        self.ended.push_back((number, (results, finished.rooms.into_first())));
     }
 }
 
@@ -161,7 +161,7 @@ impl<B: Backend> World<B> {
         // The runtime writes the length of an argument that has a lease.
         stream.truncate(stream.len() - if argument.is_some() { 4 } else { 0 });
         let procedure = arguments.procedure().number();
-        let request = Request { procedure, argument, result, timeout: None };
+        let request = Request::new(procedure).argument(argument).room(result);
         let (mut cx, _) = self.client.cx(self.now);
         cx.call(self.connection, request, number, |w| w.put(&stream)).unwrap();
     }
@@ -336,12 +336,7 @@ fn mount_is_served_at_the_port_of_nfs() {
         world.connect(mount3::binding());
         let mut ask = |arguments: mount3::Arguments<'_>| {
             let procedure = arguments.procedure();
-            let request = Request {
-                procedure: procedure.number(),
-                argument: None,
-                result: None,
-                timeout: None,
-            };
+            let request = Request::new(procedure.number());
             let (mut cx, _) = world.client.cx(world.now);
             cx.call(world.connection, request, 0, |w| arguments.encode(w)).unwrap();
             let (_, (results, _)) = world.end();

@@ -6,13 +6,13 @@ use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::connection::Role;
-use haulage_proto::v2::header::Returned;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::NamedTemplate;
 
 use crate::core::program::Programs;
 use crate::core::templates::{Bound, Meaning, Meanings};
 use crate::identity::Identity;
+use crate::items::Items;
 use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
 use crate::outgoing::segments::Segments;
 
@@ -171,11 +171,10 @@ impl Terms {
         Self { version, calls, unchunked_max, replies, unchunked_reply_max }
     }
 
-    /// Returns the octets of the longest Payload stream of a Reply in one message that returns the Write chunk `write`.
-    pub(crate) fn reply_max(&self, write: Option<&Segments>) -> usize {
-        let write = write.map(|write| [Returned { offered: write.as_slice(), length: 0 }]);
-        let writes = write.as_ref().map_or(&[][..], |writes| writes.as_slice());
-        let header = ReplyChunks { writes, reply: None }.wire_len(self.version);
+    /// Returns the octets of the longest Payload stream of a Reply in one message that returns these Write chunks.
+    pub(crate) fn reply_max(&self, writes: &[Segments]) -> usize {
+        let writes: Items<_> = writes.iter().map(|write| write.returned(0)).collect();
+        let header = ReplyChunks { writes: writes.as_slice(), reply: None }.wire_len(self.version);
         let threshold = usize::try_from(self.replies.reply_threshold).unwrap_or(usize::MAX);
         threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header)
     }

@@ -14,11 +14,12 @@ use haulage_proto::verbs::{Flags, Handle};
 
 use super::again::Again;
 use super::encoded::Encoded;
-use super::exposed_leases::ExposedLeases;
+use super::exposed_leases::{ExposedLeases, Taken};
 use crate::core::common::{Abilities, Common};
 use crate::core::connection::Connection;
 use crate::core::receives::Message;
 use crate::core::work::Held;
+use crate::items::Items;
 use crate::key::{ClientKey, ConnectionKey};
 use crate::limits::Limits;
 use crate::provider::{ConnectError, Operation, Quiesced, WorkRequest};
@@ -132,8 +133,8 @@ pub(crate) struct EndedCall {
     pub(crate) version: Version,
     pub(crate) reply: Option<Message>,
     pub(crate) error: Option<CallError>,
-    pub(crate) argument: Option<Local>,
-    pub(crate) result: Option<Local>,
+    pub(crate) arguments: Items<Local>,
+    pub(crate) rooms: Items<Local>,
     /// The lease of the Reply chunk.
     pub(crate) chunk: Option<Local>,
     /// The lengths that the Reply gives for its chunks, if the Call had any.
@@ -505,7 +506,7 @@ impl MadeCalls {
         let Some(exposed_leases) = exposed_leases else { return self.finish(slot) };
         let (key, handles) = (call.connection, exposed_leases.handles());
         let Some(connection) = common.connections.get_mut(key) else { return };
-        for handle in handles.into_iter().flatten() {
+        for handle in handles {
             let id = common.posted.enter(key, Held::LocalInv { slot });
             let flags = Flags { signaled: true, ..Flags::default() };
             let operation = Operation::LocalInv { handle };
@@ -544,7 +545,7 @@ impl MadeCalls {
             self.calls.get_mut(slot).and_then(Option::take)?;
         let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
         self.xids.close(slot);
-        let (mut leases, mut arrived) = ([None, None, None], None);
+        let (mut leases, mut arrived) = (Taken::default(), None);
         if let Some(exposed_leases) = self.exposed_leases.get_mut(slot).filter(|_| opens) {
             if error.is_none() && abilities.promises.counts_placed && exposed_leases.is_overstated()
             {
@@ -552,8 +553,8 @@ impl MadeCalls {
             }
             (leases, arrived) = (exposed_leases.take(), exposed_leases.arrived.take());
         }
-        let [argument, result, chunk] = leases;
-        Some(EndedCall { slot, caller, version, reply, error, argument, result, chunk, arrived })
+        let Taken { arguments, rooms, chunk } = leases;
+        Some(EndedCall { slot, caller, version, reply, error, arguments, rooms, chunk, arrived })
     }
 
     /// Returns the buffer that a remote caller lent for this Call.

@@ -8,17 +8,22 @@ use haulage_proto::negotiate::Version;
 use haulage_proto::verbs::{Handle, Segment};
 
 use super::again::SentCall;
+use super::further::{Further, FurtherLease};
+use crate::items::Items;
 use crate::limits::ITEMS_MAX;
 use crate::outgoing::segments::Segments;
 use crate::provider::Quiesced;
+use crate::service::ArgumentItem;
 use crate::sys::complete;
 
 /// The leases of one Call, and the segments that name them on the wire.
 #[derive(Debug, Default)]
 pub(crate) struct ExposedLeases {
-    /// The leases, in the order of [`LeaseRole`].
+    /// The leases, in the order of [`LeaseRole`]: of several arguments or results the first.
     items: [CallLease; ITEMS_MAX as usize],
-    /// Our own record of the chunks that we offered: for the reduced result, and for the Reply.
+    /// The others.
+    pub(super) further: Further,
+    /// Our own record of the chunks that we offered: for the first reduced result, and for the Reply.
     pub(super) offered: [Option<Segments>; 2],
     /// The lengths that the Reply gives for its chunks.
     pub(super) arrived: Option<Arrived>,
@@ -28,6 +33,15 @@ pub(crate) struct ExposedLeases {
     pub(crate) lent: Option<Local>,
     /// What it takes to send the Call again.
     pub(super) sent: SentCall,
+}
+
+/// What comes back of the leases of a Call: all of a direction, or none of them.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    pub(super) arguments: Items<Local>,
+    pub(super) rooms: Items<Local>,
+    /// The lease of the Reply chunk.
+    pub(super) chunk: Option<Local>,
 }
 
 /// The purpose of a lease that a Call may expose.
@@ -86,6 +100,15 @@ impl CallLease {
         }
     }
 
+    /// Returns its octets, whether it is exposed or not; 0 if there is none.
+    pub(super) fn octets(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Local(lease) => lease.len(),
+            Self::Exposed(exposed) => exposed.len(),
+        }
+    }
+
     fn quiesce(&mut self, proof: &Quiesced) {
         if let Self::Exposed(exposed) = self {
             let proof = complete::destroyed(exposed, proof);
@@ -112,27 +135,26 @@ impl CallLease {
 
 impl ExposedLeases {
     /// Holds the leases of a Call that is to be sent.
-    pub(super) fn begin(&mut self, argument: Option<Local>, result: Option<Local>) {
-        let [argument, result] =
-            [argument, result].map(|lease| lease.map_or(CallLease::None, CallLease::Local));
+    pub(super) fn begin(&mut self, arguments: Items<ArgumentItem>, rooms: Items<Local>) {
+        let first = self.further.begin(arguments, rooms);
+        let [argument, result] = first.map(|lease| lease.map_or(CallLease::None, CallLease::Local));
         self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
         self.placed = Default::default();
     }
 
-    /// Prepares the leases of a Call that goes again, once none is exposed any more: the room for its result has as many
+    /// Prepares the leases of a Call that goes again, once none is exposed any more: the rooms for its results have as many
     /// octets as the plan says. `None` if there is no memory for that.
     pub(super) fn begin_again(&mut self, plan: &CallPlan, pool: &Pool) -> Option<()> {
-        let wanted = plan.writes.first().map_or(0, |length| *length as usize);
-        if let CallLease::Local(result) = self.item(LeaseRole::Result)
-            && result.capacity() < wanted
-        {
-            *result = pool.lease(wanted)?;
-        } else if let CallLease::Local(result) = self.item(LeaseRole::Result)
-            && result.len() < wanted
-        {
-            result.set_len(wanted);
+        for (room, wanted) in self.rooms().zip(plan.writes.iter()) {
+            let wanted = *wanted as usize;
+            match room.0 {
+                CallLease::Local(room) if room.capacity() < wanted => *room = pool.lease(wanted)?,
+                CallLease::Local(room) if room.len() < wanted => room.set_len(wanted),
+                _ => {}
+            }
         }
+        self.further.leases.iter_mut().for_each(FurtherLease::begin_again);
         let [argument, _, result, _] = std::mem::take(&mut self.items);
         self.items = [argument, CallLease::None, result, CallLease::None];
         (self.offered, self.arrived) = ([None, None], None);
@@ -148,6 +170,37 @@ impl ExposedLeases {
         let offered = || Segments::collect(std::iter::once(segment));
         self.offered = [(role == LeaseRole::Result).then(offered), None];
         self.arrived = None;
+        self.further.forget();
+    }
+
+    /// Returns the rooms for results, each with the place for our record of its Write chunk.
+    pub(super) fn rooms(
+        &mut self,
+    ) -> impl Iterator<Item = (&mut CallLease, &mut Option<Segments>)> {
+        let [_, _, first, _] = &mut self.items;
+        let [offered, _] = &mut self.offered;
+        let further = self.further.of_mut(LeaseRole::Result);
+        let further = further.map(|one| (&mut one.lease, &mut one.offered));
+        std::iter::once((first, offered)).chain(further)
+    }
+
+    /// Returns the arguments.
+    pub(super) fn arguments(&mut self) -> impl Iterator<Item = &mut CallLease> {
+        let [first, ..] = &mut self.items;
+        let further = self.further.of_mut(LeaseRole::Argument).map(|one| &mut one.lease);
+        std::iter::once(first).chain(further)
+    }
+
+    /// Returns our own record of the Write chunks that we offered.
+    pub(super) fn writes(&self) -> Items<&[Segment]> {
+        let further = self.further.of(LeaseRole::Result).map(|one| &one.offered);
+        let all = std::iter::once(&self.offered[0]).chain(further);
+        all.map_while(|offered| Some(offered.as_ref()?.as_slice())).collect()
+    }
+
+    /// Returns every lease.
+    fn each(&self) -> impl Iterator<Item = &CallLease> {
+        self.items.iter().chain(self.further.leases.iter().map(|one| &one.lease))
     }
 
     /// Returns the role of the only exposed lease. `written` is the length that a Reply gives for its only chunk;
@@ -170,6 +223,7 @@ impl ExposedLeases {
         };
         let only = Self::only(written) as usize;
         in_order
+            && self.further.is_empty()
             && self.items.iter().enumerate().all(|(at, item)| match item {
                 CallLease::Exposed(exposed) => at == only && exposed.handle() == handle,
                 CallLease::None => at != only,
@@ -187,9 +241,11 @@ impl ExposedLeases {
     /// Returns whether the Reply claims more octets than the peer placed in the leases that came back.
     pub(super) fn is_overstated(&self) -> bool {
         let [_, _, result, reply] = self.placed;
+        let further = self.further.of(LeaseRole::Result).map(|one| one.placed);
         self.arrived.as_ref().is_some_and(|Arrived { writes, body }| {
-            let written = writes.first().map_or(0, |chunk| chunk.written);
-            written > result || matches!(body, Body::ReplyChunk { length } if *length > reply)
+            let mut placed = std::iter::once(result).chain(further).zip(writes.iter());
+            placed.any(|(placed, chunk)| chunk.written > placed)
+                || matches!(body, Body::ReplyChunk { length } if *length > reply)
         })
     }
 
@@ -237,16 +293,12 @@ impl ExposedLeases {
 
     /// Returns the octets of a lease, whether it is exposed or not; 0 if there is none.
     pub(super) fn octets(&self, role: LeaseRole) -> usize {
-        match &self.items[role as usize] {
-            CallLease::None => 0,
-            CallLease::Local(lease) => lease.len(),
-            CallLease::Exposed(exposed) => exposed.len(),
-        }
+        self.items[role as usize].octets()
     }
 
     /// Returns how many leases are exposed, and their octets.
     pub(super) fn exposed(&self) -> (usize, usize) {
-        let lengths = self.items.iter().filter_map(|item| match item {
+        let lengths = self.each().filter_map(|item| match item {
             CallLease::Exposed(exposed) => Some(exposed.len()),
             _ => None,
         });
@@ -254,8 +306,8 @@ impl ExposedLeases {
     }
 
     /// Returns the handles that are valid.
-    pub(super) fn handles(&self) -> [Option<Handle>; ITEMS_MAX as usize] {
-        self.items.each_ref().map(CallLease::exposed)
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle> {
+        self.each().filter_map(CallLease::exposed)
     }
 
     /// Checks the chunks of a Reply against our own record, and keeps the lengths that they give.
@@ -264,21 +316,22 @@ impl ExposedLeases {
         version: Version,
         lists: &ReplyLists<'_>,
     ) -> Result<(), ReplyFault> {
-        let [write, reply] = self.offered.each_ref().map(|chunk| chunk.as_ref());
-        let writes = write.map(|write| [write.as_slice()]);
-        let writes = writes.as_ref().map_or(&[][..], |writes| writes.as_slice());
-        let offered = Offered { writes, reply: reply.map(Segments::as_slice) };
+        let [_, reply] = &self.offered;
+        let writes = self.writes();
+        let reply = reply.as_ref().map(Segments::as_slice);
+        let offered = Offered { writes: writes.as_slice(), reply };
         self.arrived = Some(check_reply(version, &offered, lists)?);
         Ok(())
     }
 
     pub(super) fn is_fenced(&self) -> bool {
-        self.items.iter().all(|item| item.exposed().is_none())
+        self.each().all(|item| item.exposed().is_none())
     }
 
     /// Takes back the lease that `proof` is about; otherwise returns the proof.
     pub(super) fn fence<'t>(&mut self, proof: Invalidated<'t>) -> Option<Invalidated<'t>> {
-        let mut items = self.items.iter_mut().zip(&mut self.placed);
+        let further = self.further.leases.iter_mut().map(|one| (&mut one.lease, &mut one.placed));
+        let mut items = self.items.iter_mut().zip(&mut self.placed).chain(further);
         items
             .try_fold(proof, |proof, (item, placed)| {
                 let so_far = item.placed();
@@ -295,7 +348,8 @@ impl ExposedLeases {
 
     /// Takes back every lease: the connection has quiesced.
     pub(super) fn quiesce(&mut self, proof: &Quiesced) {
-        for (item, placed) in self.items.iter_mut().zip(&mut self.placed) {
+        let further = self.further.leases.iter_mut().map(|one| (&mut one.lease, &mut one.placed));
+        for (item, placed) in self.items.iter_mut().zip(&mut self.placed).chain(further) {
             *placed = item.placed().unwrap_or(*placed);
             item.quiesce(proof);
         }
@@ -306,13 +360,29 @@ impl ExposedLeases {
     pub(crate) fn solicited(&self) -> Handle {
         let order = [LeaseRole::Result, LeaseRole::Reply, LeaseRole::Argument, LeaseRole::Body];
         let exposed = order.iter().find_map(|role| self.items[*role as usize].exposed());
-        exposed.unwrap_or(Handle(0))
+        exposed.or_else(|| self.handles().next()).unwrap_or(Handle(0))
     }
 
-    /// Takes the leases out: argument, result and Reply. The lease of the Call's Payload stream goes home.
-    pub(super) fn take(&mut self) -> [Option<Local>; 3] {
+    /// Takes the leases out. The lease of the Call's Payload stream goes home.
+    pub(super) fn take(&mut self) -> Taken {
         drop(self.item(LeaseRole::Body).take_local());
-        [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply]
-            .map(|role| self.item(role).take_local())
+        let [argument, result, chunk] = [LeaseRole::Argument, LeaseRole::Result, LeaseRole::Reply]
+            .map(|role| self.item(role).take_local());
+        let (arguments, rooms) = (argument.into(), result.into());
+        let taken = Taken { arguments, rooms, chunk };
+        if self.further.leases.is_empty() { taken } else { self.take_further(taken) }
+    }
+
+    #[cold]
+    fn take_further(&mut self, Taken { arguments, rooms, chunk }: Taken) -> Taken {
+        let mut all = |role, first: Items<Local>| {
+            let further = self.further.of_mut(role).map(|one| one.lease.take_local());
+            let all: Option<Items<Local>> = first.into_iter().map(Some).chain(further).collect();
+            all.unwrap_or_default()
+        };
+        let arguments = all(LeaseRole::Argument, arguments);
+        let rooms = all(LeaseRole::Result, rooms);
+        self.further.forget();
+        Taken { arguments, rooms, chunk }
     }
 }

@@ -10,6 +10,7 @@ use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
 use super::exposed_leases::{CallLease, ExposedLeases, LeaseRole};
+use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
 use crate::provider::{Port, Refused};
@@ -19,7 +20,7 @@ use crate::service::CallError;
 #[derive(Debug)]
 pub(super) struct Exposures {
     pub(super) format: Format,
-    argument: Option<(u32, Segments)>,
+    reads: Items<(u32, Segments)>,
     body: Option<Segments>,
 }
 
@@ -36,23 +37,51 @@ impl Exposures {
         inv_handle: Handle,
         f: impl FnOnce(&CallChunks<'_>) -> R,
     ) -> R {
-        let [write, reply] = exposed_leases.offered.each_ref().map(|offered| offered.as_ref());
-        let reads = self.argument.as_ref().map(|(position, read)| [(*position, read.as_slice())]);
-        let writes = write.map(|write| [write.as_slice()]);
+        let [_, reply] = &exposed_leases.offered;
+        let reads = self.reads.iter().map(|(position, read)| (*position, read.as_slice()));
+        let reads: Items<_> = reads.collect();
+        let writes = exposed_leases.writes();
         f(&CallChunks {
             inv_handle,
             body: self.body.as_ref().map(Segments::as_slice),
-            reads: reads.as_ref().map_or(&[][..], |reads| reads.as_slice()),
-            writes: writes.as_ref().map_or(&[][..], |writes| writes.as_slice()),
-            reply: reply.map(Segments::as_slice),
+            reads: reads.as_slice(),
+            writes: writes.as_slice(),
+            reply: reply.as_ref().map(Segments::as_slice),
         })
     }
 }
 
 impl ExposedLeases {
-    /// Prepares the memory that the plan needs: copies an argument that is not reduced into the Payload stream, copies
+    /// Prepares the memory that the plan needs: copies arguments that are not reduced into the Payload stream, copies
     /// a Payload stream that is fetched, or leaves in parts, into a lease of its own, and leases the Reply chunk.
     pub(super) fn place(
+        &mut self,
+        plan: &CallPlan,
+        pool: &Pool,
+        buffer: &mut Local,
+        encoded: &mut Encoded,
+    ) -> Result<(), CallError> {
+        if self.further.is_empty() {
+            self.put_argument(plan, pool, buffer, encoded)?;
+        } else {
+            self.put_arguments(plan, pool, buffer, encoded)?;
+        }
+        if let Some(length) = plan.reply {
+            let length = usize::try_from(length).map_err(|_| CallError::NoMemory)?;
+            let chunk = pool.lease(length).ok_or(CallError::NoMemory)?;
+            *self.item(LeaseRole::Reply) = CallLease::Local(chunk);
+        }
+        // On version 1 a chunk has room for padding.
+        for ((room, _), length) in self.rooms().zip(plan.writes.iter()) {
+            if let CallLease::Local(room) = room {
+                room.set_len(room.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Completes the Payload stream: of one argument, which is the last, the octets may be missing.
+    fn put_argument(
         &mut self,
         plan: &CallPlan,
         pool: &Pool,
@@ -77,17 +106,52 @@ impl ExposedLeases {
             put_padded(room, argument);
             *self.item(LeaseRole::Body) = CallLease::Local(body);
         }
-        if let Some(length) = plan.reply {
-            let length = usize::try_from(length).map_err(|_| CallError::NoMemory)?;
-            let chunk = pool.lease(length).ok_or(CallError::NoMemory)?;
-            *self.item(LeaseRole::Reply) = CallLease::Local(chunk);
+        Ok(())
+    }
+
+    /// Completes the Payload stream: the octets of arguments that are not reduced may be missing anywhere.
+    #[cold]
+    fn put_arguments(
+        &mut self,
+        plan: &CallPlan,
+        pool: &Pool,
+        buffer: &mut Local,
+        encoded: &mut Encoded,
+    ) -> Result<(), CallError> {
+        let octets = [LeaseRole::Argument, LeaseRole::Result].map(|role| self.octets(role));
+        let (items, _) = self.further.described(encoded, octets);
+        let mut rest = &buffer.bytes()[HEADER_ROOM..HEADER_ROOM + encoded.length];
+        let (mut stream, mut gone) = (Vec::new(), 0);
+        for (index, (item, lease)) in items.iter().zip(self.arguments()).enumerate() {
+            // The words in front of the item stay; its own octets come back unless they are in a chunk.
+            let before = item.data().start - gone - (encoded.length - rest.len());
+            let (front, back) = rest.split_at(before);
+            stream.extend_from_slice(front);
+            rest = back;
+            gone += item.length().next_multiple_of(4);
+            if let CallLease::Local(argument) = lease
+                && plan.reads.iter().all(|read| read.index != index)
+            {
+                stream.extend_from_slice(argument.bytes());
+                stream.resize(stream.len().next_multiple_of(4), 0);
+            }
         }
-        // On version 1 the chunk has room for padding.
-        if let (Some(length), CallLease::Local(result)) =
-            (plan.writes.first(), self.item(LeaseRole::Result))
-        {
-            result.set_len(result.capacity().min(usize::try_from(*length).unwrap_or(usize::MAX)));
-        }
+        stream.extend_from_slice(rest);
+        let room = match plan.format {
+            Format::Simple => {
+                encoded.length = stream.len();
+                buffer.bytes_mut().get_mut(HEADER_ROOM..HEADER_ROOM + stream.len())
+            }
+            Format::Special | Format::Continued { .. } => {
+                let body = pool.lease(stream.len()).ok_or(CallError::NoMemory)?;
+                *self.item(LeaseRole::Body) = CallLease::Local(body);
+                match self.item(LeaseRole::Body) {
+                    CallLease::Local(body) => Some(body.bytes_mut()),
+                    _ => None,
+                }
+            }
+        };
+        room.ok_or(CallError::TooLong)?.copy_from_slice(&stream);
         Ok(())
     }
 
@@ -98,17 +162,22 @@ impl ExposedLeases {
         port: &mut (impl Port + ?Sized),
     ) -> Result<Exposures, Unopened> {
         let mut open = |item: &mut CallLease, access| expose(port, plan, item, access);
-        let mut exposures = Exposures { format: plan.format, argument: None, body: None };
-        if let Some(argument) = plan.reads.first() {
-            let segments = open(self.item(LeaseRole::Argument), Access::RemoteRead)?;
-            exposures.argument = Some((argument.position, segments));
+        let mut exposures = Exposures { format: plan.format, reads: Items::None, body: None };
+        for (index, argument) in self.arguments().enumerate() {
+            if let Some(read) = plan.reads.iter().find(|read| read.index == index) {
+                let segments = open(argument, Access::RemoteRead)?;
+                exposures.reads.push((read.position, segments));
+            }
         }
         if plan.call.is_some() {
             exposures.body = Some(open(self.item(LeaseRole::Body), Access::RemoteRead)?);
         }
-        if !plan.writes.is_empty() {
-            let segments = open(self.item(LeaseRole::Result), Access::RemoteWrite)?;
-            self.offered[0] = Some(segments);
+        for ((room, offered), length) in self.rooms().zip(plan.writes.iter()) {
+            // A chunk without segments keeps the place of a result that comes inline.
+            *offered = Some(match length {
+                0 => Segments::default(),
+                _ => open(room, Access::RemoteWrite)?,
+            });
         }
         if plan.reply.is_some() {
             let segments = open(self.item(LeaseRole::Reply), Access::RemoteWrite)?;

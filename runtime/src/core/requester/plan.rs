@@ -1,16 +1,15 @@
 //! Plans the format of our Calls, by the terms of the connection and its binding.
 
-use haulage_proto::chunk::{DataItem, Few};
 use haulage_proto::exchange::{
     self, CallFault, CallPlan, CallShape, Ended, UnchunkedMax, plan_call, retry,
 };
 use haulage_proto::rpc::{Binding, Procedure};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
 use super::exposed_leases::{ExposedLeases, LeaseRole};
+use super::further::Further;
 use crate::core::connection::Connection;
 use crate::key::ConnectionKey;
 use crate::service::CallError;
@@ -102,7 +101,7 @@ impl PlanKey {
         made: &mut Option<Planned>,
         connection: &Connection,
     ) -> Option<Option<u32>> {
-        let plan = self.plan(made, connection).ok()?;
+        let plan = self.plan(made, connection, &Further::default()).ok()?;
         let is_all = |length, octets| usize::try_from(length) == Ok(octets);
         match (plan.only_read(), plan.only_write()) {
             (Some(read), None) if is_all(read.length, self.argument) => Some(Some(read.position)),
@@ -111,26 +110,34 @@ impl PlanKey {
         }
     }
 
-    /// Returns the plan of a Call of this plan key: the stored plan `made`, if its plan key is the same.
+    /// Returns the plan of a Call of this plan key, and with what it has further: the stored plan `made`, if its plan key is
+    /// the same.
     pub(super) fn plan<'a>(
         &self,
         made: &'a mut Option<Planned>,
         connection: &Connection,
+        further: &Further,
     ) -> Result<&'a CallPlan, CallError> {
+        if !further.is_empty() {
+            // No other Call has its plan.
+            *made = None;
+        }
         if made.as_ref().is_none_or(|made| made.plan_key != *self) {
             let binding = connection.session.calls().ok_or(CallError::Closed)?;
-            let plan = self.make_plan(&connection.session.terms().calls, binding);
+            let plan = self.make_plan(&connection.session.terms().calls, binding, further);
             let plan = match plan {
                 // As the last resort, for a peer that takes no other: in several messages.
                 Err(CallFault::CallTooLong) => {
                     //~ V2-6.6.2-1: `messages_max(Kind::Call)` -> `messages_max(Kind::Call).min(1)`
                     let call_messages_max = connection.engine.messages_max(Kind::Call);
                     let terms = connection.session.terms().calls;
-                    self.make_plan(&exchange::Terms { call_messages_max, ..terms }, binding)
+                    let terms = exchange::Terms { call_messages_max, ..terms };
+                    self.make_plan(&terms, binding, further)
                 }
                 plan => plan,
             }?;
-            *made = Some(Planned { plan_key: *self, plan });
+            let length = if further.is_empty() { self.length } else { usize::MAX };
+            *made = Some(Planned { plan_key: Self { length, ..*self }, plan });
         }
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
     }
@@ -143,16 +150,16 @@ impl PlanKey {
         &self,
         plan: Option<&CallPlan>,
         connection: &Connection,
-        error: &ErrorBody,
+        (further, error): (&Further, &ErrorBody),
     ) -> Result<CallPlan, Ended> {
         let binding = connection.session.calls().ok_or(Ended::Unspecific)?;
         let mut terms = connection.session.terms().calls;
         let plan = match plan {
             Some(plan) => *plan,
-            None => self.make_plan(&terms, binding).map_err(Ended::NoPlan)?,
+            None => self.make_plan(&terms, binding, further).map_err(Ended::NoPlan)?,
         };
         let again = |terms: &exchange::Terms| {
-            let again = self.shape(binding, |shape| retry(terms, shape, &plan, error));
+            let again = self.shape(binding, further, |shape| retry(terms, shape, &plan, error));
             again.map_err(Ended::NoPlan)?
         };
         match again(&terms) {
@@ -165,32 +172,37 @@ impl PlanKey {
     }
 
     /// Plans the format of the Call, and the chunks that it offers for its Reply.
-    fn make_plan(&self, terms: &exchange::Terms, binding: &Binding) -> Result<CallPlan, CallFault> {
-        self.shape(binding, |shape| plan_call(terms, shape))?
+    fn make_plan(
+        &self,
+        terms: &exchange::Terms,
+        binding: &Binding,
+        further: &Further,
+    ) -> Result<CallPlan, CallFault> {
+        self.shape(binding, further, |shape| plan_call(terms, shape))?
     }
 
     /// Calls `f` with the properties of the Call.
     fn shape<R>(
         &self,
         binding: &Binding,
+        further: &Further,
         f: impl FnOnce(&CallShape<'_>) -> R,
     ) -> Result<R, CallFault> {
         let Self { length, arguments_at, argument, result, .. } = *self;
         let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
-        let item = DataItem::opaque(length.saturating_sub(4), argument);
-        let all = length + argument + pad(argument);
-        let results = [u32::try_from(result).unwrap_or(u32::MAX)];
-        let results = &results[..usize::from(result > 0)];
+        let encoded = Encoded { arguments_at, length };
+        let (items, results) = further.described(&encoded, [argument, result]);
+        let octets = items.iter().map(|item| item.length().next_multiple_of(4));
+        let all = length + octets.sum::<usize>();
         let wire = |length| u32::try_from(length).unwrap_or(u32::MAX);
-        let reply_max = wire(procedure.reply_max(results));
-        let longest = procedure.results.iter().map(|result| result.length_max as u64);
-        let longest = Few::collect(longest.map(wire)).unwrap_or_default();
+        let reply_max = wire(procedure.reply_max(results.as_slice()));
+        let longest = procedure.longest_results();
         Ok(f(&CallShape {
             procedure,
             length: u32::try_from(all).map_err(|_| CallFault::CallTooLong)?,
             arguments_at: u32::try_from(arguments_at).map_err(|_| CallFault::CallTooLong)?,
-            items: &[item][..usize::from(argument > 0)],
-            results,
+            items: items.as_slice(),
+            results: results.as_slice(),
             reply_max,
             reply_limit: wire(procedure.reply_max(&longest)),
             may_reduce: true,

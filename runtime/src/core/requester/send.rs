@@ -22,6 +22,7 @@ use super::send_grant::SendGrant;
 use crate::core::common::Common;
 use crate::core::memory::Charge;
 use crate::core::outbox::{InParts, Left};
+use crate::items::Items;
 use crate::key::ConnectionKey;
 use crate::limits::HEADER_ROOM;
 use crate::provider::{Head, Outgoing, Port};
@@ -106,7 +107,7 @@ impl Requester {
         }
         let exposed_leases = &mut *found.exposed_leases;
         if !std::mem::replace(&mut call.opens, true) {
-            exposed_leases.begin(None, None);
+            exposed_leases.begin(Items::None, Items::None);
         }
         let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
         let again = found.kept.again.as_ref().and_then(|again| again.plan(xid));
@@ -114,7 +115,9 @@ impl Requester {
             Some(plan) => Ok(plan),
             None => {
                 exposed_leases.sent.keep(buffer.bytes(), &encoded);
-                plan_key.plan(&mut self.planned, connection).map_err(Unopened::Failed)
+                plan_key
+                    .plan(&mut self.planned, connection, &exposed_leases.further)
+                    .map_err(Unopened::Failed)
             }
         };
         if let Ok(plan) = &plan
@@ -211,14 +214,14 @@ impl Requester {
         encoded: &Encoded,
     ) -> bool {
         const START: usize = HEADER_ROOM - SingleChunk::CALL_LEN;
-        let (role, access, lease) = match &mut request.argument {
-            Some(_) => (LeaseRole::Argument, Access::RemoteRead, &mut request.argument),
-            None => (LeaseRole::Result, Access::RemoteWrite, &mut request.result),
+        let (role, access) = match request.arguments {
+            Items::None => (LeaseRole::Result, Access::RemoteWrite),
+            Items::One(_) | Items::Several(_) => (LeaseRole::Argument, Access::RemoteRead),
         };
         let (Some(connection), Some(Found { exposed_leases, .. }), Some(length)) = (
             common.connections.get(grant.connection),
             self.calls.get_mut(named.slot),
-            lease.as_ref().map(Local::len),
+            request.only().map(Local::len),
         ) else {
             return false;
         };
@@ -227,14 +230,14 @@ impl Requester {
         let Some(position) = plan_key.only_chunk(&mut self.planned, connection) else {
             return false;
         };
-        let open = match lease.take() {
-            Some(lease) => port.open(lease, access),
-            None => return false,
-        };
-        let (exposed, segment) = match open {
+        let Some(lease) = request.take_only() else { return false };
+        let (exposed, segment) = match port.open(lease, access) {
             Ok(open) => open,
             Err((closed, _)) => {
-                *lease = Some(closed);
+                match role {
+                    LeaseRole::Argument => request.arguments = closed.into(),
+                    _ => request.rooms = closed.into(),
+                }
                 return false;
             }
         };

@@ -101,7 +101,7 @@ impl SendGrant {
     /// Returns whether a Call exposes exactly one lease, and the binding allows that.
     #[inline]
     pub(crate) fn opens(&self, request: &Request) -> bool {
-        let is_one = request.argument.is_some() != request.result.is_some();
+        let is_one = request.only().is_some();
         is_one && allows_to_reduce(&self.binding, request)
     }
 

@@ -3,12 +3,14 @@
 use std::iter::once;
 
 use haulage_mr_pool::Local;
+use haulage_proto::chunk::Few;
 use haulage_proto::exchange::{self, Format, Offer, OfferedChunk, Shortage};
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::pad;
 
 use crate::core::connection::Terms;
 use crate::core::program::Offers;
+use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
 use crate::service::{Data, LeftOut, Reply};
@@ -24,8 +26,10 @@ pub(crate) struct Answer {
     pub(super) format: Format,
     /// The item that is not in the Payload stream.
     pub(super) data: Data,
-    /// Its place in the Payload stream, unless it goes into the Write chunk.
+    /// Its place in the Payload stream, unless it goes into the first Write chunk.
     pub(super) left_out: Option<LeftOut>,
+    /// The items that go into the Write chunks behind the first one.
+    pub(super) further: Items<Data>,
 }
 
 /// Chooses the format of a Reply, which may take as many as `messages_max` messages, to a Call with these chunks; `None` if
@@ -59,18 +63,28 @@ impl Answer {
         }
         let Some(buffer) = reply.message.take_buffer() else { panic!("a Reply is in its buffer") };
         let left_out = reply.left_out();
-        let Reply { body, data, .. } = reply;
-        Self { buffer, body, length, format, data, left_out }
+        let Reply { body, data, further, .. } = reply;
+        let further = further.into_iter().map(|chunk| chunk.data).collect();
+        Self { buffer, body, length, format, data, left_out, further }
     }
 
-    /// Returns the error to send in place of this Reply, whose Write chunk has `offered` octets.
-    pub(super) fn shortage(&self, offered: Option<u64>) -> ErrorBody {
+    /// Returns the octets that go into each of the `count` Write chunks.
+    pub(super) fn written(&self, count: usize) -> impl Iterator<Item = usize> {
+        let first = if self.left_out.is_some() { 0 } else { self.data.len() };
+        let further = self.further.iter().map(Data::len).chain(std::iter::repeat(0));
+        std::iter::once(first).chain(further).take(count)
+    }
+
+    /// Returns the error to send in place of this Reply, whose Write chunks have `offered` octets.
+    pub(super) fn shortage(&self, offered: &[u64]) -> ErrorBody {
         let wire = |length: usize| u32::try_from(length).unwrap_or(u32::MAX);
         let needed = wire(self.length);
-        let shortage = self.left_out.map_or(Shortage::Reply { needed }, |_| {
-            let offered = offered.unwrap_or(0).try_into().unwrap_or(u32::MAX);
-            Shortage::of_result(1, offered, wire(self.data.len()), needed)
-        });
+        let shortage =
+            self.left_out.map_or(Shortage::Reply { needed }, |LeftOut { index, .. }| {
+                let offered = offered.get(index as usize).copied().unwrap_or(0);
+                let offered = offered.try_into().unwrap_or(u32::MAX);
+                Shortage::of_result(index.saturating_add(1), offered, wire(self.data.len()), needed)
+            });
         shortage.report()
     }
 
@@ -106,8 +120,7 @@ fn offer(offers: &Offers<'_>) -> Offer {
         length: u32::try_from(chunk.length()).unwrap_or(u32::MAX),
         segments: u32::try_from(chunk.len()).unwrap_or(u32::MAX),
     };
-    let mut offer = Offer { reply: offers.reply.map(offered), ..Offer::default() };
-    let fits = offers.write.is_none_or(|write| offer.writes.push(offered(write)));
-    assert!(fits, "one chunk is few");
-    offer
+    let writes = Few::collect(offers.writes.iter().map(offered));
+    let Some(writes) = writes else { panic!("the chunks of a Call are few") };
+    Offer { writes, reply: offers.reply.map(offered) }
 }

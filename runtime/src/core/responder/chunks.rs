@@ -1,61 +1,63 @@
 //! The chunks of a Call, as its procedure allows them and as its Reply needs them.
 
 use haulage_mr_pool::{Leases, Pool};
-use haulage_proto::chunk::{Few, Reduced};
+use haulage_proto::chunk::Reduced;
 use haulage_proto::rpc::Violation;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::MIDDLE_WIRE_LEN;
 
 use crate::core::connection::Connection;
-use crate::core::program::{Argument, Fetch, Offers, ReadChunk, Room, Served};
+use crate::core::program::{Offers, ReadChunk, Room, Served};
+use crate::items::Items;
 use crate::limits::Limits;
 use crate::outgoing::segments::Segments;
-use crate::service::{Placement, Refusal};
+use crate::service::{Placement, ReducedArgument, Refusal};
 
 impl Served {
     /// Checks the chunks of a Call for a procedure, which arrived on `connection`.
     ///
     /// # Errors
-    /// The binding does not allow them, or the peer serves no Reads of the argument.
+    /// The binding does not allow them, or the peer serves no Reads of the arguments.
     pub(crate) fn check_chunks(
         &self,
         number: u32,
         offers: &Offers<'_>,
         connection: &Connection,
         pool: &Pool,
-    ) -> Result<Fetch, ErrorBody> {
+    ) -> Result<Items<ReducedArgument>, ErrorBody> {
         // [V2-4.4.2-2] only items that the binding allows are reduced.
         let Some(procedure) = self.procedure(number) else { return Err(ErrorBody::System) };
-        let reduced = offers.read.map(|ReadChunk { position, segments }| Reduced {
+        let reduced = offers.reads.iter().map(|ReadChunk { position, segments }| Reduced {
             position: *position,
             length: u32::try_from(segments.length()).unwrap_or(u32::MAX),
         });
         // P12: no Read is posted to a peer that serves none.
-        if reduced.is_some() && !connection.share.may_read() {
+        if !offers.reads.is_empty() && !connection.share.may_read() {
             return Err(Violation::Arguments { max: 0 }.report());
         }
         // E20: a Write chunk of no octets asks for its result inline.
-        let write_chunks = offers.write.map_or(0, |write| u32::from(write.length() > 0));
+        let last = offers.writes.iter().rposition(|write| write.length() > 0);
+        let write_chunks = last.map_or(0, |at| u32::try_from(at + 1).unwrap_or(u32::MAX));
         let write_chunks = connection.session.terms().write_chunks_judged(write_chunks);
-        match procedure.check_call(reduced.into_iter(), write_chunks) {
+        match procedure.check_call(reduced, write_chunks) {
             // An argument that is too long is not read, and the service is told.
             Ok(()) | Err(Violation::TooLong { .. }) => {}
             Err(violation) => return Err(violation.report()),
         }
-        let Some(ReadChunk { position, segments }) = offers.read else {
-            return Ok(Fetch::Settled(None));
+        let longest = procedure.arguments.iter().map(|argument| argument.length_max).max();
+        let settle = |ReadChunk { position, segments }: &ReadChunk| {
+            let (position, length) = (*position, segments.length());
+            let placed = match length {
+                0 => pool
+                    .lease(0)
+                    .map(Leases::One)
+                    .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
+                _ if length > longest.unwrap_or(0) as u64 => Placement::Refused(Refusal::TooLarge),
+                _ => Placement::None,
+            };
+            ReducedArgument { position, length, placed }
         };
-        let length_max = procedure.arguments.first().map_or(0, |argument| argument.length_max);
-        let (position, length) = (*position, segments.length());
-        let placed = match length {
-            0 => pool
-                .lease(0)
-                .map(Leases::One)
-                .map_or(Placement::Refused(Refusal::NoMemory), Placement::Placed),
-            _ if length > length_max as u64 => Placement::Refused(Refusal::TooLarge),
-            _ => return Ok(Fetch::Read),
-        };
-        Ok(Fetch::Settled(Some(Argument { position, length, placed })))
+        Ok(offers.reads.iter().map(settle).collect())
     }
 
     /// Returns the memory that the Reply to a Call of a procedure may take.
@@ -69,11 +71,9 @@ impl Served {
         let Some(procedure) = self.procedure(number) else { return Room::default() };
         let octets = |length: u64| usize::try_from(length).unwrap_or(usize::MAX);
         let terms = connection.session.terms();
-        let inline = terms.reply_max(offers.write);
+        let inline = terms.reply_max(offers.writes);
         let body = if let Some(chunk) = offers.reply {
-            let longest = procedure.results.iter().map(|result| result.length_max);
-            let longest = longest.map(|length| u32::try_from(length).unwrap_or(u32::MAX));
-            let needed = procedure.reply_max(&Few::collect(longest).unwrap_or_default());
+            let needed = procedure.reply_max(&procedure.longest_results());
             octets(chunk.length().min(needed)).max(inline)
         } else {
             // [V2-6.6.4-1]
@@ -84,8 +84,14 @@ impl Served {
             // Most Replies are made in their messages.
             if needed > inline { needed } else { 0 }
         };
-        let offered = offers.write.or(offers.reply).map_or(0, Segments::length);
-        let result = self.result_room(number, offered);
+        let result = match (offers.writes, offers.reply) {
+            ([], None) => 0,
+            ([], Some(reply)) => {
+                let all = self.result_room(number, std::iter::repeat(reply.length()));
+                all.min(reply.octets())
+            }
+            (writes, _) => self.result_room(number, writes.iter().map(Segments::length)),
+        };
         Room { body, result }
     }
 }

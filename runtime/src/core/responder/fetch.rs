@@ -8,14 +8,14 @@ use haulage_proto::verbs::ClaimedSegment;
 use super::{GONE, Responder, Stage, Want};
 use crate::core::common::Common;
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
-use crate::core::program::{Argument, ReadChunk};
 use crate::core::vacancy::close_slow;
 use crate::core::work::Held;
+use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::BODY_MAX;
 use crate::outgoing::segments::Segments;
 use crate::provider::{Operation, WorkRequest};
-use crate::service::{Placement, Refusal};
+use crate::service::{Placement, ReducedArgument, Refusal};
 use crate::work::Parts;
 
 impl Responder {
@@ -115,17 +115,25 @@ impl Responder {
         let Stage::Waiting(want) = &call.stage else { return Supply::Done };
         let wanted = want.wanted(call.room, call.charge.octets());
         // Only an argument may lie in several leases: a Payload stream is decoded and encoded in one slice.
-        let any = matches!(want, Want::Argument(_))
+        let any = matches!(want, Want::Arguments { .. })
             && common.connections.get(call.connection).is_some_and(|found| {
                 let programs = found.session.serves();
                 programs.is_some_and(|it| it.of(call.header).takes_several(call.header.procedure))
             });
-        let lease = |pool: &Pool, octets, density| {
+        let each = |pool: &Pool, octets, density| {
             if any {
                 pool.leases(octets, density)
             } else {
                 pool.lease_as(octets, density).map(Leases::One)
             }
+        };
+        let lease = |pool: &Pool, octets, density| match want {
+            // There is memory for every argument before the first is read.
+            Want::Arguments { reads: Items::Several(reads), .. } => {
+                let octets = reads.iter().map(|read| read.segments.octets());
+                Leases::all(octets.map(|octets| each(pool, octets, density)))
+            }
+            _ => each(pool, octets, density),
         };
         match common.grant(call.connection, &wanted, lease) {
             MemoryGrant::Waits(until) => return Supply::Waits(until),
@@ -140,15 +148,16 @@ impl Responder {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.charge.join(charge);
         match std::mem::replace(&mut call.stage, Stage::Later) {
-            Stage::Waiting(Want::Call { body, read }) => {
-                self.read(common, name, Stage::Fetching { read }, &body, leases);
+            Stage::Waiting(Want::Call { body, reads }) => {
+                self.read(common, name, Stage::Fetching { reads }, &[&body], leases);
             }
-            Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
-                self.read(common, name, Stage::Reading { position }, &segments, leases);
+            Stage::Waiting(Want::Arguments { arguments, reads }) => {
+                let chunks: Items<_> = reads.iter().map(|read| &read.segments).collect();
+                self.read(common, name, Stage::Reading { arguments }, chunks.as_slice(), leases);
             }
-            Stage::Waiting(Want::Reply { argument }) => {
+            Stage::Waiting(Want::Reply { arguments }) => {
                 call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0);
-                self.be_ready(name, Stage::Ready { argument });
+                self.be_ready(name, Stage::Ready { arguments });
             }
             other => call.stage = other,
         }
@@ -159,39 +168,38 @@ impl Responder {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         match std::mem::replace(&mut call.stage, Stage::Later) {
             Stage::Waiting(Want::Call { .. }) => self.refuse_kept(common, name, ErrorBody::System),
-            Stage::Waiting(Want::Argument(ReadChunk { position, segments })) => {
-                let placed = Placement::Refused(why);
-                let argument = Argument { position, length: segments.length(), placed };
-                self.make_ready(common, name, Some(argument));
+            Stage::Waiting(Want::Arguments { arguments, .. }) => {
+                self.settle(common, name, arguments, Err(why));
             }
-            Stage::Waiting(Want::Reply { argument }) => {
-                self.be_ready(name, Stage::Ready { argument });
+            Stage::Waiting(Want::Reply { arguments }) => {
+                self.be_ready(name, Stage::Ready { arguments });
             }
             other => call.stage = other,
         }
     }
 
-    /// Posts the Reads that fetch a chunk of a Call: one for each part of a segment that goes into one lease. The last
-    /// one is signaled.
+    /// Posts the Reads that fetch chunks of a Call, one behind the other: one for each part of a segment that goes into one
+    /// lease. The last one is signaled.
     fn read(
         &mut self,
         common: &mut Common,
         name: CallKey,
         stage: Stage,
-        segments: &Segments,
+        chunks: &[&Segments],
         leases: Leases,
     ) {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         call.stage = stage;
         let key = call.connection;
         let Some(mut sinks) = leases.into_sinks() else {
-            return self.settle_argument(common, name, segments.length(), Err(Refusal::NoMemory));
+            return self.settle_arguments(common, name, Err(Refusal::NoMemory));
         };
         let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
         connection.share.begin_reading();
         let (mut at, mut parts) = (0, Parts::default());
         let mut last: Option<WorkRequest> = None;
-        let claims = segments.as_slice().iter().filter_map(|&s| ClaimedSegment::try_from(s).ok());
+        let segments = chunks.iter().flat_map(|chunk| chunk.as_slice());
+        let claims = segments.filter_map(|&segment| ClaimedSegment::try_from(segment).ok());
         for claim in claims.filter(|claim| claim.length() > 0) {
             let end = at + claim.length() as usize;
             let mut done = 0;
@@ -216,38 +224,57 @@ impl Responder {
         common.connections.touch(key);
     }
 
-    /// Takes in a fetched chunk of a Call: its Payload stream, or its argument.
+    /// Takes in what was fetched of a Call: its Payload stream, or its arguments.
     pub(crate) fn on_fetched(&mut self, common: &mut Common, name: CallKey, leases: Leases) {
         let Some(call) = self.calls.get_mut(name) else { return };
         match std::mem::replace(&mut call.stage, Stage::Later) {
-            Stage::Fetching { read } => {
+            Stage::Fetching { reads } => {
                 let Ok(lease) = leases.into_one() else {
                     panic!("a Payload stream was leased in one block");
                 };
-                let judged = call.judge(common, lease.bytes(), read.as_ref());
+                let judged = call.judge(common, lease.bytes(), reads.as_slice());
                 call.body = Some(lease);
-                self.proceed(common, name, judged, read);
+                self.proceed(common, name, judged, reads);
             }
             stage => {
                 call.stage = stage;
-                self.settle_argument(common, name, leases.len() as u64, Ok(leases));
+                self.settle_arguments(common, name, Ok(leases));
             }
         }
     }
 
-    /// Lets a Call go on whose argument of `length` octets was to be read: it was, or it was not fetched.
-    fn settle_argument(
+    /// Lets a Call go on whose arguments were to be read: they were, or none was.
+    fn settle_arguments(
         &mut self,
         common: &mut Common,
         name: CallKey,
-        length: u64,
         read: Result<Leases, Refusal>,
     ) {
         let Some(call) = self.calls.get_mut(name) else { return };
-        if let Stage::Reading { position } = call.stage {
-            call.stage = Stage::Later;
-            let placed = read.map_or_else(Placement::Refused, Placement::Placed);
-            self.make_ready(common, name, Some(Argument { position, length, placed }));
+        match std::mem::replace(&mut call.stage, Stage::Later) {
+            Stage::Reading { arguments } => self.settle(common, name, arguments, read),
+            other => call.stage = other,
         }
+    }
+
+    /// Puts what was read into those of the arguments that wait for it, or else the reason why nothing was, and lets the
+    /// Call go on.
+    fn settle(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        mut arguments: Items<ReducedArgument>,
+        mut read: Result<Leases, Refusal>,
+    ) {
+        for argument in arguments.as_mut_slice().iter_mut().filter(|one| one.is_awaited()) {
+            argument.placed = match &mut read {
+                Ok(leases) => {
+                    let length = usize::try_from(argument.length).unwrap_or(usize::MAX);
+                    Placement::Placed(leases.split_to(length))
+                }
+                Err(why) => Placement::Refused(*why),
+            };
+        }
+        self.make_ready(common, name, arguments);
     }
 }

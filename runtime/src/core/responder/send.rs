@@ -12,6 +12,7 @@ use super::answer::Answer;
 use super::{GONE, ServedCall, Stage};
 use crate::core::common::Common;
 use crate::core::outbox::InParts;
+use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
 use crate::provider::{Head, Outgoing, Port};
@@ -25,17 +26,17 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let Stage::Replying(answer) = call.stage else { panic!("a Reply waits with its message") };
     let Some(connection) = common.connections.get_mut(key) else { panic!("{GONE}") };
     let is_special = answer.format == Format::Special;
-    let write = call.write.as_ref().map(Segments::as_slice).unwrap_or_default();
     let reply = call.reply.as_ref().map(Segments::as_slice).unwrap_or_default();
-    let written = if answer.left_out.is_some() { 0 } else { answer.data.len() };
-    let returned = [Returned { offered: write, length: written }];
+    let written = answer.written(call.writes.len());
+    let returned = call.writes.iter().zip(written);
+    let returned: Items<_> = returned.map(|(write, length)| write.returned(length)).collect();
     let chunks = ReplyChunks {
-        writes: &returned[..usize::from(call.write.is_some())],
+        writes: returned.as_slice(),
         reply: is_special.then_some(Returned { offered: reply, length: answer.length }),
     };
     let version = connection.session.terms().version;
     let header_len = chunks.wire_len(version);
-    let Answer { mut buffer, body, length, data, .. } = match answer.format {
+    let Answer { mut buffer, body, length, data, further, .. } = match answer.format {
         Format::Continued { .. } => {
             let patch = HeaderPatch { xid: call.xid, credit };
             let parts = InParts { kind: Kind::Reply, patch, header_len, length: answer.length };
@@ -54,12 +55,14 @@ pub(crate) fn send(common: &mut Common, mut call: ServedCall, credit: u32, port:
     let mut message = Outgoing::within(buffer);
     let invalidate =
         //~ V2-6.5-1: `|handle| invalidates(Kind::Reply, MessagePlace::Last, handle)` ->
-        //~   `|_| invalidates(Kind::Reply, MessagePlace::Last, write.first()?.handle)`
+        //~   `|_| invalidates(Kind::Reply, MessagePlace::Last, call.writes.first()?.as_slice().first()?.handle)`
         call.invalidate.and_then(|handle| invalidates(Kind::Reply, MessagePlace::Last, handle));
 
     let stream = HEADER_ROOM..HEADER_ROOM + length;
     let end = if is_special { HEADER_ROOM } else { stream.end };
-    message.write(data, call.write.unwrap_or_default());
+    for (data, write) in std::iter::once(data).chain(further).zip(call.writes) {
+        message.write(data, write);
+    }
     match (is_special, body, call.reply) {
         (true, Some(mut body), Some(reply)) => {
             body.set_len(length);

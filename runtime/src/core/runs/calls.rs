@@ -18,7 +18,7 @@ use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use crate::core::outbox::Left;
-use crate::core::program::{Argument, Header, Programs};
+use crate::core::program::{Header, Programs};
 use crate::core::responder::ServedCall;
 use crate::core::serve::{Acted, Whole, serve, serve_other, settle};
 use crate::core::service::Service;
@@ -27,7 +27,7 @@ use crate::key::{CallKey, ConnectionKey};
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;
 use crate::provider::{Head, Port};
-use crate::service::{Data, Placement, Reply};
+use crate::service::{Data, Placement, ReducedArgument, Reply};
 
 impl<S: Service> Runs<'_, S> {
     /// Takes Calls with one chunk of one segment, for an argument or for a result, from the front of a run.
@@ -106,8 +106,8 @@ impl<S: Service> Runs<'_, S> {
             let header = header.or_else(|| programs.plain(payload));
             let credential = Credential::None;
             // Only a Call with a chunk has an argument; the filter spares a run without chunks the look.
-            let placed = argument.as_mut().filter(|_| chunk.is_some());
-            let whole = |header| Whole {
+            let placed = if chunk.is_some() { argument.as_mut_slice() } else { &mut [] };
+            let whole = |header, placed| Whole {
                 programs,
                 connection,
                 version,
@@ -116,12 +116,12 @@ impl<S: Service> Runs<'_, S> {
                 header,
                 credential,
                 payload,
-                argument: placed,
+                placed,
             };
             let acted = match header {
-                Some(header) => serve(&mut cx, *service, whole(header), making),
+                Some(header) => serve(&mut cx, *service, whole(header, placed), making),
                 None => {
-                    let whole = whole(Header::default());
+                    let whole = whole(Header::default(), placed);
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
@@ -239,7 +239,7 @@ fn provide(
     chunk: Option<&SingleChunk>,
     room: impl FnOnce(u32) -> usize,
     port: &mut impl Port,
-    argument: &mut Option<Argument>,
+    argument: &mut Option<ReducedArgument>,
 ) -> Option<Charge> {
     let Some(SingleChunk { position, segment, .. }) = chunk else {
         return Some(Charge::default());
@@ -264,7 +264,7 @@ fn provide(
         return None;
     };
     let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
-    let argument = argument.insert(Argument { position, length, placed });
+    let argument = argument.insert(ReducedArgument { position, length, placed });
     let read = match &mut argument.placed {
         Placement::Placed(leases) => {
             leases.one_mut().map(|lease| port.read(&claim, lease.bytes_mut()))

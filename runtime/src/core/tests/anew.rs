@@ -429,7 +429,7 @@ fn a_connection_lost_at_any_moment_of_its_setup_has_its_calls_answered_or_failed
         let mut world = World::new();
         for token in 0..3 {
             let argument = world.lease(100_000, 1);
-            world.call(token, Request { argument: Some(argument), ..request(STORE) });
+            world.call(token, request(STORE).argument(argument));
         }
         world.turns(moment);
         let connections = &world.client.inner.common.connections;

@@ -297,12 +297,12 @@ fn a_call_without_a_reply_lends_no_memory() {
         for takes in [false, true] {
             let lease = Some(world.lease(5_000, 1));
             let (argument, result) = if takes { (None, lease) } else { (lease, None) };
-            let request = Request { argument, result, ..request(MOVE) };
+            let request = request(MOVE).argument(argument).room(result);
             let (mut cx, _) = world.client.cx(world.now);
             let called = cx.call(world.connection, request, 7, |_| Ok(()));
             let (error, request) = called.unwrap_err();
             assert_eq!(error, CallError::NotEligible);
-            assert!(request.argument.is_some() || request.result.is_some(), "it comes back");
+            assert!(request.opens(), "it comes back");
         }
     }
     world.owes_nothing();
@@ -318,14 +318,14 @@ fn a_chunk_for_a_call_without_a_reply_is_refused() {
     let bound = [Procedure::new("NULL"), Procedure::new("NOTE"), Procedure::new("ASK"), moves];
     let mut world = world([LIMITS; 2]).bound(notes(bound.to_vec()));
     let result = Some(world.lease(5_000, 1));
-    world.call(1, Request { result, ..request(MOVE) });
+    world.call(1, request(MOVE).room(result));
     world.until(|w| w.ended().len() == 1);
     let refused = ErrorBody::ReplyResource { length_needed: 0 };
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(refused))));
     assert!(world.server.service().noted.is_empty());
     // The client takes it for an ordinary Call, and sends it again without the chunk.
     let argument = Some(world.lease(5_000, 1));
-    world.call(2, Request { argument, ..request(MOVE) });
+    world.call(2, request(MOVE).argument(argument));
     world.until(|w| w.ended().len() == 2);
     assert_eq!(world.ended()[1].1, Err(CallError::TimedOut));
     assert_eq!(world.server.inner.common.counters.calls_refused, 2);

@@ -72,7 +72,7 @@ fn a_call_that_was_given_up_may_be_refused_at_any_time() {
     for moment in moments {
         let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
         let result = world.lease(5000, 0);
-        world.call(1, Request { result: Some(result), ..request(FETCH) });
+        world.call(1, request(FETCH).room(result));
         let _rest = world.lease_the_rest();
         world.until(moment);
         let Inner { requester, common, .. } = &mut world.client.inner;
@@ -103,7 +103,7 @@ fn a_call_on_a_connection_that_is_closing_fails_with_the_reason_as_it_does_after
 fn stopped_while_it_copies() -> World<Slow> {
     let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
     let result = world.lease(5000, 0);
-    world.call(1, Request { result: Some(result), ..request(FETCH) });
+    world.call(1, request(FETCH).room(result));
     world.settle();
     world.fabric.stop_copying(SERVER);
     world.until(|w| w.ended().len() == 1);

@@ -260,7 +260,7 @@ fn a_call_behind_a_reply_that_waits_is_answered_later_under_its_own_name() {
         let (mut cx, _) = client.cx(clock::now());
         for token in 0..30 {
             let result = cx.pool().lease(500);
-            cx.call(connection, Request { result, ..request(FETCH) }, token, |_| Ok(())).unwrap();
+            cx.call(connection, request(FETCH).room(result), token, |_| Ok(())).unwrap();
         }
         let mut turns = 0;
         while client.service.ended.len() < 30 * round {

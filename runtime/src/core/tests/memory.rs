@@ -154,17 +154,17 @@ impl Bed {
 
     fn store(&mut self, client: usize, length: usize) {
         let argument = Some(self.clients[client].0.cx(self.now).0.pool().lease(length).unwrap());
-        self.call(client, Request { argument, ..request(STORE) });
+        self.call(client, request(STORE).argument(argument));
     }
 
     fn exchange(&mut self, client: usize, length: usize) {
         let argument = Some(self.clients[client].0.cx(self.now).0.pool().lease(length).unwrap());
-        self.call(client, Request { argument, ..request(EXCHANGE) });
+        self.call(client, request(EXCHANGE).argument(argument));
     }
 
     fn fetch(&mut self, client: usize) {
         let result = Some(self.clients[client].0.cx(self.now).0.pool().lease(MIB).unwrap());
-        self.call(client, Request { result, ..request(FETCH) });
+        self.call(client, request(FETCH).room(result));
     }
 
     fn ended(&self, client: usize) -> usize {
@@ -256,7 +256,7 @@ fn connections_of_one_origin_leave_as_much_as_they_hold_together() {
     for connection in connections {
         for _ in 0..2 {
             let argument = bed.clients[GREEDY].0.cx(bed.now).0.pool().lease(MIB);
-            bed.call_on(GREEDY, connection, Request { argument, ..request(STORE) });
+            bed.call_on(GREEDY, connection, request(STORE).argument(argument));
         }
     }
     bed.silence(GREEDY);
@@ -290,7 +290,7 @@ fn a_peer_that_is_slow_gives_way_to_one_that_waits() {
         let before = bed.now;
         let argument = bed.clients[HONEST].0.cx(bed.now).0.pool().lease(4 * MIB);
         let timeout = Some(LIMITS.memory_timeout);
-        bed.call(HONEST, Request { argument, timeout, ..request(STORE) });
+        bed.call(HONEST, Request { timeout, ..request(STORE).argument(argument) });
         bed.until(|bed| bed.ended(HONEST) == 2);
         assert_eq!(bed.server.service().stored, 1);
         let waited = bed.now.saturating_since(before);
@@ -634,7 +634,7 @@ fn arguments_that_are_read_as_their_calls_come_are_charged_until_these_are_answe
     for token in 0..20 {
         let (mut cx, _) = client.cx(clock::now());
         let argument = Some(cx.pool().lease(LENGTH).unwrap());
-        cx.call(connection, Request { argument, ..request(STORE) }, token, |_| Ok(())).unwrap();
+        cx.call(connection, request(STORE).argument(argument), token, |_| Ok(())).unwrap();
     }
     let mut turn = |server: &mut Core<Shm, Holder>| {
         client.turn(clock::now());

@@ -79,7 +79,7 @@ impl World<Heap> {
 
     fn store(&mut self, token: u64, length: usize) {
         let argument = Some(self.item(length));
-        self.call(token, Request { argument, ..request(STORE) });
+        self.call(token, request(STORE).argument(argument));
         self.until(|w| w.ended().iter().any(|(ended, ..)| *ended == token));
         assert_eq!(self.ended_of(token).1, Ok(0));
     }
@@ -96,7 +96,7 @@ fn an_item_is_read_into_scattered_pages_and_sent_from_there() {
     for (token, length) in (0..).zip([PAGE + 1, 2 * PAGE, 300_000, ITEM, 4 << 20]) {
         world.store(token, length);
         let result = world.lease((length + 10).min(ITEM_MAX), 0);
-        world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
+        world.call(100 + token, request(FETCH).room(result));
         world.until(|w| w.ended().len() as u64 == 2 * (token + 1));
         let (_, reduced, lease) = world.ended_of(100 + token);
         assert_eq!(*reduced, Ok(u32::try_from(length).unwrap()));
@@ -134,7 +134,7 @@ fn a_service_that_needs_one_slice_gets_one_or_a_refusal() {
     let mut world = scattered();
     for (token, length) in [(1, PAGE), (2, PAGE + 1)] {
         let argument = Some(world.item(length));
-        world.call(token, Request { argument, ..request(EXCHANGE) });
+        world.call(token, request(EXCHANGE).argument(argument));
         world.until(|w| w.ended().len() as u64 == token);
     }
     let service = &world.server.service;
@@ -150,8 +150,8 @@ fn a_peer_that_is_lost_at_any_moment_leaves_no_page_behind() {
         // The Reads of the first do not all fit the send queue.
         for (token, length) in (0..).zip([1_500_000, 200_000, 200_000]) {
             let (argument, result) = (world.item(length), world.lease(length, 2));
-            world.call(token, Request { argument: Some(argument), ..request(STORE) });
-            world.call(100 + token, Request { result: Some(result), ..request(FETCH) });
+            world.call(token, request(STORE).argument(argument));
+            world.call(100 + token, request(FETCH).room(result));
         }
         world.turns(moment);
         let reads = |work: &&Work| matches!(work.held, Held::Read { .. });
@@ -193,7 +193,7 @@ fn goes_there_and_back<P: Provider>(make: impl Fn() -> (P, Pool)) {
                 lease.bytes_mut().fill(0);
                 result = Some(lease);
             }
-            let asked = Request { argument, result, ..request(procedure) };
+            let asked = request(procedure).argument(argument).room(result);
             cx.call(connection, asked, u64::from(procedure), |_| Ok(())).unwrap();
             let ended = client.service.ended.len();
             let mut turns = 0;

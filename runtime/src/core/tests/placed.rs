@@ -200,7 +200,7 @@ impl Fetcher {
             };
             let result = (procedure == FETCH).then(|| cx.pool().lease(room).unwrap());
             let argument = (procedure == STORE).then(|| Shelf::lease(cx, number, length));
-            let asked = Request { argument, result, ..request(procedure) };
+            let asked = request(procedure).argument(argument).room(result);
             match cx.call(connection, asked, number.into(), |w| w.u32(number)) {
                 Ok(()) => {}
                 Err((CallError::Busy, _)) => return,
@@ -221,7 +221,8 @@ impl Service for Fetcher {
 
     fn replied(&mut self, cx: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let number = u32::try_from(token).unwrap();
-        let Finished { results, result, argument } = finished;
+        let Finished { results, arguments, rooms } = finished;
+        let (argument, result) = (arguments.into_first(), rooms.into_first());
         let (answer, length) = answer(number);
         let procedure = (self.procedure)(number);
         if procedure == TELL {
@@ -413,7 +414,7 @@ impl Port for Full<'_> {
 fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let mut world = World::new();
     let argument = world.lease(3000, 0x5a);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
     let result = world.lease(3000, 0);
     let Core { inner: Inner { requester, common, .. }, provider, .. } = &mut world.client;
@@ -421,7 +422,7 @@ fn a_call_whose_room_is_open_leaves_even_if_not_at_once() {
     let qp = common.connections.get(key).unwrap().qp();
     let mut port = Full { provider, qp };
     let mut grant = requester.open_grant(common, key, 2, &mut port).unwrap();
-    let mut asked = Request { result: Some(result), ..request(FETCH) };
+    let mut asked = request(FETCH).room(result);
     assert!(grant.takes(world.connection.0) && grant.opens(&asked));
     let (now, caller) = (world.now, Waiting::Service(2));
     let new = NewCall { now, procedure: FETCH, timeout: None, caller };
@@ -463,7 +464,7 @@ impl Service for Deaf {
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         let leases = cx.gauges().local;
-        let is_placed = call.arguments.placed.is_some();
+        let is_placed = call.arguments.placed.len() > 0;
         self.0.push((call.procedure, is_placed, leases));
         if call.procedure == FETCH {
             reply.item(Data::Empty);
@@ -489,8 +490,8 @@ fn an_argument_that_no_service_took_is_not_that_of_the_next_call() {
         for procedure in [STORE, FETCH, STORE, FETCH] {
             let lease = Some(cx.pool().lease(5000).unwrap());
             let asked = match procedure {
-                STORE => Request { argument: lease, ..request(STORE) },
-                _ => Request { result: lease, ..request(FETCH) },
+                STORE => request(STORE).argument(lease),
+                _ => request(FETCH).room(lease),
             };
             cx.call(connection, asked, 0, |_| Ok(())).unwrap();
         }
@@ -536,7 +537,7 @@ impl Service for Steady {
             && self.owed > 0
         {
             let result = cx.pool().lease(1000);
-            let asked = Request { result, ..request(FETCH) };
+            let asked = request(FETCH).room(result);
             cx.call(connection, asked, 0, |w| w.u32(0)).unwrap();
             self.owed -= 1;
         }

@@ -95,8 +95,8 @@ fn each_is_served<P: Provider>(versions: Versions, user: bool, make: impl Fn() -
                 let mut asked = request(procedure);
                 let lease = || cx.pool().lease(ITEM).unwrap();
                 match procedure {
-                    GIVE => asked.result = Some(lease()),
-                    TAKE => asked.argument = Some(lease()),
+                    GIVE => asked.rooms = lease().into(),
+                    TAKE => asked.arguments = lease().into(),
                     _ => {}
                 }
                 let token = place * 3 + u64::from(procedure);

@@ -142,10 +142,10 @@ fn results_longer_than_declared_are_a_system_error() {
 }
 
 #[test]
-fn a_second_item_for_one_chunk_is_a_system_error() {
+fn more_items_than_declared_are_a_system_error() {
     let mut world = world();
     let result = world.lease(3 * 8192, 0);
-    let outcome = world.ask(Request { result: Some(result), ..request(TWICE) }, 0);
+    let outcome = world.ask(request(TWICE).room(result), 0);
     assert_eq!(outcome, Err(CallError::Rejected(AcceptStat::SystemErr)));
     assert_eq!(world.misdeclared(), 1);
     world.settle();
@@ -156,7 +156,7 @@ fn a_second_item_for_one_chunk_is_a_system_error() {
 fn an_unreduced_item_does_not_count_as_longer_results() {
     let mut world = World::new();
     let argument = world.lease(3000, 7);
-    world.call(1, Request { argument: Some(argument), ..request(STORE) });
+    world.call(1, request(STORE).argument(argument));
     world.until(|w| w.ended().len() == 1);
     // Without room for the result, the result comes in the message.
     world.call(2, request(FETCH));
@@ -168,10 +168,11 @@ fn an_unreduced_item_does_not_count_as_longer_results() {
 #[test]
 fn a_binding_that_declares_what_is_not_built_is_refused_at_the_start() {
     let item = Eligible::opaque(100);
-    let row = Eligible { count_max: 2, ..item };
+    let row = Eligible { count_max: 5, ..item };
+    let four = Eligible { count_max: 4, ..item };
     for (procedure, declared) in [
-        (Procedure::new("P").argument(item).argument(item), Declared::Arguments),
-        (Procedure::new("P").result(item).result(item), Declared::Results),
+        (Procedure::new("P").argument(four).argument(item), Declared::Arguments),
+        (Procedure::new("P").result(item).result(four), Declared::Results),
         (Procedure::new("P").result(row), Declared::Results),
     ] {
         let unsupported = Unsupported { procedure: "P", declared };

@@ -189,7 +189,7 @@ fn octets_of_a_write_chunk_that_a_reply_does_not_claim_are_no_result() {
         played.connect(&[]);
         let (cx, _) = played.client.cx(played.now);
         let lease = cx.pool().lease(64).unwrap();
-        played.call(Request { result: Some(lease), ..request(FETCH) }, &[]);
+        played.call(request(FETCH).room(lease), &[]);
         let call = played.message();
         let [xid, 1, _, MSG, 0, 1, 1, handle, 64, high, low, 0, 0, named, 0, ..] = call[..] else {
             panic!("a Call with a Write chunk of one segment: {call:x?}")

@@ -70,7 +70,7 @@ impl Crowd {
                 let (mut cx, _) = core.cx(now);
                 let mut argument = cx.pool().lease(ARGUMENT).unwrap();
                 argument.bytes_mut().fill(1);
-                let request = Request { argument: Some(argument), ..request(EXCHANGE) };
+                let request = request(EXCHANGE).argument(argument);
                 cx.call(connection, request, token, |_| Ok(())).unwrap();
             }
         }
@@ -130,10 +130,10 @@ impl Crowd {
     fn honest(&mut self, length: usize) {
         let ended = self.world.ended().len();
         let argument = self.world.lease(length, 0x5a);
-        self.world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        self.world.call(1, request(STORE).argument(argument));
         self.until(|crowd| crowd.world.ended().len() > ended);
         let result = self.world.lease(length, 0);
-        self.world.call(2, Request { result: Some(result), ..request(FETCH) });
+        self.world.call(2, request(FETCH).room(result));
         self.world.server.service.answers = usize::MAX;
         self.until(|crowd| crowd.world.ended().len() > ended + 1);
         for (token, result, lease) in &self.world.ended()[ended..] {

@@ -55,11 +55,11 @@ fn an_item_goes_there_and_comes_back_in_either_version() {
         for length in [1, 99, 4096, 5001, (1 << 20) + 3] {
             let mut world = world(pair);
             let argument = world.lease(length, 0x5a);
-            world.call(1, Request { argument: Some(argument), ..request(STORE) });
+            world.call(1, request(STORE).argument(argument));
             world.until(|w| w.ended().len() == 1);
             assert_eq!(world.versions(), [version; 2], "{pair:?}");
             let result = world.lease(ITEM_MAX, 0);
-            world.call(2, Request { result: Some(result), ..request(FETCH) });
+            world.call(2, request(FETCH).room(result));
             world.until(|w| w.ended().len() == 2);
             let (_, reduced, lease) = &world.ended()[1];
             assert_eq!(reduced, &Ok(u32::try_from(length).unwrap()), "{pair:?}, {length}");
@@ -78,10 +78,10 @@ fn nobody_is_asked_to_invalidate_what_is_not_reported() {
     for (pair, version) in PAIRS {
         let mut world = world_of(pair, FabricConfig { promises, ..FabricConfig::default() });
         let argument = world.lease(9000, 0x5a);
-        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.call(1, request(STORE).argument(argument));
         world.until(|w| w.ended().len() == 1);
         let result = world.lease(ITEM_MAX, 0);
-        world.call(2, Request { result: Some(result), ..request(FETCH) });
+        world.call(2, request(FETCH).room(result));
         world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
         world.until(|w| w.ended().len() == 3);
         assert_eq!(world.versions(), [version; 2], "{pair:?}");
@@ -100,12 +100,12 @@ fn a_result_in_pieces_arrives_in_one() {
         let mut argument = world.lease(15_000, 0);
         argument.bytes_mut().iter_mut().zip((0..=250).cycle()).for_each(|(to, octet)| *to = octet);
         let octets = argument.bytes().to_vec();
-        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.call(1, request(STORE).argument(argument));
         world.until(|w| w.ended().len() == 1);
         let expected: Vec<_> =
             octets.chunks(3000).flat_map(|third| &third[..2000]).copied().collect();
         let result = world.lease(ITEM_MAX, 0);
-        world.call(2, Request { result: Some(result), ..request(GATHER) });
+        world.call(2, request(GATHER).room(result));
         world.until(|w| w.ended().len() == 2);
         assert!(world.ended()[1].2.as_ref().unwrap().bytes() == expected, "{version}: by Writes");
         // The Call offers neither a Write chunk for the item nor a Reply chunk.
@@ -150,11 +150,11 @@ fn a_reply_that_claims_more_than_was_placed_is_a_bad_one() {
             let fabric = FabricConfig { placed_max, promises, ..FabricConfig::default() };
             let mut world = world_of(pair, fabric);
             let argument = world.lease(3000, 0x5a);
-            world.call(1, Request { argument: Some(argument), ..request(STORE) });
+            world.call(1, request(STORE).argument(argument));
             world.until(|w| w.ended().len() == 1);
             // One result comes by a Write chunk, the other by the Reply chunk.
             let result = world.lease(3000, 0x77);
-            world.call(2, Request { result: Some(result), ..request(FETCH) });
+            world.call(2, request(FETCH).room(result));
             world.call_with(3, LIST, &LIST_MAX.to_be_bytes());
             world.until(|w| w.ended().len() == 3);
             let bad = CallError::BadReply("it claims more octets than were written");
@@ -220,7 +220,7 @@ fn a_reply_chunk_of_the_length_that_was_told_is_enough() {
     for (number, stored, length) in items.into_iter().chain([(GATHER, 45_000, 30_000)]) {
         let mut world = World::new();
         let argument = world.lease(stored, 3);
-        world.call(1, Request { argument: Some(argument), ..request(STORE) });
+        world.call(1, request(STORE).argument(argument));
         world.until(|w| w.ended().len() == 1);
         world.connection = world.client.connect(world.now, at, longest(number, 1000)).unwrap();
         world.call(2, request(number));
@@ -299,7 +299,7 @@ fn a_refusal_of_version_1_has_one_word() {
     let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
     world.connection = world.client.connect(world.now, at, other).unwrap();
     let argument = world.lease(100, 1);
-    world.call(1, Request { argument: Some(argument), ..request(FETCH) });
+    world.call(1, request(FETCH).argument(argument));
     world.until(|w| w.ended().len() == 1);
     let refused = TransportError::One(haulage_proto::v1::error::ErrorBody::Chunk);
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(refused)));
@@ -313,7 +313,7 @@ fn many_calls_are_in_flight_in_version_1() {
     let mut world = world([Versions::OnlyOne; 2]);
     for token in 0..24 {
         let argument = world.lease(5000, 7);
-        world.call(token, Request { argument: Some(argument), ..request(STORE) });
+        world.call(token, request(STORE).argument(argument));
     }
     world.until(|w| w.ended().len() == 24);
     assert!(world.ended().iter().all(|(_, outcome, _)| outcome.is_ok()));

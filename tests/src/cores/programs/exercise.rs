@@ -114,7 +114,7 @@ impl Exercises {
                     mix.note_if(!expected.is_empty(), Event::UnreducedResult);
                 }
                 Item::Reduced { length } => {
-                    let placed = finished.result.as_ref().expect("the result has a lease");
+                    let placed = finished.rooms.first().expect("the result has a lease");
                     assert_eq!(length, expected.len() as u64, "the length that is told: {plan:?}");
                     assert!(placed.bytes() == expected, "another result was placed: {plan:?}");
                     mix.note(Event::PlacedResult);
@@ -126,13 +126,17 @@ impl Exercises {
         }
         assert!(results.is_empty(), "more results than were made: {plan:?}");
         if *argument {
-            let back = finished.argument.as_ref().expect("the argument's lease comes back");
+            let back = finished.arguments.first().expect("the argument's lease comes back");
             assert!(back.bytes() == plan.octets(Part::Argument), "the argument was changed");
             mix.note(Event::PlacedArgument);
         } else {
             mix.note_if(plan.argument > 0, Event::UnreducedArgument);
         }
-        assert_eq!(finished.result.is_some(), offered.is_some(), "the result's lease: {plan:?}");
+        assert_eq!(
+            finished.rooms.first().is_some(),
+            offered.is_some(),
+            "the result's lease: {plan:?}"
+        );
     }
 }
 
@@ -172,7 +176,10 @@ impl Program for Exercises {
         };
         self.asked.insert(token, Asked { plan, argument: argument.is_some(), offered });
         Some(Drawn {
-            request: Request { procedure: plan.procedure, argument, result, timeout },
+            request: Request {
+                timeout,
+                ..Request::new(plan.procedure).argument(argument).room(result)
+            },
             arguments,
         })
     }

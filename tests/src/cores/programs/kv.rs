@@ -94,7 +94,7 @@ impl Keys {
                 let found = match value {
                     Value::Unreduced(bytes) => bytes,
                     Value::Reduced { .. } => {
-                        let lease = finished.result.as_ref();
+                        let lease = finished.rooms.first();
                         lease.expect("a value that was placed has a lease").bytes()
                     }
                 };
@@ -156,7 +156,7 @@ impl Program for Keys {
         }
         self.asked.insert(token, Asked { procedure, key, before, after, offered, epoch });
         let procedure = procedure as u32;
-        let request = Request { procedure, argument, result, timeout: None };
+        let request = Request::new(procedure).argument(argument).room(result);
         Some(Drawn { request, arguments: octets })
     }
 

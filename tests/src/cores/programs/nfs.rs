@@ -244,7 +244,7 @@ impl Program for Files {
             return None;
         }
         self.asked.insert(token, (self.epoch, asked));
-        let request = Request { procedure, argument, result, timeout: None };
+        let request = Request::new(procedure).argument(argument).room(result);
         Some(Drawn { request, arguments: octets })
     }
 
@@ -264,7 +264,10 @@ impl Program for Files {
         let Ok(results) = &finished.results else {
             return Some(format!("{:?}", asked.procedure()));
         };
-        let items = Items { argument: finished.argument.take(), result: finished.result.take() };
+        let items = Items {
+            argument: finished.arguments.take().into_first(),
+            result: finished.rooms.take().into_first(),
+        };
         let answer = Answer::new(results, items);
         let removed = match &asked {
             Asked::Remove(known) => Some(known.file),

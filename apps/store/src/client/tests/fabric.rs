@@ -104,7 +104,7 @@ impl Requester for Far {
         let Items { argument, result } = items;
         let reduced = argument.is_some();
         let procedure = arguments.procedure().number();
-        let request = Request { procedure, argument, result, timeout: None };
+        let request = Request::new(procedure).argument(argument).room(result);
         self.next += 1;
         let (mut cx, _) = self.client.cx(self.now);
         let encode = |w: &mut Writer<'_>| {
