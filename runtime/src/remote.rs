@@ -183,6 +183,7 @@ impl RemoteClient {
     ///
     /// # Errors
     /// See [`CallError`]. The leases come back with it, unless the peer may still use them or the core does not answer.
+    #[expect(clippy::result_large_err, reason = "a failed Call is moved back once, not boxed")]
     pub fn call(
         &mut self,
         request: Request,
@@ -211,6 +212,7 @@ impl RemoteClient {
     /// # Errors
     /// `Busy` if [`CALLS_MAX`] Calls have begun whose end `ended` has not reported: call `ended`, then try again. Any
     /// other error means that the Call cannot be made. Every error returns the leases.
+    #[expect(clippy::result_large_err, reason = "a failed Call is moved back once, not boxed")]
     pub fn begin(
         &mut self,
         request: Request,

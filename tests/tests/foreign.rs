@@ -411,8 +411,8 @@ fn a_client_lends_its_memory_to_a_peer_that_reads_writes_and_invalidates() {
         pair.peer.send(Kind::Reply, &reply(called.xid, &length), &[4, 24], &chunks);
         let (_, ended) = pair.client.started.ended().unwrap();
         let ended = ended.unwrap();
-        assert!(ended.result.as_ref().unwrap().bytes() == taken, "another result");
-        (argument, result) = (ended.argument, pair.client.started.lease(6000).ok());
+        assert!(ended.rooms.first().unwrap().bytes() == taken, "another result");
+        (argument, result) = (ended.arguments.into_first(), pair.client.started.lease(6000).ok());
     }
     pair.client.stop().unwrap();
 }

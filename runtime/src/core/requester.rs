@@ -45,6 +45,7 @@ mod exit;
 mod exposed_leases;
 mod exposures;
 mod further;
+mod lease;
 mod plan;
 mod retries;
 mod send;

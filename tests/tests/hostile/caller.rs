@@ -378,7 +378,7 @@ fn a_reduced_argument_leaves_its_length_and_a_result_gets_the_room_it_may_take()
     let results = [rpc_reply(xid), octets(&[4001])].concat();
     pair.send(&message(xid, REPLY_INLINE, &header, &results));
     let (_, moved) = pair.thread.started.ended().unwrap();
-    assert_eq!(moved.unwrap().result.unwrap().bytes(), [7; 4001]);
+    assert_eq!(moved.unwrap().rooms.first().unwrap().bytes(), [7; 4001]);
     pair.thread.stop().unwrap();
 }
 

@@ -44,7 +44,8 @@ pub(crate) struct Ended {
 
 impl Service for Caller {
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
+        let (argument, result) = (arguments.into_first(), rooms.into_first());
         let status = results.map(|mut results| results.u32().unwrap_or(u32::MAX));
         self.ended.push(Ended { token, status, lease: argument.or(result) });
     }

@@ -15,7 +15,7 @@ use haulage_proto::verbs::HeaderPatch;
 use super::Requester;
 use super::calls::Stage;
 use super::encoded::Encoded;
-use super::exposed_leases::LeaseRole;
+use super::lease::LeaseRole;
 use super::plan::PlanKey;
 use super::send::Progress;
 use crate::core::common::Common;

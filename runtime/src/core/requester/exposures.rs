@@ -9,7 +9,8 @@ use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
 use super::encoded::Encoded;
-use super::exposed_leases::{CallLease, ExposedLeases, LeaseRole};
+use super::exposed_leases::ExposedLeases;
+use super::lease::{CallLease, LeaseRole};
 use crate::items::Items;
 use crate::limits::HEADER_ROOM;
 use crate::outgoing::segments::Segments;

@@ -5,7 +5,7 @@ use haulage_mr_pool::Local;
 use haulage_proto::chunk::DataItem;
 
 use super::encoded::Encoded;
-use super::exposed_leases::{CallLease, LeaseRole};
+use super::lease::{CallLease, LeaseRole};
 use crate::items::Items;
 use crate::outgoing::segments::Segments;
 use crate::service::{ArgumentItem, CallError, Place};

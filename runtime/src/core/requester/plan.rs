@@ -8,8 +8,9 @@ use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::encoded::Encoded;
-use super::exposed_leases::{ExposedLeases, LeaseRole};
+use super::exposed_leases::ExposedLeases;
 use super::further::Further;
+use super::lease::LeaseRole;
 use crate::core::connection::Connection;
 use crate::key::ConnectionKey;
 use crate::service::CallError;

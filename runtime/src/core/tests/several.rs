@@ -173,7 +173,7 @@ impl Service for Mixer {
         assert_eq!(call.procedure, Plan::of(number).procedure);
         Self::take(number, &mut call.arguments);
         self.served += 1;
-        if number % 5 == 0 {
+        if number.is_multiple_of(5) {
             self.waiting.push_back((call.token, number));
             return Outcome::Later;
         }
@@ -229,7 +229,8 @@ impl Mixing {
                     (_, 2) => (Kind::Arm, Some(word_of(index, length))),
                     _ => (Kind::Fixed, None),
                 };
-                let is_last = index + 1 == count && kind == Kind::Opaque && number % 2 == 0;
+                let is_last =
+                    index + 1 == count && kind == Kind::Opaque && number.is_multiple_of(2);
                 if is_leased && is_last {
                     asked = asked.argument(lease(cx, &item));
                     continue;

@@ -37,7 +37,8 @@ struct Collector {
 
 impl Runtime for Collector {
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
-        let Finished { results, argument, result } = finished;
+        let Finished { results, arguments, rooms } = finished;
+        let (argument, result) = (arguments.into_first(), rooms.into_first());
         let outcome = results.map(|reader| Answer::new(&reader, Items { argument, result }));
         self.ended.push((token, outcome));
     }
