@@ -15,6 +15,8 @@ mod header;
 mod mpa;
 #[path = "foreign/rpc.rs"]
 mod rpc;
+#[path = "foreign/several.rs"]
+mod several;
 
 use std::net::{Ipv4Addr, TcpListener};
 
