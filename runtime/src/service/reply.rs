@@ -180,6 +180,10 @@ impl Reply {
     /// Appends the next DDP-eligible result like [`Self::item`], behind the word that stays and is already there: the length
     /// of an opaque, the count of an array, the discriminator of optional data or of a union.
     pub fn item_data(&mut self, data: Data) {
+        // [V2-4.5.3.2-1] [V2-4.5.3.3-1] [V2-4.5.3.4-1] the word that is there stays.
+        //~ V2-4.5.3.2-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
+        //~ V2-4.5.3.3-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
+        //~ V2-4.5.3.4-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
         let (length, at) = (data.len(), self.at);
         let index = self.next;
         self.next = index.wrapping_add(1);
@@ -190,8 +194,12 @@ impl Reply {
                 return;
             }
         } else if let Some(chunk) = self.further_chunk(index)
+            //~ V2-4.5.3.2-2: `chunk.offered` -> `chunk.offered / 1_000_000`
+            //~ V2-4.5.3.3-2: `chunk.offered` -> `chunk.offered / 1_000_000`
             && chunk.offered >= length as u64
         {
+            // [V2-4.5.3.4-2] whatever its type.
+            //~ V2-4.5.3.4-2: `chunk.data = data;` -> `drop(data);`
             chunk.data = data;
             return;
         }
@@ -203,8 +211,10 @@ impl Reply {
         } else {
             self.results(|w| data.encode(w));
         }
-        self.unreduced_octets += octets;
-        self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
+        if octets > 0 {
+            self.unreduced_octets += octets;
+            self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
+        }
     }
 
     /// Passes over a DDP-eligible result of the binding that this Reply does not have: optional data that is absent, or an
@@ -268,7 +278,11 @@ impl Reply {
     pub(crate) const fn keeps_to(&self, results_max: u32, items: u32) -> bool {
         let beside = ReplyHeader::SUCCESS_LEN + self.unreduced_octets;
         let length = self.length().saturating_sub(beside);
-        length <= results_max as usize && self.next <= items
+        let is_declared = match self.unreduced {
+            Some((index, _)) => index < items,
+            None => true,
+        };
+        length <= results_max as usize && is_declared
     }
 
     /// Returns whether all results have room in the Payload stream, or in the Write chunk.
