@@ -178,7 +178,18 @@ fn cases() -> Vec<(&'static str, Vec<u8>, AnswerV1)> {
         ("a Call from two places", message(7, NOMSG, &twice, &[]), chunk),
         ("two arguments", message(7, MSG, &arguments(&[44, 52]), &put(8)), chunk),
         ("an argument in two places", message(7, MSG, &arguments(&[44, 44, 52]), &put(8)), chunk),
-        ("two Write chunks", with(&[&[0][..], &unused, &unused, &[0, 0]].concat()), chunk),
+        // No result takes them, and the Reply invalidates the handle of one.
+        (
+            "two Write chunks from nowhere",
+            with(&[&[0][..], &unused, &unused, &[0, 0]].concat()),
+            AnswerV1::Closed,
+        ),
+        ("five Write chunks", with(&[&[0][..], &unused.repeat(5), &[0, 0]].concat()), chunk),
+        (
+            "18 segments in two arguments",
+            message(7, MSG, &arguments(&[[44; 9], [52; 9]].concat()), &put(8)),
+            chunk,
+        ),
         ("17 segments", with(&[&seventeen[..], &[0, 0]].concat()), chunk),
         ("a Write chunk of no segments", with(&[0, 1, 0, 0, 0]), chunk),
         ("a Write chunk of all segments", with(&[0, 1, u32::MAX, 0, 0]), chunk),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use haulage_mr_pool::{Gauges, PageReport, Pool, Strategy};
+use haulage_mr_pool::{Gauges, Local, PageReport, Pool, Strategy};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
@@ -13,7 +13,7 @@ use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
 use crate::provider::{Counters, PeerUser};
-use crate::service::{CallError, CallToken, ConnectionId, Request};
+use crate::service::{CallError, CallToken, ConnectionId, Refusal, Request};
 
 /// The view of a core that its service has while it runs.
 pub struct Cx<'a> {
@@ -136,6 +136,20 @@ impl<'a> Cx<'a> {
     /// Has a Call that was answered with `Later` finished: `Service::resume` runs for it.
     pub fn resume(&mut self, token: CallToken) {
         self.inner.responder.resume(token.0);
+    }
+
+    /// Leases `octets` for a result of a Call that is being served, or will be answered later. The memory is charged to the
+    /// connection of the Call until the Reply has left, as memory of
+    /// [`ResultSource::Leased`](crate::service::ResultSource::Leased) is, of which the length must be known before the
+    /// service is called.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] if other Calls hold the memory: a service that answers with
+    /// [`Outcome::Later`](crate::service::Outcome::Later) can ask again in a later turn. [`Refusal::NoMemory`] if it will
+    /// not come, or if nobody waits for the Call any more.
+    pub fn lease_result(&mut self, call: CallToken, octets: usize) -> Result<Local, Refusal> {
+        let Inner { responder, common, .. } = &mut *self.inner;
+        responder.lease_result(common, call.0, octets)
     }
 
     /// Returns whether a Call answered with `Later` still awaits its Reply.

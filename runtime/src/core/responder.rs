@@ -15,7 +15,7 @@
 
 use std::rc::Rc;
 
-use haulage_mr_pool::Local;
+use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
@@ -27,7 +27,7 @@ use self::answer::Answer;
 use self::turns::Turns;
 use super::common::Common;
 use super::connection::Terms;
-use super::memory::{Charge, Purpose, Wanted};
+use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
@@ -35,7 +35,7 @@ use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey, OfCall};
 use crate::limits::{Limits, SEGMENTS_MAX};
 use crate::outgoing::segments::Segments;
-use crate::service::{ReducedArgument, Reply};
+use crate::service::{ReducedArgument, Refusal, Reply};
 
 pub(crate) mod answer;
 mod chunks;
@@ -55,6 +55,8 @@ pub(crate) struct Responder {
     pub(crate) turns: Turns,
     /// The Call that the service is handling.
     pub(crate) running: Option<Running>,
+    /// The charge for results that the service has leased for this Call, as it was called.
+    leased: Charge,
 }
 
 /// The Call that a service is handling.
@@ -62,6 +64,7 @@ pub(crate) struct Responder {
 pub(crate) struct Running {
     /// The name of the Call, or the name that it will get if it is answered later.
     pub(crate) key: CallKey,
+    pub(crate) connection: ConnectionKey,
     /// Whether the service resumed the Call before it returned `Outcome::Later`.
     pub(crate) is_resumed: bool,
 }
@@ -166,7 +169,53 @@ impl Responder {
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
         let turns = Turns::new(limits.connections_max);
-        Self { programs, calls: OwnedTable::new(calls), turns, running: None }
+        let leased = Charge::default();
+        Self { programs, calls: OwnedTable::new(calls), turns, running: None, leased }
+    }
+
+    /// Leases memory for a result of a Call that is being served, which is charged to its connection.
+    ///
+    /// # Errors
+    /// The memory is not free: other Calls hold it, or it will not come.
+    pub(crate) fn lease_result(
+        &mut self,
+        common: &mut Common,
+        name: CallKey,
+        octets: usize,
+    ) -> Result<Local, Refusal> {
+        let running = self.running.as_ref().filter(|running| running.key == name);
+        let (key, charge) = match (running, self.calls.get_mut(name)) {
+            (Some(running), _) => (running.connection, &mut self.leased),
+            (None, Some(call)) => (call.connection, &mut call.charge),
+            (None, None) => return Err(Refusal::NoMemory),
+        };
+        let own = charge.octets();
+        // Calls that wait for memory go first.
+        if own == 0 && common.memory.is_awaited() {
+            return Err(Refusal::Busy);
+        }
+        let wanted = Wanted { lease: octets, later: 0, own, purpose: Purpose::Reply };
+        match common.grant(key, &wanted, Pool::lease_as) {
+            MemoryGrant::Taken(lease, more) => {
+                charge.join(more);
+                Ok(lease)
+            }
+            MemoryGrant::Waits(_) => Err(Refusal::Busy),
+            MemoryGrant::Never => Err(Refusal::NoMemory),
+        }
+    }
+
+    /// Adds to the charge of a Call what its service has leased for results as it was called.
+    #[inline]
+    pub(crate) fn charge_leased(&mut self, charge: &mut Charge) {
+        if self.leased.octets() > 0 {
+            self.charge_what_was_leased(charge);
+        }
+    }
+
+    #[cold]
+    fn charge_what_was_leased(&mut self, charge: &mut Charge) {
+        charge.join(std::mem::take(&mut self.leased));
     }
 
     /// Takes in a Call that the engine accepted, for which memory is charged already if it came in several messages.

@@ -12,6 +12,7 @@ use haulage_proto::v2::error::ErrorBody;
 use super::common::Common;
 use super::cx::Cx;
 use super::inner::Inner;
+use super::memory::Charge;
 use super::program::{Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Deferred, Running, Stage};
 use crate::core::service::Service;
@@ -85,7 +86,7 @@ pub(crate) fn serve<S: Service>(
         token: CallToken(name),
         arguments: Arguments { reader, placed: placed.iter_mut() },
     };
-    cx.inner.responder.running = Some(Running { key: name, is_resumed: false });
+    cx.inner.responder.running = Some(Running { key: name, connection, is_resumed: false });
     match service.call(cx, call, reply) {
         Outcome::Later => {
             let running = cx.inner.responder.running.take();
@@ -272,8 +273,14 @@ fn go_on<S: Service>(
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
             inner.responder.running = None;
             inner.common.receives.restore(buffers);
-            if let Some(call) = inner.responder.calls.get_mut(name) {
-                (call.message, call.body) = (message, body);
+            let mut leased = Charge::default();
+            inner.responder.charge_leased(&mut leased);
+            match inner.responder.calls.get_mut(name) {
+                Some(call) => {
+                    (call.message, call.body) = (message, body);
+                    call.charge.join(leased);
+                }
+                None => inner.common.discharge(key, leased),
             }
             acted
         }

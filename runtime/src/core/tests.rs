@@ -841,6 +841,7 @@ mod anew;
 mod call_only;
 mod endings;
 mod in_place;
+mod leased;
 mod memory;
 mod peers;
 mod pieces;

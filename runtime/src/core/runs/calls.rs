@@ -95,7 +95,8 @@ impl<S: Service> Runs<'_, S> {
             }
             let common = &mut cx.inner.common;
             let room = |offered| programs.result_room(payload, offered);
-            let Some(charge) = provide(common, from.key, chunk, room, port, &mut argument) else {
+            let Some(mut charge) = provide(common, from.key, chunk, room, port, &mut argument)
+            else {
                 break;
             };
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
@@ -125,6 +126,7 @@ impl<S: Service> Runs<'_, S> {
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
+            cx.inner.responder.charge_leased(&mut charge);
             // A lease that the service did not take returns to the pool, so that the next Call does not get it.
             if chunk.is_some() {
                 argument = None;
