@@ -268,12 +268,12 @@ impl Caller {
             return;
         };
         let mut lease = || self.leases.pop().or_else(|| cx.pool().lease(ITEM));
-        let (argument, result) = match kind {
-            Kind::Null | Kind::GetAttr => (None, None),
-            Kind::Read => (None, lease()),
-            Kind::Write => (lease(), None),
+        let request = Request::new(kind.procedure());
+        let request = match kind {
+            Kind::Null | Kind::GetAttr => request,
+            Kind::Read => request.room(lease()),
+            Kind::Write => request.argument(lease()),
         };
-        let request = Request::new(kind.procedure()).argument(argument).room(result);
         let made = cx.call(connection, request, left, |w| match kind {
             Kind::GetAttr => w.put(&self.arguments),
             Kind::Null | Kind::Read | Kind::Write => Ok(()),

@@ -63,7 +63,11 @@ impl<T> Items<T> {
     /// Takes the first value, and drops the others: for a Call that has one item at most.
     #[inline]
     pub fn into_first(self) -> Option<T> {
-        self.into_iter().next()
+        match self {
+            Self::None => None,
+            Self::One(one) => Some(one),
+            Self::Several(all) => first_of(all),
+        }
     }
 
     /// Takes the values out.
@@ -74,7 +78,17 @@ impl<T> Items<T> {
     }
 
     /// Appends a value.
+    #[inline]
     pub fn push(&mut self, value: T) {
+        if self.is_empty() {
+            *self = Self::One(value);
+        } else {
+            self.push_another(value);
+        }
+    }
+
+    #[cold]
+    fn push_another(&mut self, value: T) {
         *self = match self.take() {
             Self::None => Self::One(value),
             Self::One(first) => Self::Several(vec![first, value]),
@@ -84,6 +98,12 @@ impl<T> Items<T> {
             }
         };
     }
+}
+
+/// Returns the first of several values.
+#[cold]
+fn first_of<T>(all: Vec<T>) -> Option<T> {
+    all.into_iter().next()
 }
 
 impl<T> From<Option<T>> for Items<T> {

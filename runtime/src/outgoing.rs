@@ -187,7 +187,11 @@ impl Outgoing {
     /// Forgets what goes ahead of the message, which has been copied.
     #[inline]
     pub(crate) fn forget_writes(&mut self) {
-        self.writes = Items::None;
+        match self.writes.take() {
+            Items::None => {}
+            Items::One(write) => drop(write),
+            Items::Several(writes) => forget_several(writes),
+        }
     }
 
     /// Returns whether RDMA Writes go ahead of the message.
@@ -406,6 +410,12 @@ impl Outgoing {
         self.take_lent_data().complete(done);
         complete::source(self.take_lent()?, done)
     }
+}
+
+/// Drops the Writes ahead of a message that has several.
+#[cold]
+fn forget_several(writes: Vec<Write>) {
+    drop(writes);
 }
 
 /// The data of the Writes ahead of a message, as far as a provider holds it.

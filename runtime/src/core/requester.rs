@@ -178,6 +178,7 @@ impl Requester {
 
     /// Sends a Call with one lease, of an argument or for a result, at once under the send grant of its connection, or
     /// queues it if it needs more than the exposure of that lease.
+    #[inline(always)]
     pub(crate) fn call_opening_at_once(
         &mut self,
         common: &mut Common,

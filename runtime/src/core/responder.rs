@@ -206,16 +206,15 @@ impl Responder {
     }
 
     /// Adds to the charge of a Call what its service has leased for results as it was called.
-    #[inline]
-    pub(crate) fn charge_leased(&mut self, charge: &mut Charge) {
-        if self.leased.octets() > 0 {
-            self.charge_what_was_leased(charge);
-        }
+    #[inline(always)]
+    pub(crate) fn with_leased(&mut self, charge: Charge) -> Charge {
+        if self.leased.octets() == 0 { charge } else { self.joined(charge) }
     }
 
     #[cold]
-    fn charge_what_was_leased(&mut self, charge: &mut Charge) {
+    fn joined(&mut self, mut charge: Charge) -> Charge {
         charge.join(std::mem::take(&mut self.leased));
+        charge
     }
 
     /// Takes in a Call that the engine accepted, for which memory is charged already if it came in several messages.

@@ -34,7 +34,9 @@ pub(crate) struct Whole<'a, 'm> {
     /// The Payload stream, or only its part from the arguments on.
     pub(crate) payload: &'m [u8],
     /// A reference, because a move just after the lease was made waits until its parts are in the cache.
-    pub(crate) placed: &'a mut [ReducedArgument],
+    pub(crate) placed: Option<&'a mut ReducedArgument>,
+    /// The reduced arguments behind that one.
+    pub(crate) others: &'a mut [ReducedArgument],
 }
 
 /// The outcome of a Call.
@@ -64,18 +66,20 @@ pub(crate) fn serve<S: Service>(
     reply: &mut Reply,
 ) -> Acted {
     let Whole { programs, connection, version, xid, name, header, .. } = call;
-    let Whole { credential, payload, placed, .. } = call;
+    let Whole { credential, payload, placed, others, .. } = call;
     let Header { procedure, arguments_at, .. } = header;
     let (program, program_version) = programs.of(header).name();
-    let others;
-    let reader = if placed.len() > 1 {
-        others = reduced(placed);
-        PayloadReader::call_of_many(payload, arguments_at, &others)
-    } else {
-        let chunk = placed.first().map(|argument| (argument.position, argument.length));
-        PayloadReader::call(payload, arguments_at, chunk)
+    let chunk = placed.as_ref().map(|argument| (argument.position, argument.length));
+    let all;
+    let reader = match &placed {
+        Some(first) if !others.is_empty() => {
+            all = reduced(first, others);
+            PayloadReader::call_of_many(payload, arguments_at, &all)
+        }
+        _ => PayloadReader::call(payload, arguments_at, chunk),
     };
     let reader = reader.of_version(version);
+    let placed = placed.map(|argument| &mut argument.placed);
     let call = Call {
         xid,
         program,
@@ -84,7 +88,7 @@ pub(crate) fn serve<S: Service>(
         credential,
         connection: ConnectionId(connection),
         token: CallToken(name),
-        arguments: Arguments { reader, placed: placed.iter_mut() },
+        arguments: Arguments { reader, placed, others: others.iter_mut() },
     };
     cx.inner.responder.running = Some(Running { key: name, connection, is_resumed: false });
     match service.call(cx, call, reply) {
@@ -103,8 +107,8 @@ pub(crate) fn serve<S: Service>(
 
 /// Returns the places of the reduced arguments of a Call that has several.
 #[cold]
-fn reduced(placed: &[ReducedArgument]) -> Few<Reduced> {
-    let each = placed.iter().map(|argument| Reduced {
+fn reduced(first: &ReducedArgument, others: &[ReducedArgument]) -> Few<Reduced> {
+    let each = std::iter::once(first).chain(others).map(|argument| Reduced {
         position: argument.position,
         length: u32::try_from(argument.length).unwrap_or(u32::MAX),
     });
@@ -259,6 +263,10 @@ fn go_on<S: Service>(
                 (None, None) => &[],
             };
             let credential = CallHeader::credential_of(payload);
+            let (placed, others) = match arguments.as_mut_slice() {
+                [] => (None, &mut [][..]),
+                [first, others @ ..] => (Some(first), others),
+            };
             let whole = Whole {
                 programs: &programs,
                 connection: key,
@@ -268,13 +276,13 @@ fn go_on<S: Service>(
                 header,
                 credential,
                 payload,
-                placed: arguments.as_mut_slice(),
+                placed,
+                others,
             };
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
             inner.responder.running = None;
             inner.common.receives.restore(buffers);
-            let mut leased = Charge::default();
-            inner.responder.charge_leased(&mut leased);
+            let leased = inner.responder.with_leased(Charge::default());
             match inner.responder.calls.get_mut(name) {
                 Some(call) => {
                     (call.message, call.body) = (message, body);

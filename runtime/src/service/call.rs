@@ -7,7 +7,7 @@ use std::time::Duration;
 use haulage_mr_pool::{Leases, Local};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, Kind, PayloadReader};
 use haulage_proto::negotiate::Version;
-use haulage_proto::rpc::{Binding, Credential};
+use haulage_proto::rpc::{Binding, Credential, Procedure};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::xdr::Truncated;
 
@@ -96,8 +96,10 @@ pub struct Call<'a> {
 #[derive(Debug)]
 pub struct Arguments<'a> {
     pub(crate) reader: PayloadReader<'a>,
-    /// The reduced arguments that were not taken yet.
-    pub(crate) placed: slice::IterMut<'a, ReducedArgument>,
+    /// The place of the first reduced argument, until it is taken.
+    pub(crate) placed: Option<&'a mut Placement>,
+    /// The further reduced arguments that were not taken yet.
+    pub(crate) others: slice::IterMut<'a, ReducedArgument>,
 }
 
 /// A reduced argument, which may still have to be read.
@@ -167,15 +169,28 @@ impl<'a> Arguments<'a> {
     /// Takes the arguments apart, for a service with its own decoder: the Payload stream, and the leases of each reduced
     /// argument, or why one was not fetched.
     pub fn into_parts(self) -> (PayloadReader<'a>, Result<Items<Leases>, Refusal>) {
-        let mut all = Items::None;
-        for argument in self.placed {
+        let first = match self.placed.map_or(Placement::None, Placement::take) {
+            Placement::None => Items::None,
+            Placement::Placed(leases) => Items::One(leases),
+            Placement::Refused(why) => return (self.reader, Err(why)),
+        };
+        let others = self.others;
+        (self.reader, if others.len() == 0 { Ok(first) } else { Self::join(first, others) })
+    }
+
+    #[cold]
+    fn join(
+        mut all: Items<Leases>,
+        others: slice::IterMut<'_, ReducedArgument>,
+    ) -> Result<Items<Leases>, Refusal> {
+        for argument in others {
             match argument.placed.take() {
                 Placement::None => {}
                 Placement::Placed(leases) => all.push(leases),
-                Placement::Refused(why) => return (self.reader, Err(why)),
+                Placement::Refused(why) => return Err(why),
             }
         }
-        (self.reader, Ok(all))
+        Ok(all)
     }
 
     /// Takes an unsigned integer.
@@ -220,7 +235,9 @@ impl<'a> Arguments<'a> {
     /// Takes the next reduced argument, which has `length` octets and belongs at offset `at`.
     #[inline]
     fn reduced(&mut self, length: u64, at: usize) -> Result<Argument<'a>, Truncated> {
-        match self.placed.next().map_or(Placement::None, |next| next.placed.take()) {
+        let others = &mut self.others;
+        let next = self.placed.take().or_else(|| others.next().map(|next| &mut next.placed));
+        match next.map_or(Placement::None, Placement::take) {
             Placement::Placed(mut leases) => {
                 // On version 1 an item's padding may have been placed behind it.
                 leases.truncate(usize::try_from(length).unwrap_or(usize::MAX));
@@ -300,7 +317,9 @@ impl Request {
     #[inline]
     #[must_use]
     pub fn room(mut self, lease: impl Into<Option<Local>>) -> Self {
-        lease.into().into_iter().for_each(|lease| self.rooms.push(lease));
+        if let Some(lease) = lease.into() {
+            self.rooms.push(lease);
+        }
         self
     }
 
@@ -328,8 +347,10 @@ impl Request {
     /// Takes the only lease, as [`Self::only`] returns it.
     #[inline]
     pub(crate) fn take_only(&mut self) -> Option<Local> {
-        let argument = self.arguments.take().into_first().map(|argument| argument.lease);
-        argument.or_else(|| self.rooms.take().into_first())
+        if self.arguments.is_empty() {
+            return self.rooms.take().into_first();
+        }
+        self.arguments.take().into_first().map(|argument| argument.lease)
     }
 
     /// Returns the only lease, if there is one alone: the last argument, or the room for the first result.
@@ -394,6 +415,20 @@ pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     if procedure.call_only {
         return false;
     }
+    match (&request.arguments, &request.rooms) {
+        (Items::One(ArgumentItem { lease, place: Place::Last }), Items::None) => {
+            procedure.allows_arguments(&[DataItem::opaque(0, lease.len())])
+        }
+        (Items::None, Items::One(room)) => {
+            u32::try_from(room.len()).is_ok_and(|length| procedure.allows_results(&[length]))
+        }
+        _ => allows_several(procedure, request),
+    }
+}
+
+/// Returns whether a procedure allows the reductions that `request`, which has several leases, asks for.
+#[cold]
+fn allows_several(procedure: &Procedure, request: &Request) -> bool {
     let item = |argument: &ArgumentItem| match argument.place {
         Place::Last => DataItem::opaque(0, argument.lease.len()),
         Place::At(kind, _) => DataItem::new(kind, 0, argument.lease.len()),

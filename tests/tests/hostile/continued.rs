@@ -413,6 +413,27 @@ fn a_reply_that_breaks_off_ends_its_call_and_no_other() {
     server.pair.thread.stop().unwrap();
 }
 
+// [V2-6.3.9-2]
+#[test]
+fn a_message_between_the_parts_of_a_reply_is_refused_and_the_reply_goes_on() {
+    let mut server = Answering::open();
+    for between in [REPLY_INLINE, REPLY_MIDDLE, CONNPROP_FINAL] {
+        let xid = server.call();
+        server.send(&message(xid, REPLY_MIDDLE, &[4000], &rpc_reply(xid)));
+        server.send(&message(88, between, &[0], &rpc_reply(88)));
+        let told = loop {
+            let heard = server.hear();
+            if heard[3] != GRANT {
+                break heard;
+            }
+        };
+        assert_eq!((told[0], told[3], &told[4..]), (88, ERROR, INVAL_CONT), "{between}");
+        server.send(&message(xid, REPLY_INLINE, &[0], &[1; 4000]));
+        assert_eq!(server.results(), Ok(vec![1; 4000]), "{between}");
+    }
+    server.pair.thread.stop().unwrap();
+}
+
 #[test]
 fn a_reply_of_which_the_rest_does_not_come_ends_its_call_alone() {
     let progress_timeout = Duration::from_millis(50);

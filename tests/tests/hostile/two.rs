@@ -11,8 +11,8 @@ use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
 use super::{
-    ECHO, GET, HOLD, ITEM_MAX, Keeper, NULL, PRIVATE_DATA, PUT, call, nowhere, octets, segment,
-    server, terse_server_of,
+    ECHO, GET, HOLD, ITEM_MAX, Keeper, LIST, NULL, PRIVATE_DATA, PUT, call, nowhere, octets,
+    segment, server, terse_server_of,
 };
 
 /// Header types of version 2.
@@ -205,6 +205,26 @@ fn openings() -> Vec<Case> {
     ]
 }
 
+// [V2-7.2.2-2]
+#[test]
+fn nothing_is_applied_of_properties_of_which_one_is_bad() {
+    let server = server();
+    let mut peer = Peer::connect(server.started);
+    // It takes messages of 8 KiB, but the length of its segments is not a word.
+    let bad = [2, 2, 4, 8192, 3, 8, 0, 0];
+    peer.0.send(&message(1, CONNPROP_FINAL, &bad, &[])).unwrap();
+    assert_eq!(peer.answer(), Error(1, BAD_PROPVAL.to_vec()));
+    peer.0.send(&message(2, CONNPROP_FINAL, &[0], &[])).unwrap();
+    assert_eq!(peer.answer(), Properties);
+    // This is longer than messages are that nobody has asked to be longer.
+    peer.0.send(&message(3, CALL_INLINE, &BARE, &call(3, LIST, &[4500]))).unwrap();
+    let first = peer.next();
+    assert_eq!((first[0], first[3]), (3, REPLY_MIDDLE));
+    assert!(4 * first.len() <= 4096, "{} words", first.len());
+    peer.0.close().unwrap();
+    server.stop().unwrap();
+}
+
 #[test]
 fn what_a_client_begins_with_is_answered_by_the_rules() {
     let server = server();
@@ -235,6 +255,7 @@ fn refused(words: &[u32]) -> Option<AnswerV2> {
     Some(Error(7, words.to_vec()))
 }
 
+const BAD_PROPVAL: &[u32] = &[3];
 const BAD_XDR: &[u32] = &[2];
 const INVAL_HTYPE: &[u32] = &[4];
 pub(super) const INVAL_CONT: &[u32] = &[5];

@@ -47,9 +47,9 @@ impl Requester {
         let plan_key = PlanKey::of_one(key, procedure, &encoded, LeaseRole::Argument, 0);
         let format = match found.call.version {
             Version::One => Err(CallError::CallOnly),
-            Version::Two => plan_key
-                .plan(&mut self.planned, connection, &found.exposed_leases.further)
-                .map(|plan| plan.format),
+            Version::Two => {
+                plan_key.plan(&mut self.planned, connection, None).map(|plan| plan.format)
+            }
         };
         let posted = format.and_then(|format| {
             let sending = Sending { format, is_call_only: true, ..Sending::CALL };

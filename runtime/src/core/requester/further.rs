@@ -94,6 +94,11 @@ impl Further {
         self.places.is_empty() && self.leases.is_empty()
     }
 
+    /// Returns this, unless it is empty.
+    pub(super) fn any(&self) -> Option<&Self> {
+        (!self.is_empty()).then_some(self)
+    }
+
     /// Returns the leases of one role.
     pub(super) fn of(&self, role: LeaseRole) -> impl Iterator<Item = &FurtherLease> {
         self.leases.iter().filter(move |one| one.role == role)

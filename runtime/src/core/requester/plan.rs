@@ -102,7 +102,7 @@ impl PlanKey {
         made: &mut Option<Planned>,
         connection: &Connection,
     ) -> Option<Option<u32>> {
-        let plan = self.plan(made, connection, &Further::default()).ok()?;
+        let plan = self.plan(made, connection, None).ok()?;
         let is_all = |length, octets| usize::try_from(length) == Ok(octets);
         match (plan.only_read(), plan.only_write()) {
             (Some(read), None) if is_all(read.length, self.argument) => Some(Some(read.position)),
@@ -117,9 +117,9 @@ impl PlanKey {
         &self,
         made: &'a mut Option<Planned>,
         connection: &Connection,
-        further: &Further,
+        further: Option<&Further>,
     ) -> Result<&'a CallPlan, CallError> {
-        if !further.is_empty() {
+        if further.is_some() {
             // No other Call has its plan.
             *made = None;
         }
@@ -137,7 +137,7 @@ impl PlanKey {
                 }
                 plan => plan,
             }?;
-            let length = if further.is_empty() { self.length } else { usize::MAX };
+            let length = if further.is_none() { self.length } else { usize::MAX };
             *made = Some(Planned { plan_key: Self { length, ..*self }, plan });
         }
         made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
@@ -151,7 +151,7 @@ impl PlanKey {
         &self,
         plan: Option<&CallPlan>,
         connection: &Connection,
-        (further, error): (&Further, &ErrorBody),
+        (further, error): (Option<&Further>, &ErrorBody),
     ) -> Result<CallPlan, Ended> {
         let binding = connection.session.calls().ok_or(Ended::Unspecific)?;
         let mut terms = connection.session.terms().calls;
@@ -177,7 +177,7 @@ impl PlanKey {
         &self,
         terms: &exchange::Terms,
         binding: &Binding,
-        further: &Further,
+        further: Option<&Further>,
     ) -> Result<CallPlan, CallFault> {
         self.shape(binding, further, |shape| plan_call(terms, shape))?
     }
@@ -186,13 +186,17 @@ impl PlanKey {
     fn shape<R>(
         &self,
         binding: &Binding,
-        further: &Further,
+        further: Option<&Further>,
         f: impl FnOnce(&CallShape<'_>) -> R,
     ) -> Result<R, CallFault> {
         let Self { length, arguments_at, argument, result, .. } = *self;
         let procedure = binding.procedure(self.procedure).unwrap_or(&UNBOUND);
         let encoded = Encoded { arguments_at, length };
-        let (items, results) = further.described(&encoded, [argument, result]);
+        let octets = [argument, result];
+        let (items, results) = match further {
+            Some(further) => further.described(&encoded, octets),
+            None => Further::default().described(&encoded, octets),
+        };
         let octets = items.iter().map(|item| item.length().next_multiple_of(4));
         let all = length + octets.sum::<usize>();
         let wire = |length| u32::try_from(length).unwrap_or(u32::MAX);

@@ -47,8 +47,9 @@ impl Requester {
         let before = found.kept.again.take().filter(|again| again.plan(xid).is_some());
         let plan = before.as_ref().map(|again| &again.plan);
         let plan_key = PlanKey::of_sent(key, found.call.procedure, found.exposed_leases);
-        let plan =
-            plan_key.plan_again(plan, connection, (&found.exposed_leases.further, error)).ok()?;
+        let plan = plan_key
+            .plan_again(plan, connection, (found.exposed_leases.further.any(), error))
+            .ok()?;
         // The time that a Call is given to retire its handles is not the caller's.
         let deadline = before.map_or(found.call.deadline, |again| again.deadline);
         found.kept.again = Some(Box::new(Again { plan, deadline, xid, has_gone: false }));

@@ -116,7 +116,7 @@ impl Requester {
             None => {
                 exposed_leases.sent.keep(buffer.bytes(), &encoded);
                 plan_key
-                    .plan(&mut self.planned, connection, &exposed_leases.further)
+                    .plan(&mut self.planned, connection, exposed_leases.further.any())
                     .map_err(Unopened::Failed)
             }
         };

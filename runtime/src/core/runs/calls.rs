@@ -95,8 +95,7 @@ impl<S: Service> Runs<'_, S> {
             }
             let common = &mut cx.inner.common;
             let room = |offered| programs.result_room(payload, offered);
-            let Some(mut charge) = provide(common, from.key, chunk, room, port, &mut argument)
-            else {
+            let Some(charge) = provide(common, from.key, chunk, room, port, &mut argument) else {
                 break;
             };
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
@@ -107,8 +106,8 @@ impl<S: Service> Runs<'_, S> {
             let header = header.or_else(|| programs.plain(payload));
             let credential = Credential::None;
             // Only a Call with a chunk has an argument; the filter spares a run without chunks the look.
-            let placed = if chunk.is_some() { argument.as_mut_slice() } else { &mut [] };
-            let whole = |header, placed| Whole {
+            let placed = argument.as_mut().filter(|_| chunk.is_some());
+            let whole = |header| Whole {
                 programs,
                 connection,
                 version,
@@ -118,15 +117,16 @@ impl<S: Service> Runs<'_, S> {
                 credential,
                 payload,
                 placed,
+                others: &mut [],
             };
             let acted = match header {
-                Some(header) => serve(&mut cx, *service, whole(header, placed), making),
+                Some(header) => serve(&mut cx, *service, whole(header), making),
                 None => {
-                    let whole = whole(Header::default(), placed);
+                    let whole = whole(Header::default());
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
-            cx.inner.responder.charge_leased(&mut charge);
+            let charge = cx.inner.responder.with_leased(charge);
             // A lease that the service did not take returns to the pool, so that the next Call does not get it.
             if chunk.is_some() {
                 argument = None;

@@ -464,7 +464,7 @@ impl Service for Deaf {
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         let leases = cx.gauges().local;
-        let is_placed = call.arguments.placed.len() > 0;
+        let is_placed = call.arguments.placed.is_some();
         self.0.push((call.procedure, is_placed, leases));
         if call.procedure == FETCH {
             reply.item(Data::Empty);
