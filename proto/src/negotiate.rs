@@ -392,12 +392,13 @@ impl Connection {
         }
     }
 
-    /// Returns whether an `RDMA2_GRANT` used the last reserved Receive: see
-    /// [`v2::connection::Connection::lacks_receive_for_grant`]. Version 1 has no such message.
+    /// Returns whether one more Receive has to be reserved, whatever the peer's Calls hold: see
+    /// [`v1::connection::Connection::lacks_receive_for_call`] and
+    /// [`v2::connection::Connection::lacks_receive_for_grant`].
     #[inline]
-    pub fn lacks_receive_for_grant(&self) -> bool {
+    pub fn lacks_receive(&self) -> bool {
         match &self.engine {
-            Engine::One(_) => false,
+            Engine::One(one) => one.lacks_receive_for_call(),
             Engine::Two(two) => two.lacks_receive_for_grant(),
         }
     }

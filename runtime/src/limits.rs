@@ -223,6 +223,7 @@ impl Limits {
             // Calls go from the end that connects.
             continued_call_max: if matches!(role, Role::Server) { self.message_max } else { 0 },
             continued_reply_max: if matches!(role, Role::Client) { self.message_max } else { 0 },
+            shares_credits: false,
             continues_replies: false,
             setup_timeout: self.setup_timeout,
         };

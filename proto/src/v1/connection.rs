@@ -267,6 +267,13 @@ impl Connection {
         self.credits.outstanding()
     }
 
+    /// Returns whether every Receive is promised to the peer, so that this end could make no Call although none is
+    /// unanswered: one Receive has to be reserved for the Reply.
+    #[inline]
+    pub fn lacks_receive_for_call(&self) -> bool {
+        self.credits.lacks_receive_for_call()
+    }
+
     /// Returns the number of received Calls that await a Reply or an error.
     pub const fn owed(&self) -> u32 {
         self.credits.owed()

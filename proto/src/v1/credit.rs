@@ -335,6 +335,12 @@ impl Credits {
         self.requester.unanswered
     }
 
+    /// Returns whether this end could make no Call although none is unanswered, because every Receive is promised to the
+    /// peer. Nothing else may happen that changes this.
+    pub(super) fn lacks_receive_for_call(&self) -> bool {
+        self.calls && self.requester.unanswered == 0 && self.spare() <= self.promised()
+    }
+
     /// Returns the number of Receives that no Reply to this end will use.
     fn spare(&self) -> i64 {
         let outstanding = i64::from(self.outstanding());

@@ -58,6 +58,8 @@ pub struct Connection {
     incoming: Incoming,
     extension: Option<Box<Extension>>,
     gate: Gate,
+    /// The class of RPC messages about which, with the gate open, credits alone decide.
+    plain: Option<Class>,
     /// Whether the peer has sent a version 2 message.
     is_version_settled: bool,
     deadline: Option<Instant>,
@@ -105,7 +107,12 @@ impl Connection {
             setup_xid: config.first_xid,
             incoming: Incoming::new(calls_max, config.continued_reply_max),
             extension: None,
-            gate: Gate::default(),
+            gate: Gate::new(&config),
+            plain: match config.role {
+                Role::Client if config.shares_credits => None,
+                Role::Client => Some(Class::Call),
+                Role::Server => Some(Class::Reply),
+            },
             is_version_settled: false,
             deadline: None,
             heard: Instant::ZERO,
@@ -219,8 +226,8 @@ impl Connection {
     /// message in another format, or in the reverse direction with chunks.
     #[inline]
     pub fn try_send(&mut self, class: Class) -> Option<u32> {
-        if self.is_forward(class) && self.gate.is_open() {
-            // With the gate open, no message waits and no format was refused: credits alone decide.
+        if self.is_plain_class(class) && self.gate.is_open() {
+            // With the gate open, no message waits and no format was refused.
             let may = self.is_open_to_send() && self.credits.may_send(class);
             return may.then(|| {
                 self.gate.on_passed(class, 1);
@@ -236,7 +243,7 @@ impl Connection {
     #[doc(hidden)]
     #[inline]
     pub fn lend(&mut self, class: Class, count: u32) -> (u32, u32) {
-        if !self.is_forward(class) || !self.gate.is_open() || !self.is_open_to_send() {
+        if !self.is_plain_class(class) || !self.gate.is_open() || !self.is_open_to_send() {
             return (0, 0);
         }
         let (lent, credit) = self.credits.lend(class, count);
@@ -254,14 +261,11 @@ impl Connection {
         }
     }
 
-    /// Returns whether RPC messages of this class are in the forward direction: Calls of the client or Replies of the
-    /// server.
+    /// Returns whether credits alone decide about RPC messages of this class: Replies of the server, and Calls of a client
+    /// unless it shares the credits.
     #[inline]
-    fn is_forward(&self, class: Class) -> bool {
-        matches!(
-            (self.config.role, class),
-            (Role::Client, Class::Call) | (Role::Server, Class::Reply)
-        )
+    fn is_plain_class(&self, class: Class) -> bool {
+        self.plain == Some(class)
     }
 
     fn try_send_by_gate(&mut self, class: Class) -> Option<u32> {
@@ -279,7 +283,8 @@ impl Connection {
     pub fn may_send(&self, class: Class) -> bool {
         let may_be_next = |sending: &Sending| {
             let is_allowed = self.gate.allow(sending, self.level(sending.kind)).is_ok();
-            is_allowed && self.gate.is_turn(sending.kind, 1)
+            let is_next = self.gate.is_turn(sending.kind, 1);
+            is_allowed && is_next && self.gate.has_room(sending.kind, &self.credits)
         };
         let may_be_next = match class {
             Class::Call => may_be_next(&Sending::CALL),

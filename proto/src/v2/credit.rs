@@ -362,6 +362,14 @@ impl Credits {
         self.window
     }
 
+    /// Returns the most unanswered Calls of this end where the peer calls, too (P2): with half of the smaller window for
+    /// each end's Calls, there is credit for the Replies to them and for the next Call.
+    pub fn calls_max(&self) -> u32 {
+        let theirs = u32::try_from(distance(self.limit(), self.received)).unwrap_or_default();
+        let theirs = theirs.saturating_add(self.owed);
+        (self.window.min(theirs).saturating_sub(1) / 2).max(1)
+    }
+
     /// Returns the number of messages that the peer's limit still allows; negative if the limit was
     /// lowered.
     #[inline]

@@ -326,10 +326,10 @@ impl Receives {
         more
     }
 
-    /// Reserves the Receive that a grant used again, for a connection that [`Self::grow`] gives none because its Calls
-    /// hold too many: the peer's next grant may be what the Replies to these Calls wait for (E3). Returns the number of
-    /// Receives reserved, at most one.
-    pub(crate) fn replace_grant(&mut self, part: &mut Part) -> u32 {
+    /// Reserves a Receive for a connection that [`Self::grow`] gives none because its Calls hold too many. It takes the place
+    /// of one that a grant used: the peer's next grant may be what the Replies to these Calls wait for (E3). Or it is for
+    /// the Reply to a Call of ours. Returns the number of Receives reserved, at most one.
+    pub(crate) fn grow_by_one(&mut self, part: &mut Part) -> u32 {
         //~ V2-4.2.1.1-2: `min(1)` -> `min(0)`
         let more = self.left().min(1);
         self.minimums -= part.minimum();

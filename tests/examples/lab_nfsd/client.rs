@@ -271,6 +271,7 @@ fn versions(speak: Speak) -> Config {
         chunks: ChunkLimits { read_chunks_max: 0, write_chunks_max: 0, segments_max: 0 },
         continued_call_max: 0,
         continued_reply_max: 0,
+        shares_credits: false,
         continues_replies: false,
         setup_timeout: Duration::from_secs(10),
     };

@@ -108,6 +108,7 @@ impl Settings {
             chunks: self.chunks,
             continued_call_max: 1 << 22,
             continued_reply_max: 1 << 22,
+            shares_credits: self.calls_max.is_multiple_of(2),
             continues_replies: true,
             setup_timeout: Duration::from_secs(3600),
         };

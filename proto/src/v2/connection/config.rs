@@ -28,6 +28,9 @@ pub struct Config {
     /// The length of the largest Payload stream of a Reply that is accepted in Continued format, in octets; zero accepts
     /// none.
     pub continued_reply_max: u32,
+    /// Whether Calls of this end use at most half of the credits, so that Calls of both ends get through at once. Otherwise
+    /// the end with more credits may keep the other one from calling for as long as it is busy.
+    pub shares_credits: bool,
     /// Whether this end can send Replies in Continued format.
     pub continues_replies: bool,
     /// The time that the peer may take to complete setup.
@@ -46,6 +49,7 @@ impl Config {
             chunks: ChunkLimits { read_chunks_max: 1, write_chunks_max: 1, segments_max: 16 },
             continued_call_max: 0,
             continued_reply_max: 0,
+            shares_credits: false,
             continues_replies: false,
             setup_timeout: Duration::from_secs(5),
         }

@@ -15,6 +15,7 @@
 //! (P1): after a time without messages from the peer, only the credits that are left count.
 
 use crate::chunk::Format;
+use crate::v2::connection::config::Config;
 use crate::v2::continuation::Kind;
 use crate::v2::credit::{Class, Credits};
 use crate::v2::reverse::Level;
@@ -89,9 +90,16 @@ pub(super) struct Gate {
     unanswered: u32,
     /// The formats that the peer refused, as bits.
     refused: u8,
+    /// Whether Calls leave half of the credits.
+    is_shared: bool,
 }
 
 impl Gate {
+    /// Makes the gate of an end that has passed nothing, and whose Calls leave half of the credits if it `shares` them.
+    pub(super) fn new(config: &Config) -> Self {
+        Self { is_shared: config.shares_credits, ..Self::default() }
+    }
+
     /// Takes the credits of a message and returns its credit word, or the reason why it cannot be
     /// posted.
     pub(super) fn pass(
@@ -102,7 +110,8 @@ impl Gate {
     ) -> Result<u32, Unsent> {
         self.allow(sending, level)?;
         let (class, messages) = (sending.class(), sending.messages());
-        if !self.is_turn(sending.kind, messages) {
+        let is_turn = self.is_turn(sending.kind, messages);
+        if !is_turn || !sending.is_call_only && !self.has_room(sending.kind, credits) {
             return Err(Unsent::Wait);
         }
         if !credits.may_send_all(class, messages) {
@@ -166,7 +175,7 @@ impl Gate {
         let messages = waiting.max(1);
         let is_possible =
             credits.may_send_all(class, messages) || messages > self.messages_max(kind, credits);
-        self.is_turn(kind, messages) && is_possible
+        self.is_turn(kind, messages) && self.has_room(kind, credits) && is_possible
     }
 
     /// Returns whether no waiting message has to be posted first.
@@ -178,6 +187,12 @@ impl Gate {
                 self.waiting_reply == 0 && is_own
             }
         }
+    }
+
+    /// Returns whether this end has few enough unanswered Calls for another one. Where both ends call, Calls that took all
+    /// credits would never let the peer's pass, because these leave credits for the Replies (P2).
+    pub(super) fn has_room(&self, kind: Kind, credits: &Credits) -> bool {
+        kind == Kind::Reply || !self.is_shared || self.unanswered < credits.calls_max()
     }
 
     /// Returns whether a continued message waits for its credits.

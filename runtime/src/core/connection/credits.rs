@@ -38,8 +38,8 @@ impl Credits {
         let owed = engine.owed().saturating_sub(leaving);
         let mut more = receives.grow(&mut self.part, (engine.reserved(), owed), touched);
         // [V2-4.2.1.1-2]
-        if more == 0 && engine.lacks_receive_for_grant() {
-            more = receives.replace_grant(&mut self.part);
+        if more == 0 && engine.lacks_receive() {
+            more = receives.grow_by_one(&mut self.part);
         }
         engine.reserve(more);
         self.reserved += more;

@@ -105,6 +105,7 @@ impl End {
             chunks,
             continued_call_max: continued_max,
             continued_reply_max: continued_max,
+            shares_credits: false,
             continues_replies: choices.below(2) == 0,
             setup_timeout,
         };

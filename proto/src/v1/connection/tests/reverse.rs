@@ -1,6 +1,7 @@
 //! The reverse direction (RFC 8167).
 
 use super::*;
+use crate::v1::credit::Credits;
 use crate::v1::header::tests::vector;
 
 impl Pair {
@@ -158,4 +159,19 @@ fn a_dropped_direction_leaves_credits_alone() {
     assert_eq!(pair.ends[CLIENT].engine.credits.unanswered(), 1);
     assert_eq!(pair.send(CLIENT, Class::Call, 8), None);
     assert_eq!(pair.events(CLIENT), []);
+}
+
+#[test]
+fn an_end_whose_receives_are_all_promised_needs_one_for_its_call() {
+    let mut credits = Credits::new(8, 8, PeerCalls::Served);
+    assert!(!credits.lacks_receive_for_call(), "it makes no Calls");
+    credits.expect_calls();
+    assert!(credits.lacks_receive_for_call() && !credits.may_call(), "the peer may call once");
+    credits.reserve(1);
+    assert!(!credits.lacks_receive_for_call() && credits.may_call());
+    credits.on_call_sent();
+    assert!(!credits.lacks_receive_for_call(), "the Reply changes it");
+    assert!(credits.on_received().is_ok());
+    credits.on_answer(8);
+    assert!(credits.lacks_receive_for_call() && !credits.may_call(), "the Reply used the Receive");
 }

@@ -6,12 +6,18 @@ use crate::v2::properties::{REVERSE_CONT, REVERSE_NONE, REVERSE_SIMPLE};
 
 /// Two open ends whose client announces `level`.
 fn pair(level: u32) -> Pair {
+    pair_that(level, |_| {})
+}
+
+/// Two open ends whose client announces `level`, and which are also configured by `set`.
+fn pair_that(level: u32, set: impl Fn(&mut Config)) -> Pair {
     let mut pair = Pair::new(20);
     for (end, role) in pair.ends.iter_mut().zip([Role::Client, Role::Server]) {
         let mut config =
             Config { continued_call_max: 1000, continued_reply_max: 1000, ..config(role) };
         config.properties.reverse = if role == Role::Client { level } else { REVERSE_NONE };
         config.continues_replies = level >= REVERSE_CONT;
+        set(&mut config);
         end.engine = Connection::new(config);
         end.engine.reserve(19);
     }
@@ -184,6 +190,29 @@ fn a_message_that_may_be_sent_is_sent() {
                     "{class:?}, {level}, {refused:?}"
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn calls_of_ends_that_share_the_credits_use_half_of_them() {
+    // P2
+    for (shares_credits, at, most) in
+        [(false, CLIENT, 19), (false, SERVER, 18), (true, CLIENT, 9), (true, SERVER, 9)]
+    {
+        let mut pair = pair_that(REVERSE_GENL, |config| config.shares_credits = shares_credits);
+        pair.handle(at, Input::Idle);
+        let made = (1..).take_while(|xid| pair.call(at, *xid)).count();
+        assert_eq!(made, most, "{shares_credits}, {at}");
+        assert_eq!(pair.ends[at].engine.lend(Class::Call, 9).0, 0, "nor at once");
+        if shares_credits {
+            // A Reply is no Call, and each that comes lets another Call go.
+            assert!(pair.ends[at].engine.may_send(Class::Reply));
+            assert!(!pair.ends[at].engine.decides(Class::Call));
+            pair.deliver(1 - at);
+            assert!(pair.reply(1 - at, 1) && pair.deliver(at));
+            assert!(pair.ends[at].engine.decides(Class::Call));
+            assert!(pair.call(at, 99) && !pair.call(at, 100));
         }
     }
 }
