@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use haulage::core::{Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::proto::time::Instant;
 use haulage::provider::iwarp::Iwarp;
@@ -197,7 +197,7 @@ impl Client {
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(Caller::new(&root)))?;
         let binding = binding::binding(&NFS_LIMITS);
         let connection = core
-            .connect_as(clock::now(), at.nfs, binding, identity)
+            .connect(clock::now(), at.nfs, ConnectOptions::new(binding).identity(identity))
             .map_err(|error| Failure::failed(error.to_string()))?;
         core.cx(clock::now()).1.connection = Some(connection);
         Ok(Self { core })

@@ -13,7 +13,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use haulage::core::NoService;
+use haulage::core::{ConnectOptions, NoService};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::polling::Polling;
@@ -212,7 +212,7 @@ fn connect(
         };
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(NoService))?;
         let connection = core
-            .connect_as(clock::now(), to, binding(&LIMITS), identity)
+            .connect(clock::now(), to, ConnectOptions::new(binding(&LIMITS)).identity(identity))
             .map_err(|error| Failure::failed(error.to_string()))?;
         let client = RemoteClient::of(&core, connection);
         Ok::<_, Failure>((core, client))

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, Cx, Service};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
@@ -131,7 +131,8 @@ impl<P: Provider, S: Service> World<P, S> {
         let mut client = Core::new(client.provider, Caller::default(), client.pool, limits, 2)
             .expect("room enough");
         let at = server.listen(at).expect("an address that is free");
-        let connection = client.connect_as(now, at, binding, identity).expect("a queue pair");
+        let options = ConnectOptions::new(binding).identity(identity);
+        let connection = client.connect(now, at, options).expect("a queue pair");
         Self { server, client, connection }
     }
 

@@ -22,6 +22,7 @@ mod events;
 pub(crate) mod inbox;
 pub(crate) mod inner;
 mod memory;
+mod options;
 mod outbox;
 mod program;
 mod receives;
@@ -50,10 +51,9 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 use thiserror::Error;
 
-use crate::identity::Identity;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
 use crate::provider::{ConnectError, Counters, Event, Provider, Waker};
-use crate::service::{Binding, CallError, ConnectionId, Program, Reply, Unsupported};
+use crate::service::{CallError, ConnectionId, Reply, Unsupported};
 
 use self::admission::Origin;
 use self::common::Common;
@@ -65,11 +65,13 @@ use self::program::Programs;
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
 use self::runs::Runs;
+use self::templates::Bound;
 #[cfg(test)]
 mod tests;
 
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
+pub use options::ConnectOptions;
 pub use service::{NoService, Service};
 
 /// A core: a provider, a service, and the state of their connections.
@@ -113,15 +115,15 @@ impl<P: Provider, S: Service> Core<P, S> {
     ) -> Result<Self, StartError> {
         let limits = limits.within(provider.caps());
         let programs = service.programs();
-        for (at, program) in programs.iter().enumerate() {
-            bindings::check(program.binding()).map_err(StartError::Unsupported)?;
-            let Binding { program, version, .. } = *program.binding();
-            let others = programs.iter().take(at).map(Program::binding);
-            if others.into_iter().any(|it| (it.program, it.version) == (program, version)) {
-                return Err(StartError::Twice { program, version });
-            }
+        bindings::check_all(&programs)?;
+        let callbacks = service.callbacks();
+        if let Some(binding) = &callbacks {
+            bindings::check(binding).map_err(StartError::Unsupported)?;
         }
-        let programs = Rc::new(Programs::new(programs));
+        let accepted = Directions {
+            serves: Some(Rc::new(Programs::new(programs))),
+            calls: callbacks.map(|binding| Rc::new(Bound::new(binding))),
+        };
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
         let common = Common::new(limits, pool, provider.caps(), seed);
@@ -135,7 +137,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             service,
             reply: Some(Reply::inline(buffer)),
             inner: Inner {
-                responder: Responder::new(programs, &limits),
+                responder: Responder::new(accepted, &limits),
                 requester: Requester::new(&limits, seed),
                 common,
             },
@@ -179,40 +181,29 @@ impl<P: Provider, S: Service> Core<P, S> {
         Ok(bound)
     }
 
-    /// Starts to connect. Calls may be made at once; they wait until the connection is ready. If the server does not
+    /// Starts to connect. `options` is the binding of our Calls, or [`ConnectOptions`]. Calls may be made at once; they wait until the connection is ready. If the server does not
     /// answer version 2, the connection begins anew with version 1, under the same [`ConnectionId`].
     ///
     /// # Errors
-    /// The core is shutting down, no connection can be opened, or `binding` declares something that this runtime does
-    /// not support. A peer that does not answer fails the Calls instead.
+    /// The core is shutting down, no connection can be opened, or a binding in `options` declares something that this
+    /// runtime does not support. A peer that does not answer fails the Calls instead.
     pub fn connect(
         &mut self,
         now: Instant,
         to: SocketAddr,
-        binding: Binding,
+        options: impl Into<ConnectOptions>,
     ) -> Result<ConnectionId, CallError> {
-        self.connect_as(now, to, binding, Identity::Anonymous)
-    }
-
-    /// Like [`Self::connect`], but the Calls on the connection carry the credential of `identity`.
-    ///
-    /// # Errors
-    /// See [`Self::connect`].
-    pub fn connect_as(
-        &mut self,
-        now: Instant,
-        to: SocketAddr,
-        binding: Binding,
-        identity: Identity,
-    ) -> Result<ConnectionId, CallError> {
+        let ConnectOptions { binding, identity, serves } = options.into();
         if self.drain_by.is_some() {
             return Err(CallError::Closed);
         }
         bindings::check(&binding).map_err(CallError::Unsupported)?;
+        bindings::check_all(&serves)?;
+        let serves = (!serves.is_empty()).then(|| Rc::new(Programs::new(serves)));
         let Inner { common, .. } = &mut self.inner;
         let qp = dial::dial(&mut self.provider, common, now, to)?;
         let binding = common.connections.bind(binding);
-        let directions = Directions { serves: None, calls: Some(binding) };
+        let directions = Directions { serves, calls: Some(binding) };
         let link = Link { qp, role: Role::Client, peer: to };
         let remembered = common.old_servers.recall(now, to);
         let Some(key) = common.open(link, Origin::Ours, None, directions, remembered) else {

@@ -11,7 +11,7 @@ use haulage_proto::v2::connection::{ChunkLimits, Role};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::credit::WINDOW_MIN;
 use haulage_proto::v2::host_auth::Policy;
-use haulage_proto::v2::properties::Properties;
+use haulage_proto::v2::properties::{Properties, REVERSE_GENL, REVERSE_NONE};
 use haulage_proto::v2::requester::SLOTS_MAX;
 use haulage_proto::verbs::Segment;
 use haulage_proto::xdr::Writer;
@@ -30,6 +30,15 @@ pub enum Versions {
     /// connection if the server does not answer. For ten minutes it then begins with version 1 at that address. A server
     /// follows its clients.
     Both,
+}
+
+/// The directions in which Calls go on a connection, by what this end serves and calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CallsGo {
+    /// From the end that connected.
+    Forward,
+    /// From both ends.
+    BothWays,
 }
 
 /// The bounds of one core.
@@ -175,14 +184,16 @@ pub const BODY_MAX: usize = 256 << 10;
 /// Octets of the largest data item that one RPC moves; larger values and files take several RPCs.
 pub const ITEM_MAX: usize = 64 << 20;
 
-/// Returns the properties that every peer is told (P7: segments cover the largest item).
-fn our_properties() -> Properties {
+/// Returns the properties that a peer is told (P7: segments cover the largest item). `serves` are the Calls of its server
+/// that a client serves.
+fn our_properties(serves: Reverse) -> Properties {
     Properties {
+        // Whatever a provider moves for a server, it moves for a client.
+        reverse: if serves == Reverse::None { REVERSE_NONE } else { REVERSE_GENL },
         send_size_max: wire(INLINE_SIZE),
         receive_buffer_size: wire(INLINE_SIZE),
         segment_size_max: wire(ITEM_MAX),
         segment_count_max: SEGMENTS_MAX_WIRE,
-        ..Properties::default()
     }
 }
 
@@ -206,24 +217,36 @@ pub(crate) fn our_private_data(
 
 impl Limits {
     /// Returns the configuration of a connection's engine.
-    pub(crate) fn engine(&self, role: Role, first_xid: u32) -> negotiate::Config {
+    pub(crate) fn engine(
+        &self,
+        role: Role,
+        calls_go: CallsGo,
+        first_xid: u32,
+    ) -> negotiate::Config {
+        let (serves, calls) = match (role, calls_go) {
+            (Role::Client, CallsGo::Forward) => (Reverse::None, true),
+            // Nothing on version 1 says what a client takes: all ends take Calls without chunks, and Linux no others.
+            (Role::Client, CallsGo::BothWays) => (Reverse::Inline, true),
+            (Role::Server, CallsGo::Forward) => (Reverse::None, false),
+            (Role::Server, CallsGo::BothWays) => (Reverse::None, true),
+        };
+        let takes_calls = role == Role::Server || serves != Reverse::None;
         let one = v1::connection::Config {
             role,
             credits_wanted: self.credits_max,
             credits_max: self.credits_max,
             calls: CALL_LIMITS,
-            reverse: Reverse::None,
+            reverse: serves,
             profile: None,
         };
         let two = v2::connection::Config {
             role,
-            properties: our_properties(),
+            properties: our_properties(serves),
             first_xid,
             chunks: CHUNK_LIMITS,
-            // Calls go from the end that connects.
-            continued_call_max: if matches!(role, Role::Server) { self.message_max } else { 0 },
-            continued_reply_max: if matches!(role, Role::Client) { self.message_max } else { 0 },
-            shares_credits: false,
+            continued_call_max: if takes_calls { self.message_max } else { 0 },
+            continued_reply_max: if calls { self.message_max } else { 0 },
+            shares_credits: calls_go == CallsGo::BothWays,
             continues_replies: false,
             setup_timeout: self.setup_timeout,
         };
@@ -346,7 +369,7 @@ mod tests {
     #[test]
     fn the_segments_that_peers_are_told_of_cover_the_largest_item() {
         // P7
-        let Properties { segment_size_max, segment_count_max, .. } = our_properties();
+        let Properties { segment_size_max, segment_count_max, .. } = our_properties(Reverse::None);
         assert!(segment_size_max as usize >= ITEM_MAX, "one is enough for an item");
         assert!(segment_count_max > 2 * CHUNKS_MAX, "and for every chunk of a Call");
     }

@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 
-use haulage::core::{Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, Cx, Service};
 use haulage::cores::{self, CoreThread, Placement};
 use haulage::limits::{LIMITS_DEFAULT, Limits, REPLY_PARTS};
 use haulage::polling::Polling;
@@ -167,11 +167,12 @@ pub fn server_within<S: Service>(
     .unwrap()
 }
 
-/// Starts a client of the server at `at`, which has this service and these limits, but for one connection.
-pub fn client_within<S: Service + Send + 'static>(
+/// Starts a client of the server at `at`, which has these limits, but for one connection, and the service that `make`
+/// makes.
+pub fn client_within<S: Service>(
     limits: Limits,
-    service: S,
-    binding: Binding,
+    make: impl FnOnce() -> S + Send + 'static,
+    options: impl Into<ConnectOptions> + Send + 'static,
     at: SocketAddr,
 ) -> CoreThread<RemoteClient> {
     let placement = Placement { name: "client".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
@@ -180,8 +181,8 @@ pub fn client_within<S: Service + Send + 'static>(
         let pool = PoolConfig { bytes: 8 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
         let nic = Iwarp::new(&Config::default())?;
-        let mut core = Core::new(nic, service, pool, limits, 1).map_err(std::io::Error::other)?;
-        let connection = core.connect(haulage::sys::clock::now(), at, binding);
+        let mut core = Core::new(nic, make(), pool, limits, 1).map_err(std::io::Error::other)?;
+        let connection = core.connect(haulage::sys::clock::now(), at, options);
         let client = connection.ok().and_then(|connection| RemoteClient::of(&core, connection));
         Ok::<_, std::io::Error>((core, client.ok_or(std::io::ErrorKind::NotConnected)?))
     })

@@ -277,7 +277,7 @@ impl Pair {
         let procedures = vec![Procedure::new("NULL"), moves, notes];
         let binding = Binding { program: PROGRAM, version: 1, procedures };
         let at = listener.local_addr().unwrap();
-        let client = client_within(LIMITS_DEFAULT, NoService, binding, at);
+        let client = client_within(LIMITS_DEFAULT, || NoService, binding, at);
         Self { client, peer: Peer::accept_saying(&listener, crc, window, more) }
     }
 

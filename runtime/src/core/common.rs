@@ -22,7 +22,7 @@ use super::servers::OldServers;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
-use crate::limits::{LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
+use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
 use crate::service::CallError;
 use crate::sys::complete;
@@ -123,7 +123,8 @@ impl Common {
         if is_full || !self.connections.has_place(peer.qp) {
             return None;
         }
-        let engine = self.engine(peer.role, remembered)?;
+        let calls_go = directions.calls_go();
+        let engine = self.engine((peer.role, calls_go), remembered)?;
         let (ours, _) = our_private_data(peer.role, &self.abilities.promises);
         let agreed = match peer.role {
             Role::Client => Agreement::new(Some(ours), None),
@@ -146,7 +147,8 @@ impl Common {
         qp: QpNum,
         remembered: Remembered,
     ) -> Option<()> {
-        let engine = self.engine(Role::Client, remembered)?;
+        let calls_go = self.connections.get(key)?.session.calls_go();
+        let engine = self.engine((Role::Client, calls_go), remembered)?;
         let (ours, _) = our_private_data(Role::Client, &self.abilities.promises);
         let agreed = Agreement::new(Some(ours), None);
         let Self { connections, receives, memory, .. } = self;
@@ -162,10 +164,14 @@ impl Common {
     }
 
     /// Makes the engine of a connection, with the Receives that every peer has.
-    fn engine(&mut self, role: Role, remembered: Remembered) -> Option<Engine> {
+    fn engine(
+        &mut self,
+        (role, calls_go): (Role, CallsGo),
+        remembered: Remembered,
+    ) -> Option<Engine> {
         self.seed = self.seed.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
         let first_xid = (self.seed >> 33) as u32 | 1;
-        let config = self.limits.engine(role, first_xid);
+        let config = self.limits.engine(role, calls_go, first_xid);
         let mut engine = Engine::new(config, remembered).ok()?;
         engine.reserve(RECEIVES_IDLE - engine.reserved());
         Some(engine)

@@ -11,7 +11,7 @@ mod session;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage_proto::negotiate::{Connection as Engine, Remembered, SingleChunks};
+use haulage_proto::negotiate::{Connection as Engine, Engine as Spoken, Remembered, SingleChunks};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -27,7 +27,7 @@ use super::memory::Share;
 use super::receives::{Part, Receives};
 use super::trace::{Agreed, Subject};
 use crate::key::ConnectionKey;
-use crate::limits::our_private_data;
+use crate::limits::{CallsGo, our_private_data};
 use crate::provider::{PeerUser, Promises, Provider};
 use crate::service::{ConnectionId, Peer};
 
@@ -214,6 +214,13 @@ impl Connection {
     /// Takes in that the engine has negotiated: the terms are settled. Returns whether RPC messages may flow since then.
     pub(crate) fn open(&mut self) -> bool {
         self.session.settle(self.engine.engine(), self.link.role);
+        if self.session.calls_go() == CallsGo::BothWays
+            && let Spoken::One(one) = self.engine.engine_mut()
+            && self.link.role == Role::Server
+        {
+            // [R8167-6-1] on version 1 nothing but the binding says that a client takes Calls.
+            one.announce();
+        }
         self.life.open()
     }
 
@@ -251,8 +258,7 @@ impl Connection {
         size_of::<Self>() + self.outbox.bytes() + self.share.bytes()
     }
 
-    /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready. Calls go from
-    /// the end that connected.
+    /// Returns whether Calls of ours may be queued on the connection, now or for when it is ready.
     pub(crate) fn takes_calls(&self) -> bool {
         (self.life.is_up() || self.life.is_renewing()) && self.session.calls().is_some()
     }

@@ -1,7 +1,6 @@
 //! Takes in the events that the provider reports.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
 
 use haulage_proto::negotiate::Remembered;
 use haulage_proto::time::Instant;
@@ -10,7 +9,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
 use super::admission::Origin;
-use super::connection::{Directions, Link};
+use super::connection::Link;
 use super::inner::Inner;
 use super::receives::Filled;
 use super::requester::Direct;
@@ -141,12 +140,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         let common = &mut inner.common;
         let admitted = if refusal.is_none() {
             let link = Link { qp, role: Role::Server, peer };
-            //~ V2-4.6.3-1: `` ->
-            //~   `let calls = crate::service::Binding { program: 7, version: 1, procedures: Vec::new() };
-            //~   let calls = common.connections.bind(calls);`
-            let serves = Some(Rc::clone(&inner.responder.programs));
-            //~ V2-4.6.3-1: `calls: None` -> `calls: Some(calls)`
-            let directions = Directions { serves, calls: None };
+            let directions = inner.responder.accepted.clone();
             let theirs = PrivateData::find(theirs);
             common.open(link, origin, theirs, directions, Remembered::Nothing)
         } else {

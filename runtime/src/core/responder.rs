@@ -13,8 +13,6 @@
 //! slow service stops the credits of its callers. From then on the Call holds a send buffer instead. Every Call holds
 //! one of the two, which bounds the number of Calls.
 
-use std::rc::Rc;
-
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate;
@@ -26,9 +24,9 @@ use haulage_proto::verbs::Handle;
 use self::answer::Answer;
 use self::turns::Turns;
 use super::common::Common;
-use super::connection::Terms;
+use super::connection::{Directions, Terms};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
-use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
+use super::program::{Header, Offers, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
 use crate::items::Items;
@@ -48,8 +46,8 @@ pub(crate) use send::send;
 /// The Calls of peers that have not been answered, and the program that they call.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    /// The programs that connections serve which peers make.
-    pub(crate) programs: Rc<Programs>,
+    /// What connections serve and call that peers make.
+    pub(crate) accepted: Directions,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
     /// The Calls that can go on.
     pub(crate) turns: Turns,
@@ -163,14 +161,14 @@ pub(crate) struct Deferred {
 
 impl Responder {
     /// Makes the tables of an idle core.
-    pub(crate) fn new(programs: Rc<Programs>, limits: &Limits) -> Self {
+    pub(crate) fn new(accepted: Directions, limits: &Limits) -> Self {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
         let turns = Turns::new(limits.connections_max);
         let leased = Charge::default();
-        Self { programs, calls: OwnedTable::new(calls), turns, running: None, leased }
+        Self { accepted, calls: OwnedTable::new(calls), turns, running: None, leased }
     }
 
     /// Leases memory for a result of a Call that is being served, which is charged to its connection.

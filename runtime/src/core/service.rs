@@ -6,7 +6,7 @@ use haulage_proto::rpc::AcceptStat;
 
 use super::cx::Cx;
 use crate::service::{
-    Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
+    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
 };
 
 /// A server's programs, or the calling half of a client, or both. It lives on one core.
@@ -17,6 +17,15 @@ pub trait Service {
     /// `PROG_UNAVAIL`, and one of another version with `PROG_MISMATCH` and the versions that there are. Called once.
     fn programs(&self) -> Vec<Program> {
         Vec::new()
+    }
+
+    /// Returns the binding of the Calls that this end makes on accepted connections (reverse direction): `None` if it makes
+    /// none. They are made by [`Cx::call`], as any others. Called once.
+    ///
+    /// A client of version 2 announces whether it takes such Calls. On version 1 nothing is announced: the service has to
+    /// know from its program which clients do. Calls wait until a Call of the client was answered, and have no chunks.
+    fn callbacks(&self) -> Option<Binding> {
+        None
     }
 
     /// Returns whether [`Self::make_room`] is called. Called once.
@@ -71,7 +80,8 @@ pub trait Service {
         let _ = (cx, peer);
     }
 
-    /// Serves one Call of a program of [`Self::programs`]. The results go into `reply`.
+    /// Serves one Call of a program of [`Self::programs`], or of one that a connection of ours serves
+    /// ([`ConnectOptions::serving`](crate::core::ConnectOptions::serving)). The results go into `reply`.
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         let _ = (cx, call, reply);
         Outcome::Failed(AcceptStat::ProcUnavail)

@@ -55,21 +55,36 @@ pub enum CallError {
     /// The core's pool has no room for a lease that the Call needs; try again when leases have gone home.
     #[error("the core's memory pool has no room")]
     NoMemory,
+    /// The provider exposes no memory to this peer: over `shm`, a server to its clients unless it is configured to.
+    #[error("the call needs memory that the provider does not expose to this peer")]
+    NotExposed,
     /// [`RemoteClient::ended`](crate::remote::RemoteClient::ended) was called while no Call was under way.
     #[error("no call is under way")]
     NothingBegun,
     /// This end closed the connection, or the core is shutting down or gone.
     #[error("the connection is closed, or the core is shut down")]
     Closed,
-    /// The peer made the connection, and Calls go from the end that connects: reverse-direction Calls are not built.
-    #[error("this end accepted the connection, and only the end that connects makes calls")]
+    /// The peer made the connection, and the service has no [`callbacks`](crate::core::Service::callbacks).
+    #[error("this end accepted the connection, and its service declares no calls to clients")]
     NoReverse,
+    /// The peer made the connection, and announced that it serves no Calls, or none that take chunks or several messages
+    /// as this one does. Version 1 has no announcement, and no Call of a server that takes chunks.
+    #[error("the client announced that it does not take such calls")]
+    NotAnnounced,
     /// The procedure never has a Reply, and the connection is of version 1, where every Call has one.
     #[error("this procedure has no reply, and version 1 has no such calls")]
     CallOnly,
-    /// The connection's binding declares something that this runtime does not support.
+    /// The binding of the connection, or of a program to be served on it, declares something that this runtime does not support.
     #[error(transparent)]
     Unsupported(Unsupported),
+    /// The connection was to serve one version of a program twice.
+    #[error("version {version} of program {program} is to be served twice: serve it once")]
+    Twice {
+        /// Program number.
+        program: u32,
+        /// Program version.
+        version: u32,
+    },
 }
 
 impl From<CloseReason> for CallError {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use haulage::core::ConnectOptions;
 use haulage::provider::ConnectError;
 use haulage::service::CallError;
 
@@ -51,7 +52,8 @@ impl World {
             node.core.close(lost);
         }
         let (binding, identity) = (way.binding.clone(), way.identity.clone());
-        let connection = node.core.connect_as(*now, server.at, binding, identity);
+        let options = ConnectOptions::new(binding).identity(identity);
+        let connection = node.core.connect(*now, server.at, options);
         let connection = match connection {
             Ok(connection) => connection,
             // The end of the queue pair's last connection may still be on its way to the core.

@@ -124,7 +124,7 @@ fn positions(items: &[Vec<u8>; 4]) -> [u32; 4] {
 fn a_client_leaves_the_words_of_several_items_and_takes_each_result_in_its_chunk() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
-    let mut client = client_within(LIMITS_DEFAULT, NoService, binding(), at);
+    let mut client = client_within(LIMITS_DEFAULT, || NoService, binding(), at);
     let mut peer = Peer::accept(&listener, Crc::NotAsked, WINDOW);
     for (array, is_present) in [(3000, true), (4004, false), (9000, true)] {
         let given = items(array, is_present);

@@ -76,7 +76,7 @@ fn a_refused_connection_is_no_silence() {
     drop(nobody);
     let procedures = vec![Procedure::new("NULL")];
     let binding = Binding { program: PROGRAM, version: 1, procedures };
-    let mut thread = client_within(LIMITS_DEFAULT, NoService, binding, at);
+    let mut thread = client_within(LIMITS_DEFAULT, || NoService, binding, at);
     let request = Request::new(NULL);
     // The connection may have ended before the Call is made, whose error is then the same.
     let outcome = match thread.started.begin(request, |_| Ok(())) {

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{NoService, Service};
+use haulage::core::{ConnectOptions, NoService, Service};
 use haulage::cores::CoreThread;
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::Config;
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, CallError, Eligible, Procedure, Request, TransportError};
+use haulage::service::{Binding, CallError, Eligible, Procedure, Program, Request, TransportError};
 use haulage_apps::cli::values::{Provider, RpcVersion};
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
@@ -76,6 +76,15 @@ impl Pair {
 
     /// Connects both ends, of which the client has this service and these limits, and says nothing.
     pub(super) fn within<S: Service + Send + 'static>(limits: Limits, service: S) -> Self {
+        Self::serving(limits, move || service, Vec::new())
+    }
+
+    /// Connects both ends, of which the client serves `programs`, and says nothing.
+    pub(super) fn serving<S: Service>(
+        limits: Limits,
+        make: impl FnOnce() -> S + Send + 'static,
+        programs: Vec<Program>,
+    ) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (mut link, at) = Link::listen_at(local, &Config::default()).unwrap();
         let item = Eligible::opaque(ITEM_MAX);
@@ -83,7 +92,8 @@ impl Pair {
         let give = Procedure::new("GIVE").result(item).idempotent();
         let procedures = vec![Procedure::new("NULL"), Procedure::new("LONG"), moves, give];
         let binding = Binding { program: PROGRAM, version: 1, procedures };
-        let thread = client_within(limits, service, binding, at);
+        let options = ConnectOptions::new(binding).serving(programs);
+        let thread = client_within(limits, make, options, at);
         link.accept(PATIENCE).unwrap();
         Self { thread, link }
     }

@@ -185,7 +185,7 @@ fn the_key_value_service_names_the_room_that_its_replies_need() {
 fn the_key_value_client_gets_values_that_are_longer_than_its_room() {
     let server = server_of(|_| KvService::new(8, Seed::fixed(1, 2), 4 << 20, 8 << 20));
     let binding = haulage_kv::service::binding(4 << 20);
-    let mut core = client_within(LIMITS_DEFAULT, NoService, binding, server.started);
+    let mut core = client_within(LIMITS_DEFAULT, || NoService, binding, server.started);
     let mut client = KvClient::new(&mut core.started, None);
     // They come in one message, in several, and in a second Call.
     for length in [99, 100, 101, 3000, 9000, 2_000_000] {

@@ -1,6 +1,6 @@
 //! The core of the benchmark's client.
 
-use haulage::core::{Core, Cx};
+use haulage::core::{ConnectOptions, Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::identity::Identity;
 use haulage::provider::Provider;
@@ -110,8 +110,8 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         let old = made.len();
         let now = clock::now();
         for _ in 0..count {
-            let (binding, identity) = (self.binding.clone(), self.identity.clone());
-            let connection = self.core.connect_as(now, self.callee.to, binding, identity);
+            let options = ConnectOptions::new(self.binding.clone()).identity(self.identity.clone());
+            let connection = self.core.connect(now, self.callee.to, options);
             made.push(connection.map_err(|error| self.callee.explain(&error))?);
         }
         let new = made.get(old..).unwrap_or_default();

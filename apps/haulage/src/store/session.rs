@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use haulage::core::NoService;
+use haulage::core::{ConnectOptions, NoService};
 use haulage::cores::{self, CoreThread};
 use haulage::identity::Identity;
 use haulage::remote::RemoteClient;
@@ -166,7 +166,8 @@ fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Fa
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let now = haulage::sys::clock::now();
         let mut connect = |binding| {
-            let connection = core.connect_as(now, callee.to, binding, identity.clone());
+            let options = ConnectOptions::new(binding).identity(identity.clone());
+            let connection = core.connect(now, callee.to, options);
             let connection = connection.map_err(|error| callee.explain(&error))?;
             let client = RemoteClient::of(&core, connection);
             client.ok_or_else(|| Failure::failed("a core has room for a client"))

@@ -6,6 +6,7 @@ use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::connection::Role;
+use haulage_proto::v2::reverse::Level;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::NamedTemplate;
 
@@ -13,16 +14,26 @@ use crate::core::program::Programs;
 use crate::core::templates::{Bound, Meaning, Meanings};
 use crate::identity::Identity;
 use crate::items::Items;
-use crate::limits::{CHUNKS_MAX, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
+use crate::limits::{CHUNKS_MAX, CallsGo, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
 use crate::outgoing::segments::Segments;
 
 /// What a connection serves and calls.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Directions {
     /// The programs that this end serves on it, if it serves any.
     pub(crate) serves: Option<Rc<Programs>>,
     /// The binding of our Calls on it, if we make any.
     pub(crate) calls: Option<Rc<Bound>>,
+}
+
+impl Directions {
+    /// Returns the directions in which Calls go: a client calls in any case, and a server serves.
+    pub(crate) const fn calls_go(&self) -> CallsGo {
+        match (&self.serves, &self.calls) {
+            (Some(_), Some(_)) => CallsGo::BothWays,
+            _ => CallsGo::Forward,
+        }
+    }
 }
 
 /// What goes in each direction of a connection, and its terms.
@@ -82,6 +93,11 @@ impl Session {
     #[inline]
     pub(crate) const fn terms(&self) -> &Terms {
         &self.terms
+    }
+
+    /// Returns the directions in which Calls go.
+    pub(crate) const fn calls_go(&self) -> CallsGo {
+        self.directions.calls_go()
     }
 
     /// Returns the programs that this end serves, if it serves any.
@@ -166,9 +182,26 @@ impl Terms {
         let header = ReplyChunks::default().wire_len(version);
         let threshold = usize::try_from(replies.reply_threshold).unwrap_or(usize::MAX);
         let unchunked_reply_max = threshold.min(SEND_BUFFER - HEADER_ROOM).saturating_sub(header);
-        let (calls, replies) = (within_ours(calls), within_ours(replies));
+        let (mut calls, replies) = (within_ours(calls), within_ours(replies));
+        if !Self::takes_chunks(engine, role) {
+            (calls.read_chunks_max, calls.write_chunks_max) = (0, 0);
+            calls.chunk_segments_max = 0;
+        }
         let unchunked_max = UnchunkedMax::of(&calls);
         Self { version, calls, unchunked_max, replies, unchunked_reply_max }
+    }
+
+    /// Returns whether the peer of a connection of this `role` said that it takes Calls with chunks, or does so anyhow.
+    pub(crate) fn takes_chunks(engine: &Spoken, role: Role) -> bool {
+        match (role, engine) {
+            (Role::Client, _) => true,
+            // [R8167-5.3-2] nothing says that a client of version 1 takes chunks.
+            (Role::Server, Spoken::One(_)) => false,
+            // [V2-4.6.3-1]
+            (Role::Server, Spoken::Two(two)) => {
+                Level::of(two.peer_properties().reverse).allows_chunks()
+            }
+        }
     }
 
     /// Returns the octets of the longest Payload stream of a Reply in one message that returns these Write chunks.

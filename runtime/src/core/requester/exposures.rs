@@ -3,8 +3,6 @@
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::CallChunks;
-use haulage_proto::v2::connection::Sending;
-use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{Access, Handle, Segment};
 use haulage_proto::xdr::pad;
 
@@ -26,11 +24,6 @@ pub(super) struct Exposures {
 }
 
 impl Exposures {
-    /// Returns the format of a Call with these chunks.
-    pub(super) const fn sending(&self) -> Sending {
-        Sending { kind: Kind::Call, format: self.format, has_chunks: true, is_call_only: false }
-    }
-
     /// Calls `f` with the chunk lists of a Call.
     pub(super) fn with<R>(
         &self,
@@ -232,7 +225,11 @@ fn expose(
     let (exposed, Segment { handle, length, offset }) =
         exposed_leases.map_err(|(lease, why)| {
             *item = CallLease::Local(lease);
-            if why == Refused::Gone { Unopened::Gone } else { CallError::Busy.into() }
+            match why {
+                Refused::Gone => Unopened::Gone,
+                Refused::NotOpen => CallError::NotExposed.into(),
+                _ => CallError::Busy.into(),
+            }
         })?;
     *item = CallLease::Exposed(exposed);
     // P7: split at the largest segment that the peer takes.

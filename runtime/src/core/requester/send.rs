@@ -3,9 +3,9 @@
 use std::rc::Rc;
 
 use haulage_mr_pool::Local;
-use haulage_proto::exchange::Format;
+use haulage_proto::exchange::{CallPlan, Format};
 use haulage_proto::negotiate::{Class, Refusal, put_call_headers_with};
-use haulage_proto::v2::connection::{Sending, Unsent};
+use haulage_proto::v2::connection::{Role, Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
@@ -20,11 +20,12 @@ use super::lease::LeaseRole;
 use super::plan::{PlanKey, goes_unchunked, is_call_only};
 use super::send_grant::SendGrant;
 use crate::core::common::Common;
+use crate::core::connection::{Connection, Terms};
 use crate::core::memory::Charge;
 use crate::core::outbox::{InParts, Left};
 use crate::items::Items;
 use crate::key::ConnectionKey;
-use crate::limits::HEADER_ROOM;
+use crate::limits::{CallsGo, HEADER_ROOM};
 use crate::provider::{Head, Outgoing, Port};
 use crate::service::{CallError, Request};
 
@@ -120,12 +121,17 @@ impl Requester {
                     .map_err(Unopened::Failed)
             }
         };
-        if let Ok(plan) = &plan
-            && let Format::Continued { .. } = plan.format
+        let sending = plan.as_ref().map_or(Sending::CALL, |plan| sending(plan));
+        if connection.role() == Role::Server
+            && !announces(connection, plan.is_ok().then_some(&sending))
         {
+            common.buffers.recycle(buffer);
+            self.calls.fail(common, slot, CallError::NotAnnounced);
+            return Progress::Made;
+        }
+        if let Format::Continued { .. } = sending.format {
             // Nothing is exposed before there are credits and buffers for all messages.
-            let sending = Sending { format: plan.format, has_chunks: true, ..Sending::CALL };
-            let has_buffers = common.buffers.suffice(plan.format);
+            let has_buffers = common.buffers.suffice(sending.format);
             match connection.engine.may_post(&sending) {
                 Ok(()) if has_buffers => {}
                 Err(Unsent::Wait) => {
@@ -149,7 +155,7 @@ impl Requester {
         // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.outbox.ring();
         let sent = chunks.and_then(|chunks| {
-            let credit = connection.engine.try_post(&chunks.sending()).map_err(CallError::from)?;
+            let credit = connection.engine.try_post(&sending).map_err(CallError::from)?;
             Ok((chunks, credit))
         });
         let (chunks, credit) = match sent {
@@ -271,11 +277,34 @@ impl Requester {
         let mut connection = common.connections.get_mut(key)?;
         connection.give_credits(&mut common.receives, touched, count, 0);
         if connection.outbox.calls() > 0 {
+            if connection.session.calls_go() == CallsGo::BothWays {
+                // With few credits the peer's Calls need all that there are now.
+                connection.replenish(&mut common.receives, 0, touched);
+            }
             self.send_calls(common, key, port);
             connection = common.connections.get_mut(key)?;
         }
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         SendGrant::open(connection, key, count)
+    }
+}
+
+/// Describes a Call that is sent by a plan.
+fn sending(plan: &CallPlan) -> Sending {
+    let has_chunks = plan.call.is_some()
+        || !plan.reads.is_empty()
+        || !plan.writes.is_empty()
+        || plan.reply.is_some();
+    Sending { format: plan.format, has_chunks, ..Sending::CALL }
+}
+
+/// Returns whether a client takes such a Call of its server, before memory is exposed for it. `None` is a Call without a
+/// plan, which may be for want of chunks.
+#[cold]
+fn announces(connection: &mut Connection, sending: Option<&Sending>) -> bool {
+    match sending {
+        Some(sending) => connection.engine.may_post(sending) != Err(Unsent::NotAnnounced),
+        None => Terms::takes_chunks(connection.engine.engine(), Role::Server),
     }
 }
 
@@ -293,7 +322,7 @@ impl From<Unsent> for CallError {
         match unsent {
             // [V2-7.1.3-3] repeat the error with which the peer refused the first Call of this format.
             Unsent::NotSupported => Self::Refused(Refusal::Two(ErrorBody::InvalHtype)),
-            Unsent::NotAnnounced => Self::NoReverse,
+            Unsent::NotAnnounced => Self::NotAnnounced,
             Unsent::TooLong { .. } => Self::Segments,
             _ => Self::Busy,
         }

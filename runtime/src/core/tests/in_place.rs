@@ -67,7 +67,9 @@ fn echoes(versions: Versions, later: u64, limits: Limits, ring_bytes: u32, longe
         Versions::OnlyOne => Identity::User(User::new("machine", 1000, 100, &[1, 2, 3])),
         _ => Identity::Anonymous,
     };
-    let connection = client.connect_as(clock::now(), at, binding(), identity).unwrap();
+    let connection = client
+        .connect(clock::now(), at, ConnectOptions::new(binding()).identity(identity))
+        .unwrap();
     let told = |token: u64| {
         let (octet, length) = ((token % 251) as u8, usize::try_from(token * 7).unwrap() % longest);
         vec![octet; length]

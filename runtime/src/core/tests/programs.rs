@@ -86,7 +86,8 @@ fn each_is_served<P: Provider>(versions: Versions, user: bool, make: impl Fn() -
     let identity =
         if user { Identity::User(User::new("here", 7, 7, &[])) } else { Identity::Anonymous };
     let connections = NAMES.map(|name| {
-        client.connect_as(clock::now(), at, binding_of(name), identity.clone()).unwrap()
+        let options = ConnectOptions::new(binding_of(name)).identity(identity.clone());
+        client.connect(clock::now(), at, options).unwrap()
     });
     for round in 1..=6 {
         for (place, connection) in (0..).zip(connections) {

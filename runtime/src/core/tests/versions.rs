@@ -353,7 +353,10 @@ fn calls_that_wait_together_arrive_as_they_were_made() {
             if uid != 0 {
                 let at = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 20050);
                 let user = Identity::User(User::new("here", uid, 100, &[]));
-                world.connection = world.client.connect_as(world.now, at, binding(), user).unwrap();
+                world.connection = world
+                    .client
+                    .connect(world.now, at, ConnectOptions::new(binding()).identity(user))
+                    .unwrap();
             }
             let told: Vec<_> = (0..10).map(|length| vec![7; length * length]).collect();
             for argument in &told {

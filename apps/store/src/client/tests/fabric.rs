@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use haulage::core::{Core, Cx, Service as Runtime};
+use haulage::core::{ConnectOptions, Core, Cx, Service as Runtime};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
@@ -81,7 +81,8 @@ impl Far {
         let mut client = Core::new(provider, Collector::default(), room, ours, 2).unwrap();
         let at = server.listen(SocketAddr::new(node(1), 20049)).unwrap();
         let us = Identity::User(User::new("tests", 0, 0, &[7]));
-        let connection = client.connect_as(Instant::ZERO, at, binding(&LARGE), us).unwrap();
+        let options = ConnectOptions::new(binding(&LARGE)).identity(us);
+        let connection = client.connect(Instant::ZERO, at, options).unwrap();
         let far = Self { fabric, now: Instant::ZERO, server, client, connection, next: 0 };
         Client::new(far, root, LARGE).unwrap()
     }
