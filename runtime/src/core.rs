@@ -410,6 +410,15 @@ pub enum StartError {
     },
 }
 
+impl From<bindings::Unserved> for StartError {
+    fn from(unserved: bindings::Unserved) -> Self {
+        match unserved {
+            bindings::Unserved::Unsupported(what) => Self::Unsupported(what),
+            bindings::Unserved::Twice { program, version } => Self::Twice { program, version },
+        }
+    }
+}
+
 /// How late a deadline is if the core stood still.
 const LATE: Duration = Duration::from_millis(20);
 /// How long a core that stood still reads before it acts on deadlines.

@@ -162,6 +162,8 @@ pub fn put_unchunked_header(
     match (version, kind) {
         // No handle to invalidate, two empty lists, no Reply chunk.
         (Version::Two, Kind::Call) => {
+            //~ V2-4.6.1-2: `v2::VERSION` -> `1`
+            //~ V2-4.6.2-2: `v2::VERSION` -> `1`
             put_words(message, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
         }
         // An empty Write list.
@@ -169,6 +171,7 @@ pub fn put_unchunked_header(
             put_words(message, [xid, v2::VERSION, credit, REPLY_INLINE, 0])
         }
         // RDMA_MSG with two empty lists and no Reply chunk.
+        //~ R8167-5.1-1: `v1::VERSION` -> `v1::VERSION + 1`
         (Version::One, _) => put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0]),
     }
 }

@@ -2,7 +2,6 @@
 
 use haulage_proto::rpc::{Binding, Eligible, Procedure};
 
-use crate::core::StartError;
 use crate::limits::CHUNKS_MAX;
 use crate::service::{CallError, Declared, Program, Unsupported};
 
@@ -29,15 +28,6 @@ pub(super) fn check_all(programs: &[Program]) -> Result<(), Unserved> {
         }
     }
     Ok(())
-}
-
-impl From<Unserved> for StartError {
-    fn from(unserved: Unserved) -> Self {
-        match unserved {
-            Unserved::Unsupported(what) => Self::Unsupported(what),
-            Unserved::Twice { program, version } => Self::Twice { program, version },
-        }
-    }
 }
 
 impl From<Unserved> for CallError {

@@ -99,6 +99,10 @@ fn a_client_of_version_2_serves_calls_of_every_form_under_any_xid() {
     pair.send(&message(9, CALL_INLINE, &[0; 4], back));
     let reply = pair.message();
     assert_eq!((reply[0], reply[3], &reply[11..]), (9, REPLY_INLINE, &[4, 10][..]));
+    // [V2-4.6.1-1] A Call of another XID than that of its header is malformed.
+    pair.send(&message(11, CALL_INLINE, &[0; 4], &call(12, NULL, &[])));
+    let error = pair.message();
+    assert_eq!((error[0], error[3], &error[4..]), (11, ERROR, &[2][..]));
     // A Call of a program that the client does not serve.
     let header = [10, 0, 2, PROGRAM + 1, 1, 0, 0, 0, 0, 0];
     pair.send(&message(10, CALL_INLINE, &[0; 4], &octets(&header)));
@@ -326,6 +330,21 @@ fn answered(peer: &mut Peer, asks: Asks, level: u32) {
     };
     let body = [rpc_reply(xid), results].concat();
     peer.0.send(&message(xid, REPLY_INLINE, &[0], &body)).unwrap();
+}
+
+#[test]
+fn a_reply_of_a_client_has_the_xid_of_its_header() {
+    // [V2-4.6.2-1]
+    let server = server_of(|_| Asker::default());
+    let mut peer = Peer::saying(server.started, &[1, REVERSE, 4, 3]);
+    for (xid, other, told) in [(100, 1, OTHER), (101, 0, OK)] {
+        peer.0.send(&message(xid, CALL_INLINE, &[0; 4], &call(xid, 1, &[0]))).unwrap();
+        let called = peer.next()[0];
+        peer.0.send(&message(called, REPLY_INLINE, &[0], &rpc_reply(called ^ other))).unwrap();
+        let reply = peer.next();
+        assert_eq!((reply[0], &reply[11..]), (xid, &[told][..]));
+    }
+    server.stop().unwrap();
 }
 
 #[test]

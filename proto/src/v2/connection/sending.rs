@@ -155,6 +155,7 @@ impl Gate {
         // [V2-4.6.3-1] send nothing that the other end has not announced to take.
         let announced =
             if sending.has_chunks { level.allows_chunks() } else { level.allows(sending.format) };
+        //~ V2-4.6.3-1: `!announced` -> `false`
         if !announced {
             return Err(Unsent::NotAnnounced);
         }
