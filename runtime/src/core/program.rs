@@ -149,6 +149,8 @@ impl Programs {
         let (asked, arguments_at) = CallHeader::decode(payload).map_err(|fault| {
             fault.reply(xid).map_or(Unserved::Refused(ErrorBody::BadXdr), Unserved::Verdict)
         })?;
+        // [V2-4.6.1-1] the RPC Call has the XID of its header.
+        //~ V2-4.6.1-1: `asked.xid != xid` -> `false`
         if asked.xid != xid {
             return Err(Unserved::Refused(ErrorBody::BadXdr));
         }
