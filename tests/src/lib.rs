@@ -1,6 +1,7 @@
 //! Tests across crates, and the code they share.
 //!
 //! - [`bed`]: two providers, stepped by hand, in virtual or real time.
+//! - [`callback`]: the callback program of NFS version 4.1, for a client that holds delegations.
 //! - [`contract`]: the contract of `Provider`, one check per line, for any provider.
 //! - [`cores`]: cores that make Calls to each other, in steps chosen by a seed.
 //! - [`ends`]: cores over iWARP for tests that act as the other end.
@@ -16,6 +17,7 @@
 
 pub mod bed;
 pub mod by_number;
+pub mod callback;
 pub mod contract;
 pub mod cores;
 pub mod ends;
