@@ -315,7 +315,7 @@ const CALLBACKS: [(&str, u32); 2] = [("recall_any", 0x26da_cdcd), ("recall", 0x2
 const FORWARD: u32 = 0xea67_9f7d;
 const NFS: u32 = 100_003;
 /// A Call without arguments and results.
-const NULL: Request = Request { procedure: 0, argument: None, result: None, timeout: None };
+const NULL: Request = Request::new(0);
 /// Octets of a transport header without chunks.
 const HEADER_LEN: usize = 28;
 /// The offset of the procedure of an RPC, behind a transport header without chunks.

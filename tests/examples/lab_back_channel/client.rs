@@ -137,7 +137,7 @@ impl Client {
         asked: &Operations,
         take: impl FnOnce(&mut Results<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let request = Request { procedure: COMPOUND, argument: None, result: None, timeout: None };
+        let request = Request::new(COMPOUND);
         let reply = self.core.started.call(request, |w| asked.encode(w));
         let reply = reply.map_err(|failed| Fault::Other(failed.to_string()))?;
         let taken = take(&mut Results::new(reply.results().rest())?);
