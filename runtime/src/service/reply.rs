@@ -229,16 +229,22 @@ impl Reply {
         self.further.as_mut_slice().get_mut(index as usize - 1)
     }
 
-    /// Returns the octets that the Write chunk of this index has.
-    fn offered_to(&self, index: u32) -> u64 {
+    /// Returns the octets that the Write chunk of this index has, or `None` if the peer offered no such chunk.
+    fn offered_to(&self, index: u32) -> Option<u64> {
         let first = self.offered.into_iter();
         let mut all = first.chain(self.further.iter().map(|chunk| chunk.offered));
-        all.nth(index as usize).unwrap_or(0)
+        all.nth(index as usize)
     }
 
     /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.
     pub const fn room(&self) -> usize {
         self.limit().saturating_sub(self.at)
+    }
+
+    /// Returns the octets that the Write chunk for the next DDP-eligible result has, or `None` if the peer offered no chunk
+    /// for it. A service whose result is longer, and has no room in [`Self::room`] either, can answer something else.
+    pub fn item_room(&self) -> Option<u64> {
+        self.offered_to(self.next)
     }
 
     /// Returns the octets that the Payload stream may have, without an item that is left out of it.
@@ -306,7 +312,7 @@ impl Reply {
         //~ V2-7.3.5-2: `self.length()` -> `self.unreduced_octets`
         let needed = u32::try_from(self.length()).unwrap_or(u32::MAX);
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |(index, length)| {
-            let offered = self.offered_to(index).try_into().unwrap_or(u32::MAX);
+            let offered = self.offered_to(index).unwrap_or(0).try_into().unwrap_or(u32::MAX);
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk has index 1.
             Shortage::of_result(index.saturating_add(1), offered, length, needed)
         });
