@@ -9,6 +9,10 @@
 //! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
 //! | 5 FIGURES | | [`Figures`](crate::figures::Figures) as unsigned hypers |
 //! | 6 KEYS | `unsigned int at`, 0 to begin with | status; if OK, a list of `opaque key<512>`, and where to go on, or 0 |
+//! | 7 MGET | up to four times `opaque key<512>`, as an array | for each key [`many::Found`], as an array; its values are DDP-eligible |
+//! | 8 MPUT | up to four times `opaque key<512>`, `opaque value<>`, as an array; the values are DDP-eligible | for each pair a status, as an array |
+//!
+//! MGET and MPUT were added later: a server that lacks them answers PROC_UNAVAIL.
 //!
 //! A list has a true word before each item and a false word at the end. KEYS returns some keys at a time, in no
 //! particular order; a key stored or deleted meanwhile may be listed or not.
@@ -22,6 +26,8 @@ use haulage_proto::xdr::{Reader, Truncated, Writer};
 use thiserror::Error;
 
 use crate::stat::Stat;
+
+pub mod many;
 
 /// The program number, out of the range left to users (RFC 5531 section 8.3).
 pub const PROGRAM: u32 = 0x2048_4b56;
@@ -75,14 +81,18 @@ pub enum Procedure {
     Figures = 5,
     /// Returns some of the keys.
     Keys = 6,
+    /// Returns the values of several keys.
+    MGet = 7,
+    /// Stores several values.
+    MPut = 8,
 }
 
 impl Procedure {
     /// Returns the procedure with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
-        let all =
-            [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures, Self::Keys];
-        all.into_iter().find(|procedure| *procedure as u32 == number)
+        let one = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures];
+        let several = [Self::Keys, Self::MGet, Self::MPut];
+        one.into_iter().chain(several).find(|procedure| *procedure as u32 == number)
     }
 }
 
@@ -199,7 +209,36 @@ pub enum Refusal {
     BadKey,
 }
 
-/// The results of one Call.
+impl Refusal {
+    /// Decodes the refusal that `status` stands for. `hyper` takes an unsigned hyper behind it.
+    fn decode(
+        status: u32,
+        hyper: impl FnOnce() -> Result<u64, Truncated>,
+    ) -> Result<Self, BadReply> {
+        match status {
+            NOT_FOUND => Ok(Self::NotFound),
+            TOO_LARGE => Ok(Self::TooLarge { max: hyper()? }),
+            NO_SPACE => Ok(Self::NoSpace),
+            BAD_KEY => Ok(Self::BadKey),
+            status => Err(BadReply::Status(status)),
+        }
+    }
+
+    /// Appends the status, and what is behind it, to `w`.
+    pub fn encode(&self, w: &mut Writer<'_>) -> Result<(), Truncated> {
+        match self {
+            Self::NotFound => w.u32(NOT_FOUND),
+            Self::TooLarge { max } => {
+                w.u32(TOO_LARGE)?;
+                w.u64(*max)
+            }
+            Self::NoSpace => w.u32(NO_SPACE),
+            Self::BadKey => w.u32(BAD_KEY),
+        }
+    }
+}
+
+/// The results of one Call for one key, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -227,6 +266,14 @@ pub enum BadReply {
     /// The status is unknown.
     #[error("the reply has the unknown status {0}")]
     Status(u32),
+    /// The Reply does not have one answer for each key.
+    #[error("the reply has {answered} answers for {asked} keys")]
+    Count {
+        /// Keys in the Call.
+        asked: usize,
+        /// Answers in the Reply.
+        answered: u32,
+    },
 }
 
 impl<'a> Answer<'a> {
@@ -243,11 +290,7 @@ impl<'a> Answer<'a> {
             (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, carriage)?),
             (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
             (OK, Procedure::Keys) => Self::Keys(KeyList::decode(&mut r)?),
-            (NOT_FOUND, _) => Self::Refused(Refusal::NotFound),
-            (TOO_LARGE, _) => Self::Refused(Refusal::TooLarge { max: r.u64()? }),
-            (NO_SPACE, _) => Self::Refused(Refusal::NoSpace),
-            (BAD_KEY, _) => Self::Refused(Refusal::BadKey),
-            (status, _) => return Err(BadReply::Status(status)),
+            (status, _) => Self::Refused(Refusal::decode(status, || r.u64())?),
         };
         if r.is_empty() { Ok(answer) } else { Err(Truncated { at: r.position() }.into()) }
     }
@@ -271,13 +314,7 @@ impl<'a> Answer<'a> {
                 w.u32(0)?;
                 w.u32(keys.next.unwrap_or(0))
             }
-            Self::Refused(Refusal::NotFound) => w.u32(NOT_FOUND),
-            Self::Refused(Refusal::TooLarge { max }) => {
-                w.u32(TOO_LARGE)?;
-                w.u64(*max)
-            }
-            Self::Refused(Refusal::NoSpace) => w.u32(NO_SPACE),
-            Self::Refused(Refusal::BadKey) => w.u32(BAD_KEY),
+            Self::Refused(refusal) => refusal.encode(w),
         }
     }
 }

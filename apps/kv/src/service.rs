@@ -22,14 +22,18 @@ use haulage_proto::xdr::Truncated;
 use self::leases::{KeyLease, Value};
 use crate::figures::Figures;
 use crate::index::{Full, Index, Seed, Stored};
+use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use crate::stat::Stat;
 
 mod leases;
+mod many;
 
-/// Returns the binding. Its DDP-eligible items are the value of a GET's results and of a PUT's arguments.
+/// Returns the binding. Its DDP-eligible items are the values of the results of GET and MGET, and of the arguments of PUT
+/// and MPUT.
 pub fn binding(value_max: usize) -> Binding {
     let value = Eligible::opaque(value_max);
+    let values = Eligible { count_max: CHUNKS_MAX, ..value };
     let procedures = vec![
         Bound::new("NULL").idempotent(),
         Bound::new("GET").result(value).idempotent(),
@@ -38,6 +42,8 @@ pub fn binding(value_max: usize) -> Binding {
         Bound::new("STAT").idempotent(),
         Bound::new("FIGURES").idempotent(),
         Bound::new("KEYS").results_max(KEYS_RESULTS_MAX).idempotent(),
+        Bound::new("MGET").result(values).results_max(RESULTS_MAX).idempotent(),
+        Bound::new("MPUT").argument(values).results_max(RESULTS_MAX).idempotent(),
     ];
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
@@ -93,28 +99,43 @@ impl KvService {
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
-        let key_bytes = arguments.opaque(KEY_MAX)?;
-        let value = match arguments.item(usize::MAX)? {
-            Argument::Placed(leases) => Value::new(leases).ok_or(Refusal::NoSpace)?,
-            Argument::Unreduced([]) => Value::Empty,
-            Argument::Unreduced(bytes) if bytes.len() > self.value_max => {
-                return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
-            }
-            Argument::Unreduced(bytes) => {
-                let mut leases = self.leases(cx, bytes.len()).ok_or(Refusal::NoSpace)?;
-                leases.copy_from_slice(bytes);
-                cx.count_unreduced(bytes.len() as u64);
-                Value::new(leases).ok_or(Refusal::NoSpace)?
-            }
-            Argument::Refused { why: NotFetched::TooLarge, .. } => {
-                return Err(Refusal::TooLarge { max: self.value_max as u64 }.into());
-            }
-            Argument::Refused { why: NotFetched::NoMemory | NotFetched::Busy, .. } => {
-                return Err(Refusal::NoSpace.into());
-            }
-        };
+        let key = arguments.opaque(KEY_MAX)?;
+        let value = self.take_value(cx, arguments)??;
         end(arguments)?;
-        let key = Key::new(key_bytes)?;
+        self.keep(cx, key, value)?;
+        reply.results(|w| w.u32(OK));
+        Ok(())
+    }
+
+    /// Takes a value out of the arguments, in memory in which it can stay.
+    fn take_value(
+        &mut self,
+        cx: &mut Cx<'_>,
+        arguments: &mut Arguments<'_>,
+    ) -> Result<Result<Value, Refusal>, Truncated> {
+        let too_large = Err(Refusal::TooLarge { max: self.value_max as u64 });
+        Ok(match arguments.item(usize::MAX)? {
+            Argument::Placed(leases) => Value::new(leases).ok_or(Refusal::NoSpace),
+            Argument::Unreduced([]) => Ok(Value::Empty),
+            Argument::Unreduced(bytes) if bytes.len() > self.value_max => too_large,
+            Argument::Unreduced(bytes) => match self.leases(cx, bytes.len()) {
+                None => Err(Refusal::NoSpace),
+                Some(mut leases) => {
+                    leases.copy_from_slice(bytes);
+                    cx.count_unreduced(bytes.len() as u64);
+                    Value::new(leases).ok_or(Refusal::NoSpace)
+                }
+            },
+            Argument::Refused { why: NotFetched::TooLarge, .. } => too_large,
+            Argument::Refused { why: NotFetched::NoMemory | NotFetched::Busy, .. } => {
+                Err(Refusal::NoSpace)
+            }
+        })
+    }
+
+    /// Keeps a value under a key, if it is one, in place of the value that was there.
+    fn keep(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<(), Refusal> {
+        let key = Key::new(key)?;
         let added = value.len();
         let Stored { slot, old } = self.store(cx, key.bytes(), value).ok_or(Refusal::NoSpace)?;
         self.index.tag_value(slot);
@@ -123,7 +144,6 @@ impl KvService {
         }
         self.value_bytes += added;
         self.value_bytes -= old.map_or(0, |old| old.len());
-        reply.results(|w| w.u32(OK));
         Ok(())
     }
 
@@ -268,6 +288,8 @@ impl Service for KvService {
                 reply.results(|w| figures.encode(w));
             }),
             Some(Procedure::Keys) => self.keys(arguments, reply),
+            Some(Procedure::MGet) => self.get_many(arguments, reply),
+            Some(Procedure::MPut) => self.put_many(cx, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
         match done {
@@ -327,6 +349,8 @@ impl From<Refusal> for Stop {
 }
 
 const OK: u32 = 0;
+
+const _: () = assert!(CHUNKS_MAX <= haulage::limits::CHUNKS_MAX, "every value may have a chunk");
 
 /// Maximum octets of the encoded keys in one Reply: a few of the longest.
 const KEYS_OCTETS: u32 = 2048;

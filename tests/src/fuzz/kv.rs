@@ -7,17 +7,22 @@ use std::time::Duration;
 use haulage::core::{Core, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, Request};
+use haulage::service::{CallError, ConnectionId, Finished, Kind, Place, Request};
 use haulage_kv::index::Seed;
+use haulage_kv::protocol::many::{self, Found};
 use haulage_kv::protocol::{Answer, Carriage, KEY_MAX, Procedure, Refusal, Value};
 use haulage_kv::service::{KvService, binding};
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
+use haulage_proto::chunk::{Item, PayloadReader, Returned};
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
-use haulage_proto::xdr::Reader;
+use haulage_proto::xdr::{Reader, Truncated};
 
-use super::octets::{Octets, some_octets, spoil, word};
+use self::asked::Asked;
+use super::octets::Octets;
 use crate::world::choices::Choices;
+
+mod asked;
 
 /// Makes Calls one by one. Each is refused as garbage or answered as a map of keys would be, and the server's
 /// statistics agree with that map.
@@ -34,77 +39,6 @@ pub(super) fn run(data: &[u8]) {
     }
     world.list();
     world.end();
-}
-
-/// A Call.
-struct Asked {
-    procedure: Procedure,
-    /// The arguments, without a value in a Read chunk.
-    octets: Vec<u8>,
-    /// The value in a Read chunk, if there is one.
-    argument: Option<Vec<u8>>,
-    /// Length of the Write chunk, if there is one.
-    room: Option<usize>,
-}
-
-impl Asked {
-    fn draw(choices: &mut Choices) -> Self {
-        let procedures = [Procedure::Get, Procedure::Put, Procedure::Del, Procedure::Keys];
-        let others = [Procedure::Null, Procedure::Stat, Procedure::Figures];
-        let procedure = match choices.one_in(8) {
-            true => choices.pick(&others),
-            false => choices.pick(&procedures),
-        };
-        let stream = Octets::default();
-        let (mut argument, mut room) = (None, None);
-        let mut octets = match procedure {
-            Procedure::Get => {
-                room = choices.one_in(2).then(|| choices.pick(&[1, 100, VALUE_MAX]));
-                stream.opaque(&key(choices))
-            }
-            Procedure::Del => stream.opaque(&key(choices)),
-            Procedure::Put => {
-                let stream = stream.opaque(&key(choices));
-                let length = choices.pick(&[0, 1, 4, 100, 1000, VALUE_MAX, VALUE_MAX + 1]);
-                let value = vec![u8::try_from(choices.below(256)).unwrap_or(0); length];
-                if length > 0 && choices.one_in(2) {
-                    argument = Some(value);
-                    stream
-                } else {
-                    stream.opaque(&value[..length.min(INLINE_MIN - KEY_MAX)])
-                }
-            }
-            Procedure::Keys => stream.words(&[word(choices)]),
-            Procedure::Null | Procedure::Stat | Procedure::Figures => stream,
-        };
-        if choices.one_in(8) {
-            spoil(choices, &mut octets.0);
-        }
-        if choices.one_in(16) {
-            octets = Octets::default().put(&some_octets(choices, 64));
-        }
-        // The length of a Payload stream is a multiple of four.
-        octets.0.resize(octets.0.len().next_multiple_of(4), 0);
-        Self { procedure, octets: octets.0, argument, room }
-    }
-
-    /// Returns the arguments with the value in its place, inline or reduced.
-    fn whole(&self) -> Vec<u8> {
-        let stream = Octets::default().put(&self.octets);
-        self.argument.iter().fold(stream, |stream, value| stream.opaque(value)).0
-    }
-
-    /// Returns whether the value in a Read chunk is not where a value belongs: right behind a key.
-    fn is_misplaced(&self) -> bool {
-        let mut r = Reader::new(&self.octets);
-        self.argument.is_some() && (r.opaque(KEY_MAX).is_err() || !r.is_empty())
-    }
-}
-
-fn key(choices: &mut Choices) -> Vec<u8> {
-    let keys: [&[u8]; 8] =
-        [b"a", b"b", b"c", b"", b"\xff", &[b'k'; KEY_MAX], &[b'k'; KEY_MAX + 1], b"d"];
-    choices.pick(&keys).to_vec()
 }
 
 /// A server, a client, and a map that mirrors the contents of the server.
@@ -126,17 +60,22 @@ struct Caller {
 /// The end of a Call.
 struct Got {
     results: Result<Vec<u8>, CallError>,
-    /// The value that was placed in the Write chunk.
+    /// The value that was placed in the first Write chunk.
     placed: Option<Vec<u8>>,
+    /// All Write chunks of the Reply, and what is in their leases.
+    returned: Vec<Returned>,
+    rooms: Vec<Vec<u8>>,
 }
 
 impl Service for Caller {
     fn replied(&mut self, _: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
         let is_reduced = finished.results.as_ref().is_ok_and(|results| results.reduced().is_some());
-        let placed =
-            finished.rooms.into_first().filter(|_| is_reduced).map(|lease| lease.bytes().to_vec());
+        let rooms: Vec<_> = finished.rooms.iter().map(|lease| lease.bytes().to_vec()).collect();
+        let placed = rooms.first().filter(|_| is_reduced).cloned();
+        let returned = finished.results.as_ref().map(|results| results.returned().collect());
+        let returned = returned.unwrap_or_default();
         let results = finished.results.map(|results| results.rest().to_vec());
-        self.ended = Some(Got { results, placed });
+        self.ended = Some(Got { results, placed, returned, rooms });
     }
 }
 
@@ -164,13 +103,17 @@ impl World {
         let (mut cx, caller) = self.client.cx(self.now);
         caller.ended = None;
         let lease = |length| cx.pool().lease(length).expect("memory for a value");
-        let argument = asked.argument.as_ref().map(|value| {
+        let filled = |value: &Vec<u8>| {
             let mut lease = lease(value.len());
             lease.bytes_mut().copy_from_slice(value);
             lease
+        };
+        let request = Request::new(asked.procedure as u32);
+        let request = asked.placed.iter().fold(request, |request, (at, value)| {
+            request.argument_at(Place::At(Kind::Opaque, *at), filled(value))
         });
-        let result = asked.room.map(lease);
-        let request = Request::new(asked.procedure as u32).argument(argument).room(result);
+        let request = request.argument(asked.argument.as_ref().map(filled));
+        let request = asked.rooms.iter().fold(request, |request, room| request.room(lease(*room)));
         let called = cx.call(self.connection, request, 0, |w| w.put(&asked.octets));
         called.map_err(|(error, _)| error).expect("a Call is queued");
         for _ in 0..STEPS_MAX {
@@ -213,7 +156,7 @@ impl World {
                 let Some(Expected::Value(value)) = expected else {
                     panic!("{:?} is refused: {why:?}", asked.procedure)
                 };
-                let room = asked.room.unwrap_or(INLINE_MIN);
+                let room = asked.rooms.first().copied().unwrap_or(INLINE_MIN);
                 return assert!(value.len() > room, "there was room: {why:?}");
             }
             Err(other) => panic!("{:?} ended with {other:?}", asked.procedure),
@@ -223,6 +166,22 @@ impl World {
         if asked.procedure == Procedure::Figures {
             return assert!(octets.len().is_multiple_of(8), "hypers");
         }
+        let octets = match expected {
+            Expected::Found(values) => {
+                let reader = PayloadReader::reply_of_many(&octets, 0, &got.returned);
+                return check_found(&asked.rooms, reader, (&got.rooms, values));
+            }
+            Expected::Stored(pairs) => {
+                let stored =
+                    many::decode_stored(PayloadReader::reply(&octets, 0, None), pairs.len());
+                let each = stored.expect("results that make sense").into_iter().zip(pairs);
+                return each.for_each(|(stored, reasons)| match stored {
+                    Ok(()) => assert!(reasons.is_empty(), "refused for {reasons:?}"),
+                    Err(refusal) => assert!(reasons.contains(&refusal), "{refusal}: {reasons:?}"),
+                });
+            }
+            _ => octets,
+        };
         let carriage = if got.placed.is_some() { Carriage::Chunk } else { Carriage::Unreduced };
         let answer = Answer::decode(asked.procedure, &octets, carriage);
         match (expected, answer.expect("results that make sense")) {
@@ -253,7 +212,6 @@ impl World {
     fn expect(&mut self, asked: &Asked) -> Option<Expected> {
         let octets = asked.whole();
         let mut r = Reader::new(&octets);
-        let mut reasons = Vec::new();
         match asked.procedure {
             Procedure::Null => r.is_empty().then_some(Expected::Done),
             Procedure::Stat => r.is_empty().then_some(Expected::Stat),
@@ -262,36 +220,63 @@ impl World {
             Procedure::Keys => r.u32().is_ok_and(|_| r.is_empty()).then_some(Expected::Keys),
             Procedure::Get | Procedure::Del => {
                 let key = r.opaque(KEY_MAX).ok().filter(|_| r.is_empty())?;
-                if !is_key(key) {
-                    return Some(Expected::Refused(vec![Refusal::BadKey]));
+                let value = self.expect_get(key);
+                if asked.procedure == Procedure::Del {
+                    self.held.remove(key);
+                    let done = value.map(|_| Expected::Done);
+                    return Some(done.unwrap_or_else(|why| Expected::Refused(vec![why])));
                 }
-                let value = match asked.procedure {
-                    Procedure::Get => self.held.get(key).cloned().map(Expected::Value),
-                    _ => self.held.remove(key).map(|_| Expected::Done),
-                };
-                Some(value.unwrap_or(Expected::Refused(vec![Refusal::NotFound])))
+                let value = value.map(Expected::Value);
+                Some(value.unwrap_or_else(|why| Expected::Refused(vec![why])))
             }
             Procedure::Put => {
                 let key = r.opaque(KEY_MAX).ok()?;
                 let value = r.opaque(usize::MAX).ok()?.to_vec();
-                let is_whole = r.is_empty();
-                if value.len() > VALUE_MAX {
-                    reasons.push(Refusal::TooLarge { max: VALUE_MAX as u64 });
-                } else if !is_whole {
+                if value.len() <= VALUE_MAX && !r.is_empty() {
                     return None;
                 }
-                if !is_key(key) {
-                    reasons.push(Refusal::BadKey);
-                } else if self.held.len() == KEYS_MAX as usize && !self.held.contains_key(key) {
-                    reasons.push(Refusal::NoSpace);
-                }
-                if reasons.is_empty() {
-                    self.held.insert(key.to_vec(), value);
-                    return Some(Expected::Done);
-                }
-                Some(Expected::Refused(reasons))
+                let reasons = self.expect_put(key, value);
+                Some(if reasons.is_empty() { Expected::Done } else { Expected::Refused(reasons) })
+            }
+            Procedure::MGet => {
+                let count = r.u32().ok().filter(|count| *count as usize <= many::KEYS_MAX)?;
+                let keys = (0..count).map(|_| r.opaque(KEY_MAX)).collect::<Result<Vec<_>, _>>();
+                let keys = keys.ok().filter(|_| r.is_empty())?.into_iter();
+                Some(Expected::Found(keys.map(|key| self.expect_get(key)).collect()))
+            }
+            Procedure::MPut => {
+                let count = r.u32().ok().filter(|count| *count as usize <= many::KEYS_MAX)?;
+                let mut pair = || Ok((r.opaque(KEY_MAX)?, r.opaque(usize::MAX)?.to_vec()));
+                let pairs = (0..count).map(|_| pair()).collect::<Result<Vec<_>, Truncated>>();
+                let pairs = pairs.ok().filter(|_| r.is_empty())?.into_iter();
+                let stored = pairs.map(|(key, value)| self.expect_put(key, value));
+                Some(Expected::Stored(stored.collect()))
             }
         }
+    }
+
+    fn expect_get(&self, key: &[u8]) -> Result<Vec<u8>, Refusal> {
+        if !is_key(key) {
+            return Err(Refusal::BadKey);
+        }
+        self.held.get(key).cloned().ok_or(Refusal::NotFound)
+    }
+
+    /// Stores a value in the map, or returns the reasons for which the server may refuse it.
+    fn expect_put(&mut self, key: &[u8], value: Vec<u8>) -> Vec<Refusal> {
+        let mut reasons = Vec::new();
+        if value.len() > VALUE_MAX {
+            reasons.push(Refusal::TooLarge { max: VALUE_MAX as u64 });
+        }
+        if !is_key(key) {
+            reasons.push(Refusal::BadKey);
+        } else if self.held.len() == KEYS_MAX as usize && !self.held.contains_key(key) {
+            reasons.push(Refusal::NoSpace);
+        }
+        if reasons.is_empty() {
+            self.held.insert(key.to_vec(), value);
+        }
+        reasons
     }
 
     /// Lists all keys in pages, and checks that each stored key is listed once.
@@ -299,7 +284,8 @@ impl World {
         let (mut listed, mut at) = (Vec::new(), 0);
         for _ in 0..=KEYS_MAX {
             let octets = Octets::default().words(&[at]).0;
-            let asked = Asked { procedure: Procedure::Keys, octets, argument: None, room: None };
+            let (argument, placed, rooms) = (None, Vec::new(), Vec::new());
+            let asked = Asked { procedure: Procedure::Keys, octets, argument, placed, rooms };
             let octets = self.call(&asked).results.expect("a list of keys");
             let answer = Answer::decode(Procedure::Keys, &octets, Carriage::Unreduced);
             let Ok(Answer::Keys(keys)) = answer else { panic!("no keys: {answer:?}") };
@@ -337,6 +323,37 @@ enum Expected {
     Keys,
     /// A refusal with one of these reasons.
     Refused(Vec<Refusal>),
+    /// For each key its value, or why there is none.
+    Found(Values),
+    /// For each pair the reasons of which one is given, if there are any.
+    Stored(Vec<Vec<Refusal>>),
+}
+
+/// For each key its value, or why there is none.
+type Values = Vec<Result<Vec<u8>, Refusal>>;
+
+/// Checks the values that came for several keys, with room for each as `offered`.
+fn check_found(
+    offered: &[usize],
+    results: PayloadReader<'_>,
+    (rooms, values): (&[Vec<u8>], Values),
+) {
+    let room = |n: usize| offered.get(n).copied().unwrap_or(0);
+    let lengths = values.iter().map(|value| value.as_ref().map_or(0, Vec::len)).enumerate();
+    // The octets of such a value may have taken the room that the message had for another.
+    let is_any_long = lengths.into_iter().any(|(n, length)| length > room(n));
+    let found = many::decode_found(results, values.len()).expect("results that make sense");
+    for (n, (found, value)) in found.into_iter().zip(values).enumerate() {
+        match (found, value) {
+            (Found::Value(Item::Unreduced(octets)), Ok(value)) => assert!(value == octets),
+            (Found::Value(Item::Reduced { .. }), Ok(value)) => assert!(value == rooms[n]),
+            (Found::TooLong { length }, Ok(value)) => {
+                assert!(is_any_long && length == value.len() as u64, "{length} octets at {n}");
+            }
+            (Found::Refused(refusal), Err(why)) => assert_eq!(refusal, why),
+            (found, value) => panic!("{found:?} for {:?}", value.map(|value| value.len())),
+        }
+    }
 }
 
 fn is_key(key: &[u8]) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use haulage::core::Core;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
+use haulage::proto::chunk::Returned;
 use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::proto::xdr::Writer;
@@ -16,6 +17,7 @@ use super::*;
 use crate::protocol::{self, Carriage};
 
 mod moving;
+mod several;
 
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
@@ -355,18 +357,26 @@ struct Ended {
     procedure: Procedure,
     results: Result<Vec<u8>, CallError>,
     carriage: Carriage,
+    /// The Write chunks of the Reply.
+    returned: Vec<Returned>,
     place: Option<Local>,
+    /// The rooms behind the first one.
+    further: Vec<Local>,
 }
 
 impl Service for Caller {
     fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
         let number = usize::try_from(token).expect("a small number");
         let reduced = finished.results.as_ref().ok().and_then(|results| results.reduced());
+        let returned = finished.results.as_ref().map(|results| results.returned().collect());
+        let mut rooms = finished.rooms.into_iter();
         let ended = Ended {
             procedure: self.asked[number],
+            returned: returned.unwrap_or_default(),
             results: finished.results.map(|results| results.rest().to_vec()),
             carriage: Carriage::of(reduced),
-            place: finished.rooms.into_first(),
+            place: rooms.next(),
+            further: rooms.collect(),
         };
         self.ended[number] = Some(ended);
     }

@@ -1,0 +1,129 @@
+//! The arguments and results of MGET and MPUT.
+//!
+//! Each is an array with an item for each key, in the order of the keys. Each value is a DDP-eligible item: that of the
+//! first key takes the first chunk, and so on. The chunk of a key without a value stays unused.
+
+use haulage_proto::chunk::{Item, PayloadReader};
+use haulage_proto::xdr::{Truncated, Writer};
+
+use super::{BadReply, Key, OK, Refusal};
+
+/// Most keys of one Call: each value may have a chunk.
+pub const KEYS_MAX: usize = CHUNKS_MAX as usize;
+
+/// Most chunks of the values of one Call.
+pub const CHUNKS_MAX: u32 = 4;
+
+/// Maximum length of the results of MGET and MPUT without the values, in octets: the number of answers; then for each a
+/// status with a hyper, or with the length of a value.
+pub const RESULTS_MAX: u32 = 4 + CHUNKS_MAX * ANSWER_MAX;
+
+/// Maximum length of one answer without its value, in octets.
+pub const ANSWER_MAX: u32 = 4 + 8;
+
+/// The status in front of the length of a value that is too long for its room.
+const TOO_LONG: u32 = 5;
+
+/// The answer of MGET for one key: its status, and what is behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found<'a> {
+    /// 0, followed by `opaque value<>`, which is DDP-eligible.
+    Value(Item<'a>),
+    /// 5, followed by an unsigned hyper: the value has neither room in its chunk nor in the message. It can be fetched by
+    /// GET, or with more room.
+    TooLong {
+        /// Octets of the value.
+        length: u64,
+    },
+    /// Any other status.
+    Refused(Refusal),
+}
+
+/// Appends the arguments of MGET to `w`.
+pub fn encode_keys(keys: &[Key<'_>], w: &mut Writer<'_>) -> Result<(), Truncated> {
+    w.u32(count(keys.len()))?;
+    keys.iter().try_for_each(|key| w.opaque(key.bytes()))
+}
+
+/// Appends the arguments of MPUT to `w`, each value by its length alone: the octets are in a lease.
+pub fn encode_pairs<'a>(
+    pairs: impl ExactSizeIterator<Item = (Key<'a>, usize)>,
+    w: &mut Writer<'_>,
+) -> Result<(), Truncated> {
+    w.u32(count(pairs.len()))?;
+    for (key, length) in pairs {
+        w.opaque(key.bytes())?;
+        w.u32(count(length))?;
+    }
+    Ok(())
+}
+
+/// Returns the offset of each value's length word in what [`encode_pairs`] writes for these keys, in octets.
+pub fn length_offsets<'a>(keys: impl Iterator<Item = Key<'a>>) -> impl Iterator<Item = usize> {
+    keys.scan(4, |end, key| {
+        let offset = *end + 4 + key.bytes().len().next_multiple_of(4);
+        *end = offset + 4;
+        Some(offset)
+    })
+}
+
+/// Appends the answer for a value that is too long for its room to `w`.
+pub fn encode_too_long(length: u64, w: &mut Writer<'_>) -> Result<(), Truncated> {
+    w.u32(TOO_LONG)?;
+    w.u64(length)
+}
+
+/// Decodes the results of an MGET of `asked` keys.
+pub fn decode_found<'a>(
+    results: PayloadReader<'a>,
+    asked: usize,
+) -> Result<Vec<Found<'a>>, BadReply> {
+    decode(results, asked, |status, r| match status {
+        OK => Ok(Found::Value(r.eligible_opaque(usize::MAX)?)),
+        status => {
+            r.absent()?;
+            match status {
+                TOO_LONG => Ok(Found::TooLong { length: r.u64()? }),
+                status => Ok(Found::Refused(Refusal::decode(status, || r.u64())?)),
+            }
+        }
+    })
+}
+
+/// Decodes the results of an MPUT of `asked` pairs.
+pub fn decode_stored(
+    results: PayloadReader<'_>,
+    asked: usize,
+) -> Result<Vec<Result<(), Refusal>>, BadReply> {
+    decode(results, asked, |status, r| match status {
+        OK => Ok(Ok(())),
+        status => Ok(Err(Refusal::decode(status, || r.u64())?)),
+    })
+}
+
+/// Decodes an array of `asked` answers, of which `each` takes what is behind the status.
+fn decode<'a, T>(
+    mut results: PayloadReader<'a>,
+    asked: usize,
+    mut each: impl FnMut(u32, &mut PayloadReader<'a>) -> Result<T, BadReply>,
+) -> Result<Vec<T>, BadReply> {
+    let answered = results.u32()?;
+    if answered as usize != asked {
+        return Err(BadReply::Count { asked, answered });
+    }
+    let mut answers = Vec::with_capacity(asked);
+    for _ in 0..asked {
+        let status = results.u32()?;
+        answers.push(each(status, &mut results)?);
+    }
+    let end = Truncated { at: results.position() };
+    if results.is_empty() { Ok(answers) } else { Err(end.into()) }
+}
+
+/// Converts a count or length of ours, which no limit lets exceed 32 bits, to the wire's.
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! MGET and MPUT: several keys in one Call, each with an answer of its own.
+
+use haulage::core::Cx;
+use haulage::service::{Arguments, Reply};
+
+use super::leases::Value;
+use super::{KvService, OK, Stop, end};
+use crate::protocol::many::{ANSWER_MAX, KEYS_MAX, encode_too_long};
+use crate::protocol::{KEY_MAX, Key, Refusal};
+
+impl KvService {
+    pub(super) fn get_many(
+        &self,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let count = count(arguments)?;
+        let mut keys = [&[][..]; KEYS_MAX];
+        let keys = keys.get_mut(..count).unwrap_or_default();
+        for key in keys.iter_mut() {
+            *key = arguments.opaque(KEY_MAX)?;
+        }
+        end(arguments)?;
+        reply.results(|w| w.u32(wire(count)));
+        for (key, after) in keys.iter().zip((0..count).rev()) {
+            self.answer(key, after * ANSWER_MAX as usize, reply);
+        }
+        Ok(())
+    }
+
+    /// Appends the answer for one key, and leaves `rest` octets of the message for the answers that follow.
+    fn answer(&self, key: &[u8], rest: usize, reply: &mut Reply) {
+        let found = Key::new(key);
+        let found = found.and_then(|key| self.index.get(key.bytes()).ok_or(Refusal::NotFound));
+        let value = match found {
+            Ok(value) => value,
+            Err(refusal) => {
+                reply.results(|w| refusal.encode(w));
+                return reply.absent();
+            }
+        };
+        let length = value.len();
+        let in_chunk = reply.item_room().is_some_and(|room| room >= length);
+        let words = 4 + 4 + rest as u64;
+        if in_chunk || words + length.next_multiple_of(4) <= reply.room() as u64 {
+            reply.results(|w| w.u32(OK));
+            return reply.item(value.data());
+        }
+        reply.results(|w| encode_too_long(length, w));
+        reply.absent();
+    }
+
+    pub(super) fn put_many(
+        &mut self,
+        cx: &mut Cx<'_>,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let count = count(arguments)?;
+        // Nothing is stored before all arguments are known to be well-formed.
+        let mut pairs: [Option<Pair<'_>>; KEYS_MAX] = Default::default();
+        for pair in pairs.iter_mut().take(count) {
+            let key = arguments.opaque(KEY_MAX)?;
+            *pair = Some(Pair { key, value: self.take_value(cx, arguments)? });
+        }
+        end(arguments)?;
+        reply.results(|w| w.u32(wire(count)));
+        for Pair { key, value } in pairs.into_iter().flatten() {
+            match value.and_then(|value| self.keep(cx, key, value)) {
+                Ok(()) => reply.results(|w| w.u32(OK)),
+                Err(refusal) => reply.results(|w| refusal.encode(w)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A pair to be stored, or why it cannot be.
+struct Pair<'a> {
+    key: &'a [u8],
+    value: Result<Value, Refusal>,
+}
+
+/// Takes the number of keys.
+fn count(arguments: &mut Arguments<'_>) -> Result<usize, Stop> {
+    let count = arguments.u32()? as usize;
+    if count <= KEYS_MAX { Ok(count) } else { Err(Stop::Garbage) }
+}
+
+/// Converts a number of keys to the wire's.
+fn wire(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
