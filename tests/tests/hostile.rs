@@ -1,7 +1,8 @@
 //! Peers that break the rules of RPC-over-RDMA behind a good connection: clients of version 1 here, of
 //! version 2 in [`two`], clients of both whose Replies have too little room in [`room`], servers of version 2 in
-//! [`caller`], servers that answer no Call in [`strays`], and those that answer no properties in [`anew`]. Peers in
-//! [`watched`], [`granted`], [`scattered`], [`continued`] and [`reverse`] break no rule, and watch whether the other end does.
+//! [`caller`], servers that answer no Call in [`strays`], those that answer no properties in [`anew`], and those of the
+//! key-value service in [`several`]. Peers in [`watched`], [`granted`], [`scattered`], [`continued`] and [`reverse`] break no
+//! rule, and watch whether the other end does.
 //!
 //! The cases of version 1 are those whose treatment by a deployed kernel server is known; this server is no more
 //! lenient. It goes on to serve the peer, if its connection stays, and all other peers in any case.
@@ -21,6 +22,8 @@ mod reverse;
 mod room;
 #[path = "hostile/scattered.rs"]
 mod scattered;
+#[path = "hostile/several.rs"]
+mod several;
 #[path = "hostile/strays.rs"]
 mod strays;
 #[path = "hostile/two.rs"]

@@ -13,6 +13,8 @@ use thiserror::Error;
 use crate::protocol::{Answer, BadReply, Carriage, Key, Procedure, Refusal, Value};
 use crate::stat::Stat;
 
+mod many;
+
 /// A client of one server, by a connection with the service's [`binding`](crate::service::binding).
 #[derive(Debug)]
 pub struct Client<'a> {
@@ -87,23 +89,10 @@ impl<'a> Client<'a> {
         let results = reply.results();
         let carriage = Carriage::of(results.reduced());
         match Answer::decode(Procedure::Get, results.rest(), carriage)? {
-            Answer::Value(Value::Reduced { length }) => lease
-                .filter(|lease| lease.len() as u64 == u64::from(length))
-                .map(Some)
-                .ok_or(ClientError::Mismatch("the server wrote another length than it says")),
+            Answer::Value(Value::Reduced { length }) => placed(lease, length.into()).map(Some),
             Answer::Value(Value::Unreduced([])) => Ok(None),
             // A server of version 2 may send a value that is too long for its room in several messages.
-            Answer::Value(Value::Unreduced(value)) => {
-                let lease = match lease.filter(|lease| lease.capacity() >= value.len()) {
-                    Some(lease) => Ok(lease),
-                    None => self.remote.lease(value.len()),
-                };
-                let room = ClientError::Room { needed: Some(value.len()) };
-                let mut lease = lease.map_err(|_| room)?;
-                lease.set_len(value.len());
-                lease.bytes_mut().copy_from_slice(value);
-                Ok(Some(lease))
-            }
+            Answer::Value(Value::Unreduced(value)) => self.kept(lease, value).map(Some),
             Answer::Refused(refusal) => Err(refusal.into()),
             _ => Err(ClientError::Mismatch("the reply holds no value")),
         }
@@ -149,7 +138,7 @@ impl<'a> Client<'a> {
     /// # Errors
     /// See [`ClientError`].
     pub fn keys(&mut self, at: u32) -> Result<KeyPage, ClientError> {
-        let request = Request { timeout: self.timeout, ..Request::new(Procedure::Keys as u32) };
+        let request = self.request(Procedure::Keys);
         let reply = self.remote.call(request, |w| w.u32(at)).map_err(CallError::from)?;
         match Answer::decode(Procedure::Keys, reply.results().rest(), Carriage::Unreduced)? {
             // A position that does not increase would make the listing endless.
@@ -186,10 +175,7 @@ impl<'a> Client<'a> {
         result: Option<Local>,
     ) -> Result<RemoteReply, CallError> {
         let empty_value = procedure == Procedure::Put && argument.is_none();
-        let request = Request {
-            timeout: self.timeout,
-            ..Request::new(procedure as u32).argument(argument).room(result)
-        };
+        let request = self.request(procedure).argument(argument).room(result);
         let reply = self.remote.call(request, |w| {
             key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
             // An empty value is sent unreduced.
@@ -197,4 +183,28 @@ impl<'a> Client<'a> {
         })?;
         Ok(reply)
     }
+
+    fn request(&self, procedure: Procedure) -> Request {
+        Request { timeout: self.timeout, ..Request::new(procedure as u32) }
+    }
+
+    /// Copies a value that came in a message to the lease that was meant for it, or to a longer one.
+    fn kept(&mut self, lease: Option<Local>, value: &[u8]) -> Result<Local, ClientError> {
+        let lease = match lease.filter(|lease| lease.capacity() >= value.len()) {
+            Some(lease) => Ok(lease),
+            None => self.remote.lease(value.len()),
+        };
+        let room = ClientError::Room { needed: Some(value.len()) };
+        let mut lease = lease.map_err(|_| room)?;
+        lease.set_len(value.len());
+        lease.bytes_mut().copy_from_slice(value);
+        Ok(lease)
+    }
+}
+
+/// Returns the value of `length` octets that was placed in `lease`.
+fn placed(lease: Option<Local>, length: u64) -> Result<Local, ClientError> {
+    lease
+        .filter(|lease| lease.len() as u64 == length)
+        .ok_or(ClientError::Mismatch("the server wrote another length than it says"))
 }

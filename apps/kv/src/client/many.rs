@@ -1,0 +1,360 @@
+//! MGET and MPUT: several keys in one Call, and several Calls under way.
+//!
+//! # Memory ownership
+//! A Call has a lease for each of its keys: fewer keys go in one Call while the core has no memory for more. What a Call
+//! brought is passed on, and its leases are free again, before another one begins in its place.
+
+use std::collections::VecDeque;
+use std::ops::{ControlFlow, Range};
+
+use haulage::limits::ITEM_MAX;
+use haulage::pool::Local;
+use haulage::proto::chunk::{Item, Kind};
+use haulage::proto::rpc::AcceptStat;
+use haulage::remote::{Failed, RemoteClient, RemoteReply};
+use haulage::service::{CallError, Place};
+
+use super::{Client, ClientError};
+use crate::protocol::many::{self, Found, KEYS_MAX};
+use crate::protocol::{Key, Procedure, Refusal};
+
+impl Client<'_> {
+    /// Fetches the values of `keys`, several in one Call. Passes what became of each key to `sink`, in order, until it
+    /// breaks: its value, in registered memory, `None` if that is empty; or [`ClientError::Refused`], or
+    /// [`ClientError::Room`] if the core lacks the memory for the value. The memory has `room` octets at first; a longer
+    /// value is fetched again, alone.
+    ///
+    /// A server of a release without MGET is asked for one key at a time. No Call of the caller's own may be under way.
+    ///
+    /// # Errors
+    /// A Call failed, or there is no memory at this end. `sink` knows of the keys before it.
+    pub fn get_many(
+        &mut self,
+        keys: &[Key<'_>],
+        room: usize,
+        mut sink: impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        let mut calls = Calls::default();
+        let done = self.get_each(&mut calls, (keys, room), &mut sink);
+        calls.end(self.remote);
+        done
+    }
+
+    /// Stores each value under its key, several in one Call. Passes what became of each pair to `sink`, in order. If a key
+    /// is among them twice, its last value stays.
+    ///
+    /// A server of a release without MPUT is sent one pair at a time. No Call of the caller's own may be under way.
+    ///
+    /// # Errors
+    /// A Call failed, or there is no memory at this end. `sink` knows of the pairs before it.
+    pub fn put_many(
+        &mut self,
+        pairs: &[(Key<'_>, &[u8])],
+        mut sink: impl FnMut(Result<(), Refusal>),
+    ) -> Result<(), ClientError> {
+        let mut calls = Calls::default();
+        let done = self.put_each(&mut calls, pairs, &mut sink);
+        calls.end(self.remote);
+        done
+    }
+
+    fn get_each(
+        &mut self,
+        calls: &mut Calls,
+        (keys, room): (&[Key<'_>], usize),
+        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        loop {
+            while calls.may_begin(keys.len()) && self.begin_get(calls, (keys, room))? {}
+            let Some((range, reply)) = calls.next(self.remote, keys.len())? else { return Ok(()) };
+            let keys = keys.get(range).unwrap_or_default();
+            let passed = match reply {
+                Some(reply) => self.pass_values(reply, keys, sink)?,
+                None => self.pass_alone((keys, room), sink)?,
+            };
+            if passed.is_break() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Begins an MGET of the next keys. Returns whether there is memory for the value of one of them.
+    fn begin_get(
+        &mut self,
+        calls: &mut Calls,
+        (keys, room): (&[Key<'_>], usize),
+    ) -> Result<bool, ClientError> {
+        let mut keys = keys.get(calls.begun..).unwrap_or_default();
+        let mut request = self.request(Procedure::MGet);
+        let mut count = 0;
+        while count < keys.len().min(KEYS_MAX)
+            && let Some(lease) = self.lease(room)?
+        {
+            request = request.room(lease);
+            count += 1;
+        }
+        keys = keys.get(..count).unwrap_or_default();
+        if !keys.is_empty() {
+            let token = self.remote.begin(request, |w| many::encode_keys(keys, w));
+            calls.begin(token.map_err(CallError::from)?, count);
+        }
+        Ok(!keys.is_empty())
+    }
+
+    /// Fetches the values of keys one by one, and passes them to `sink`.
+    fn pass_alone(
+        &mut self,
+        (keys, room): (&[Key<'_>], usize),
+        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ClientError> {
+        for key in keys {
+            if sink(alone(self.get(*key, room))?).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Passes the values that an MGET of `keys` brought to `sink`, and fetches those that were too long for their room.
+    fn pass_values(
+        &mut self,
+        mut reply: RemoteReply,
+        keys: &[Key<'_>],
+        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, ClientError> {
+        let mut rooms = reply.rooms.take().into_iter();
+        let found = many::decode_found(reply.results(), keys.len())?;
+        for (key, found) in keys.iter().zip(found) {
+            let room = rooms.next();
+            let value = match found {
+                Found::Value(Item::Reduced { length }) => Ok(Some(super::placed(room, length)?)),
+                Found::Value(Item::Unreduced([])) => Ok(None),
+                Found::Value(Item::Unreduced(octets)) => alone(self.kept(room, octets).map(Some))?,
+                Found::TooLong { length } => {
+                    drop(room);
+                    self.get_long(*key, length)?
+                }
+                Found::Refused(refusal) => Err(refusal.into()),
+            };
+            if sink(value).is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        self.remote.recycle(reply);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Fetches a value of which the server told the length.
+    fn get_long(
+        &mut self,
+        key: Key<'_>,
+        length: u64,
+    ) -> Result<Result<Option<Local>, ClientError>, ClientError> {
+        let needed = usize::try_from(length).ok();
+        match needed.filter(|needed| *needed <= ITEM_MAX) {
+            None => Ok(Err(ClientError::Room { needed })),
+            Some(room) => match self.get(key, room.max(1)) {
+                Err(ClientError::Call(CallError::NoMemory)) => {
+                    Ok(Err(ClientError::Room { needed }))
+                }
+                value => alone(value),
+            },
+        }
+    }
+
+    fn put_each(
+        &mut self,
+        calls: &mut Calls,
+        pairs: &[(Key<'_>, &[u8])],
+        sink: &mut impl FnMut(Result<(), Refusal>),
+    ) -> Result<(), ClientError> {
+        loop {
+            while calls.may_begin(pairs.len()) && self.begin_put(calls, pairs)? {}
+            let Some((range, reply)) = calls.next(self.remote, pairs.len())? else {
+                return Ok(());
+            };
+            let pairs = pairs.get(range).unwrap_or_default();
+            let stored = match reply {
+                Some(reply) => {
+                    let stored = many::decode_stored(reply.results(), pairs.len())?;
+                    self.remote.recycle(reply);
+                    stored.into_iter().map(Some).collect()
+                }
+                None => vec![None; pairs.len()],
+            };
+            for ((key, value), stored) in pairs.iter().zip(stored) {
+                let stored = match stored {
+                    // The memory may suffice for each value, though not for all at once.
+                    Some(Err(Refusal::NoSpace)) if pairs.len() > 1 => None,
+                    stored => stored,
+                };
+                sink(match stored {
+                    Some(stored) => stored,
+                    None => match self.put(*key, value) {
+                        Err(ClientError::Refused(refusal)) => Err(refusal),
+                        stored => Ok(stored?),
+                    },
+                });
+            }
+        }
+    }
+
+    /// Begins an MPUT of the next pairs. Returns whether one of them can be sent now: the server may carry out the Calls
+    /// that are under way in any order, so that none of them may have the same key.
+    fn begin_put(
+        &mut self,
+        calls: &mut Calls,
+        pairs: &[(Key<'_>, &[u8])],
+    ) -> Result<bool, ClientError> {
+        let first = calls.first();
+        let mut leases = Vec::with_capacity(KEYS_MAX);
+        let (mut end, mut octets) = (calls.begun, 0);
+        while leases.len() < KEYS_MAX
+            && let Some((key, value)) = pairs.get(end)
+        {
+            let before = pairs.get(first..end).unwrap_or_default();
+            octets += value.len();
+            let is_much = octets > OCTETS_AT_ONCE && !leases.is_empty();
+            if is_much || before.iter().any(|(other, _)| other == key) {
+                break;
+            }
+            if value.is_empty() {
+                leases.push(None);
+            } else {
+                let Some(mut lease) = self.lease(value.len())? else { break };
+                lease.bytes_mut().copy_from_slice(value);
+                leases.push(Some(lease));
+            }
+            end += 1;
+        }
+        let count = leases.len();
+        if count == 0 {
+            return Ok(false);
+        }
+        let pairs = pairs.get(calls.begun..end).unwrap_or_default();
+        let offsets = many::length_offsets(pairs.iter().map(|(key, _)| *key));
+        let placed = offsets.zip(leases).filter_map(|(at, lease)| lease.map(|lease| (at, lease)));
+        let request = placed.fold(self.request(Procedure::MPut), |request, (at, lease)| {
+            request.argument_at(Place::At(Kind::Opaque, at), lease)
+        });
+        let lengths = pairs.iter().map(|(key, value)| (*key, value.len()));
+        let token = self.remote.begin(request, |w| many::encode_pairs(lengths, w));
+        calls.begin(token.map_err(CallError::from)?, count);
+        Ok(true)
+    }
+
+    /// Takes a lease, or returns `None` if the core has no memory for it now.
+    fn lease(&mut self, length: usize) -> Result<Option<Local>, ClientError> {
+        match self.remote.lease(length) {
+            Ok(lease) => Ok(Some(lease)),
+            Err(CallError::NoMemory) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Tells what concerns the key of a Call from what would concern any other key, too.
+fn alone<T>(done: Result<T, ClientError>) -> Result<Result<T, ClientError>, ClientError> {
+    match done {
+        Err(error @ (ClientError::Refused(_) | ClientError::Room { .. })) => Ok(Err(error)),
+        done => done.map(Ok),
+    }
+}
+
+/// The Calls for several keys.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Those whose outcome was not passed on, in the order of their keys.
+    under_way: VecDeque<UnderWay>,
+    /// Keys for which a Call was begun.
+    begun: usize,
+    /// Whether the server lacks the procedure, or does not take such Calls.
+    is_lacking: bool,
+}
+
+#[derive(Debug)]
+struct UnderWay {
+    token: u64,
+    keys: Range<usize>,
+    outcome: Option<Result<RemoteReply, Failed>>,
+}
+
+impl Calls {
+    /// Adds a Call for the next `count` keys.
+    fn begin(&mut self, token: u64, count: usize) {
+        let keys = self.skip(count);
+        self.under_way.push_back(UnderWay { token, keys, outcome: None });
+    }
+
+    /// Returns the next `count` keys, which need no other Call.
+    const fn skip(&mut self, count: usize) -> Range<usize> {
+        let first = self.begun;
+        self.begun += count;
+        first..self.begun
+    }
+
+    /// Waits for the Call of the first keys, and returns them and its Reply: none if the server lacks the procedure, or does
+    /// not take such Calls. If no Call could be begun, returns the next key without a Reply. Returns `None` at the end of `all` keys.
+    #[expect(clippy::type_complexity, reason = "the one caller takes it apart at once")]
+    fn next(
+        &mut self,
+        remote: &mut RemoteClient,
+        all: usize,
+    ) -> Result<Option<(Range<usize>, Option<RemoteReply>)>, ClientError> {
+        while self.under_way.front().is_some_and(|call| call.outcome.is_none()) {
+            self.wait(remote)?;
+        }
+        let Some(UnderWay { keys, outcome, .. }) = self.under_way.pop_front() else {
+            return Ok((self.begun < all).then(|| (self.skip(1), None)));
+        };
+        match outcome {
+            // On version 1, a server that lacks the procedure says so only of Calls without a chunk.
+            Some(Err(Failed {
+                error: CallError::Rejected(AcceptStat::ProcUnavail) | CallError::Refused(_),
+                ..
+            })) => {
+                self.is_lacking = true;
+                Ok(Some((keys, None)))
+            }
+            Some(Err(failed)) => Err(CallError::from(failed).into()),
+            Some(Ok(reply)) => Ok(Some((keys, Some(reply)))),
+            None => Ok(None),
+        }
+    }
+
+    /// Waits until the Calls under way have ended, whatever became of them.
+    fn end(mut self, remote: &mut RemoteClient) {
+        while self.under_way.iter().any(|call| call.outcome.is_none()) {
+            // An error says that the core is gone, or will never tell.
+            if self.wait(remote).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the end of any of the Calls.
+    fn wait(&mut self, remote: &mut RemoteClient) -> Result<(), CallError> {
+        let (token, outcome) = remote.ended()?;
+        if let Some(call) = self.under_way.iter_mut().find(|call| call.token == token) {
+            call.outcome = Some(outcome);
+        }
+        Ok(())
+    }
+
+    /// Returns whether another Call may begin, for some of `all` keys.
+    fn may_begin(&self, all: usize) -> bool {
+        self.begun < all && self.under_way.len() < CALLS_AT_ONCE && !self.is_lacking
+    }
+
+    /// Returns the first key whose outcome was not passed on.
+    fn first(&self) -> usize {
+        self.under_way.front().map_or(self.begun, |call| call.keys.start)
+    }
+}
+
+/// Calls under way at once: while the server works on one, others travel.
+const CALLS_AT_ONCE: usize = 4;
+
+/// Octets of values in one MPUT, if there is more than one: longer values gain nothing from each other's company, and a
+/// server has memory for all of a Call or for none.
+const OCTETS_AT_ONCE: usize = 256 << 10;
