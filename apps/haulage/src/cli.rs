@@ -99,6 +99,26 @@ pub enum Kv {
         /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
+    /// Stores several values, and prints which were stored
+    #[command(after_help = MPUT_HELP)]
+    Mput {
+        /// The server
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// Key, and file that holds its value; `-` is standard input. The last `=` divides them
+        #[arg(required = true, value_name = "KEY=FILE")]
+        pairs: Vec<OsString>,
+    },
+    /// Writes several values to standard output, each behind a line with its key and length
+    #[command(after_help = MGET_HELP)]
+    Mget {
+        /// The server
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// Keys: 1 to 512 bytes of UTF-8 each
+        #[arg(required = true, value_name = "KEY")]
+        keys: Vec<String>,
+    },
     /// Deletes a key
     Del {
         /// The server
@@ -313,6 +333,15 @@ held to their types and no further, so messages that break the protocol's rules 
 A line that cannot be encoded, and an {\"error\":..} line, gives an empty line. Standard error then
 names the first such line and its field, and the exit status is 1.";
 
+const MPUT_HELP: &str = "\
+Prints `KEY stored`, or KEY and the reason, one a line and in order. The exit status is 1 if any value
+was not stored; the others are. With --json: {\"key\":..,\"stored\":true}, or false with \"why\".";
+
+const MGET_HELP: &str = "\
+Prints `KEY LENGTH`, one line, and then that many bytes; or `KEY -` if there is no such key. The exit
+status is 1 if any is missing. With --json: {\"key\":..,\"found\":true,\"bytes\":LENGTH}, one a line,
+without the values.";
+
 const BENCH_HELP: &str = "\
 Keys are bench-00000000 and up. Each is stored once before the measurement, and none is deleted after
 it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
@@ -507,6 +536,8 @@ mod tests {
             format!("store serve --export memory:64MiB {peers} --connections 16 {common}"),
             format!("kv put key - {clients} {common}"),
             format!("kv get key {clients} {common}"),
+            format!("kv mget key other {clients} {common}"),
+            format!("kv mput key=file a=b=- {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
             format!("kv keys {clients} {common}"),
@@ -546,6 +577,8 @@ mod tests {
             "kv serve --shards 2",
             "kv serve --connections 0",
             "kv get key --idle-timeout 5",
+            "kv mget",
+            "kv mput",
             "demo --metrics :0",
         ] {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");

@@ -1,6 +1,7 @@
 //! A blocking client of the key-value service.
 
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use haulage::cores::{CoreThread, Placement};
@@ -26,6 +27,8 @@ use crate::output::progress::Step;
 pub struct KvClient {
     core: CoreThread<RemoteClient>,
     config: ClientConfig,
+    /// Octets of values that the core has memory for.
+    room: usize,
 }
 
 /// The configuration of a client.
@@ -51,11 +54,74 @@ impl KvClient {
     /// Starts a core with memory for `room` octets of values, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
         let core = over!(config.provider, start, (config, room))?;
-        Ok(Self { core, config })
+        Ok(Self { core, config, room })
     }
 
     /// Returns the value of `key`, in registered memory.
     pub fn get(&mut self, key: Key<'_>) -> Result<Option<Local>, Failure> {
+        self.find(key)?.map_err(|refusal| Failure::failed(refused(&refusal)))
+    }
+
+    /// Passes each of `keys` to `sink`, in order, with its value, or `None` where there is no such key.
+    pub fn get_many(
+        &mut self,
+        keys: &[Key<'_>],
+        mut sink: impl FnMut(Key<'_>, Option<&[u8]>) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let mut keys = keys.iter();
+        let mut take = |key, value: Result<Option<&Local>, Refusal>| match value {
+            Ok(value) => sink(key, Some(value.map_or(&[], Local::bytes))),
+            Err(Refusal::NotFound) => sink(key, None),
+            Err(refusal) => Err(Failure::failed(refused(&refusal))),
+        };
+        while !keys.as_slice().is_empty() {
+            let (mut failed, mut long) = (None, None);
+            let done = self.ask(|client| {
+                client.get_many(keys.clone().as_slice(), EACH_ROOM, |value| {
+                    let Some(key) = keys.next() else { return ControlFlow::Break(()) };
+                    let taken = match &value {
+                        Ok(value) => take(*key, Ok(value.as_ref())),
+                        Err(ClientError::Refused(refusal)) => take(*key, Err(*refusal)),
+                        Err(_) => {
+                            long = Some(*key);
+                            return ControlFlow::Break(());
+                        }
+                    };
+                    failed = taken.err();
+                    if failed.is_some() {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+            });
+            self.explained(done)?;
+            failed.map_or(Ok(()), Err)?;
+            if let Some(key) = long {
+                // The value is larger than the memory of this core.
+                let value = self.find(key)?;
+                take(key, value.as_ref().map(Option::as_ref).map_err(|refusal| *refusal))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores each value under its key. Passes what became of each pair to `sink`, in order.
+    pub fn put_many(
+        &mut self,
+        pairs: &[(Key<'_>, &[u8])],
+        sink: impl FnMut(Result<(), Refusal>),
+    ) -> Result<(), Failure> {
+        let room = pairs.iter().map(|(_, value)| value.len()).sum();
+        if room > self.room {
+            *self = Self::connect(self.config, room)?;
+        }
+        let done = self.ask(|client| client.put_many(pairs, sink));
+        self.explained(done)
+    }
+
+    /// Returns the value of `key`, in registered memory, or why the server has none.
+    fn find(&mut self, key: Key<'_>) -> Result<Result<Option<Local>, Refusal>, Failure> {
         let mut room = FIRST_ROOM;
         loop {
             room = match self.ask(|client| client.get(key, room)) {
@@ -69,7 +135,8 @@ impl KvClient {
                 Err(ClientError::Room { needed: None }) => {
                     room.saturating_mul(GROWTH).min(ITEM_MAX)
                 }
-                done => return self.explained(done),
+                Err(ClientError::Refused(refusal)) => return Ok(Err(refusal)),
+                done => return self.explained(done).map(Ok),
             };
             // The value is larger than the memory of this core: repeat with the room it needs.
             *self = Self::connect(self.config, room)?;
@@ -172,6 +239,9 @@ pub fn explain(error: &CallError, config: &ClientConfig) -> Failure {
 
 /// Maximum length of a value that the first GET fetches, in octets.
 const FIRST_ROOM: usize = 1 << 20;
+
+/// Maximum length of a value that the first Call fetches where there are several, in octets.
+const EACH_ROOM: usize = 64 << 10;
 
 /// Factor by which the Write chunk grows if the server does not tell the length that a value needs.
 const GROWTH: usize = 4;

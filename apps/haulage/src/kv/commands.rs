@@ -64,7 +64,7 @@ pub fn stat(connect: &ConnectOptions, output: &Output) -> Result<(), Failure> {
     if output.json { output.line(&to_json(&stat)) } else { output.text(&to_text(&stat)) }
 }
 
-fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
+pub(super) fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     let Placement { cpu, polling, .. } = calling::one_core("kv-client", &connect.core)?;
     let timeout = connect.timeout.0;
     let to = calling::reachable(&connect.connect.resolve(Some(timeout))?, timeout)?;
@@ -72,12 +72,12 @@ fn config(connect: &ConnectOptions) -> Result<ClientConfig, Failure> {
     Ok(ClientConfig { to, timeout, crc, cpu, polling, provider, rpc_version })
 }
 
-fn parse_key(key: &str) -> Result<Key<'_>, Failure> {
+pub(super) fn parse_key(key: &str) -> Result<Key<'_>, Failure> {
     Key::new(key.as_bytes()).map_err(|refusal| Failure::usage(refusal.to_string()))
 }
 
 /// Reads a file, or standard input for `-`, up to the maximum length of a value.
-fn read(file: &Path) -> Result<Vec<u8>, Failure> {
+pub(super) fn read(file: &Path) -> Result<Vec<u8>, Failure> {
     let mut value = Vec::new();
     let limit = ITEM_MAX as u64 + 1;
     let read = if file == Path::new("-") {
