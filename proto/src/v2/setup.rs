@@ -199,6 +199,10 @@ impl Setup {
         let (mut count, length) = self.fitting(room.saturating_sub(reserve));
         let rest = self.unsaid.split_off(length);
         let mut said = core::mem::replace(&mut self.unsaid, rest);
+        //~ V2-4.3-2: `` -> `if is_first && self.role == Role::Client {
+        //~     push_property(&mut said, 0x7f00, &[0; 1500]);
+        //~     count = count.saturating_add(1);
+        //~   }`
         let is_last = self.unsaid.is_empty() && (!is_authenticating || self.auth.may_end());
         let kind = if is_last { ConnPropKind::Final } else { ConnPropKind::Middle };
         if is_authenticating {

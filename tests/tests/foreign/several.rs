@@ -136,7 +136,7 @@ fn a_client_leaves_the_words_of_several_items_and_takes_each_result_in_its_chunk
             asked = asked.argument_at(Place::At(kind, at), lease);
             asked = asked.room(client.started.lease(10_000).unwrap());
         }
-        client.started.begin(asked, |w| w.put(&words(&given))).unwrap();
+        client.started.begin(asked, |w| w.put(words(&given).as_slice())).unwrap();
         let called = peer.receive();
         assert!(called.called(PROGRAM) == (SHAPES, &words(&given)[..]), "the words are left");
         let expected = positions(&given).into_iter().zip(&given).filter(|(_, it)| !it.is_empty());
@@ -196,7 +196,7 @@ fn a_server_reads_and_writes_several_items_in_segments_of_any_length() {
             for octets in item.chunks(part) {
                 chunks.reads.push((position, peer.link.expose(octets, Access::Read)));
             }
-            let room = vec![0; item.len().next_multiple_of(parts) / parts];
+            let room = vec![0; item.len().div_ceil(parts)];
             let room = (0..parts).map(|_| peer.link.expose(&room, Access::Write));
             chunks.writes.push(room.collect());
         }

@@ -21,7 +21,7 @@ const VALUE_MAX: usize = 4 << 20;
 const ROOM: usize = 3000;
 
 fn connect(limits: Limits, to: SocketAddr) -> CoreThread<RemoteClient> {
-    client_within(limits, NoService, binding(VALUE_MAX), to)
+    client_within(limits, || NoService, binding(VALUE_MAX), to)
 }
 
 fn kv() -> KvService {
