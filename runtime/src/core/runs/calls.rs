@@ -126,10 +126,11 @@ impl<S: Service> Runs<'_, S> {
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
-            let charge = cx.inner.responder.with_leased(charge);
-            // A lease that the service did not take returns to the pool, so that the next Call does not get it.
+            let mut charge = charge;
             if chunk.is_some() {
+                // A lease that the service did not take returns to the pool, so that the next Call does not get it.
                 argument = None;
+                charge = cx.inner.responder.with_leased(charge);
             }
             if let Acted::Results(length) = acted
                 && leave
@@ -165,6 +166,7 @@ impl<S: Service> Runs<'_, S> {
                 unanswered += 1;
                 continue;
             }
+            let charge = cx.inner.responder.with_leased(charge);
             let waiting = ServedCall::with(connection, xid, chunk);
             let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
@@ -189,6 +191,9 @@ impl<S: Service> Runs<'_, S> {
         if unanswered > 0 {
             common.owe_no_replies(from.key, unanswered);
         }
+        // What was leased for results that left in their messages has come home.
+        let leased = responder.with_leased(Charge::default());
+        common.discharge(from.key, leased);
         if let Some((acted, making)) = unsettled {
             settle(inner, name, acted, making);
         }
