@@ -354,12 +354,16 @@ fn unsupported() -> Vec<Case> {
     };
     vec![
         one("two arguments", to(PUT, &read(&[44, 52])), refused(&[6, 1])),
+        one("five arguments", to(PUT, &read(&[44, 52, 60, 68, 76])), refused(&[6, 4])),
         one("an argument of NULL", to(NULL, &read(&[44])), refused(&[6, 0])),
         one("two results", to(GET, &writes(&[write(1), write(1)])), refused(&[7, 1])),
+        one("five results", to(GET, &writes(&[1; 5].map(write))), refused(&[7, 4])),
         one("a result of NULL", to(NULL, &writes(&[write(1)])), refused(&[10, 0])),
         one("no result of NULL, in no segment", to(NULL, &writes(&[write(0)])), Some(Reply(7))),
         one("no result of NULL, in an empty segment", to(NULL, &writes(&[empty])), Some(Reply(7))),
         one("17 segments to write", to(GET, &writes(&[write(17)])), refused(&[8, 16])),
+        // In all; as many in each chunk as this are taken.
+        one("18 segments in two results", to(GET, &writes(&[9, 9].map(write))), refused(&[8, 8])),
         one("17 segments to read", to(PUT, &read(&[44; 17])), refused(&[8, 16])),
         one(
             "17 segments of the Call",
