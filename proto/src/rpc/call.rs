@@ -123,6 +123,7 @@ impl<'a> CallHeader<'a> {
         let Self { xid, program, version, procedure, .. } = *self;
         if let (Credential::None, Credential::None) = (self.credential, self.verifier) {
             // AUTH_NONE, twice.
+            //~ R8167-5.1-2: `CALL` -> `1`
             return w.words([xid, CALL, RPC_VERSION, program, version, procedure, 0, 0, 0, 0]);
         }
         //~ R8167-5.1-2: `CALL` -> `1`

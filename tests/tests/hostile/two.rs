@@ -209,19 +209,20 @@ fn openings() -> Vec<Case> {
 #[test]
 fn nothing_is_applied_of_properties_of_which_one_is_bad() {
     let server = server();
-    let mut peer = Peer::connect(server.started);
-    // It takes messages of 8 KiB, but the length of its segments is not a word.
-    let bad = [2, 2, 4, 8192, 3, 8, 0, 0];
-    peer.0.send(&message(1, CONNPROP_FINAL, &bad, &[])).unwrap();
-    assert_eq!(peer.answer(), Error(1, BAD_PROPVAL.to_vec()));
-    peer.0.send(&message(2, CONNPROP_FINAL, &[0], &[])).unwrap();
-    assert_eq!(peer.answer(), Properties);
-    // This is longer than messages are that nobody has asked to be longer.
-    peer.0.send(&message(3, CALL_INLINE, &BARE, &call(3, LIST, &[4500]))).unwrap();
-    let first = peer.next();
-    assert_eq!((first[0], first[3]), (3, REPLY_MIDDLE));
-    assert!(4 * first.len() <= 4096, "{} words", first.len());
-    peer.0.close().unwrap();
+    // Behind Receives of 8 KiB, a length of segments that is no word; and Receives that no error fits.
+    for bad in [&[2, 2, 4, 8192, 3, 8, 0, 0][..], &[1, 2, 4, 16][..]] {
+        let mut peer = Peer::connect(server.started);
+        peer.0.send(&message(1, CONNPROP_FINAL, bad, &[])).unwrap();
+        assert_eq!(peer.answer(), Error(1, BAD_PROPVAL.to_vec()));
+        peer.0.send(&message(2, CONNPROP_FINAL, &[0], &[])).unwrap();
+        assert_eq!(peer.answer(), Properties, "the setup goes on");
+        // This is longer than messages are that nobody has asked to be longer.
+        peer.0.send(&message(3, CALL_INLINE, &BARE, &call(3, LIST, &[4500]))).unwrap();
+        let first = peer.next();
+        assert_eq!((first[0], first[3]), (3, REPLY_MIDDLE));
+        assert!(4 * first.len() <= 4096, "{} words", first.len());
+        peer.0.close().unwrap();
+    }
     server.stop().unwrap();
 }
 
