@@ -126,7 +126,6 @@ impl<'a> CallHeader<'a> {
             //~ R8167-5.1-2: `CALL` -> `1`
             return w.words([xid, CALL, RPC_VERSION, program, version, procedure, 0, 0, 0, 0]);
         }
-        //~ R8167-5.1-2: `CALL` -> `1`
         w.words([xid, CALL, RPC_VERSION, program, version, procedure])?;
         self.credential.encode(w)?;
         self.verifier.encode(w)
