@@ -181,8 +181,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         Ok(bound)
     }
 
-    /// Starts to connect. `options` is the binding of our Calls, or [`ConnectOptions`]. Calls may be made at once; they wait until the connection is ready. If the server does not
-    /// answer version 2, the connection begins anew with version 1, under the same [`ConnectionId`].
+    /// Starts to connect. `options` is the binding of our Calls, or [`ConnectOptions`]. Calls may be made at once; they wait
+    /// until the connection is ready. If the server does not answer version 2, the connection begins anew with version 1,
+    /// under the same [`ConnectionId`].
     ///
     /// # Errors
     /// The core is shutting down, no connection can be opened, or a binding in `options` declares something that this

@@ -63,9 +63,9 @@ pub enum Operation {
         /// The handle of the file.
         file: Vec<u8>,
     },
-    /// `CB_RECALL_ANY`: the server wants delegations back until so many are left.
+    /// `CB_RECALL_ANY`: the server wants the client to return delegations of its choice.
     RecallAny {
-        /// The number of those that the client may keep.
+        /// The number of delegations that the client may keep.
         keep: u32,
     },
 }

@@ -239,7 +239,8 @@ fn our_core_hears_what_linux_answers() {
     server.stop().unwrap();
 }
 
-/// A server that calls back whoever calls it: in turn as Linux's did.
+/// A server that answers each Call, and calls its client back: with the captured callbacks of Linux's server, in their
+/// order.
 struct Recaller {
     callbacks: std::array::IntoIter<(&'static str, u32), 2>,
     tell: Sender<Vec<u8>>,

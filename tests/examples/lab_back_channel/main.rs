@@ -1,8 +1,8 @@
 //! A client of a Linux NFS server that serves the server's callbacks on the connection that it made itself: the program
 //! of the lab's case `back_channel`.
 //!
-//! `lab_back_channel NFS` takes an address. The root of the server's files has three, `local`, `other` and `silent`. Whoever
-//! works for the server writes to `local` and to `silent` as soon as they are delegated.
+//! `lab_back_channel NFS` takes the address of the server. The root of its export has the files `local`, `other` and
+//! `silent`. A process on the server writes to `local` and to `silent` as soon as they are delegated.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "a report of what was seen is its output")]
 

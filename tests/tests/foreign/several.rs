@@ -149,7 +149,7 @@ fn a_client_leaves_the_words_of_several_items_and_takes_each_result_in_its_chunk
             }
         }
         assert!(read == expected.map(|(at, item)| (at, item.clone())).collect::<Vec<_>>());
-        // The results are others, and the optional one is there if that of the arguments is not.
+        // The results differ from the arguments: they have optional data if the arguments have none.
         let taken = items(array + 400, !is_present);
         assert_eq!(called.chunks.writes.len(), 4);
         let writes = called.chunks.writes.iter().zip(&taken).map(|(room, item)| {

@@ -69,7 +69,7 @@ fn a_client_says_whether_it_serves() {
 fn a_client_of_version_2_serves_calls_of_every_form_under_any_xid() {
     let mut pair = serving(Versions::Both);
     let xid = begun(&mut pair);
-    // [V2-3.1.5.4-1] The XID is that of the client's own Call, which goes on.
+    // [V2-3.1.5.4-1] The server's Calls have the XID of the client's own Call, which goes on.
     for times in 0..3 {
         pair.send(&message(xid, CALL_INLINE, &[0; 4], &call(xid, NULL, &[])));
         let reply = pair.message();
@@ -123,7 +123,7 @@ fn a_client_of_version_1_serves_calls_without_chunks_under_any_xid() {
     let xid = called[0];
     assert_eq!((called[1], called[3], called[8]), (1, MSG, 0));
     for times in 0..3 {
-        // [R8167-2.4.1-1] The XID is that of the client's own Call.
+        // [R8167-2.4.1-1] The server's Calls have the XID of the client's own Call.
         pair.send(&one(xid, MSG, &NO_LISTS, &call(xid, NULL, &[])));
         let reply = pair.message();
         // [R8167-5.2-1] [R8167-5.2-2]
@@ -204,7 +204,7 @@ const ASKS: [Asks; 4] = [Asks::Nothing, Asks::Item, Asks::Much, Asks::Long];
 #[derive(Debug, Default)]
 struct Asker {
     asked: VecDeque<CallToken>,
-    /// Codes of ends that callers are told.
+    /// How Calls to clients ended, by codes of this test: the results of the Calls that they were made for.
     told: VecDeque<u32>,
     making: VecDeque<(ConnectionId, u32)>,
 }

@@ -1,7 +1,8 @@
 //! The arguments and results of MGET and MPUT.
 //!
-//! Each is an array with an item for each key, in the order of the keys. Each value is a DDP-eligible item: that of the
-//! first key takes the first chunk, and so on. The chunk of a key without a value stays unused.
+//! The arguments are an array with an element for each key. So are the results, in the same order. Each value is a
+//! DDP-eligible item: the value of the first key takes the first chunk, and so on. The chunk of a key without a value stays
+//! unused.
 
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::{Truncated, Writer};

@@ -110,7 +110,7 @@ impl Further {
     }
 
     /// Returns the place of each argument.
-    pub(super) fn places(&self) -> &[Place] {
+    fn places(&self) -> &[Place] {
         if self.places.is_empty() { &[Place::Last] } else { &self.places }
     }
 
@@ -147,7 +147,11 @@ impl Place {
     fn item(&self, encoded: &Encoded, octets: usize, gone: usize) -> DataItem {
         match *self {
             Self::Last => DataItem::opaque(encoded.length.saturating_sub(4) + gone, octets),
-            Self::At(kind, at) => DataItem::new(kind, encoded.arguments_at + at + gone, octets),
+            // A place that its caller made up may be anywhere.
+            Self::At(kind, at) => {
+                let at = at.saturating_add(encoded.arguments_at).saturating_add(gone);
+                DataItem::new(kind, at, octets)
+            }
         }
     }
 }

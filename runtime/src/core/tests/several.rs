@@ -441,8 +441,9 @@ fn arguments_that_are_not_where_the_request_says_are_refused_in_words_and_come_b
     world.connection = world.client.connect(world.now, at, binding()).unwrap();
     let opaque = |at| Place::At(Kind::Opaque, at);
     for places in [
-        // Another length word; no whole word; beyond the end; out of order; before the last.
+        // Another length word; no whole word; beyond the end, by far; out of order; before the last.
         [opaque(0), opaque(12)],
+        [opaque(8), opaque(usize::MAX - 3)],
         [opaque(8), opaque(14)],
         [opaque(8), opaque(16)],
         [opaque(12), opaque(8)],
