@@ -40,6 +40,15 @@ fn crowd(world: &World, dir: &str, count: usize) {
     }
 }
 
+/// Removes a file of the export, outside the server, and returns it open. A file that is open keeps its inode number: in
+/// the moment when a new file is given that number, Linux returns ENOMEM for the handle of the removed one.
+fn remove(world: &World, path: &str) -> std::fs::File {
+    let path = world.path("served").join(path);
+    let open = std::fs::File::open(&path).unwrap();
+    std::fs::remove_file(path).unwrap();
+    open
+}
+
 /// Turns until no search is left. Returns the number of names examined in each turn, and the files reported as located.
 fn search(bed: &mut Bed<Directory>) -> (Vec<usize>, Vec<FileId>) {
     let (mut looked_at, mut located) = (Vec::new(), Vec::new());
@@ -196,13 +205,14 @@ fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
             bed.file(b, &format!("{number}"));
         }
         behind(&world, "a/kept", "b/moved");
-        std::fs::remove_file(world.path("served/a/gone")).unwrap();
+        let open = remove(&world, "a/gone");
         bed.backend.tree.close_all();
         // A file that the file system opens by its handle is taken to be in the tree.
         let privileged = bed.backend.tree.opens_by_name();
         let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
         assert_eq!(bed.read(kept, 0, 1), expected);
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+        drop(open);
     }
 }
 
@@ -215,7 +225,7 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
         let root = bed.root();
         let (moved, gone) = (bed.file(root, "moved"), bed.file(root, "gone"));
         behind(&world, "moved", "renamed");
-        std::fs::remove_file(world.path("served/gone")).unwrap();
+        let open = remove(&world, "gone");
         bed.backend.close_all();
         if is_held {
             bed.backend.tree.hold_handles();
@@ -237,6 +247,7 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
         }
         assert_eq!(bed.read(moved, 0, 1), Ok(Vec::new()));
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
+        drop(open);
     }
 }
 
