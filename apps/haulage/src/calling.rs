@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use haulage::core::NoService;
+use haulage::core::{ConnectOptions, Core, NoService, Service};
 use haulage::cores::{self, CoreThread};
 use haulage::limits::Limits;
 use haulage::polling::Polling;
@@ -108,14 +108,25 @@ impl Callee {
         binding: Binding,
         node: NodeConfig,
     ) -> Result<CoreThread<RemoteClient>, Failure> {
-        cores::start(placement, move || {
-            let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
-            let connection = core.connect(clock::now(), self.to, binding);
-            let connection = connection.map_err(|error| self.explain(&error))?;
-            let client = RemoteClient::of(&core, connection);
-            let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
-            Ok::<_, Failure>((core, client))
-        })
+        cores::start(placement, move || self.core::<P, _>(node, NoService, binding.into()))
+    }
+
+    /// Makes a core that connects to the server, and its client for another thread.
+    ///
+    /// # Errors
+    /// The core cannot be built on this machine.
+    pub fn core<P: Carrier, S: Service>(
+        self,
+        node: NodeConfig,
+        service: S,
+        options: ConnectOptions,
+    ) -> Result<(Core<P, S>, RemoteClient), Failure> {
+        let (mut core, _) = node.build::<P, _>(|_, _| Ok(service))?;
+        let connection = core.connect(clock::now(), self.to, options);
+        let connection = connection.map_err(|error| self.explain(&error))?;
+        let client = RemoteClient::of(&core, connection);
+        let client = client.ok_or_else(|| Failure::failed("a core has room for a client"))?;
+        Ok((core, client))
     }
 }
 

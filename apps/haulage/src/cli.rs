@@ -127,6 +127,15 @@ pub enum Kv {
         /// Key: 1 to 512 bytes of UTF-8
         key: String,
     },
+    /// Prints each change of the keys with a prefix, until SIGINT
+    #[command(after_help = WATCH_HELP)]
+    Watch {
+        /// The server
+        #[command(flatten)]
+        connect: ConnectOptions,
+        /// What the keys begin with: up to 512 bytes of UTF-8, none for all keys
+        prefix: String,
+    },
     /// Lists the keys, in no particular order
     Keys {
         /// The server
@@ -342,6 +351,12 @@ Prints `KEY LENGTH`, one line, and then that many bytes; or `KEY -` if there is 
 status is 1 if any is missing. With --json: {\"key\":..,\"found\":true,\"bytes\":LENGTH}, one a line,
 without the values.";
 
+const WATCH_HELP: &str = "\
+Prints `watching`, and from then on `set KEY LENGTH` or `del KEY` for each change, as the server tells of
+it. The changes of one key come in order. What is read too slowly is merged: of several changes of one key
+the last comes, and `merged N` counts the others. SIGINT and SIGTERM end it, with exit status 0. With
+--json: {\"watching\":true}, {\"set\":KEY,\"bytes\":LENGTH}, {\"del\":KEY}, {\"merged\":N}.";
+
 const BENCH_HELP: &str = "\
 Keys are bench-00000000 and up. Each is stored once before the measurement, and none is deleted after
 it. A get counts as a miss if its key is gone by then. Latency is measured as by `haulage perf`.";
@@ -538,6 +553,7 @@ mod tests {
             format!("kv get key {clients} {common}"),
             format!("kv mget key other {clients} {common}"),
             format!("kv mput key=file a=b=- {clients} {common}"),
+            format!("kv watch prefix {clients} {common}"),
             format!("kv del key {clients} {common}"),
             format!("kv stat {clients} {common}"),
             format!("kv keys {clients} {common}"),
@@ -579,6 +595,8 @@ mod tests {
             "kv get key --idle-timeout 5",
             "kv mget",
             "kv mput",
+            "kv watch",
+            "kv watch a b",
             "demo --metrics :0",
         ] {
             assert!(matches!(parsed(line), Err(Failure::Usage(_))), "{line}");

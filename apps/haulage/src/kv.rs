@@ -2,7 +2,7 @@
 //!
 //! - [`serve`]: the server.
 //! - [`client`]: a client on a core of its own; [`commands`]: `put`, `get`, `del`, `keys` and `stat`;
-//!   [`many`]: `mget` and `mput`.
+//!   [`many`]: `mget` and `mput`; [`watch`]: `watch`.
 //! - [`bench`](mod@bench): the benchmark.
 //! - [`stat`]: the printed statistics of a server.
 
@@ -12,3 +12,4 @@ pub mod commands;
 pub mod many;
 pub mod serve;
 pub mod stat;
+pub mod watch;

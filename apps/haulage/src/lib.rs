@@ -91,6 +91,7 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Kv(Kv::Put { connect, key, file }) => kv::commands::put(connect, key, file),
         Command::Kv(Kv::Get { connect, key }) => kv::commands::get(connect, key, output),
         Command::Kv(Kv::Mget { connect, keys }) => kv::many::get(connect, keys, output),
+        Command::Kv(Kv::Watch { connect, prefix }) => kv::watch::run(connect, prefix, output),
         Command::Kv(Kv::Mput { connect, pairs }) => kv::many::put(connect, pairs, output),
         Command::Kv(Kv::Del { connect, key }) => kv::commands::del(connect, key),
         Command::Kv(Kv::Keys { connect }) => kv::commands::keys(connect, output),

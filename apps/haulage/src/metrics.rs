@@ -148,6 +148,10 @@ impl<S: Service + Counted> Service for Metered<S> {
         self.inner.programs()
     }
 
+    fn callbacks(&self) -> Option<Binding> {
+        self.inner.callbacks()
+    }
+
     fn makes_room(&self) -> bool {
         self.inner.makes_room()
     }

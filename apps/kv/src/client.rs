@@ -121,6 +121,17 @@ impl<'a> Client<'a> {
         self.done(Procedure::Del, key, None)
     }
 
+    /// Has the server tell this end of changes to keys that begin with `prefix`, from now on. A connection has one prefix:
+    /// another Call replaces it. The connection must serve such Calls: see [`watch`](crate::watch).
+    ///
+    /// # Errors
+    /// Among others [`Refusal::Crowded`], and `PROC_UNAVAIL` from a server of a release without it.
+    pub fn watch(&mut self, prefix: &[u8]) -> Result<(), ClientError> {
+        let request = self.request(Procedure::Watch);
+        let reply = self.remote.call(request, |w| w.opaque(prefix)).map_err(CallError::from)?;
+        done(Procedure::Watch, &reply)
+    }
+
     /// Returns the statistics of the server.
     ///
     /// # Errors
@@ -160,11 +171,7 @@ impl<'a> Client<'a> {
         argument: Option<Local>,
     ) -> Result<(), ClientError> {
         let reply = self.call(procedure, Some(key), argument, None)?;
-        match Answer::decode(procedure, reply.results().rest(), Carriage::Unreduced)? {
-            Answer::Done => Ok(()),
-            Answer::Refused(refusal) => Err(refusal.into()),
-            _ => Err(ClientError::Mismatch("the reply is that of another procedure")),
-        }
+        done(procedure, &reply)
     }
 
     fn call(
@@ -199,6 +206,15 @@ impl<'a> Client<'a> {
         lease.set_len(value.len());
         lease.bytes_mut().copy_from_slice(value);
         Ok(lease)
+    }
+}
+
+/// Checks the results of a procedure that has none but a status.
+fn done(procedure: Procedure, reply: &RemoteReply) -> Result<(), ClientError> {
+    match Answer::decode(procedure, reply.results().rest(), Carriage::Unreduced)? {
+        Answer::Done => Ok(()),
+        Answer::Refused(refusal) => Err(refusal.into()),
+        _ => Err(ClientError::Mismatch("the reply is that of another procedure")),
     }
 }
 

@@ -7,6 +7,7 @@
 //! - [`index`]: the hash table of keys.
 //! - [`service`]: the server.
 //! - [`client`]: the client.
+//! - [`watch`]: a client that the server tells of changes.
 //! - [`stat`]: the statistics of a server; [`figures`]: the resource counters of one end.
 //!
 //! ```
@@ -70,3 +71,4 @@ pub mod index;
 pub mod protocol;
 pub mod service;
 pub mod stat;
+pub mod watch;

@@ -11,8 +11,9 @@
 //! | 6 KEYS | `unsigned int at`, 0 to begin with | status; if OK, a list of `opaque key<512>`, and where to go on, or 0 |
 //! | 7 MGET | up to four times `opaque key<512>`, as an array | for each key [`many::Found`], as an array; its values are DDP-eligible |
 //! | 8 MPUT | up to four times `opaque key<512>`, `opaque value<>`, as an array; the values are DDP-eligible | for each pair a status, as an array |
+//! | 9 WATCH | `opaque prefix<512>`, which may be empty | status; if OK, the server tells of changes: see [`watch`] |
 //!
-//! MGET and MPUT were added later: a server that lacks them answers PROC_UNAVAIL.
+//! MGET, MPUT and WATCH were added later: a server that lacks them answers PROC_UNAVAIL.
 //!
 //! A list has a true word before each item and a false word at the end. KEYS returns some keys at a time, in no
 //! particular order; a key stored or deleted meanwhile may be listed or not.
@@ -28,6 +29,7 @@ use thiserror::Error;
 use crate::stat::Stat;
 
 pub mod many;
+pub mod watch;
 
 /// The program number, out of the range left to users (RFC 5531 section 8.3).
 pub const PROGRAM: u32 = 0x2048_4b56;
@@ -85,13 +87,15 @@ pub enum Procedure {
     MGet = 7,
     /// Stores several values.
     MPut = 8,
+    /// Has the server tell of changes to keys.
+    Watch = 9,
 }
 
 impl Procedure {
     /// Returns the procedure with this number, if there is one.
     pub fn from_number(number: u32) -> Option<Self> {
         let one = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures];
-        let several = [Self::Keys, Self::MGet, Self::MPut];
+        let several = [Self::Keys, Self::MGet, Self::MPut, Self::Watch];
         one.into_iter().chain(several).find(|procedure| *procedure as u32 == number)
     }
 }
@@ -207,6 +211,14 @@ pub enum Refusal {
     /// 4: a key is 1 to 512 octets of UTF-8.
     #[error("a key is 1 to {KEY_MAX} bytes of UTF-8")]
     BadKey,
+    /// 6: the server tells as many clients of changes as it can.
+    #[error(
+        "{max} clients are watching the server, the most there may be; end one, then try again"
+    )]
+    Crowded {
+        /// Maximum number of watches.
+        max: u64,
+    },
 }
 
 impl Refusal {
@@ -220,6 +232,7 @@ impl Refusal {
             TOO_LARGE => Ok(Self::TooLarge { max: hyper()? }),
             NO_SPACE => Ok(Self::NoSpace),
             BAD_KEY => Ok(Self::BadKey),
+            CROWDED => Ok(Self::Crowded { max: hyper()? }),
             status => Err(BadReply::Status(status)),
         }
     }
@@ -234,6 +247,10 @@ impl Refusal {
             }
             Self::NoSpace => w.u32(NO_SPACE),
             Self::BadKey => w.u32(BAD_KEY),
+            Self::Crowded { max } => {
+                w.u32(CROWDED)?;
+                w.u64(*max)
+            }
         }
     }
 }
@@ -245,7 +262,7 @@ impl Refusal {
     reason = "an answer is made and read in place, and never kept"
 )]
 pub enum Answer<'a> {
-    /// Success without results: PUT, DEL.
+    /// Success without results: PUT, DEL, WATCH.
     Done,
     /// The value: GET.
     Value(Value<'a>),
@@ -286,7 +303,9 @@ impl<'a> Answer<'a> {
         let mut r = Reader::new(results);
         let status = if procedure == Procedure::Null { OK } else { r.u32()? };
         let answer = match (status, procedure) {
-            (OK, Procedure::Null | Procedure::Put | Procedure::Del) => Self::Done,
+            (OK, Procedure::Null | Procedure::Put | Procedure::Del | Procedure::Watch) => {
+                Self::Done
+            }
             (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, carriage)?),
             (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
             (OK, Procedure::Keys) => Self::Keys(KeyList::decode(&mut r)?),
@@ -324,6 +343,8 @@ const NOT_FOUND: u32 = 1;
 const TOO_LARGE: u32 = 2;
 const NO_SPACE: u32 = 3;
 const BAD_KEY: u32 = 4;
+// 5 is the status of MGET for a value that is too long.
+const CROWDED: u32 = 6;
 
 #[cfg(test)]
 mod tests;

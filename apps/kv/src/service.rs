@@ -12,22 +12,26 @@ use haulage::core::{Cx, Service};
 use haulage::pool::{Density, Leases, Local, Mover, Step};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, Eligible, Outcome, Procedure as Bound, Program,
-    Refusal as NotFetched, Reply,
+    Argument, Arguments, Binding, Call, CallError, ConnectionId, Eligible, Finished, Outcome, Peer,
+    Procedure as Bound, Program, Refusal as NotFetched, Reply,
 };
 use haulage::sys::process;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
 use self::leases::{KeyLease, Value};
+pub use self::watches::Counts;
+use self::watches::Watches;
 use crate::figures::Figures;
 use crate::index::{Full, Index, Seed, Stored};
 use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX};
+use crate::protocol::watch::{self, State};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use crate::stat::Stat;
 
 mod leases;
 mod many;
+mod watches;
 
 /// Returns the binding. Its DDP-eligible items are the values of the results of GET and MGET, and of the arguments of PUT
 /// and MPUT.
@@ -44,6 +48,7 @@ pub fn binding(value_max: usize) -> Binding {
         Bound::new("KEYS").results_max(KEYS_RESULTS_MAX).idempotent(),
         Bound::new("MGET").result(values).results_max(RESULTS_MAX).idempotent(),
         Bound::new("MPUT").argument(values).results_max(RESULTS_MAX).idempotent(),
+        Bound::new("WATCH").idempotent(),
     ];
     Binding { program: PROGRAM, version: VERSION, procedures }
 }
@@ -53,6 +58,7 @@ pub fn binding(value_max: usize) -> Binding {
 pub struct KvService {
     index: Index<KeyLease, Value>,
     mover: Mover,
+    watches: Watches,
     value_bytes: u64,
     value_max: usize,
     memory: u64,
@@ -65,12 +71,18 @@ impl KvService {
     /// Creates an empty service for at most `keys_max` keys. `memory` is the total that statistics report.
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
         let index = Index::new(keys_max, seed);
-        Self { index, mover: Mover::new(), value_bytes: 0, value_max, memory }
+        let (mover, watches) = (Mover::new(), Watches::default());
+        Self { index, mover, watches, value_bytes: 0, value_max, memory }
     }
 
     /// Returns the octets of keys and values that were moved since the start.
     pub const fn moved_bytes(&self) -> u64 {
         self.mover.moved().octets
+    }
+
+    /// Returns what became of changes to watched keys since the start.
+    pub const fn watched(&self) -> Counts {
+        self.watches.counts()
     }
 
     /// Returns the maximum heap octets of an index for `keys_max` keys.
@@ -144,6 +156,7 @@ impl KvService {
         }
         self.value_bytes += added;
         self.value_bytes -= old.map_or(0, |old| old.len());
+        self.watches.changed(key.bytes(), State::Set { length: added });
         Ok(())
     }
 
@@ -184,6 +197,20 @@ impl KvService {
         let key = key(arguments)?;
         let (_, value) = self.index.remove(key.bytes()).ok_or(Refusal::NotFound)?;
         self.value_bytes -= value.len();
+        self.watches.changed(key.bytes(), State::Deleted);
+        reply.results(|w| w.u32(OK));
+        Ok(())
+    }
+
+    fn watch(
+        &mut self,
+        connection: ConnectionId,
+        arguments: &mut Arguments<'_>,
+        reply: &mut Reply,
+    ) -> Result<(), Stop> {
+        let prefix = arguments.opaque(KEY_MAX)?;
+        end(arguments)?;
+        self.watches.begin(connection, prefix)?;
         reply.results(|w| w.u32(OK));
         Ok(())
     }
@@ -264,6 +291,26 @@ impl Service for KvService {
         vec![Program::new(binding(self.value_max)).costly(costly)]
     }
 
+    fn callbacks(&self) -> Option<Binding> {
+        Some(watch::binding())
+    }
+
+    fn has_promised(&self, connection: ConnectionId) -> bool {
+        self.watches.is_of(connection)
+    }
+
+    fn closed(&mut self, _: &mut Cx<'_>, peer: &Peer, _: &CallError) {
+        self.watches.end(peer.connection);
+    }
+
+    fn replied(&mut self, _: &mut Cx<'_>, token: u64, finished: Finished<'_>) {
+        self.watches.told(token, finished.results.map(drop));
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        self.watches.tell(cx)
+    }
+
     fn makes_room(&self) -> bool {
         true
     }
@@ -290,6 +337,7 @@ impl Service for KvService {
             Some(Procedure::Keys) => self.keys(arguments, reply),
             Some(Procedure::MGet) => self.get_many(arguments, reply),
             Some(Procedure::MPut) => self.put_many(cx, arguments, reply),
+            Some(Procedure::Watch) => self.watch(call.connection, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
         match done {

@@ -218,6 +218,9 @@ impl World {
             // The figures themselves are unknown here.
             Procedure::Figures => r.is_empty().then_some(Expected::Done),
             Procedure::Keys => r.u32().is_ok_and(|_| r.is_empty()).then_some(Expected::Keys),
+            Procedure::Watch => {
+                (r.opaque(KEY_MAX).is_ok() && r.is_empty()).then_some(Expected::Done)
+            }
             Procedure::Get | Procedure::Del => {
                 let key = r.opaque(KEY_MAX).ok().filter(|_| r.is_empty())?;
                 let value = self.expect_get(key);

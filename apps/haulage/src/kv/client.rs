@@ -187,11 +187,7 @@ impl KvClient {
     }
 
     fn explained<T>(&self, done: Result<T, ClientError>) -> Result<T, Failure> {
-        done.map_err(|error| match error {
-            ClientError::Call(error) => explain(&error, &self.config),
-            ClientError::Refused(refusal) => Failure::failed(refused(&refusal)),
-            error => Failure::failed(error.to_string()),
-        })
+        done.map_err(|error| self.config.explain(error))
     }
 }
 
@@ -200,18 +196,36 @@ fn start<P: Carrier>(
     config: ClientConfig,
     room: usize,
 ) -> Result<CoreThread<RemoteClient>, Failure> {
-    let ClientConfig { cpu, polling, crc, .. } = config;
-    let placement = Placement { name: "kv-client".to_owned(), cpu, polling };
-    let limits = config.rpc_version.within(client_limits(config.timeout));
-    // A few pages more than the values: keys, arguments, and the slabs they come from.
-    let node = NodeConfig { room: room + OVERHEAD, asked: None, limits, crc };
-    config.callee().connect::<P>(placement, binding(ITEM_MAX), node)
+    config.callee().connect::<P>(config.placement(), binding(ITEM_MAX), config.node(room))
 }
 
 impl ClientConfig {
-    const fn callee(&self) -> Callee {
+    /// Returns the server.
+    pub const fn callee(&self) -> Callee {
         let Self { to, timeout, provider, .. } = *self;
         Callee { to, timeout, served_by: "haulage kv serve", provider }
+    }
+
+    /// Returns the placement of the core.
+    pub fn placement(&self) -> Placement {
+        let Self { cpu, polling, .. } = *self;
+        Placement { name: "kv-client".to_owned(), cpu, polling }
+    }
+
+    /// Returns the configuration of a core with memory for `room` octets of values.
+    pub fn node(&self, room: usize) -> NodeConfig {
+        let limits = self.rpc_version.within(client_limits(self.timeout));
+        // A few pages more than the values: keys, arguments, and the slabs they come from.
+        NodeConfig { room: room + OVERHEAD, asked: None, limits, crc: self.crc }
+    }
+
+    /// Converts the error of an operation to a one-line message that says what to do.
+    pub fn explain(&self, error: ClientError) -> Failure {
+        match error {
+            ClientError::Call(error) => explain(&error, self),
+            ClientError::Refused(refusal) => Failure::failed(refused(&refusal)),
+            error => Failure::failed(error.to_string()),
+        }
     }
 }
 

@@ -73,12 +73,30 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 
 impl Counted for KvService {
     fn counters(&self) -> Vec<Counter> {
-        vec![Counter {
-            name: "haulage_kv_moved_bytes_total",
-            label: "",
-            help: "Octets of keys and values moved to make room.",
-            value: self.moved_bytes(),
-        }]
+        let counter = |name, help, value| Counter { name, label: "", help, value };
+        let watched = self.watched();
+        vec![
+            counter(
+                "haulage_kv_moved_bytes_total",
+                "Octets of keys and values moved to make room.",
+                self.moved_bytes(),
+            ),
+            counter(
+                "haulage_kv_changes_told_total",
+                "Changes of keys told to clients that watch them.",
+                watched.told,
+            ),
+            counter(
+                "haulage_kv_changes_merged_total",
+                "Changes of keys not told, since another one of the same key followed too soon.",
+                watched.merged,
+            ),
+            counter(
+                "haulage_kv_watches_lost_total",
+                "Watches ended by the server, since their clients did not take the changes.",
+                watched.ended,
+            ),
+        ]
     }
 }
 

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn results_have_these_bytes() {
-    use Procedure::{Del, Get, Keys, Null, Put};
+    use Procedure::{Del, Get, Keys, Null, Put, Watch};
     for (procedure, answer, carriage, bytes) in [
         (Null, Answer::Done, Carriage::Unreduced, &b""[..]),
         (Put, Answer::Done, Carriage::Unreduced, b"\0\0\0\0"),
@@ -23,6 +23,13 @@ fn results_have_these_bytes() {
         ),
         (Put, Answer::Refused(Refusal::NoSpace), Carriage::Unreduced, b"\0\0\0\x03"),
         (Del, Answer::Refused(Refusal::BadKey), Carriage::Unreduced, b"\0\0\0\x04"),
+        (Watch, Answer::Done, Carriage::Unreduced, b"\0\0\0\0"),
+        (
+            Watch,
+            Answer::Refused(Refusal::Crowded { max: 256 }),
+            Carriage::Unreduced,
+            b"\0\0\0\x06\0\0\0\0\0\0\x01\0",
+        ),
         (
             Keys,
             Answer::Keys(KeyList { list: TWO_KEYS, next: None }),
@@ -115,10 +122,10 @@ fn a_key_is_1_to_512_octets_of_utf_8() {
 
 #[test]
 fn numbers_we_do_not_know_are_said_to_be_unknown() {
-    for number in 0..9 {
+    for number in 0..10 {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
-    assert_eq!(Procedure::from_number(9), None);
+    assert_eq!(Procedure::from_number(10), None);
     let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", Carriage::Unreduced);
     assert_eq!(unknown, Err(BadReply::Status(5)));
 }

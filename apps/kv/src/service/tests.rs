@@ -11,13 +11,14 @@ use haulage::proto::time::Instant;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::proto::xdr::Writer;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, ConnectionId, Finished, Request, TransportError};
+use haulage::service::{CallError, CallToken, ConnectionId, Finished, Request, TransportError};
 
 use super::*;
 use crate::protocol::{self, Carriage};
 
 mod moving;
 mod several;
+mod watching;
 
 #[test]
 fn values_of_every_size_survive_whatever_is_in_flight_around_them() {
@@ -345,11 +346,12 @@ struct World {
     connections: Vec<ConnectionId>,
 }
 
-/// The outcomes of Calls, by token.
+/// The outcomes of Calls, by token, and what connections are told of changes.
 #[derive(Debug, Default)]
 struct Caller {
     asked: Vec<Procedure>,
     ended: Vec<Option<Ended>>,
+    told: watching::Told,
 }
 
 #[derive(Debug)]
@@ -380,6 +382,14 @@ impl Service for Caller {
         };
         self.ended[number] = Some(ended);
     }
+
+    fn call(&mut self, _: &mut Cx<'_>, call: Call<'_>, _: &mut Reply) -> Outcome {
+        self.told.take(call)
+    }
+
+    fn resume(&mut self, _: &mut Cx<'_>, _: CallToken, _: &mut Reply) -> Outcome {
+        Outcome::Done
+    }
 }
 
 impl World {
@@ -389,19 +399,28 @@ impl World {
 
     /// Like [`Self::new`], with an index for `keys_max` keys.
     fn with(connections: usize, memory: u64, keys_max: u32) -> Self {
-        let fabric = Fabric::new(FabricConfig::default());
+        Self::within(connections, memory, keys_max, LIMITS)
+    }
+
+    /// Like [`Self::with`], within these limits.
+    fn within(connections: usize, memory: u64, keys_max: u32, limits: Limits) -> Self {
+        let fabric = Fabric::new(FabricConfig {
+            queue_pairs_max: 1024,
+            receive_queue_max: limits.receives_max as usize,
+            ..FabricConfig::default()
+        });
         let pool = |bytes| {
             Pool::new(&PoolConfig { bytes, pages: PagePreference::Heap, node: None }).expect("heap")
         };
-        let octets = usize::try_from(memory).expect("fits") + LIMITS.transport_bytes();
+        let octets = usize::try_from(memory).expect("fits") + limits.transport_bytes();
         let service = KvService::new(keys_max, Seed::fixed(1, 2), VALUE_MAX, memory);
         let pools = (pool(octets), pool(128 << 20));
         let (here, there) = (fabric.provider(node(1)), fabric.provider(node(2)));
         let mut server =
-            Core::new(here.expect("a node"), service, pools.0, LIMITS, 1).expect("room");
+            Core::new(here.expect("a node"), service, pools.0, limits, 1).expect("room");
         let mut client =
-            Core::new(there.expect("a node"), Caller::default(), pools.1, LIMITS, 2).expect("room");
-        let at = server.listen(SocketAddr::new(node(1), 20050)).expect("nobody listens yet");
+            Core::new(there.expect("a node"), Caller::default(), pools.1, limits, 2).expect("room");
+        let at = server.listen(at()).expect("nobody listens yet");
         // The client may offer and send more than the server takes.
         let wide = || binding(16 << 20);
         let connections = (0..connections)
@@ -443,7 +462,17 @@ impl World {
         request: Request,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) {
-        let connection = self.connections[n % self.connections.len()];
+        self.ask_on(self.connections[n % self.connections.len()], n, request, encode);
+    }
+
+    /// Makes Call `n` on a connection.
+    fn ask_on(
+        &mut self,
+        connection: ConnectionId,
+        n: usize,
+        request: Request,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+    ) {
         let (mut cx, caller) = self.client.cx(self.now);
         caller.ended.resize_with(caller.ended.len().max(n + 1), || None);
         caller.ended[n] = None;
@@ -531,6 +560,11 @@ fn refused(refusal: Refusal) -> Result<Answer<'static>, CallError> {
 
 fn request(procedure: Procedure) -> Request {
     Request::new(procedure as u32)
+}
+
+/// The address of the server.
+fn at() -> SocketAddr {
+    SocketAddr::new(node(1), 20050)
 }
 
 fn node(n: u8) -> IpAddr {

@@ -24,7 +24,7 @@ impl Asked {
     pub(super) fn draw(choices: &mut Choices) -> Self {
         let procedures = [Procedure::Get, Procedure::Put, Procedure::Del, Procedure::Keys];
         let several = [Procedure::MGet, Procedure::MPut];
-        let others = [Procedure::Null, Procedure::Stat, Procedure::Figures];
+        let others = [Procedure::Null, Procedure::Stat, Procedure::Figures, Procedure::Watch];
         let procedure = match choices.one_in(8) {
             true => choices.pick(&others),
             false if choices.one_in(3) => choices.pick(&several),
@@ -38,7 +38,8 @@ impl Asked {
                 rooms.extend(choices.one_in(2).then(|| room(choices)));
                 stream.opaque(&key(choices))
             }
-            Procedure::Del => stream.opaque(&key(choices)),
+            // The client does not serve the Calls that follow a WATCH.
+            Procedure::Del | Procedure::Watch => stream.opaque(&key(choices)),
             Procedure::Put => {
                 let stream = stream.opaque(&key(choices));
                 let length = choices.pick(&[0, 1, 4, 100, 1000, VALUE_MAX, VALUE_MAX + 1]);
