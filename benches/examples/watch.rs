@@ -199,13 +199,15 @@ fn write(
     options: &Options,
 ) -> Result<(Vec<Duration>, Vec<Instant>), Failure> {
     let value = vec![0; (options.changes() / options.keys) as usize];
+    // It is never signaled.
+    let nobody = Waker::new()?;
     let start = clock::now();
     let (mut begun, mut took) = (Vec::new(), Vec::new());
     for number in 0..options.changes() {
         let due = start.saturating_add(Duration::from_secs(1) * number / options.rate);
         while clock::now() < due {
             if took.len() == begun.len() {
-                thread::sleep(due.saturating_since(clock::now()));
+                wake::wait(&nobody, due.saturating_since(clock::now()));
             } else {
                 took.push(ended(remote, &begun)?);
             }

@@ -72,7 +72,7 @@ fn begin(client: &mut Client<'_>, config: ClientConfig, prefix: &str) -> Result<
     let _step = Step::begin(format_args!("waiting for {}", config.to));
     client.watch(prefix.as_bytes()).map_err(|error| match error {
         ClientError::Call(CallError::Rejected(AcceptStat::ProcUnavail)) => {
-            Failure::failed(format!("{} is of a release without `watch`; update it", config.to))
+            Failure::failed(format!("{} is of a release without watch; update it", config.to))
         }
         error => config.explain(error),
     })
