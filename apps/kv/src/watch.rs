@@ -130,3 +130,6 @@ impl Service for Watcher {
         true
     }
 }
+
+#[cfg(test)]
+mod tests;
