@@ -149,7 +149,7 @@ const LONGEST_IN_SLABS: usize = 64 << 10;
 
 #[test]
 fn a_value_fits_if_its_octets_are_free_whatever_lengths_there_were() {
-    const STEPS: usize = 4_000;
+    const STEPS: usize = 1_500;
     // The maximum lengths of the values, in turns; a value has at least half of its maximum.
     let mixes: [&[usize]; 8] = [
         &[4096, 1000],
