@@ -130,10 +130,6 @@ impl Asked {
     ) {
         mix.note_if(results.version() == Version::One, Event::KvManyOnOne);
         if self.procedure == Procedure::MGet {
-            if results.version() == Version::One {
-                // A Call of version 1 offers the room of its first key alone (E23).
-                self.items.iter_mut().skip(1).for_each(|item| item.offered = 0);
-            }
             let found = many::decode_found(results, self.items.len());
             return self.check_found(&found.expect("answers"), rooms, mix);
         }
