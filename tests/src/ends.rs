@@ -149,6 +149,9 @@ pub fn terse_server_of<S: Service>(
     server_within(Limits { send_buffers_max: REPLY_PARTS, ..limits }, make)
 }
 
+/// Octets of a server's pool.
+pub const SERVER_BYTES: usize = 16 << 20;
+
 /// Starts a server with these limits, of the service that `make` makes with the core's memory.
 pub fn server_within<S: Service>(
     limits: Limits,
@@ -156,7 +159,7 @@ pub fn server_within<S: Service>(
 ) -> CoreThread<SocketAddr> {
     let placement = Placement { name: "server".to_owned(), cpu: None, polling: Polling::ADAPTIVE };
     cores::start(placement, move || {
-        let pool = PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None };
+        let pool = PoolConfig { bytes: SERVER_BYTES, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).map_err(std::io::Error::other)?;
         let nic = Iwarp::new(&Config::default())?;
         let service = make(&pool);

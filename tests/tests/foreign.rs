@@ -30,7 +30,7 @@ use haulage_tests::ends::{GET, ITEM_MAX, LIST, NULL, PROGRAM, PUT, TALLY, client
 use ddp::{Access, Segment};
 use header::{Chunks, Kind, opaque};
 use mpa::Crc;
-use rpc::{Peer, call, reply, results};
+use rpc::{Peer, RECEIVE_SIZE, call, reply, results};
 
 /// Messages that the peer allows at once, where it does not matter.
 const WINDOW: u32 = 16;
@@ -380,6 +380,39 @@ fn a_client_continues_calls_that_the_peer_takes_in_no_chunk() {
 }
 
 #[test]
+fn parts_are_whole_words_for_a_peer_whose_receives_are_of_odd_length() {
+    let server = server();
+    for octets in [601, 602, 603, 1023] {
+        let room = [[RECEIVE_SIZE, octets]];
+        // A part has 20 octets of header, and words alone.
+        let part = (octets as usize - 20) / 4 * 4;
+        let mut peer = Peer::connect_saying(server.started, Crc::NotAsked, WINDOW, &room);
+        let asked = header::octets(&[5001]);
+        peer.send(Kind::Call, &call(2, PROGRAM, LIST, &asked), &[], &Chunks::default());
+        let answer = peer.receive();
+        let listed = opaque(&[0x11; 5001]);
+        assert_eq!(answer.messages, (24 + listed.len()).div_ceil(part), "{octets}");
+        assert!(answer.results() == listed, "other results");
+
+        let more = [&room[..], &[[3, 1000], [4, 1]]].concat();
+        let mut pair = Pair::saying(Crc::NotAsked, WINDOW, &more);
+        let mut argument = pair.client.started.lease(3001).unwrap();
+        argument.bytes_mut().copy_from_slice(&pattern(3001));
+        let request = Request::new(MOVE).argument(argument);
+        pair.client.started.begin(request, |_| Ok(())).unwrap();
+        let called = pair.peer.receive();
+        let expected = opaque(&pattern(3001));
+        assert!(called.called(PROGRAM) == (MOVE, &expected[..]), "{octets}");
+        assert_eq!(called.messages, (40 + 12 + expected.len()).div_ceil(part), "{octets}");
+        let empty = header::octets(&[0]);
+        pair.peer.send(Kind::Reply, &reply(called.xid, &empty), &[], &Chunks::default());
+        assert_eq!(pair.results(), [0; 4]);
+        pair.client.stop().unwrap();
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn a_client_lends_its_memory_to_a_peer_that_reads_writes_and_invalidates() {
     let mut pair = Pair::open(Crc::NotAsked, WINDOW);
     let (given, taken) = (pattern(9001), pattern(5003));
@@ -422,8 +455,8 @@ fn a_client_lends_its_memory_to_a_peer_that_reads_writes_and_invalidates() {
 fn two_peers_continue_their_messages_to_each_other() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let at = listener.local_addr().unwrap();
-    let (asked, answered) = (pattern(20_003), pattern(18_001));
-    let parts = [&[0, 1, 4000][..], &[1000; 14]].concat();
+    let (asked, answered) = (pattern(20_004), pattern(18_000));
+    let parts = [&[0, 4, 4000][..], &[1000; 14]].concat();
     let chunks = Chunks::default();
     std::thread::scope(|threads| {
         let server = threads.spawn(|| {

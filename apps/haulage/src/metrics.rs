@@ -5,6 +5,8 @@
 
 pub mod http;
 mod newcomers;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
@@ -316,6 +318,18 @@ impl Page {
                 ("direction=\"received\"", core.parts_received),
                 ("direction=\"sent\"", core.parts_sent),
             ],
+        )?;
+        self.one(
+            "haulage_calls_repeated_total",
+            counter,
+            "Calls of ours that the peer refused and that went again in another form.",
+            core.calls_repeated,
+        )?;
+        self.many(
+            "haulage_callbacks_total",
+            counter,
+            "Calls in reverse direction, from a server to a client: made by us, or by the peer and served.",
+            &[("by=\"us\"", core.callbacks_made), ("by=\"peer\"", core.callbacks_served)],
         )?;
         self.many(
             "haulage_errors_total",

@@ -591,6 +591,9 @@ fn who_watches_the_server_sees_what_it_does() {
         ("haulage_tagged_bytes_total{direction=\"sent\"}", 100_000),
         ("haulage_invalidations_total{by=\"peer\"}", 0),
         ("haulage_provider_info{provider=\"iwarp\",registration=\"FastReg\"}", 1),
+        ("haulage_calls_repeated_total", 0),
+        ("haulage_callbacks_total{by=\"us\"}", 0),
+        ("haulage_callbacks_total{by=\"peer\"}", 0),
         ("haulage_connections_opened_total", 2),
     ] {
         assert!(value(name) >= least, "{name} is {}", value(name));

@@ -1,5 +1,7 @@
 //! The numbers that a core reports of itself.
 
+use haulage_proto::v2::connection::Role;
+
 /// Counts of a core since it started: plain integers that only the core changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CoreCounters {
@@ -11,6 +13,10 @@ pub struct CoreCounters {
     pub calls_made: u64,
     /// Calls of ours that the peer refused and that went again in another form.
     pub calls_repeated: u64,
+    /// Calls of ours to clients, in reverse direction, whether they have ended or not.
+    pub callbacks_made: u64,
+    /// Calls served that a server made, in reverse direction.
+    pub callbacks_served: u64,
     /// Replies that matched no Call.
     pub replies_unmatched: u64,
     /// Messages that could not be decoded.
@@ -44,6 +50,31 @@ pub struct CoreCounters {
     pub connections_idle: u64,
     /// Connections closed because others waited for memory that their peers were slow to move.
     pub connections_slow: u64,
+}
+
+impl CoreCounters {
+    /// Counts a Call of ours on a connection in which we have the role `ours`.
+    #[inline(always)]
+    pub(crate) fn count_made(&mut self, ours: Role) {
+        if ours == Role::Server {
+            self.callbacks_made += 1;
+        }
+    }
+
+    /// Counts Calls that were served on a connection in which we have the role `ours`.
+    #[inline]
+    pub(crate) fn count_served(&mut self, ours: Role, calls: u64) {
+        self.calls_served += calls;
+        if ours == Role::Client {
+            self.callbacks_served += calls;
+        }
+    }
+
+    /// Counts a Call as not served after all, on a connection in which we have the role `ours`.
+    pub(crate) fn take_back_served(&mut self, ours: Role) {
+        self.calls_served -= 1;
+        self.callbacks_served -= u64::from(ours == Role::Client);
+    }
 }
 
 /// The resources that a core holds for Calls that have not ended. All of them but `receives_unreserved` are zero once

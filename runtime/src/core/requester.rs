@@ -116,6 +116,7 @@ impl Requester {
             }
         }
         let version = connection.session.terms().version;
+        common.counters.count_made(connection.role());
         self.calls.enter(common, named, key, version, &new).opens = opens;
         self.set_out(common, named.slot, Some(request), encoded);
         Ok(named.slot)
@@ -137,6 +138,7 @@ impl Requester {
         } else {
             self.begin_in_full(common, grant, new.procedure, None, encode)?
         };
+        common.counters.count_made(grant.role);
         self.calls.enter(common, named, grant.connection, grant.version, &new);
         if grant.is_plain
             && grant.takes_unchunked(new.procedure, &encoded)
@@ -194,6 +196,7 @@ impl Requester {
         } else {
             self.begin_in_full(common, grant, new.procedure, argument, encode)?
         };
+        common.counters.count_made(grant.role);
         self.calls.enter(common, named, grant.connection, grant.version, &new).opens = true;
         if !grant.is_plain || !self.open_at_once(common, grant, port, named, request, &encoded) {
             grant.put_header(&mut self.making, named.xid, new.procedure);

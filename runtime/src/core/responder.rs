@@ -382,7 +382,9 @@ impl Responder {
         };
         let error = answer.shortage(call.offered().as_slice());
         common.buffers.recycle(answer.buffer);
-        common.counters.calls_served -= 1;
+        if let Some(connection) = common.connections.get(call.connection) {
+            common.counters.take_back_served(connection.role());
+        }
         self.refuse_call(common, call, error);
     }
 
@@ -392,7 +394,9 @@ impl Responder {
         let Some(call) = self.calls.remove(name) else { return };
         let key = call.connection;
         forget(common, call);
-        common.counters.calls_served += 1;
+        if let Some(connection) = common.connections.get(key) {
+            common.counters.count_served(connection.role(), 1);
+        }
         common.owe_no_replies(key, 1);
     }
 

@@ -351,7 +351,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
         Ok(()) => {
             connection.outbox.push_reply(name);
             common.memory.begin_sending(&mut connection.share);
-            common.counters.calls_served += 1;
+            common.counters.count_served(connection.role(), 1);
             if let Some(received) = call.release() {
                 common.receives.give_back(received);
             }

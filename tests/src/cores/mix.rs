@@ -136,6 +136,16 @@ events! {
     KvAbsent,
     /// A client deleted a key.
     KvForgotten,
+    /// A client read several values by one Call, each of them placed.
+    KvManyRead,
+    /// A client stored several values by one Call.
+    KvManyStored,
+    /// A server stored some values of a Call, and had no memory for the others.
+    KvPartlyStored,
+    /// A value among several had too little room, and its client was told its length.
+    KvTooLong,
+    /// A Call for several keys ended well over version 1.
+    KvManyOnOne,
     /// A client read a part of a file back.
     NfsRead,
     /// A client wrote a part of a file.

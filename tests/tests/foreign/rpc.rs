@@ -21,6 +21,8 @@ pub(crate) struct Peer {
     granted: u32,
     /// Messages that the other end may send at once.
     window: u32,
+    /// The length of the longest message that this end takes.
+    room: usize,
     /// The RPC message of which a part has arrived: its kind, its XID, and the octets that are still to come.
     incoming: Option<(Kind, u32, usize)>,
     /// Messages that arrived while this end waited for credit.
@@ -44,8 +46,18 @@ pub(crate) struct Rpc {
 impl Peer {
     /// Connects, and exchanges properties. The server may send `window` messages at once.
     pub(crate) fn connect(server: SocketAddr, crc: Crc, window: u32) -> Self {
+        Self::connect_saying(server, crc, window, &[])
+    }
+
+    /// Connects as [`Self::connect`] does, with `more` properties of one word.
+    pub(crate) fn connect_saying(
+        server: SocketAddr,
+        crc: Crc,
+        window: u32,
+        more: &[[u32; 2]],
+    ) -> Self {
         let mut peer = Self::over(Stream::connect(server, crc), window);
-        peer.transmit(0x1111, Header::Properties(our_properties()), &[]);
+        peer.say(0x1111, more);
         peer.take_properties();
         peer
     }
@@ -64,9 +76,7 @@ impl Peer {
     ) -> Self {
         let mut peer = Self::over(Stream::accept(listener, crc), window);
         let xid = peer.take_properties();
-        let more = more.iter().map(|[code, value]| (*code, octets(&[*value])));
-        let properties = our_properties().into_iter().chain(more).collect();
-        peer.transmit(xid, Header::Properties(properties), &[]);
+        peer.say(xid, more);
         peer
     }
 
@@ -117,10 +127,21 @@ impl Peer {
             received: 0,
             granted: 1,
             window,
+            room: RECEIVE,
             incoming: None,
             waiting: VecDeque::new(),
             properties: BTreeMap::new(),
         }
+    }
+
+    /// Sends the properties of this end. Those of `more` take the places of others.
+    fn say(&mut self, xid: u32, more: &[[u32; 2]]) {
+        let mut properties: BTreeMap<_, _> = our_properties().into_iter().collect();
+        properties.extend(more.iter().map(|[code, value]| (*code, octets(&[*value]))));
+        if let Some(value) = properties.get(&RECEIVE_SIZE) {
+            self.room = Words(value).word() as usize;
+        }
+        self.transmit(xid, Header::Properties(properties.into_iter().collect()), &[]);
     }
 
     /// Waits for the properties of the other end. Returns their XID.
@@ -152,7 +173,7 @@ impl Peer {
     fn hear(&mut self) -> Message {
         let arrived = self.link.receive();
         // A client's first message fits a server of version 1.
-        let room = if self.sent == 0 { 1024 } else { RECEIVE };
+        let room = if self.sent == 0 { 1024 } else { self.room };
         assert!(arrived.octets.len() <= room, "{} octets", arrived.octets.len());
         let mut message = Message::decode(&arrived.octets);
         self.received += 1;
@@ -163,6 +184,7 @@ impl Peer {
         self.limit = message.credit;
         assert!(!is_grant || message.xid == 0, "a grant has no XID");
         let (begun, length) = (self.incoming.take(), message.payload.len());
+        assert!(length.is_multiple_of(4), "whole words in each part: {length}");
         match &mut message.header {
             Header::Middle(kind, remaining) => {
                 let (kind, xid, remaining) = (*kind, message.xid, *remaining as usize);
@@ -251,11 +273,11 @@ pub(crate) fn reply(xid: u32, results: &[u8]) -> Vec<u8> {
     [&octets(&[xid, 1, 0, 0, 0, 0]), results].concat()
 }
 
-/// The length of the longest message that this end takes.
+/// The length of the longest message that this end takes, unless it says otherwise.
 const RECEIVE: usize = 4096;
 
 /// The code of the property that says this.
-const RECEIVE_SIZE: u32 = 2;
+pub(crate) const RECEIVE_SIZE: u32 = 2;
 
 /// Returns the properties of this end: its Sends, its Receives, and one that nobody knows.
 fn our_properties() -> Vec<(u32, Vec<u8>)> {

@@ -1,14 +1,23 @@
 //! Clients of version 2 that continue their Calls, and servers that continue their Replies: they send them in as many
 //! messages as they like, each when they have credit for it.
 
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::core::NoService;
 use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::provider::iwarp::{Config, Iwarp};
+use haulage::provider::{ConnectionParams, Event, Operation, Provider as _, Receive, WorkRequest};
 use haulage::service::{CallError, Request};
+use haulage::sys::{clock, complete};
+use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig, PostedSink, PostedSource};
 use haulage_proto::negotiate::Refusal;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::verbs::Access;
+use haulage_proto::verbs::{Access, Flags, Opcode, QpNum, Status, WrId};
+use haulage_tests::by_number::ByNumber as _;
+use haulage_tests::ends::SERVER_BYTES;
+use haulage_tests::link::MESSAGE;
 
 use super::caller::{MOVE, Pair, rpc_reply};
 use super::two::{
@@ -16,8 +25,8 @@ use super::two::{
     REPLY_MIDDLE, SYSTEM, message, words,
 };
 use super::{
-    GET, Keeper, LATE_GET, LIST, NULL, PROGRAM, PUT, TALLY, call, nowhere, segment, server,
-    server_within,
+    GET, Keeper, LATE_GET, LIST, NULL, PRIVATE_DATA, PROGRAM, PUT, TALLY, call, nowhere, segment,
+    server, server_within,
 };
 
 /// A client that obeys the credits it is given.
@@ -31,7 +40,7 @@ struct Continuing {
 }
 
 impl Continuing {
-    fn open(server: std::net::SocketAddr) -> Self {
+    fn open(server: SocketAddr) -> Self {
         let mut peer = Peer::connect(server);
         peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
         let mut opened = Self { peer, sent: 1, limit: 1, heard: Vec::new() };
@@ -199,14 +208,103 @@ fn a_call_of_which_the_rest_does_not_come_is_given_up_alone() {
     server.stop().unwrap();
 }
 
+/// Peers on one provider, each of which begins the longest Call and stops. Nothing moves on their connections after that.
+struct Crowd {
+    provider: Iwarp,
+    pool: Pool,
+    posted: u64,
+    receives: BTreeMap<u64, PostedSink>,
+    sends: BTreeMap<u64, PostedSource<Local>>,
+}
+
+impl Crowd {
+    fn stopped(server: SocketAddr, peers: usize) -> Self {
+        let config = Config { connections_max: 2 * peers, ..Config::default() };
+        let pool = PoolConfig { bytes: 32 << 20, pages: PagePreference::Heap, node: None };
+        let (provider, pool) = (Iwarp::new(&config).unwrap(), Pool::new(&pool).unwrap());
+        let (receives, sends) = (BTreeMap::new(), BTreeMap::new());
+        let mut crowd = Self { provider, pool, posted: 0, receives, sends };
+        // Each is sent properties, and a grant or two.
+        (0..4 * peers).for_each(|_| crowd.receive());
+        let params = ConnectionParams { private_data: &PRIVATE_DATA, ord: 0, ird: 1 };
+        for _ in 0..peers {
+            crowd.provider.connect(clock::now(), server, &params).unwrap();
+        }
+        let rest = LIMITS_DEFAULT.message_max - 40;
+        let part = message(7, CALL_MIDDLE, &[rest], &call(7, TALLY, &[]));
+        // A peer has begun its Call once it has sent two messages.
+        let (mut sent, mut events) = (BTreeMap::new(), Vec::new());
+        while sent.len() < peers || sent.values().any(|sent| *sent < 2) {
+            crowd.provider.poll(clock::now(), 16, &mut events);
+            if events.is_empty() {
+                crowd.provider.sleep(Some(Duration::from_millis(10)));
+            }
+            for event in events.drain(..) {
+                match event {
+                    Event::Established { qp, .. } => {
+                        sent.insert(qp, 0);
+                        crowd.send(qp, &message(1, CONNPROP_FINAL, &[0], &[]));
+                    }
+                    Event::Completion(done) if done.opcode == Opcode::Receive => {
+                        let posted = crowd.receives.remove(&done.id.0).unwrap();
+                        let lease = complete::sink(posted, &done).unwrap();
+                        // The properties of the server bring the credit for the next message.
+                        if words(lease.bytes())[3] == CONNPROP_FINAL {
+                            crowd.send(done.qp, &part);
+                        }
+                    }
+                    Event::Completion(done) => {
+                        assert_eq!((done.opcode, done.status), (Opcode::Send, Status::Success));
+                        let posted = crowd.sends.remove(&done.id.0).unwrap();
+                        drop(complete::source(posted, &done));
+                        *sent.get_mut(&done.qp).unwrap() += 1;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        crowd
+    }
+
+    fn receive(&mut self) {
+        let mut posted = self.pool.lease(MESSAGE).unwrap().into_sink();
+        let sink = posted.sink(0..MESSAGE).unwrap();
+        self.posted += 1;
+        self.receives.insert(self.posted, posted);
+        let mut batch = vec![Receive::single(WrId(self.posted), sink)];
+        self.provider.post_receives(&mut batch).unwrap();
+    }
+
+    fn send(&mut self, qp: QpNum, message: &[u8]) {
+        let mut lease = self.pool.lease(message.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(message);
+        let posted = lease.into_source();
+        let operation =
+            Operation::Send { source: posted.source(0..message.len()).unwrap(), invalidate: None };
+        let flags = Flags { signaled: true, ..Flags::default() };
+        self.posted += 1;
+        self.sends.insert(self.posted, posted);
+        let mut batch = [WorkRequest { id: WrId(self.posted), flags, operation }].into();
+        self.provider.post(qp, &mut batch).unwrap();
+    }
+}
+
 #[test]
 fn peers_that_begin_long_calls_and_stop_leave_memory_to_another() {
-    let server = server();
-    let mut stopped: Vec<_> = (0..12).map(|_| Continuing::open(server.started)).collect();
-    for peer in &mut stopped {
-        let rest = (1 << 20) - 40;
-        peer.send(&message(7, CALL_MIDDLE, &[rest], &call(7, TALLY, &[])));
-    }
+    let limits = Limits {
+        connections_max: 257,
+        connections_each_max: 257,
+        receives_max: 1280,
+        send_buffers_max: 108,
+        ..LIMITS_DEFAULT
+    };
+    // All are one origin. Their messages leave room for a Call of the honest client in the half of the memory that an
+    // origin may hold, and would leave none in all of it.
+    let all = SERVER_BYTES - limits.transport_bytes();
+    let left = [all / 2, all].map(|bytes| bytes % (limits.message_max as usize));
+    assert!(left[0] > 300_000 && left[1] < 200_000, "{left:?}");
+    let server = server_within(limits, |_| Keeper::default());
+    let stopped = Crowd::stopped(server.started, 256);
     let mut honest = Continuing::open(server.started);
     for xid in 10..20 {
         let (call, expected) = tally(xid, 200_000);

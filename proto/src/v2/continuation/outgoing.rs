@@ -4,7 +4,8 @@ use core::ops::Range;
 
 use crate::v2::header::MIDDLE_WIRE_LEN;
 
-/// A division of one Payload stream over the fewest messages, all of them full except the last.
+/// A division of one Payload stream over the fewest messages, all of them full but for the last, and for the odd octets of
+/// a limit that is no multiple of four.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split {
     payload_length: u32,
@@ -40,12 +41,17 @@ impl Split {
         if before_last == 0 {
             return Some(Self { payload_length, middle_length: 0, middle_count: 0 });
         }
-        let middle = message_max.saturating_sub(MIDDLE_WIRE_LEN);
-        let middle_length = u32::try_from(middle).unwrap_or(u32::MAX).min(payload_length);
+        let middle_length = u32::try_from(Self::part_max(message_max)).unwrap_or(!3);
         let is_partial = before_last.checked_rem(middle_length)? != 0;
         let middle_count =
             before_last.checked_div(middle_length)?.saturating_add(is_partial.into());
         Some(Self { payload_length, middle_length, middle_count })
+    }
+
+    /// Returns the octets that a message of at most `message_max` octets carries if it is not the last.
+    pub const fn part_max(message_max: usize) -> usize {
+        // E7: whole words, for a peer that decodes each part by itself.
+        message_max.saturating_sub(MIDDLE_WIRE_LEN) & !3
     }
 
     /// Returns the number of messages: one is Simple format, more are Continued format.
@@ -123,8 +129,25 @@ mod tests {
                     assert_eq!(at, payload);
                     assert_eq!(split.pieces().filter(|piece| piece.is_last).count(), 1);
                     let fewer = split.middle_count.saturating_sub(1) as usize;
-                    let room = fewer * (message_max - MIDDLE_WIRE_LEN) + message_max - last_header;
+                    let middle = (message_max - MIDDLE_WIRE_LEN) / 4 * 4;
+                    let room = fewer * middle + message_max - last_header;
                     assert!(split.middle_count == 0 || room < payload, "no message too many");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_part_of_whole_words_has_whole_words() {
+        for payload in (0..400).step_by(4) {
+            for message_max in 24..200 {
+                for last_header in (16..=64).step_by(4).filter(|header| *header <= message_max) {
+                    let split = Split::new(payload, message_max, last_header).unwrap();
+                    for Piece { range, remaining, .. } in split.pieces() {
+                        let case = (payload, message_max, last_header);
+                        assert!(range.len().is_multiple_of(4), "{case:?}: {range:?}");
+                        assert!(remaining.is_multiple_of(4), "{case:?}: {remaining}");
+                    }
                 }
             }
         }

@@ -12,6 +12,7 @@ use std::rc::Rc;
 use haulage_proto::exchange::UnchunkedMax;
 use haulage_proto::negotiate::{Class, CreditGrant, PlainHeaders, Version, unchunked_header_len};
 use haulage_proto::rpc::CallHeader;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::HeaderPatch;
 use haulage_proto::xdr::{Truncated, Writer};
@@ -31,6 +32,8 @@ use crate::service::{Binding, Request, allows_to_reduce};
 #[derive(Debug)]
 pub(crate) struct SendGrant {
     pub(super) connection: ConnectionKey,
+    /// Our role.
+    pub(super) role: Role,
     pub(super) version: Version,
     /// Whether the Calls are of version 2 and carry AUTH_NONE: then they may begin with a template.
     pub(super) is_plain: bool,
@@ -58,6 +61,7 @@ impl SendGrant {
         let Terms { version, unchunked_max, .. } = *connection.session.terms();
         Some(Self {
             connection: key,
+            role: connection.role(),
             version,
             is_plain: connection.session.has_templates(),
             is_over: false,

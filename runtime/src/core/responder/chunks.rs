@@ -3,8 +3,8 @@
 use haulage_mr_pool::{Leases, Pool};
 use haulage_proto::chunk::Reduced;
 use haulage_proto::rpc::Violation;
+use haulage_proto::v2::continuation::Split;
 use haulage_proto::v2::error::ErrorBody;
-use haulage_proto::v2::header::MIDDLE_WIRE_LEN;
 
 use crate::core::connection::Connection;
 use crate::core::program::{Offers, ReadChunk, Room, Served};
@@ -78,7 +78,7 @@ impl Served {
         } else {
             // [V2-6.6.4-1]
             let most = limits.reply_messages_max(&connection.engine) - 1;
-            let part = (terms.replies.reply_threshold as usize).saturating_sub(MIDDLE_WIRE_LEN);
+            let part = Split::part_max(terms.replies.reply_threshold as usize);
             let in_parts = inline.saturating_add(part.saturating_mul(most as usize));
             let needed = self.results_end(number).min(in_parts).min(limits.message_max as usize);
             // Most Replies are made in their messages.

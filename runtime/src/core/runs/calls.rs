@@ -185,7 +185,7 @@ impl<S: Service> Runs<'_, S> {
         responder.running = None;
         // A run has far fewer messages than 2^32.
         let left = u32::try_from(done - parked).unwrap_or(u32::MAX);
-        common.counters.calls_served += u64::from(left);
+        common.counters.count_served(from.role, u64::from(left));
         common.receives.pass(left);
         common.settle_grant(from.key, &grant);
         if unanswered > 0 {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::Unchunked;
 use haulage_proto::verbs::QpNum;
@@ -28,6 +29,8 @@ pub(in crate::core) struct Runs<'a, S> {
 #[derive(Clone, Copy)]
 pub(super) struct Sender {
     pub(super) key: ConnectionKey,
+    /// Our role.
+    pub(super) role: Role,
     pub(super) version: Version,
     /// Octets of the longest Payload stream of a Reply without chunks.
     pub(super) unchunked_reply_max: usize,
@@ -39,7 +42,7 @@ impl Common {
     pub(super) fn sender(&self, qp: QpNum) -> Option<Sender> {
         let (key, connection) = self.connections.get_at(qp)?;
         let Terms { version, unchunked_reply_max, .. } = *connection.session.terms();
-        Some(Sender { key, version, unchunked_reply_max })
+        Some(Sender { key, role: connection.role(), version, unchunked_reply_max })
     }
 
     /// Returns the programs that a connection serves, if it serves any.

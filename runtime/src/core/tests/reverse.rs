@@ -260,6 +260,11 @@ impl<P: Provider> Ends<P> {
         assert_eq!((self.server.service.served, self.client.service.served), (1, 1));
         assert_eq!(self.call(request(TELL), &[5]), Ok(0));
         assert_eq!(self.call_back(request(TELL), &[]), Err(GARBAGE));
+        let [server, client] =
+            [&mut self.server, &mut self.client].map(|core| *core.cx(self.now).0.counters());
+        assert_eq!((server.callbacks_made, server.callbacks_served), (2, 0));
+        assert_eq!((client.callbacks_made, client.callbacks_served), (0, 2));
+        assert_eq!((server.calls_served, client.calls_served), (2, 2));
         self.all_home();
     }
 

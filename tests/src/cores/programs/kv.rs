@@ -1,4 +1,8 @@
 //! Clients of the key-value service, checked against a map.
+//!
+//! A key has at most one Call under way, so that the map knows its value whenever a Call is drawn.
+
+mod many;
 
 use std::collections::BTreeMap;
 
@@ -17,12 +21,19 @@ use crate::world::choices::Choices;
 #[derive(Debug)]
 pub struct Keys {
     prefix: String,
-    /// Keys without a Call under way, and their values.
-    known: Vec<(String, Option<Octets>)>,
+    /// Keys without a Call under way.
+    known: Vec<Known>,
     asked: BTreeMap<u64, Asked>,
     made: usize,
     /// Number of times the server was built again.
     epoch: u32,
+}
+
+/// A key, and the value that the server has for it.
+#[derive(Debug)]
+struct Known {
+    key: String,
+    value: Option<Octets>,
 }
 
 /// The octets of a value, as a pattern and its length.
@@ -38,14 +49,75 @@ impl Octets {
     }
 }
 
+/// A Call that has not ended.
 #[derive(Debug)]
 struct Asked {
     procedure: Procedure,
-    key: String,
-    before: Option<Octets>,
-    after: Option<Octets>,
-    offered: usize,
+    /// The keys of the Call, with their values before it.
+    keys: Vec<Known>,
+    /// What is asked for, in the order of the arguments.
+    items: Vec<Item>,
     epoch: u32,
+}
+
+/// A key, and perhaps a value, among the arguments of a Call.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    /// The place of the key among those of the Call; `None` for a key that no server takes.
+    key: Option<usize>,
+    /// The value to be stored.
+    value: Option<Octets>,
+    /// Octets of the room for the value; zero if there is none.
+    offered: usize,
+}
+
+impl Asked {
+    /// Returns the value of the key of an item.
+    fn value(&self, item: &Item) -> Option<Octets> {
+        self.keys[item.key?].value
+    }
+
+    /// Checks the results of a Call, and changes the values of its keys as the server did.
+    fn check(&mut self, finished: &mut Finished<'_>, mix: &mut Mix) {
+        let Ok(results) = &finished.results else { return };
+        mix.note(Event::Well);
+        if matches!(self.procedure, Procedure::MGet | Procedure::MPut) {
+            return self.check_many(results.clone(), finished.rooms.as_slice(), mix);
+        }
+        // The server leaves a chunk unused that is too short for the value.
+        let carriage = Carriage::of(results.reduced());
+        let answer = Answer::decode(self.procedure, results.rest(), carriage);
+        let item = self.items[0];
+        let before = self.value(&item);
+        let key = &mut self.keys[0];
+        match (answer.expect("an answer"), self.procedure, before) {
+            (Answer::Done, Procedure::Null, _) => {}
+            (Answer::Done, Procedure::Put, _) => key.value = item.value,
+            (Answer::Done, Procedure::Del, Some(_)) => {
+                key.value = None;
+                mix.note(Event::KvForgotten);
+            }
+            (Answer::Refused(Refusal::NotFound), Procedure::Get | Procedure::Del, None) => {
+                mix.note(Event::KvAbsent);
+            }
+            (Answer::Value(value), Procedure::Get, Some(octets)) => {
+                mix.note(Event::KvRead);
+                assert_eq!(value.length(), octets.length as u64, "{self:?}");
+                let found = match value {
+                    Value::Unreduced(bytes) => bytes,
+                    Value::Reduced { .. } => {
+                        let lease = finished.rooms.first();
+                        lease.expect("a value that was placed has a lease").bytes()
+                    }
+                };
+                assert!(found == octets.bytes(), "another value: {self:?}");
+            }
+            (Answer::Refused(Refusal::NoSpace), Procedure::Put, _) => {
+                mix.note(Event::StarvedServer);
+            }
+            (answer, ..) => panic!("{answer:?} to {self:?}"),
+        }
+    }
 }
 
 impl Keys {
@@ -55,66 +127,39 @@ impl Keys {
     }
 
     /// Takes a key that has no Call under way.
-    fn take(&mut self, choices: &mut Choices) -> (String, Option<Octets>) {
-        if self.known.len() + self.asked.len() < KEYS_MAX {
+    fn take(&mut self, choices: &mut Choices) -> Known {
+        let under_way = self.asked.values().map(|asked| asked.keys.len()).sum::<usize>();
+        if self.known.len() + under_way < KEYS_MAX {
             self.made += 1;
             let long = if choices.one_in(10) { 400 } else { 1 };
-            return (format!("{}{:0>long$}", self.prefix, self.made), None);
+            return Known { key: format!("{}{:0>long$}", self.prefix, self.made), value: None };
         }
         let at = choices.below(self.known.len().max(1));
         if self.known.is_empty() {
             self.made += 1;
-            return (format!("{}{}", self.prefix, self.made), None);
+            return Known { key: format!("{}{}", self.prefix, self.made), value: None };
         }
         self.known.swap_remove(at)
     }
 
-    /// Keeps a key whose Call has ended, unless the server that stored it is gone.
-    fn put_back(&mut self, epoch: u32, key: String, value: Option<Octets>) {
-        if epoch == self.epoch {
-            self.known.push((key, value));
+    /// Keeps the keys of a Call that has ended, unless the server that stored them is gone.
+    fn put_back(&mut self, asked: Asked) {
+        if asked.epoch == self.epoch {
+            self.known.extend(asked.keys);
         }
     }
 
-    fn check(asked: &mut Asked, finished: &mut Finished<'_>, mix: &mut Mix) {
-        let Ok(results) = &finished.results else { return };
-        mix.note(Event::Well);
-        // The server leaves a chunk unused that is too short for the value.
-        let carriage = Carriage::of(results.reduced());
-        let answer = Answer::decode(asked.procedure, results.rest(), carriage);
-        match (answer.expect("an answer"), asked.procedure, asked.before) {
-            (Answer::Done, Procedure::Null | Procedure::Put, _) => {}
-            (Answer::Done, Procedure::Del, Some(_)) => mix.note(Event::KvForgotten),
-            (Answer::Refused(Refusal::NotFound), Procedure::Get | Procedure::Del, None) => {
-                mix.note(Event::KvAbsent);
-            }
-            (Answer::Value(value), Procedure::Get, Some(octets)) => {
-                mix.note(Event::KvRead);
-                assert_eq!(value.length(), octets.length as u64, "{asked:?}");
-                let found = match value {
-                    Value::Unreduced(bytes) => bytes,
-                    Value::Reduced { .. } => {
-                        let lease = finished.rooms.first();
-                        lease.expect("a value that was placed has a lease").bytes()
-                    }
-                };
-                assert!(found == octets.bytes(), "another value: {asked:?}");
-            }
-            (Answer::Refused(Refusal::NoSpace), Procedure::Put, _) => {
-                mix.note(Event::StarvedServer);
-                asked.after = asked.before;
-            }
-            (answer, ..) => panic!("{answer:?} to {asked:?}"),
-        }
-    }
-}
-
-impl Program for Keys {
-    fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn> {
-        let (key, before) = self.take(choices);
+    /// Draws a Call for one key, or none.
+    fn draw_one(
+        &mut self,
+        choices: &mut Choices,
+        pool: &Pool,
+        token: u64,
+    ) -> Option<(Asked, Drawn)> {
+        let known = self.take(choices);
         let procedure = match choices.below(20) {
             // Most keys without a value get one next.
-            4..=10 if before.is_none() && !choices.one_in(4) => Procedure::Put,
+            4..=10 if known.value.is_none() && !choices.one_in(4) => Procedure::Put,
             0 => Procedure::Null,
             1..=3 => Procedure::Del,
             4..=10 => Procedure::Get,
@@ -123,74 +168,79 @@ impl Program for Keys {
         let mut octets = vec![0; 2048];
         let mut w = Writer::new(&mut octets);
         if procedure != Procedure::Null {
-            w.opaque(key.as_bytes()).expect("room for a key");
+            w.opaque(known.key.as_bytes()).expect("room for a key");
         }
-        let (mut argument, mut result) = (None, None);
-        let mut after = before;
-        let (mut offered, epoch) = (0, self.epoch);
+        let mut request = Request::new(procedure as u32);
+        let mut item = Item { key: Some(0), value: None, offered: 0 };
+        let mut has_memory = true;
         match procedure {
             Procedure::Put => {
                 let value = Octets { salt: token, length: length(choices, VALUE_MAX) };
                 if value.length == 0 || (value.length < 500 && choices.one_in(2)) {
                     w.opaque(&value.bytes()).expect("room for a short value");
                 } else {
-                    argument = holding(pool, &value.bytes());
+                    let argument = holding(pool, &value.bytes());
+                    has_memory = argument.is_some();
+                    request = request.argument(argument);
                 }
-                after = Some(value);
+                item.value = Some(value);
             }
             Procedure::Get => {
-                let needed = before.map_or(1, |octets| octets.length.max(1));
-                offered = if choices.one_in(10) { choices.of(1..=needed) } else { needed };
-                result = Some(pool.lease(offered)?);
+                item.offered = room(choices, known.value);
+                let lease = pool.lease(item.offered);
+                has_memory = lease.is_some();
+                request = request.room(lease);
             }
-            Procedure::Del => after = None,
             _ => {}
         }
         let length = w.position();
         octets.truncate(length);
-        let inline = after.is_some_and(|value| value.length == 0 || length > key.len() + 8);
-        if procedure == Procedure::Put && argument.is_none() && !inline {
-            // The pool has no memory for the value.
-            self.known.push((key, before));
+        let asked = Asked { procedure, keys: vec![known], items: vec![item], epoch: self.epoch };
+        if !has_memory {
+            self.put_back(asked);
             return None;
         }
-        self.asked.insert(token, Asked { procedure, key, before, after, offered, epoch });
-        let procedure = procedure as u32;
-        let request = Request::new(procedure).argument(argument).room(result);
-        Some(Drawn { request, arguments: octets })
+        Some((asked, Drawn { request, arguments: octets }))
+    }
+}
+
+/// Draws the octets of the room for a value: as many as it has, or fewer.
+fn room(choices: &mut Choices, value: Option<Octets>) -> usize {
+    let needed = value.map_or(1, |octets| octets.length.max(1));
+    if choices.one_in(10) { choices.of(1..=needed) } else { needed }
+}
+
+impl Program for Keys {
+    fn draw(&mut self, choices: &mut Choices, pool: &Pool, token: u64) -> Option<Drawn> {
+        let (asked, drawn) = if choices.one_in(3) {
+            self.draw_many(choices, pool, token)?
+        } else {
+            self.draw_one(choices, pool, token)?
+        };
+        self.asked.insert(token, asked);
+        Some(drawn)
     }
 
     fn withdraw(&mut self, token: u64) {
         let asked = self.asked.remove(&token).expect("a Call that was drawn");
-        self.put_back(asked.epoch, asked.key, asked.before);
+        self.put_back(asked);
     }
 
     fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String> {
         let mut asked = self.asked.remove(&token).expect("a Call that was made ends once");
         // A Call made before the server was built again may have reached the new server, and found no such key.
         if asked.epoch == self.epoch {
-            Self::check(&mut asked, finished, mix);
+            asked.check(finished, mix);
         }
         match &finished.results {
-            Ok(_) => {
-                self.put_back(asked.epoch, asked.key, asked.after);
-                None
-            }
-            Err(CallError::Refused(_))
-                if asked.before.is_some_and(|value| value.length > asked.offered) =>
-            {
-                self.put_back(asked.epoch, asked.key, asked.before);
-                mix.note(Event::Refused);
-                None
-            }
-            Err(CallError::NoMemory) => {
-                self.put_back(asked.epoch, asked.key, asked.before);
-                mix.note(Event::Starved);
-                None
-            }
-            // The Call may have been carried out, or may be later: the key is not used again.
-            Err(_) => Some(format!("{asked:?}")),
+            Ok(_) => {}
+            Err(CallError::Refused(_)) if asked.may_be_refused() => mix.note(Event::Refused),
+            Err(CallError::NoMemory) => mix.note(Event::Starved),
+            // The Call may have been carried out, or may be later: the keys are not used again.
+            Err(_) => return Some(format!("{asked:?}")),
         }
+        self.put_back(asked);
+        None
     }
 
     fn restarted(&mut self, _: Option<File>) {
@@ -202,4 +252,5 @@ impl Program for Keys {
 /// Length of the longest value, in octets.
 pub const VALUE_MAX: usize = 100 << 10;
 
+/// Most keys of one client, with and without a Call under way, unless all of them have one.
 const KEYS_MAX: usize = 8;
