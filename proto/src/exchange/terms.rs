@@ -38,7 +38,8 @@ pub struct Terms {
 impl Terms {
     /// Makes the terms of a version 1 connection with these inline thresholds.
     ///
-    /// They allow one Read chunk and one Write chunk, which every known peer accepts (E23).
+    /// They allow one Read chunk and one Write chunk, which every known peer accepts (E23). A caller that knows its peer to
+    /// take more raises that.
     pub const fn version_one(call_threshold: u32, reply_threshold: u32) -> Self {
         Self {
             version: Version::One,
