@@ -23,7 +23,6 @@ mod sending;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use core::time::Duration;
 
 pub use self::alphabet::{CloseReason, Control, ControlBody, Event, Input, Output};
 pub use self::config::{ChunkLimits, Config, Role};
@@ -63,8 +62,6 @@ pub struct Connection {
     /// Whether the peer has sent a version 2 message.
     is_version_settled: bool,
     deadline: Option<Instant>,
-    /// The time of the last received message, or of the last timeout waiting for one.
-    heard: Instant,
     /// Control messages that wait for credit, at most [`CONTROLS_MAX`]. They are rare: the queue holds memory only
     /// while it is not empty.
     controls: VecDeque<(u32, u32, ControlBody)>,
@@ -115,7 +112,6 @@ impl Connection {
             },
             is_version_settled: false,
             deadline: None,
-            heard: Instant::ZERO,
             controls: VecDeque::new(),
             is_idle: false,
             outputs: Ring::new(),
@@ -156,9 +152,6 @@ impl Connection {
             return;
         }
         debug_assert!(self.outputs.is_empty(), "drain poll() before handle()");
-        if matches!(input, Input::Received(_)) {
-            self.heard = now;
-        }
         self.is_idle = matches!(input, Input::Idle);
         match input {
             Input::Established => self.on_established(now),
@@ -167,6 +160,7 @@ impl Connection {
             Input::Idle => {}
             Input::Deadline => self.on_deadline(now),
         }
+        self.watch(now);
     }
 
     /// Returns the next output, or `None` once the connection is quiescent.
@@ -396,9 +390,9 @@ impl Connection {
 
     /// Returns the instant at which to call [`Self::handle`] with [`Input::Deadline`].
     pub fn poll_deadline(&self) -> Option<Instant> {
-        // P1: a peer may have shrunk its window without telling, and then fall silent.
+        // P1: a peer may have shrunk its window without telling.
         let waits = self.phase == Phase::Open && self.gate.waits();
-        self.deadline.or_else(|| waits.then(|| self.heard.saturating_add(SILENCE_MAX)))
+        self.deadline.or_else(|| waits.then(|| self.gate.deadline()))
     }
 
     /// Returns whether the connection needs no attention: [`Input::Idle`] would change nothing, [`poll`](Self::poll)
@@ -460,6 +454,14 @@ impl Connection {
         self.phase == Phase::Open && !self.setup.is_speaking()
     }
 
+    /// Watches, if a continued message waits for its credits, whether the peer allows more of them.
+    #[inline]
+    fn watch(&mut self, now: Instant) {
+        if self.gate.waits() {
+            self.gate.on_left(now, self.credits.left_max());
+        }
+    }
+
     fn control(&mut self, xid: u32, vers: u32, body: ControlBody) {
         if self.controls.len() == CONTROLS_MAX {
             // [V2-7.4-2] an answer for which there is no room ends the connection.
@@ -502,10 +504,6 @@ impl Connection {
         }
     }
 }
-
-/// The time that a continued message waits for a silent peer. A peer that has credits to grant does so within a round
-/// trip.
-const SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// The most control messages that wait for credit: this end's properties and errors about bad messages. A well-behaved
 /// peer with few Receives and many Calls, all of which are refused, grants credit for the errors only as it reads them;

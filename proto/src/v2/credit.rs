@@ -46,7 +46,7 @@ pub struct Credits {
     news: bool,
     /// The number of consecutive grants sent only because grants arrived.
     answers: u32,
-    /// The most messages that the peer's limit has recently allowed.
+    /// The most messages that the peer's limit has allowed, since it was forgotten.
     window: u32,
 }
 
@@ -209,8 +209,7 @@ impl Credits {
         if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
             return Err(CreditFault::Implausible);
         }
-        self.peer_limit = credit;
-        self.window = remembered(self.window, distance(credit, self.sent), 1);
+        self.on_limit(credit);
         Ok(())
     }
 
@@ -219,7 +218,7 @@ impl Credits {
     #[inline]
     pub fn on_run(&mut self, run: impl IntoIterator<Item = u32>) -> u32 {
         let room = u32::try_from(distance(self.reserved, self.received)).unwrap_or_default();
-        let (mut count, mut alike) = (0_u32, 0_u32);
+        let mut count = 0_u32;
         // Most messages repeat the credit word of the message before, which needs no second look.
         let mut limit = None;
         for credit in run {
@@ -230,12 +229,11 @@ impl Credits {
                 if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
                     break;
                 }
-                self.on_limit(limit, alike);
-                (limit, alike) = (Some(credit), 0);
+                self.on_limit(credit);
+                limit = Some(credit);
             }
-            (count, alike) = (count.wrapping_add(1), alike.wrapping_add(1));
+            count = count.wrapping_add(1);
         }
-        self.on_limit(limit, alike);
         if count > 0 {
             self.last = Arrived::Other;
         }
@@ -244,12 +242,14 @@ impl Credits {
         count
     }
 
-    /// Records the limit, if there is one, that `times` messages announced.
+    /// Records the limit that a message announced.
     #[inline]
-    const fn on_limit(&mut self, limit: Option<u32>, times: u32) {
-        if let Some(limit) = limit {
-            self.peer_limit = limit;
-            self.window = remembered(self.window, distance(limit, self.sent), times);
+    const fn on_limit(&mut self, limit: u32) {
+        self.peer_limit = limit;
+        let left = distance(limit, self.sent);
+        let left = if left > 0 { left.unsigned_abs() } else { 0 };
+        if left > self.window {
+            self.window = left;
         }
     }
 
@@ -357,7 +357,9 @@ impl Credits {
         u32::try_from(self.left()).unwrap_or_default()
     }
 
-    /// Returns the most messages that the peer's limit has recently allowed.
+    /// Returns the most messages that the peer's limit has allowed, since [`Self::forget_window`] at the latest: the
+    /// window that the peer keeps. What is left of it now says nothing about that, because messages of this end are on
+    /// their way, and those that the peer sent meanwhile, however many they are, do not count them.
     pub const fn window(&self) -> u32 {
         self.window
     }
@@ -395,15 +397,6 @@ impl Credits {
 
 const fn at_most(count: u32, most: u32) -> u32 {
     if count < most { count } else { most }
-}
-
-/// Returns the remembered window after `times` messages, each of which allowed `left` messages. Messages in flight make
-/// the window look smaller than it is, so a larger value is forgotten slowly.
-#[inline]
-const fn remembered(window: u32, left: i32, times: u32) -> u32 {
-    let left = if left > 0 { left.unsigned_abs() } else { 0 };
-    let forgotten = window.saturating_sub(times);
-    if left > forgotten { left } else { forgotten }
 }
 
 /// Returns the signed distance from `b` to `a`, modulo 2^32.

@@ -411,8 +411,12 @@ impl Inner {
             let check_at = connection.outbox.check_at();
             self.expire_attempt(now, key);
             let Some(connection) = self.common.connections.get(key) else { continue };
-            if connection.engine.poll_deadline().is_some() {
+            if let Some(deadline) = connection.engine.poll_deadline() {
                 self.drive(now, key, Input::Deadline);
+                if deadline <= now {
+                    // What waited for credits is asked about anew.
+                    self.common.connections.get_touched(key);
+                }
             }
             match check_at {
                 Some(at) if at <= now => self.common.check_replies(now, key),

@@ -306,10 +306,10 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.close(CloseReason::SetupTimedOut);
-        } else if self.poll_deadline().is_some_and(|deadline| deadline <= now) {
-            // The peer has been silent for long, so the caller's next question is decided by the credits in hand alone.
+        } else if self.phase == Phase::Open && self.gate.has_stalled(now) {
+            // The peer gives no more, so the caller's next question is decided by the credits in hand alone.
             self.credits.forget_window();
-            self.heard = now;
+            self.gate.restart();
         }
     }
 

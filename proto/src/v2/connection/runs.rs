@@ -91,9 +91,7 @@ impl Connection {
 
     #[inline]
     fn count(&mut self, now: Instant, kind: Kind, taken: u32) {
-        if taken > 0 {
-            self.heard = now;
-        }
+        self.watch(now);
         match kind {
             Kind::Call => self.credits.owe(taken),
             Kind::Reply => self.gate.on_answered(taken),

@@ -12,9 +12,13 @@
 //! free Receives before half of its limit is spent (section 4.2.1.1), so a waiting sender can rely on half of the
 //! credits. Unanswered Calls of this end may hold Receives: a Call waits until the peer has answered enough of them, but a
 //! Reply cannot, because the answers may depend on it. The peer may reduce its grant without notice
-//! (P1): after a time without messages from the peer, only the credits that are left count.
+//! (P1). What is left while messages are on their way does not show that, nor does a peer that goes on to send: only
+//! once the peer has allowed no more for [`PATIENCE`], the credits that are left count.
+
+use core::time::Duration;
 
 use crate::chunk::Format;
+use crate::time::Instant;
 use crate::v2::connection::config::Config;
 use crate::v2::continuation::Kind;
 use crate::v2::credit::{Class, Credits};
@@ -86,6 +90,11 @@ pub(super) struct Gate {
     /// The number of transport messages of the continued Reply that waits for credits; zero if none
     /// waits.
     waiting_reply: u32,
+    /// The most credits that were left while a continued message has waited, less those that other messages have used
+    /// meanwhile.
+    left_most: u32,
+    /// The time since which no more were left; `None` if that is still to be seen.
+    stalled_since: Option<Instant>,
     /// The number of this end's Calls that await a Reply.
     unanswered: u32,
     /// The formats that the peer refused, as bits.
@@ -120,12 +129,14 @@ impl Gate {
                 self.give_up(sending.kind);
                 return Err(Unsent::TooLong { messages_max });
             }
-            if messages > 1 {
+            if messages > 1 && *self.waiting(sending.kind) == 0 {
                 *self.waiting(sending.kind) = messages;
+                (self.left_most, self.stalled_since) = (credits.left_max(), None);
             }
             return Err(Unsent::Wait);
         }
         *self.waiting(sending.kind) = 0;
+        self.left_most = self.left_most.saturating_sub(messages);
         if !sending.is_call_only {
             self.on_passed(class, 1);
         }
@@ -201,6 +212,31 @@ impl Gate {
         self.waiting_call != 0 || self.waiting_reply != 0
     }
 
+    /// Notes, while a continued message waits, how many credits are left.
+    pub(super) const fn on_left(&mut self, now: Instant, left: u32) {
+        if left > self.left_most || self.stalled_since.is_none() {
+            self.stalled_since = Some(now);
+        }
+        if left > self.left_most {
+            self.left_most = left;
+        }
+    }
+
+    /// Begins to wait anew for more credits.
+    pub(super) const fn restart(&mut self) {
+        self.stalled_since = None;
+    }
+
+    /// Returns the time at which a continued message that waits has waited too long; at once, if its time has not begun.
+    pub(super) fn deadline(&self) -> Instant {
+        self.stalled_since.map_or(Instant::ZERO, |since| since.saturating_add(PATIENCE))
+    }
+
+    /// Returns whether a continued message has waited too long.
+    pub(super) fn has_stalled(&self, now: Instant) -> bool {
+        self.waits() && self.stalled_since.is_some() && self.deadline() <= now
+    }
+
     /// Returns the most transport messages of one RPC message, at least one.
     pub(super) fn messages_max(&self, kind: Kind, credits: &Credits) -> u32 {
         // When the peer falls silent, more than half of the credits are left; a Call leaves one of them (P2).
@@ -243,6 +279,10 @@ impl Gate {
         }
     }
 }
+
+/// The time that a continued message waits although the peer allows no more messages. A peer that has credits to grant does
+/// so within a round trip.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Returns the bit of a format among the refused ones.
 const fn bit(format: Format) -> u8 {

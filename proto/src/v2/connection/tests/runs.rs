@@ -1,5 +1,7 @@
 //! Messages on their way out: in several pieces, waiting their turn, or not at all.
 
+use core::time::Duration;
+
 use super::*;
 use crate::exchange::Format;
 
@@ -104,16 +106,129 @@ fn a_window_that_has_shrunk_is_not_waited_for() {
     assert_eq!(engine.poll_deadline(), None);
     let long = continued(Kind::Call, 5);
     assert_eq!(engine.try_post(&long), Err(Unsent::Wait), "five are left, of twelve");
+    engine.handle(Instant::ZERO, Input::Idle);
     let deadline = engine.poll_deadline().expect("not for ever");
     engine.handle(Instant::from_nanos(deadline.as_nanos() - 1), Input::Deadline);
     assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
-    // The engine waits for a peer that still sends messages.
+    // A grant that allows no more.
     grant(&mut engine, 0);
     assert_eq!(engine.try_post(&long), Err(Unsent::Wait));
     engine.handle(deadline, Input::Deadline);
     assert_eq!(engine.try_post(&long), Err(Unsent::TooLong { messages_max: 2 }), "half of five");
     assert_eq!(engine.poll_deadline(), None);
     assert!(engine.try_post(&continued(Kind::Call, 2)).is_ok());
+}
+
+/// A server whose client, which allows eight messages, has sent a burst of ten Calls. The server has sent a Reply of four
+/// messages and has to wait with the next one, of five.
+fn burst() -> Pair {
+    let mut pair = Pair::open(8);
+    let server = &mut pair.ends[SERVER].engine;
+    server.reserve(16);
+    let credit = server.credits.on_sent(Class::Control);
+    let error = Xdr::common(1, 2, credit, 4).words(&[77]).0;
+    pair.post(SERVER, error);
+    pair.settle();
+    for xid in 2..12 {
+        assert!(pair.call(CLIENT, xid));
+    }
+    pair.deliver(SERVER);
+    assert_eq!(pair.ends[SERVER].engine.messages_max(Kind::Reply), 5);
+    let credit = pair.ends[SERVER].engine.try_post(&continued(Kind::Reply, 4)).unwrap();
+    run(&mut pair, SERVER, Kind::Reply, 4, credit);
+    let reply = continued(Kind::Reply, 5);
+    assert_eq!(pair.ends[SERVER].engine.try_post(&reply), Err(Unsent::Wait), "four are left");
+    pair
+}
+
+#[test]
+fn a_burst_of_calls_does_not_make_the_window_smaller() {
+    let mut pair = burst();
+    while pair.deliver(SERVER) {
+        let server = &mut pair.ends[SERVER].engine;
+        assert_eq!(server.messages_max(Kind::Reply), 5, "the client has announced nothing new");
+        assert_eq!(server.try_post(&continued(Kind::Reply, 5)), Err(Unsent::Wait));
+    }
+    // The client takes in what was sent to it, and says so.
+    for more in 0..9 {
+        while pair.deliver(CLIENT) {}
+        pair.handle(CLIENT, Input::Idle);
+        while pair.deliver(SERVER) {}
+        let credit = pair.ends[SERVER].engine.try_post(&continued(Kind::Reply, 5));
+        run(
+            &mut pair,
+            SERVER,
+            Kind::Reply,
+            5,
+            credit.unwrap_or_else(|why| panic!("{more}: {why:?}")),
+        );
+    }
+}
+
+#[test]
+fn the_time_of_a_wait_begins_with_the_wait() {
+    let mut pair = burst();
+    let wait = Duration::from_secs(1);
+    let reply = continued(Kind::Reply, 5);
+    // Long after the client was heard last.
+    pair.now = Instant::ZERO.saturating_add(wait * 7);
+    let due = pair.ends[SERVER].engine.poll_deadline().expect("not for ever");
+    assert!(due <= pair.now);
+    pair.handle(SERVER, Input::Deadline);
+    assert_eq!(pair.ends[SERVER].engine.try_post(&reply), Err(Unsent::Wait));
+    let due = pair.ends[SERVER].engine.poll_deadline().unwrap();
+    assert_eq!(due, pair.now.saturating_add(wait));
+    // The client returns some credit, but not enough.
+    pair.now = Instant::from_nanos(due.as_nanos() - 1);
+    pair.ends[SERVER].engine.credits.on_sent(Class::Control);
+    let limit = pair.ends[SERVER].engine.credits.peer_limit();
+    pair.receive(SERVER, &Xdr::common(0, 2, limit + 1, 5).0);
+    pair.handle(SERVER, Input::Idle);
+    assert_eq!(pair.ends[SERVER].engine.poll_deadline(), Some(due), "no more than four are left");
+    pair.receive(SERVER, &Xdr::common(0, 2, limit + 2, 5).0);
+    let credit = pair.ends[SERVER].engine.try_post(&reply);
+    assert!(credit.is_ok(), "five are left");
+    assert_eq!(pair.ends[SERVER].engine.poll_deadline(), None);
+}
+
+#[test]
+fn a_peer_that_goes_on_to_send_and_allows_no_more_is_not_waited_for() {
+    let mut pair = burst();
+    let reply = continued(Kind::Reply, 5);
+    let limit = pair.ends[SERVER].engine.credits.peer_limit();
+    for tenth in 0..=10 {
+        pair.now = Instant::from_nanos(tenth * 100_000_000);
+        // It counts the grants that it is sent meanwhile.
+        pair.ends[SERVER].engine.credits.on_sent(Class::Grant);
+        let limit = limit + 1 + u32::try_from(tenth).unwrap();
+        pair.receive(SERVER, &call(100, limit, &[], &[]));
+        assert_eq!(pair.ends[SERVER].engine.try_post(&reply), Err(Unsent::Wait), "{tenth}");
+    }
+    pair.handle(SERVER, Input::Deadline);
+    let refused = pair.ends[SERVER].engine.try_post(&reply);
+    assert_eq!(refused, Err(Unsent::TooLong { messages_max: 3 }), "half of four, and one");
+}
+
+#[test]
+fn a_long_call_waits_while_replies_pass_it_and_are_taken() {
+    let mut engine = client(12);
+    let (call, reply) = (continued(Kind::Call, 6), continued(Kind::Reply, 2));
+    (0..3).for_each(|_| assert!(engine.try_post(&reply).is_ok()));
+    assert_eq!(engine.try_post(&call), Err(Unsent::Wait), "six are left");
+    let mut now = Instant::ZERO;
+    for _ in 0..8 {
+        now = now.saturating_add(Duration::from_millis(600));
+        assert!(engine.try_post(&reply).is_ok());
+        let limit = engine.credits.peer_limit() + 2;
+        engine.reserve(1);
+        let grant = Xdr::common(0, 2, limit, 5).0;
+        engine.handle(now, Input::Received(&header::decode_transport(&grant)));
+        while engine.poll().is_some() {}
+        engine.handle(now, Input::Deadline);
+        assert_eq!(engine.try_post(&call), Err(Unsent::Wait));
+    }
+    engine.handle(now.saturating_add(Duration::from_secs(1)), Input::Deadline);
+    assert_eq!(engine.try_post(&call), Err(Unsent::TooLong { messages_max: 3 }));
 }
 
 #[test]
