@@ -1,8 +1,8 @@
 //! Our ends and a peer that has no code in common with them: it has an MPA, a DDP, an RDMAP and an RPC-over-RDMA of
-//! version 2 of its own over a plain TCP stream. It breaks no rule, and panics if the other end breaks one that it
-//! checks.
+//! both versions of its own over a plain TCP stream. It breaks no rule but those that a test is about, and panics if the
+//! other end breaks one that it checks.
 //!
-//! The peer is [`rpc::Peer`], which blocks; our ends are those of [`haulage_tests::ends`].
+//! The peer is [`rpc::Peer`], or [`one::Peer`] on version 1. Both block; our ends are those of [`haulage_tests::ends`].
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "foreign/call_only.rs"]
@@ -13,6 +13,10 @@ mod ddp;
 mod header;
 #[path = "foreign/mpa.rs"]
 mod mpa;
+#[path = "foreign/one.rs"]
+mod one;
+#[path = "foreign/reverse.rs"]
+mod reverse;
 #[path = "foreign/rpc.rs"]
 mod rpc;
 #[path = "foreign/several.rs"]
@@ -28,7 +32,7 @@ use haulage::service::{Binding, CallError, Eligible, Procedure, Request};
 use haulage_tests::ends::{GET, ITEM_MAX, LIST, NULL, PROGRAM, PUT, TALLY, client_within, server};
 
 use ddp::{Access, Segment};
-use header::{Chunks, Kind, opaque};
+use header::{Chunks, Kind, Words, opaque};
 use mpa::Crc;
 use rpc::{Peer, RECEIVE_SIZE, call, reply, results};
 

@@ -124,20 +124,12 @@ impl Chunks {
                 &[&self.reads]
             };
             for list in lists {
-                for (position, segment) in *list {
-                    words.extend([1, *position]);
-                    words.extend(segment.words());
-                }
-                words.push(0);
+                words.extend(read_list(list));
             }
         }
-        let chunk = |chunk: &Vec<Segment>| {
-            let count = u32::try_from(chunk.len()).unwrap();
-            [1, count].into_iter().chain(chunk.iter().flat_map(|of| of.words())).collect::<Vec<_>>()
-        };
-        words.extend(self.writes.iter().flat_map(chunk).chain([0]));
+        words.extend(self.writes.iter().flat_map(|of| chunk(of)).chain([0]));
         if htype != REPLY_INLINE {
-            words.extend(self.reply.as_ref().map_or(vec![0], chunk));
+            words.extend(self.reply.as_ref().map_or(vec![0], |of| chunk(of)));
         }
         words
     }
@@ -159,6 +151,20 @@ impl Chunks {
         }
         chunks
     }
+}
+
+/// Returns a Read list.
+pub(crate) fn read_list(list: &[(u32, Segment)]) -> Vec<u32> {
+    let entry = |(position, segment): &(u32, Segment)| {
+        [1, *position].into_iter().chain(segment.words()).collect::<Vec<_>>()
+    };
+    list.iter().flat_map(entry).chain([0]).collect()
+}
+
+/// Returns a chunk of a Write list, or a Reply chunk.
+pub(crate) fn chunk(chunk: &[Segment]) -> Vec<u32> {
+    let count = u32::try_from(chunk.len()).unwrap();
+    [1, count].into_iter().chain(chunk.iter().flat_map(|of| of.words())).collect()
 }
 
 impl Segment {
@@ -186,7 +192,7 @@ impl Words<'_> {
         padded[..length].to_vec()
     }
 
-    fn is_present(&mut self) -> bool {
+    pub(crate) fn is_present(&mut self) -> bool {
         let word = self.word();
         assert!(word <= 1, "an XDR boolean, not {word}");
         word == 1
@@ -197,12 +203,12 @@ impl Words<'_> {
         Segment { handle, length, offset: u64::from(high) << 32 | u64::from(low) }
     }
 
-    fn chunk(&mut self) -> Vec<Segment> {
+    pub(crate) fn chunk(&mut self) -> Vec<Segment> {
         let count = self.word();
         (0..count).map(|_| self.segment()).collect()
     }
 
-    fn reads(&mut self) -> Vec<(u32, Segment)> {
+    pub(crate) fn reads(&mut self) -> Vec<(u32, Segment)> {
         let mut list = Vec::new();
         while self.is_present() {
             list.push((self.word(), self.segment()));
