@@ -19,6 +19,8 @@ mod one;
 mod reverse;
 #[path = "foreign/rpc.rs"]
 mod rpc;
+#[path = "foreign/segments.rs"]
+mod segments;
 #[path = "foreign/several.rs"]
 mod several;
 

@@ -59,6 +59,11 @@ impl Peer {
         self.transmit(kind, &[xid, MSG], chunks, stream);
     }
 
+    /// Sends an RPC message whose Payload stream is in a chunk, in `RDMA_NOMSG`.
+    pub(crate) fn send_external(&mut self, kind: Kind, xid: u32, chunks: &Chunks) {
+        self.transmit(kind, &[xid, NOMSG], chunks, &[]);
+    }
+
     fn transmit(&mut self, kind: Kind, [xid, proc]: &[u32; 2], chunks: &Chunks, stream: &[u8]) {
         let credit = match kind {
             Kind::Call => {

@@ -119,6 +119,14 @@ impl Peer {
         }
     }
 
+    /// Waits for the next message, which is an error. Returns its XID, and its code with the words of its union.
+    pub(crate) fn error(&mut self) -> (u32, Vec<u8>) {
+        match self.next() {
+            Message { xid, header: Header::Error(union), .. } => (xid, union),
+            other => panic!("no error: {other:x?}"),
+        }
+    }
+
     fn over(stream: Stream, window: u32) -> Self {
         Self {
             link: Link::over(stream),
