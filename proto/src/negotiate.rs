@@ -154,14 +154,9 @@ impl Connection {
     /// [`v2::connection::Connection::take`].
     #[doc(hidden)]
     #[inline]
-    pub fn take(
-        &mut self,
-        now: Instant,
-        kind: Kind,
-        run: impl IntoIterator<Item = Unchunked>,
-    ) -> u32 {
+    pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Unchunked>) -> u32 {
         match (&mut self.engine, &self.fallback) {
-            (Engine::Two(two), None) => two.take(now, kind, run),
+            (Engine::Two(two), None) => two.take(kind, run),
             (Engine::Two(_), Some(_)) => 0,
             (Engine::One(one), _) => one.take(kind, run),
         }
@@ -183,9 +178,9 @@ impl Connection {
     /// [`v2::connection::Connection::take_whole`].
     #[doc(hidden)]
     #[inline]
-    pub fn take_whole(&mut self, now: Instant, received: &Received<'_>) -> Option<Kind> {
+    pub fn take_whole(&mut self, received: &Received<'_>) -> Option<Kind> {
         match (&mut self.engine, &self.fallback, received) {
-            (Engine::Two(two), None, Received::Two(Ok(message))) => two.take_whole(now, message),
+            (Engine::Two(two), None, Received::Two(Ok(message))) => two.take_whole(message),
             _ => None,
         }
     }

@@ -454,8 +454,8 @@ impl Connection {
         self.phase == Phase::Open && !self.setup.is_speaking()
     }
 
-    /// Watches, if a continued message waits for its credits, whether the peer allows more of them.
-    #[inline]
+    /// Watches, if a continued message waits for its credits, whether the peer allows more of them. What messages allow that
+    /// [`Self::take`] took is seen with the next input.
     fn watch(&mut self, now: Instant) {
         if self.gate.waits() {
             self.gate.on_left(now, self.credits.left_max());

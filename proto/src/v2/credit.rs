@@ -209,7 +209,7 @@ impl Credits {
         if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
             return Err(CreditFault::Implausible);
         }
-        self.on_limit(credit);
+        self.on_limit(Some(credit));
         Ok(())
     }
 
@@ -229,11 +229,12 @@ impl Credits {
                 if distance(credit, self.sent).unsigned_abs() > PLAUSIBLE_MAX {
                     break;
                 }
-                self.on_limit(credit);
+                self.on_limit(limit);
                 limit = Some(credit);
             }
             count = count.wrapping_add(1);
         }
+        self.on_limit(limit);
         if count > 0 {
             self.last = Arrived::Other;
         }
@@ -242,9 +243,10 @@ impl Credits {
         count
     }
 
-    /// Records the limit that a message announced.
+    /// Records the limit, if there is one, that messages announced.
     #[inline]
-    const fn on_limit(&mut self, limit: u32) {
+    const fn on_limit(&mut self, limit: Option<u32>) {
+        let Some(limit) = limit else { return };
         self.peer_limit = limit;
         let left = distance(limit, self.sent);
         let left = if left > 0 { left.unsigned_abs() } else { 0 };

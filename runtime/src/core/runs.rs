@@ -81,7 +81,7 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         }
         let headers = patches.iter().map(|patch| patched(kind, *patch));
-        let counted = self.inner.common.take(self.now, from.key, kind, headers);
+        let counted = self.inner.common.take(from.key, kind, headers);
         let run = patches.iter().zip(bodies).take(counted);
         let done = match meaning {
             Meaning::Call(header) => {
@@ -112,7 +112,7 @@ impl<S: Service> Runs<'_, S> {
             return 0;
         }
         let headers = run.iter().map_while(|message| unchunked(version, message));
-        let counted = self.inner.common.take(self.now, from.key, kind, headers);
+        let counted = self.inner.common.take(from.key, kind, headers);
         let run = run.iter().take(counted);
         let done = match kind {
             Kind::Call => {

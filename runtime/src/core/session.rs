@@ -203,7 +203,7 @@ impl Inner {
             self.common.counters.messages_bad += 1;
             self.common.trace.message_refused(connection.subject(&key), fault);
         }
-        let event = match connection.engine.take_whole(now, &decoded) {
+        let event = match connection.engine.take_whole(&decoded) {
             Some(Kind::Call) => Some(EngineEvent::Call),
             Some(Kind::Reply) => Some(EngineEvent::Reply),
             None => self.drive(now, key, Input::Received(&decoded)),

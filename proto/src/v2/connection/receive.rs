@@ -306,7 +306,11 @@ impl Connection {
     pub(super) fn on_deadline(&mut self, now: Instant) {
         if self.deadline.is_some_and(|deadline| deadline <= now) {
             self.close(CloseReason::SetupTimedOut);
-        } else if self.phase == Phase::Open && self.gate.has_stalled(now) {
+            return;
+        }
+        // What was allowed since the last input counts.
+        self.watch(now);
+        if self.phase == Phase::Open && self.gate.has_stalled(now) {
             // The peer gives no more, so the caller's next question is decided by the credits in hand alone.
             self.credits.forget_window();
             self.gate.restart();

@@ -1,7 +1,6 @@
 //! The fast path of a connection, for the most common messages.
 
 use super::{ChunkLimits, Connection, Phase, Role};
-use crate::time::Instant;
 use crate::v2::continuation::Kind;
 use crate::v2::header::{Message, Unchunked};
 
@@ -17,18 +16,13 @@ impl Connection {
     /// it to `handle`.
     #[doc(hidden)]
     #[inline]
-    pub fn take(
-        &mut self,
-        now: Instant,
-        kind: Kind,
-        run: impl IntoIterator<Item = Unchunked>,
-    ) -> u32 {
+    pub fn take(&mut self, kind: Kind, run: impl IntoIterator<Item = Unchunked>) -> u32 {
         if !self.is_plain(kind) {
             return 0;
         }
         let alike = run.into_iter().take_while(|message| message.kind == kind);
         let taken = self.credits.on_run(alike.map(|message| message.credit));
-        self.count(now, kind, taken);
+        self.count(kind, taken);
         taken
     }
 
@@ -61,7 +55,7 @@ impl Connection {
     /// [`Self::take`], and if the chunks of a Call are within the limits. Returns the kind of the message, or `None` if
     /// it has to go through [`Self::handle`].
     #[doc(hidden)]
-    pub fn take_whole(&mut self, now: Instant, message: &Message<'_>) -> Option<Kind> {
+    pub fn take_whole(&mut self, message: &Message<'_>) -> Option<Kind> {
         let is_whole = matches!(
             message,
             Message::CallInline(_)
@@ -72,7 +66,7 @@ impl Connection {
         let prefix = message.prefix();
         let kind = Kind::of(prefix).filter(|_| is_whole && self.serves_whole(message).is_ok())?;
         let taken = self.is_plain(kind) && self.credits.on_run([prefix.credit]) == 1;
-        self.count(now, kind, u32::from(taken));
+        self.count(kind, u32::from(taken));
         taken.then_some(kind)
     }
 
@@ -90,8 +84,7 @@ impl Connection {
     }
 
     #[inline]
-    fn count(&mut self, now: Instant, kind: Kind, taken: u32) {
-        self.watch(now);
+    fn count(&mut self, kind: Kind, taken: u32) {
         match kind {
             Kind::Call => self.credits.owe(taken),
             Kind::Reply => self.gate.on_answered(taken),

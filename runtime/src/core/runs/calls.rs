@@ -49,7 +49,7 @@ impl<S: Service> Runs<'_, S> {
             let call = chunks.of(message)?;
             programs.allows(&call, message).then_some(call.unchunked)
         });
-        let counted = common.take(self.now, from.key, Kind::Call, calls);
+        let counted = common.take(from.key, Kind::Call, calls);
         let run = run.iter().take(counted).map(|call| Taken::with_chunk(call, &chunks));
         let done = self.take_calls(from, &programs, run, port);
         self.inner.common.settle_run(from.key, Kind::Call, counted, done);

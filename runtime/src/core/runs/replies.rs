@@ -1,6 +1,5 @@
 //! Replies whose callers are told as they arrive.
 
-use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::{SingleChunk, Unchunked};
 use haulage_proto::verbs::Handle;
@@ -55,7 +54,7 @@ impl<S: Service> Runs<'_, S> {
         let mut ended = [const { None }; RUN_MAX];
         let mut done = 0;
         for ((reply, handle), place) in replies.iter().zip(handles).zip(&mut ended) {
-            let Some(told) = end_fenced(inner, *now, from.key, reply, *handle, port) else {
+            let Some(told) = end_fenced(inner, from.key, reply, *handle, port) else {
                 break;
             };
             *place = Some(told);
@@ -84,7 +83,6 @@ impl<S: Service> Runs<'_, S> {
 /// the caller, and where the Payload stream of the Reply starts.
 fn end_fenced(
     inner: &mut Inner,
-    now: Instant,
     key: ConnectionKey,
     reply: &[u8],
     handle: Handle,
@@ -99,7 +97,7 @@ fn end_fenced(
         return None;
     }
     let slot = requester.calls.over_with_fence(common, key, unchunked.xid, handle, written)?;
-    if common.take(now, key, Kind::Reply, [unchunked]) == 0 {
+    if common.take(key, Kind::Reply, [unchunked]) == 0 {
         return None;
     }
     let retired = port.retire(handle);

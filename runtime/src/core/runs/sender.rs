@@ -56,13 +56,12 @@ impl Common {
     #[inline]
     pub(super) fn take(
         &mut self,
-        now: Instant,
         key: ConnectionKey,
         kind: Kind,
         run: impl IntoIterator<Item = Unchunked>,
     ) -> usize {
         let connection = self.connections.get_mut(key);
-        connection.map_or(0, |connection| connection.engine.take(now, kind, run)) as usize
+        connection.map_or(0, |connection| connection.engine.take(kind, run)) as usize
     }
 
     /// Settles a run: of the `taken` messages `done` were handled, and the engine takes the others back. Marks the

@@ -28,11 +28,10 @@ fn the_short_ways_end_where_the_long_way_does() {
                 one.unchunked.kind == Kind::Reply || one.segment.length <= max
             });
             let either = unchunked.or(single_chunk.map(|one| one.unchunked));
-            let taken = either
-                .filter(|unchunked| ends[0].take(Instant::ZERO, unchunked.kind, [*unchunked]) == 1);
+            let taken = either.filter(|unchunked| ends[0].take(unchunked.kind, [*unchunked]) == 1);
             chunks += u32::from(taken.is_some() && unchunked.is_none());
             let taken_whole = match &decoded {
-                Ok(message) => ends[1].take_whole(Instant::ZERO, message),
+                Ok(message) => ends[1].take_whole(message),
                 Err(_) => None,
             };
             short += u32::from(taken.is_some());
@@ -89,11 +88,11 @@ fn a_run_is_taken_as_far_as_one_after_the_other_is() {
             let run: Vec<_> = messages.iter().map_while(|message| Unchunked::of(message)).collect();
             let single = run.iter().take_while(|unchunked| {
                 let alike = unchunked.kind == run[0].kind;
-                alike && ends[0].take(Instant::ZERO, unchunked.kind, [**unchunked]) == 1
+                alike && ends[0].take(unchunked.kind, [**unchunked]) == 1
             });
             let count = single.count();
             let kind = run.first().map_or(Kind::Call, |unchunked| unchunked.kind);
-            let together = ends[1].take(Instant::ZERO, kind, run.iter().copied());
+            let together = ends[1].take(kind, run.iter().copied());
             assert_eq!(together, u32::try_from(count).unwrap());
             taken += count;
             cut_short += usize::from(count < run.len());
