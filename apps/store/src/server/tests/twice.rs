@@ -134,21 +134,21 @@ fn another_user_and_other_data_make_another_call_over_tcp() {
     let (mut world, file) = with_file();
     let data = |last: u8| [&[b'H'; 4095][..], &[last]].concat();
     let (first, other) = (data(1), data(2));
-    let writes = [
-        call_of((0, 7), &write(&file, &first)),
-        call_of((0, 7), &write(&file, &other)),
-        call_of((1000, 7), &write(&file, &other)),
-        call_of((0, 7), &write(&file, &first)),
-    ];
+    let writes = |xid| {
+        [(0, &first), (0, &other), (1000, &other), (0, &first)]
+            .map(|(user, data)| call_of((user, xid), &write(&file, data)))
+    };
     let denied = Status::Acces.number();
     // The last Call repeats the first and is not carried out, so the second Call's data stays.
     let expected = [DONE, DONE, denied, DONE];
-    let on_one = writes.clone();
+    let on_one = writes(7);
     let got = world.serve(move |at| statuses(&mut TcpStream::connect(at).unwrap(), &on_one));
     assert_eq!(got, expected);
     assert!(world.octets(&file) == other);
+    // The server may still know the Calls of the connection that was closed.
+    let on_several = writes(8);
     let got = world.serve(move |at| {
-        let each = writes.iter().map(|call| {
+        let each = on_several.iter().map(|call| {
             let mut stream = TcpStream::connect(at).unwrap();
             let status = statuses(&mut stream, std::slice::from_ref(call));
             break_off(stream);
