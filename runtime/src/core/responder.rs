@@ -17,6 +17,7 @@ use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate;
 use haulage_proto::rpc::ReplyHeader;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
@@ -24,7 +25,7 @@ use haulage_proto::verbs::Handle;
 use self::answer::Answer;
 use self::turns::Turns;
 use super::common::Common;
-use super::connection::{Directions, Terms};
+use super::connection::{Connection, Directions, Terms};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use super::program::{Header, Offers, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
@@ -382,9 +383,7 @@ impl Responder {
         };
         let error = answer.shortage(call.offered().as_slice());
         common.buffers.recycle(answer.buffer);
-        if let Some(connection) = common.connections.get(call.connection) {
-            common.counters.take_back_served(connection.role());
-        }
+        common.counters.take_back_served(role_on(common, call.connection));
         self.refuse_call(common, call, error);
     }
 
@@ -394,9 +393,7 @@ impl Responder {
         let Some(call) = self.calls.remove(name) else { return };
         let key = call.connection;
         forget(common, call);
-        if let Some(connection) = common.connections.get(key) {
-            common.counters.count_served(connection.role(), 1);
-        }
+        common.counters.count_served(role_on(common, key), 1);
         common.owe_no_replies(key, 1);
     }
 
@@ -421,6 +418,11 @@ impl Responder {
 
 /// An invariant: a Call that goes on is in the table, and so is its connection.
 pub(crate) const GONE: &str = "a Call that goes on has gone";
+
+/// Returns our role on a connection. A Call of one that has gone counts as a client's: most are.
+fn role_on(common: &Common, key: ConnectionKey) -> Role {
+    common.connections.get(key).map_or(Role::Server, Connection::role)
+}
 
 /// Takes back what a Call holds that nobody will answer.
 fn forget(common: &mut Common, call: ServedCall) {

@@ -346,7 +346,7 @@ struct World {
     connections: Vec<ConnectionId>,
 }
 
-/// The outcomes of Calls, by token, and what connections are told of changes.
+/// The service of the client: the outcomes of its Calls, by token, and the changes that the server tells it of.
 #[derive(Debug, Default)]
 struct Caller {
     asked: Vec<Procedure>,

@@ -1,4 +1,4 @@
-//! Clients that are told of changes.
+//! Tests of watches: clients that the server tells of changes to the keys with a prefix.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::watch::options;
 #[derive(Debug, Default)]
 pub(super) struct Told {
     calls: Vec<One>,
-    /// Connections that answer only when they are told to, and the Calls that wait for that.
+    /// Connections whose Calls are answered by `answer_all` alone, and those of their Calls that are not answered yet.
     slow: Vec<ConnectionId>,
     waiting: Vec<CallToken>,
 }
