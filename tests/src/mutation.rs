@@ -9,8 +9,11 @@
 //!
 //! The text on the left is in the line once, and the text on the right takes its place, which may be no text. If there
 //! is no text on the left, the text on the right comes before the line. A marker may take several lines, each of which
-//! begins with `//~`. Other comments and markers may be between a marker and its line. The markers of one sentence are
-//! applied together.
+//! begins with `//~`. Other comments and markers may be between a marker and its line.
+//!
+//! Each marker is a mutation of its own, so that a sentence that several parts of the code obey can have one for each
+//! of them. Where only several changes at once break a sentence, each of their markers ends in ` together` after its
+//! last text, and those of one sentence are one mutation.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -28,9 +31,11 @@ pub struct Marker {
     pub place: Range<usize>,
     /// The new text.
     pub new: String,
+    /// Whether it breaks the sentence only together with other markers of it.
+    pub is_together: bool,
 }
 
-/// The markers of one sentence.
+/// The markers of one sentence that are applied at once.
 #[derive(Clone, Debug)]
 pub struct Mutation<'a> {
     /// The path and the text of each file with markers, and these in the order of the file.
@@ -48,16 +53,29 @@ pub struct Fault {
 
 impl<'a> Mutation<'a> {
     /// Returns the mutations of a workspace by the ids of their sentences, without markers that cannot be applied.
-    pub fn all(workspace: &'a Workspace) -> BTreeMap<String, Self> {
-        let mut found = BTreeMap::new();
+    pub fn all(workspace: &'a Workspace) -> BTreeMap<String, Vec<Self>> {
+        let mut found: BTreeMap<_, Vec<Self>> = BTreeMap::new();
         for (path, source) in workspace.rust() {
             for marker in markers(&source.text).into_iter().flatten() {
-                let id = marker.id.clone();
-                let Self { files } = found.entry(id).or_insert(Self { files: BTreeMap::new() });
+                let of_sentence = found.entry(marker.id.clone()).or_default();
+                let mut begun = of_sentence.iter_mut().filter(|_| marker.is_together);
+                let begun = begun.find(|mutation| mutation.first().1.is_together);
+                let Some(Self { files }) = begun else {
+                    let files = BTreeMap::from([(path, (source.text.as_str(), vec![marker]))]);
+                    of_sentence.push(Self { files });
+                    continue;
+                };
                 files.entry(path).or_insert((&source.text, Vec::new())).1.push(marker);
             }
         }
         found
+    }
+
+    /// Returns the path of the first file with markers, and the first of these.
+    pub fn first(&self) -> (&'a str, &Marker) {
+        let first =
+            self.files.iter().find_map(|(path, (_, markers))| Some((*path, markers.first()?)));
+        first.expect("it is made with a marker")
     }
 
     /// Returns the path and the text of each file with markers before they are applied.
@@ -127,7 +145,12 @@ fn is_complete(said: &str) -> bool {
 /// with it if it cannot be applied.
 fn marker(line: usize, said: &str, (start, code): (usize, &str)) -> Result<Marker, &'static str> {
     let parts: Vec<_> = said.split('`').collect();
-    let [id, left, " -> ", right, ""] = parts[..] else { return Err(NOT_A_MARKER) };
+    let [id, left, " -> ", right, end] = parts[..] else { return Err(NOT_A_MARKER) };
+    let is_together = match end {
+        "" => false,
+        " together" => true,
+        _ => return Err(NOT_A_MARKER),
+    };
     let id = id.strip_suffix(": ").ok_or(NOT_A_MARKER)?;
     if left == right {
         return Err("changes nothing");
@@ -143,13 +166,13 @@ fn marker(line: usize, said: &str, (start, code): (usize, &str)) -> Result<Marke
         return Err(NOT_ONCE);
     }
     let place = start + at..start + at + left.len();
-    Ok(Marker { id: id.to_owned(), line, place, new })
+    Ok(Marker { id: id.to_owned(), line, place, new, is_together })
 }
 
 /// What each line of a marker begins with.
 const PREFIX: &str = "//~";
 
-const NOT_A_MARKER: &str = "is not `//~ ID: ` and two texts in backticks with ` -> ` between them";
+const NOT_A_MARKER: &str = "is not `//~ ID: ` and two texts in backticks with ` -> ` between them, with or without ` together` at the end";
 const NO_CODE: &str = "has no line of code below it";
 const NOT_ONCE: &str =
     "does not find its text on the left exactly once in the line of code below it";

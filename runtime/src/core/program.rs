@@ -150,7 +150,7 @@ impl Programs {
             fault.reply(xid).map_or(Unserved::Refused(ErrorBody::BadXdr), Unserved::Verdict)
         })?;
         // [V2-4.6.1-1] the RPC Call has the XID of its header.
-        //~ V2-4.6.1-1: `asked.xid != xid` -> `false`
+        //~ V2-4.6.1-1: `asked.xid != xid` -> `false` together
         if asked.xid != xid {
             return Err(Unserved::Refused(ErrorBody::BadXdr));
         }

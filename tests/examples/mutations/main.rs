@@ -2,12 +2,13 @@
 //! notice. Of a row that holds in the runtime only tests of the runtime count: that a test of the library notices does
 //! not show that the product obeys.
 //!
-//! `mutations [--seconds N] [--seed TEXT] [ID...]` breaks the rows named, or all rows in an order drawn from the seed
-//! until the seconds are over. It prints a line for each row, and fails if a break goes unnoticed, does not compile or
-//! does not apply.
+//! `mutations [--seconds N] [--seed TEXT] [ID...]` tries all mutations of the rows named, or of all rows in an order
+//! drawn from the seed until the seconds are over. It prints a line for each mutation, and fails if one goes unnoticed,
+//! does not compile or does not apply.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a line for each row is its output")]
+#![expect(clippy::print_stdout, reason = "a line for each mutation is its output")]
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
@@ -73,52 +74,68 @@ enum Verdict {
 fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     let workspace = Workspace::read(&root)?;
-    let rows = chosen(&workspace, options)?;
     let mutations = Mutation::all(&workspace);
+    let breaks = chosen(&workspace, &mutations, options)?;
     let copy = Copy::of(&root)?;
     let started = clock::now();
     let (mut tried, mut wrong) = (0, 0);
-    for row in &rows {
+    for Break { row, mutation } in &breaks {
         let began = clock::now();
         if options.seconds.is_some_and(|s| began.saturating_since(started).as_secs() >= s) {
             break;
         }
-        let verdict = match mutations.get(&row.id) {
-            Some(mutation) => attempt(&workspace, &copy, row, mutation)?,
-            None => Verdict::Useless("no marker breaks it".to_owned()),
-        };
+        let verdict = attempt(&workspace, &copy, row, mutation)?;
+        let (path, marker) = mutation.first();
         println!(
-            "{}: {verdict} ({:.1} s)",
+            "{} in {path}:{}: {verdict} ({:.1} s)",
             row.id,
+            marker.line,
             clock::now().saturating_since(began).as_secs_f64()
         );
         tried += 1;
         wrong += u32::from(!matches!(verdict, Verdict::Caught(_)));
     }
     let seconds = clock::now().saturating_since(started).as_secs();
-    let (all, seed) = (rows.len(), &options.seed);
+    let (all, seed) = (breaks.len(), &options.seed);
     println!("{tried} of {all} mutations tried in {seconds} s (seed {seed:?}), {wrong} unnoticed");
     Ok(wrong == 0)
 }
 
-/// Returns the rows named, or all rows, shuffled.
-fn chosen(workspace: &Workspace, options: &Options) -> Result<Vec<TestedRow>, Box<dyn Error>> {
-    let mut rows = tested(workspace);
-    if options.ids.is_empty() {
-        let mut rng = Rng::new(hash(&options.seed));
-        for end in (1..rows.len()).rev() {
-            rows.swap(end, usize::try_from(rng.below(0..end as u64 + 1))?);
-        }
-        return Ok(rows);
-    }
-    let row = |id: &String| {
-        let row = rows.iter().find(|row| row.id == *id).cloned();
-        row.ok_or_else(|| format!("{id} is not a row with tests").into())
-    };
-    options.ids.iter().map(row).collect()
+/// A mutation to try, and the row whose tests must notice it.
+struct Break<'a> {
+    row: TestedRow,
+    mutation: &'a Mutation<'a>,
 }
 
-/// Applies the markers of a row, runs its tests, and restores the files.
+/// Returns the mutations of the rows named, or those of all rows, shuffled.
+fn chosen<'a>(
+    workspace: &Workspace,
+    mutations: &'a BTreeMap<String, Vec<Mutation<'a>>>,
+    options: &Options,
+) -> Result<Vec<Break<'a>>, Box<dyn Error>> {
+    let mut rows = tested(workspace);
+    if !options.ids.is_empty() {
+        let row = |id: &String| {
+            let row = rows.iter().find(|row| row.id == *id).cloned();
+            row.ok_or_else(|| format!("{id} is not a row with tests"))
+        };
+        rows = options.ids.iter().map(row).collect::<Result<_, _>>()?;
+    }
+    let mut breaks = Vec::new();
+    for row in rows {
+        let all = mutations.get(&row.id).ok_or_else(|| format!("no marker breaks {}", row.id))?;
+        breaks.extend(all.iter().map(|mutation| Break { row: row.clone(), mutation }));
+    }
+    if options.ids.is_empty() {
+        let mut rng = Rng::new(hash(&options.seed));
+        for end in (1..breaks.len()).rev() {
+            breaks.swap(end, usize::try_from(rng.below(0..end as u64 + 1))?);
+        }
+    }
+    Ok(breaks)
+}
+
+/// Applies a mutation of a row, runs its tests, and restores the files.
 fn attempt(
     workspace: &Workspace,
     copy: &Copy,

@@ -1,10 +1,10 @@
 use super::*;
 
-/// Returns `code` as the markers of `EX-1-1` change it.
+/// Returns `code` as the only mutation of `EX-1-1` changes it.
 fn changed(code: &str) -> Option<String> {
     let workspace = Workspace::of(&[("a.rs", code)]);
     let found = Mutation::all(&workspace);
-    let found = found.get("EX-1-1")?;
+    let [found] = &found.get("EX-1-1")?[..] else { panic!("several mutations") };
     assert_eq!(found.whole().collect::<Vec<_>>(), [("a.rs", code)]);
     Some(found.broken()?.into_iter().map(|(_, text)| text).collect())
 }
@@ -21,7 +21,13 @@ fn a_marker_replaces_a_text_in_the_line_below() {
     assert_eq!(changed(code).unwrap(), "a(1);\n  //~ EX-1-1: `1` -> `2`\n  a(2);\na(1);\n");
     assert_eq!(
         markers(code),
-        [Ok(Marker { id: "EX-1-1".to_owned(), line: 2, place: 35..36, new: "2".to_owned() })]
+        [Ok(Marker {
+            id: "EX-1-1".to_owned(),
+            line: 2,
+            place: 35..36,
+            new: "2".to_owned(),
+            is_together: false
+        })]
     );
     assert!(changed("//~ EX-1-1: `b, ` -> ``\na(b, c)").unwrap().ends_with("\na(c)"));
     assert!(changed("//~ EX-1-1: `` -> `b();`\n  a();\n").unwrap().ends_with("\n  b(); a();\n"));
@@ -41,16 +47,35 @@ fn a_marker_may_take_several_lines() {
 }
 
 #[test]
-fn the_markers_of_a_sentence_are_applied_together() {
-    let one = "//~ EX-1-1: `1` -> `2`\n//~ EX-1-1: `` -> `c;`\na(1, b)\n";
-    let other = "//~ EX-1-1: `b` -> `d`\nb\n";
+fn each_marker_is_a_mutation_of_its_own() {
+    let one = "//~ EX-1-1: `1` -> `2`\n//~ EX-1-1: `1` -> `3`\na(1)\n";
+    let workspace = Workspace::of(&[("a.rs", one), ("b.rs", "//~ EX-1-1: `b` -> `d`\nb\n")]);
+    let found = Mutation::all(&workspace);
+    let changed = found["EX-1-1"].iter().map(|mutation| {
+        let (path, marker) = mutation.first();
+        let text = mutation.broken().unwrap().remove(0).1;
+        (path, marker.line, text.lines().last().unwrap().to_owned())
+    });
+    let expected = [("a.rs", 1, "a(2)"), ("a.rs", 2, "a(3)"), ("b.rs", 1, "d")];
+    assert_eq!(changed.collect::<Vec<_>>(), expected.map(|(p, l, text)| (p, l, text.to_owned())));
+}
+
+#[test]
+fn markers_that_say_so_are_applied_together() {
+    let one = "//~ EX-1-1: `1` -> `2` together\n//~ EX-1-1: `1` -> `3`\n\
+               //~ EX-1-1: `` ->\n//~  `c;` together\na(1, b)\n";
+    let other = "//~ EX-1-1: `b` -> `d` together\nb\n";
     let workspace = Workspace::of(&[("a.rs", one), ("b.rs", other), ("c.rs", "e")]);
     let found = Mutation::all(&workspace);
     assert_eq!(found.len(), 1);
-    let found = found["EX-1-1"].broken().unwrap();
-    let lines: Vec<_> = found.iter().map(|(path, text)| (*path, text.lines().last())).collect();
-    assert_eq!(lines, [("a.rs", Some("c; a(2, b)")), ("b.rs", Some("d"))]);
-    assert!(changed("//~ EX-1-1: `a b` -> `c`\n//~ EX-1-1: `b a` -> `c`\na b a").is_none());
+    let applied = found["EX-1-1"].iter().map(|mutation| {
+        let texts = mutation.broken().unwrap().into_iter();
+        texts.map(|(path, text)| format!("{path}: {}", text.lines().last().unwrap())).collect()
+    });
+    let applied: Vec<Vec<_>> = applied.collect();
+    assert_eq!(applied, [vec!["a.rs: c; a(2, b)", "b.rs: d"], vec!["a.rs: a(3, b)"]]);
+    let overlapping = "//~ EX-1-1: `a b` -> `c` together\n//~ EX-1-1: `b a` -> `c` together\na b a";
+    assert!(changed(overlapping).is_none());
 }
 
 #[test]
@@ -74,6 +99,7 @@ fn a_marker_that_cannot_be_applied_has_a_fault() {
         "EX-1-1: `1` => `2`",
         "EX-1-1: `1` -> `2` b",
         "EX-1-1: `1` -> `2` `3`",
+        "EX-1-1: `1` -> `2`together",
         "`1` -> `2`",
     ] {
         assert_eq!(faults(&format!("//~ {odd}\na(1)\n")), [(1, NOT_A_MARKER)], "{odd}");

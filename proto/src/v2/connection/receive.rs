@@ -183,12 +183,12 @@ impl Connection {
     /// Handles a complete RPC message.
     pub(super) fn on_whole(&mut self, prefix: &Prefix) {
         // [V2-3.1.5.4-1] the XID does not tell the direction, because it may be in use in both.
-        //~ V2-3.1.5.4-1: `Some(Kind::Reply)` -> `Some(Kind::Reply) && prefix.xid != self.setup_xid`
+        //~ V2-3.1.5.4-1: `Some(Kind::Reply)` -> `Some(Kind::Reply) && prefix.xid != self.setup_xid` together
         if Kind::of(prefix) == Some(Kind::Reply) {
             self.gate.on_answered(1);
             return self.tell(Event::Reply);
         }
-        //~ V2-3.1.5.4-1: `` -> `self.setup_xid = prefix.xid;`
+        //~ V2-3.1.5.4-1: `` -> `self.setup_xid = prefix.xid;` together
         self.opened_without_properties();
         self.credits.owe(1);
         self.tell(Event::Call);

@@ -261,7 +261,7 @@ impl Message<'_> {
     /// # Errors
     /// See [`HeaderFault`].
     pub fn check_start(&self, length: usize) -> Result<(), HeaderFault> {
-        //~ V2-4.6.1-1: `` -> `if let Self::CallInline(_) = self { return Ok(()); }`
+        //~ V2-4.6.1-1: `` -> `if let Self::CallInline(_) = self { return Ok(()); }` together
         //~ V2-4.6.2-1: `` -> `if let Self::ReplyInline(_) = self { return Ok(()); }`
         let (Self::CallMiddle(Fragment { prefix, payload, .. })
         | Self::CallInline(CallInline { prefix, payload, .. })

@@ -58,8 +58,10 @@ fn a_row_with_tests_has_markers_that_fit_together() {
     assert_eq!(wrong("//~ EX-1-1: `g` -> `h`\ng();\n"), none[1..]);
     let other = "//~ EX-1-2: `g` -> `h`\ng(1);\n";
     assert_eq!(wrong(&format!("{other}//~ EX-1-1: `g` -> `i`\ng();\n")), [""; 0]);
+    let two = "//~ EX-1-1: `g(` -> `h(`\n//~ EX-1-1: `g(2` -> `h(3`\ng(2);\n";
+    assert_eq!(wrong(&format!("{other}{two}")), [""; 0], "each is applied on its own");
     assert_eq!(
-        wrong(&format!("{other}//~ EX-1-1: `g(` -> `h(`\n//~ EX-1-1: `g(2` -> `h(3`\ng(2);\n")),
+        wrong(&format!("{other}{}", two.replace("`\n", "` together\n"))),
         [format!("{TABLE}: two markers of EX-1-1 overlap")]
     );
 }
