@@ -2,17 +2,20 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{ConnectOptions, NoService, Service};
+use haulage::core::{ConnectOptions, Cx, NoService, Service};
 use haulage::cores::CoreThread;
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::polling::Polling;
 use haulage::provider::iwarp::Config;
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, CallError, Eligible, Procedure, Program, Request, TransportError};
+use haulage::service::{
+    Binding, CallError, ConnectionId, Eligible, Finished, Peer, Procedure, Program, Request,
+    TransportError,
+};
 use haulage_apps::cli::values::{Provider, RpcVersion};
 use haulage_apps::kv::client::{ClientConfig, KvClient};
 use haulage_kv::protocol::Key;
-use haulage_proto::rtrext::CODE_BASE;
+use haulage_proto::rtrext::XMTCONT;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{Handle, Segment};
 use haulage_proto::xdr::Writer;
@@ -205,7 +208,7 @@ fn requests() -> Vec<Case> {
         ),
         ("a continued Call", message(REVERSE, CALL_MIDDLE, &[16], &null), Told(2, &[4])),
         ("an unknown header type", htype(14), Told(2, &[4])),
-        ("ROPT_XMTCONT", htype(CODE_BASE), Told(2, &[4])),
+        ("ROPT_XMTCONT", htype(XMTCONT), Told(2, &[4])),
         ("properties again", message(REVERSE, CONNPROP_FINAL, &[0], &[]), Told(2, &[5])),
         ("version 1", version(1), Told(1, &[11])),
         ("version 3", version(3), Told(3, &[11])),
@@ -334,6 +337,52 @@ fn a_header_type_that_the_server_does_not_support_is_not_sent_again() {
         }
         pair.thread.stop().unwrap();
     }
+}
+
+/// A service that makes two Calls when its connection is ready, and another one whenever one of its Calls is answered.
+#[derive(Default)]
+struct Asking(Option<ConnectionId>);
+
+impl Asking {
+    fn ask(&self, cx: &mut Cx<'_>) {
+        let Some(connection) = self.0 else { panic!("its connection is ready") };
+        let called = cx.call(connection, Request::new(NULL), 0, |_| Ok(()));
+        called.map_err(|(why, _)| why).unwrap();
+    }
+}
+
+impl Service for Asking {
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        self.0 = Some(peer.connection);
+        (0..2).for_each(|_| self.ask(cx));
+    }
+
+    fn replied(&mut self, cx: &mut Cx<'_>, _: u64, finished: Finished<'_>) {
+        if finished.results.is_ok() {
+            self.ask(cx);
+        }
+    }
+}
+
+// [V2-7.1.3-3]
+#[test]
+fn a_call_that_a_service_makes_when_another_is_answered_is_of_no_refused_header_type() {
+    let mut pair = Pair::of(Versions::Both, Asking::default())
+        .answered(|xid| message(xid, CONNPROP_FINAL, &[0], &[]));
+    let [first, second] = [(); 2].map(|()| {
+        let called = pair.message();
+        assert_eq!((called[1], called[3]), (2, CALL_INLINE));
+        called[0]
+    });
+    pair.send(&message(first, ERROR, &[4], &[]));
+    // The service calls again when it learns of this Reply, which it does before that to the first long Call comes.
+    pair.reply(second);
+    for _ in 0..2 {
+        let xid = pair.call(LONG, 4500);
+        pair.reply(xid);
+        assert_eq!(pair.outcome(), Ok(()));
+    }
+    pair.thread.stop().unwrap();
 }
 
 #[test]

@@ -21,8 +21,8 @@ use haulage_tests::link::MESSAGE;
 
 use super::caller::{MOVE, Pair, rpc_reply};
 use super::two::{
-    BARE, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer, REPLY_INLINE,
-    REPLY_MIDDLE, SYSTEM, message, words,
+    BARE, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer, REPLY_EXTERNAL,
+    REPLY_INLINE, REPLY_MIDDLE, SYSTEM, message, words,
 };
 use super::{
     GET, Keeper, LATE_GET, LIST, NULL, PRIVATE_DATA, PROGRAM, PUT, TALLY, call, nowhere, segment,
@@ -181,12 +181,21 @@ fn a_message_between_two_parts_is_refused_and_the_call_goes_on() {
     peer.send(&message(8, CALL_INLINE, &BARE, &call(8, NULL, &[])));
     // [V2-6.3.6-2]
     assert_eq!(peer.answer(), (8, ERROR, INVAL_CONT.to_vec()));
+    // What is wrong with it besides does not matter.
+    peer.send(&message(8, CALL_INLINE, &[0], &[]));
+    assert_eq!(peer.answer(), (8, ERROR, INVAL_CONT.to_vec()));
     peer.send(&message(7, CALL_INLINE, &BARE, rest));
     assert_eq!(results(&peer.answer()), expected);
     // [V2-7.1.4-1] a part that does not fit ends its Call.
     peer.send(&message(9, CALL_MIDDLE, &[5000], &call(9, TALLY, &[])));
     peer.send(&message(9, CALL_MIDDLE, &[1], &[0; 40]));
     assert_eq!(peer.answer(), (9, ERROR, INVAL_CONT.to_vec()));
+    // So does one that is malformed, and [V2-7.1.4-2] what still comes of it is dropped.
+    peer.send(&message(11, CALL_MIDDLE, &[5000], &call(11, TALLY, &[])));
+    peer.send(&message(11, CALL_MIDDLE, &[], &[]));
+    assert_eq!(peer.answer(), (11, ERROR, INVAL_CONT.to_vec()));
+    peer.send(&message(11, CALL_MIDDLE, &[1000], &[0; 40]));
+    peer.send(&message(11, CALL_INLINE, &BARE, &[0; 4]));
     peer.is_served(10);
     server.stop().unwrap();
 }
@@ -515,10 +524,16 @@ fn a_reply_that_breaks_off_ends_its_call_and_no_other() {
 #[test]
 fn a_message_between_the_parts_of_a_reply_is_refused_and_the_reply_goes_on() {
     let mut server = Answering::open();
-    for between in [REPLY_INLINE, REPLY_MIDDLE, CONNPROP_FINAL] {
+    let other = rpc_reply(88);
+    for (between, header, payload) in [
+        (REPLY_INLINE, &[0][..], &other[..]),
+        (REPLY_MIDDLE, &[0], &other),
+        (REPLY_EXTERNAL, &[0, 1, 0], &[]),
+        (CONNPROP_FINAL, &[0], &other),
+    ] {
         let xid = server.call();
         server.send(&message(xid, REPLY_MIDDLE, &[4000], &rpc_reply(xid)));
-        server.send(&message(88, between, &[0], &rpc_reply(88)));
+        server.send(&message(88, between, header, payload));
         let told = loop {
             let heard = server.hear();
             if heard[3] != GRANT {

@@ -170,7 +170,7 @@ fn a_client_of_version_1_that_serves_nothing_refuses_every_call() {
 fn credits_of_a_message_without_direction_mean_nothing() {
     // [R8167-4.1-2] With the one credit that it has, the client makes one Call at a time.
     let mut pair = serving(Versions::OnlyOne);
-    for _ in 0..2 {
+    for _ in 0..4 {
         pair.begin(NULL, 0);
     }
     let first = pair.message()[0];
@@ -180,10 +180,21 @@ fn credits_of_a_message_without_direction_mean_nothing() {
     pair.send(&one(5, MSG, &NO_LISTS, &call(5, NULL, &[])));
     let reply = pair.message();
     assert_eq!((reply[0], reply[8]), (5, 1), "the Reply, and no second Call");
-    pair.send(&one(first, MSG, &NO_LISTS, &rpc_reply(first)));
+    let granting_one = |xid| [octets(&[xid, 1, 1, MSG, 0, 0, 0]), rpc_reply(xid)].concat();
+    pair.send(&granting_one(first));
     assert_eq!(pair.outcome(), Ok(()));
+    // A malformed message ends the Call whose XID it has, and its credit word means nothing either.
     let second = pair.message()[0];
-    ended(pair, &one(second, MSG, &NO_LISTS, &rpc_reply(second)));
+    pair.send(&octets(&[second, 1, 32, MSG, 2]));
+    assert!(matches!(pair.outcome(), Err(CallError::BadReply(_))));
+    let third = pair.message()[0];
+    pair.send(&one(6, MSG, &NO_LISTS, &call(6, NULL, &[])));
+    let reply = pair.message();
+    assert_eq!((reply[0], reply[8]), (6, 1), "the Reply, and no fourth Call");
+    pair.send(&granting_one(third));
+    assert_eq!(pair.outcome(), Ok(()));
+    let fourth = pair.message()[0];
+    ended(pair, &one(fourth, MSG, &NO_LISTS, &rpc_reply(fourth)));
 }
 
 /// What a server's Call to its client is like.

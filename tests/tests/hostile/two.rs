@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 
 use haulage::provider::iwarp::Config;
-use haulage_proto::rtrext::CODE_BASE;
+use haulage_proto::rtrext::{CODE_BASE, XMTCONT};
 use haulage_proto::verbs::{Access, Segment};
 use haulage_tests::link::{Failure, Link};
 
@@ -197,6 +197,11 @@ fn openings() -> Vec<Case> {
             vec![properties(CONNPROP_MIDDLE, &[0]), null(7), last(&[0])],
             vec![Properties, Error(7, INVAL_CONT.to_vec())],
         ),
+        (
+            "a Call cut short between two properties",
+            vec![properties(CONNPROP_MIDDLE, &[0]), message(7, CALL_INLINE, &[], &[]), last(&[0])],
+            vec![Properties, Error(7, INVAL_CONT.to_vec())],
+        ),
         ("a grant", vec![properties(GRANT, &[])], vec![]),
         ("version 3", vec![version(3)], vec![OtherVersion(7, 3, vec![1, 1, 2])]),
         ("an error", vec![message(1, ERROR, &[2], &[])], vec![Closed]),
@@ -348,6 +353,8 @@ fn unsupported() -> Vec<Case> {
         [message(7, CALL_MIDDLE, &[beyond], &call(7, NULL, &[])), htype(CALL_INLINE)];
     let rest_of_it = message(7, CALL_INLINE, &BARE, &octets(&[1, 2, 3, 4]));
     let version = |vers| [octets(&[7, vers, CREDIT, 0, 0, 0, 0]), call(7, NULL, &[])].concat();
+    let like =
+        |vers| [octets(&[7, vers, CREDIT, CALL_INLINE, 0, 0, 0, 0]), call(7, NULL, &[])].concat();
     let credit = |credit, xid| {
         let mut words = words(&message(xid, CALL_INLINE, &BARE, &call(xid, NULL, &[])));
         words[2] = credit;
@@ -382,9 +389,10 @@ fn unsupported() -> Vec<Case> {
         one("header type 3", htype(3), refused(INVAL_HTYPE)),
         one("header type 14", htype(14), refused(INVAL_HTYPE)),
         one("any header type", htype(0xdead_beef), refused(INVAL_HTYPE)),
-        one("ROPT_XMTCONT", htype(CODE_BASE), refused(INVAL_HTYPE)),
+        one("ROPT_XMTCONT", htype(XMTCONT), refused(INVAL_HTYPE)),
         one("version 1", version(1), Some(OtherVersion(7, 1, vec![11]))),
         one("version 3", version(3), Some(OtherVersion(7, 3, vec![11]))),
+        one("version 3 of the same form", like(3), Some(OtherVersion(7, 3, vec![11]))),
         one("the largest credit", credit(0x7fff_ffff, 7), Some(Reply(7))),
         one("a credit beyond the largest", credit(0x8000_0000, 7), Some(Closed)),
         // The credit word covers the properties alone, so the Reply waits for the grant.

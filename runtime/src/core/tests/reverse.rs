@@ -16,6 +16,8 @@ struct Friend {
     peers: Vec<ConnectionId>,
     /// Whether it calls as soon as it has a peer.
     is_eager: bool,
+    /// Whether it calls in the next turn in which it has a peer.
+    calls_in_turn: bool,
     /// Whether it answers only when it is told to.
     is_slow: bool,
     waiting: VecDeque<CallToken>,
@@ -42,6 +44,14 @@ impl Service for Friend {
         if self.is_eager {
             cx.call(peer.connection, request(TELL), EAGER, |w| w.opaque(&[9])).unwrap();
         }
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let peer = self.peers.first().filter(|_| self.calls_in_turn);
+        let Some(peer) = peer else { return false };
+        cx.call(*peer, request(TELL), EAGER, |w| w.opaque(&[9])).unwrap();
+        self.calls_in_turn = false;
+        true
     }
 
     fn closed(&mut self, _: &mut Cx<'_>, _: &Peer, why: &CallError) {
@@ -403,9 +413,11 @@ fn a_client_of_version_1_that_serves_nothing_says_so() {
 #[test]
 fn a_call_of_a_server_waits_until_its_client_can_take_it() {
     // [R8167-6-1] On version 1 a client can once a Call of its own was answered.
-    for versions in EITHER {
+    let all = EITHER.into_iter().flat_map(|versions| [(versions, true), (versions, false)]);
+    for (versions, is_eager) in all {
         let mut how = How::both(versions);
-        how.server.is_eager = true;
+        // In its turn, a Call would leave at once.
+        (how.server.is_eager, how.server.calls_in_turn) = (is_eager, !is_eager);
         let mut ends = how.simulated();
         if versions == Versions::OnlyOne {
             ends.accepted();
