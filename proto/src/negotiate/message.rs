@@ -227,6 +227,8 @@ pub fn put_results_headers(
 #[inline]
 fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
+    //~ R8167-5.2-1: `v1::VERSION` -> `v1::VERSION + 1`
+    //~ R8167-5.2-2: `0, xid` -> `0, xid ^ 1`
     put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
 }
 

@@ -294,6 +294,7 @@ impl Connection {
                 match accept::direction(&self.config, rpc) {
                     //~ R8167-2.4.1-1: `` -> `Some(Direction::Call) if self.credits.unanswered() > 0 => {}`
                     Some(Direction::Call) => self.on_call(message, rpc),
+                    //~ R8167-2.4.1-1: `` -> `Some(Direction::Reply) if self.credits.owed() > 0 => {}`
                     Some(Direction::Reply) => self.on_reply(message, rpc),
                     // [R8167-4.1-2] a message without a direction is dropped with its credit word.
                     //~ R8167-4.1-2: `{}` -> `self.credits.on_answer(rpc.prefix.credit),`
@@ -369,6 +370,7 @@ impl Connection {
         match fault.report {
             Some(_) if waiting => {
                 self.credits.owe();
+                //~ R8167-4.1-2: `Answer::Malformed` -> `Answer::Granting(prefix.credit)`
                 self.answer = Some(Answer::Malformed);
                 self.outputs.push(Output::Event(Event::Malformed { xid: prefix.xid }));
             }

@@ -261,6 +261,7 @@ fn check_xid(rpc: &Rpc<'_>, length: usize) -> Result<(), HeaderFault> {
     let at = length.saturating_sub(payload.len());
     let fault = |rule, report| HeaderFault { rule, at, prefix: Some(*prefix), report };
     match Reader::new(payload).u32() {
+        //~ R8167-5.1-2: `xid == prefix.xid` -> `xid == prefix.xid || rpc.direction() == Some(Direction::Call)` together
         Ok(xid) if xid == prefix.xid => Ok(()),
         Ok(_) => {
             // [R5666-4.1-2] [R5666-4.1-8] [R8167-5.1-2] [R8167-5.2-2] the header is that of another RPC message. If the

@@ -151,6 +151,7 @@ impl Programs {
         })?;
         // [V2-4.6.1-1] the RPC Call has the XID of its header.
         //~ V2-4.6.1-1: `asked.xid != xid` -> `false` together
+        //~ R8167-5.1-2: `asked.xid != xid` -> `false` together
         if asked.xid != xid {
             return Err(Unserved::Refused(ErrorBody::BadXdr));
         }

@@ -45,6 +45,7 @@ pub(super) fn direction(config: &Config, rpc: &Rpc<'_>) -> Option<Direction> {
     }
     // A message with a Reply chunk and no Read list is a Reply, whose octets were written into that chunk. One with
     // a Read list is a Call, but a Reply at a client that takes Read lists in Replies, or that nobody may call.
+    //~ R8167-5.3-2: `== Reverse::None` -> `!= Reverse::Chunks`
     let replies_are_read = config.profile.is_some() || config.reverse == Reverse::None;
     match (rpc.reads.is_empty(), config.role) {
         (true, _) => rpc.reply.map(|_| Direction::Reply),

@@ -75,6 +75,7 @@ impl Connection {
     pub fn lend(&mut self, class: Class, count: u32) -> Lent {
         let is_open = self.phase == Phase::Open && self.errors.is_empty();
         match class {
+            //~ R8167-6-1: ` && self.may_call()` -> ``
             Class::Call if is_open && self.may_call() => {
                 let (count, word) = (self.credits.lend_calls(count), self.credits.wanted());
                 Lent { count, word, granted_before: 0 }
