@@ -484,6 +484,7 @@ impl Connection {
         match (reason, self.fallback.take()) {
             // [V2-7.1.1-3] the client goes on in a version that both ends have, and [V2-4.3.2-1] on this connection.
             (v2::connection::CloseReason::Unsupported { low, high }, Some(one))
+                //~ V2-7.1.1-3: `(low..=high).contains(&v1::VERSION)` -> `low <= high`
                 if self.role == Role::Client && (low..=high).contains(&v1::VERSION) =>
             {
                 self.settle_on_one(*one, receives);
@@ -507,6 +508,8 @@ impl Connection {
         use v2::connection::ControlBody::Error;
         use v2::error::ErrorBody::Vers;
         if let (Error(Vers { high, .. }), Some(_)) = (control.body, &self.fallback) {
+            //~ V2-7.1.1-1: `control.body = Error(Vers { low: v1::VERSION, high })` ->
+            //~   `_ = high; control.body = Error(v2::error::ErrorBody::VersMismatch)`
             control.body = Error(Vers { low: v1::VERSION, high });
         }
         Control::Two(control)

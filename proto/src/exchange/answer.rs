@@ -117,6 +117,7 @@ impl Shortage {
             //~ V2-7.3.4-3: `length` -> `length.saturating_sub(offered)`
             Self::Write { index, needed: length }
         } else {
+            //~ V2-7.3.5-2: `rest` -> `length`
             Self::Reply { needed: rest }
         }
     }

@@ -124,6 +124,7 @@ impl<'a> CallHeader<'a> {
         if let (Credential::None, Credential::None) = (self.credential, self.verifier) {
             // AUTH_NONE, twice.
             //~ R8167-5.1-2: `CALL` -> `1`
+            //~ V2-4.6.1-1: `[xid` -> `[xid ^ 1`
             return w.words([xid, CALL, RPC_VERSION, program, version, procedure, 0, 0, 0, 0]);
         }
         w.words([xid, CALL, RPC_VERSION, program, version, procedure])?;

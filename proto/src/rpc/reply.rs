@@ -102,6 +102,7 @@ impl ReplyHeader {
             ReplyBody::Accepted(AcceptStat::Success) => {
                 // With AUTH_NONE for a verifier.
                 //~ R8167-5.2-2: `REPLY` -> `0`
+                //~ V2-4.6.2-1: `self.xid` -> `self.xid ^ 1`
                 w.words([self.xid, REPLY, 0, 0, 0, 0])
             }
             _ => self.encode_other(w),

@@ -108,6 +108,7 @@ impl Connection {
             plain: match config.role {
                 Role::Client if config.shares_credits => None,
                 Role::Client => Some(Class::Call),
+                //~ V2-4.6.3-1: `Class::Reply` -> `Class::Call`
                 Role::Server => Some(Class::Reply),
             },
             is_version_settled: false,
@@ -326,6 +327,8 @@ impl Connection {
     /// output of [`Self::poll`]; the connection holds only a limited number of them.
     pub fn refuse(&mut self, xid: u32, error: ErrorBody) {
         self.credits.owed_done(1);
+        //~ V2-7-2: `xid` -> `xid ^ 1`
+        //~ V2-7-3: `VERSION` -> `1`
         self.control(xid, VERSION, ControlBody::Error(error));
     }
 

@@ -95,6 +95,7 @@ impl Progress {
             }
             (Event::Start, _, theirs) => (theirs, SetupAction::Nothing),
             // [V2-6.3.4-1] no CONNPROP message follows a FINAL.
+            //~ V2-6.3.4-1: `OutOfPlace` -> `Speak`
             (Event::Middle | Event::Final, _, Final) => (Final, SetupAction::OutOfPlace),
             (Event::Middle, Final, _) => (Middle, SetupAction::Grant),
             (Event::Middle, _, _) => (Middle, SetupAction::Speak),

@@ -311,6 +311,8 @@ impl Common {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.outbox.has_run_out() {
             let why = "the peer granted no credit for replies in time";
+            //~ V2-7.4-2: `return self.connections.close(key, CallError::Disconnected(why.into()))` ->
+            //~   `return drop(why)`
             return self.connections.close(key, CallError::Disconnected(why.into()));
         }
         let check_at = now.saturating_add(Clock::interval(self.limits.stall_timeout));

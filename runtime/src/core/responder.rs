@@ -258,6 +258,12 @@ impl Responder {
         let payload = message.stream.as_ref().map_or(call.payload, Local::bytes);
         let judged = served.judge(common, payload, reads.as_slice());
         served.message = Some(message);
+        //~ V2-7.3.1-3: `` -> `let judged = match judged {
+        //~     Err(Unserved::Refused(error @ ErrorBody::ReadChunks { .. })) => {
+        //~       common.refuse(key, call.xid, error); Ok(Items::None)
+        //~     }
+        //~     other => other,
+        //~   };`
         match judged {
             Err(Unserved::Refused(error)) => self.refuse_call(common, served, error),
             judged => {
@@ -552,6 +558,7 @@ impl ServedCall {
         let of_reads = too_many(reads.len(), reads.map(Segments::len).sum());
         let of_writes = too_many(self.writes.len(), self.writes.iter().map(Segments::len).sum());
         let max = of_reads.or(of_writes)?;
+        //~ V2-7.3.3-1: `try_from(max)` -> `try_from(max + 1)`
         Some(ErrorBody::Segments { max: u32::try_from(max).unwrap_or(u32::MAX) })
     }
 

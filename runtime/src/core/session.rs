@@ -236,6 +236,11 @@ impl Inner {
         //~     again[12..16].copy_from_slice(&v2::header::CALL_INLINE.to_be_bytes());
         //~     return self.on_message(now, key, &again, received, proof);
         //~   }`
+        //~ V2-7.2.2-2: `` ->
+        //~   `if let Received::Two(Err(fault)) = &decoded && fault.report == Some(ErrorBody::BadPropval) {
+        //~     let mut first = message[..32.min(message.len())].to_vec(); first[16..20].copy_from_slice(&[0, 0, 0, 1]);
+        //~     return self.on_message(now, key, &first, received, proof);
+        //~   }`
         let payload_at =
             |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {

@@ -311,9 +311,12 @@ impl Reply {
         // [V2-7.3.5-2] ask for a Reply chunk that takes the whole Payload stream, unreduced results included.
         //~ V2-7.3.5-2: `self.length()` -> `self.unreduced_octets`
         let needed = u32::try_from(self.length()).unwrap_or(u32::MAX);
+        //~ V2-7.3.5-1: `Shortage::Reply { needed }` -> `Shortage::Write { index: 0, needed }`
         let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |(index, length)| {
             let offered = self.offered_to(index).unwrap_or(0).try_into().unwrap_or(u32::MAX);
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk has index 1.
+            //~ V2-7.3.4-2: `index.saturating_add(1)` -> `index`
+            //~ V2-7.3.4-3: `length` -> `offered`
             Shortage::of_result(index.saturating_add(1), offered, length, needed)
         });
         shortage.report()

@@ -106,15 +106,18 @@ impl Config {
     pub(super) fn check_chunkless(&self, chunks: &CallChunks<'_>) -> Result<(), ErrorBody> {
         // [V2-4.6.4-2] the error for too many chunks tells that none are served.
         if !chunks.call.is_empty() || !chunks.reads.is_empty() {
+            //~ V2-7.3.1-2: `max: 0` -> `max: 1`
             return Err(ErrorBody::ReadChunks { max: 0 });
         }
         if chunks.writes.chunk_count() > 0 {
             return Err(self.too_many_writes(0));
         }
+        //~ V2-4.6.4-2: `chunks.reply.is_some()` -> `false`
         if chunks.reply.is_some() { Err(REPLY_RESOURCE_UNKNOWN) } else { Ok(()) }
     }
 
     const fn too_many_writes(&self, max: u32) -> ErrorBody {
+        //~ V2-7.3.2-3: `!self` -> `self`
         if max == 0 && !self.continues_replies {
             // [V2-7.3.2-3] without Write chunks, it is the Reply that does not fit.
             return REPLY_RESOURCE_UNKNOWN;

@@ -37,6 +37,7 @@ impl Connection {
             return self.close(fault.into());
         }
         // [V2-4.3.3-1] [V2-4.6.1-2] [V2-4.6.2-2] from here on all messages of both directions have version 2.
+        //~ V2-7.1.2-1: `true` -> `self.config.role == Role::Server`
         self.is_version_settled = true;
         match message {
             Message::Grant { .. } => self.on_grant(),
@@ -57,6 +58,7 @@ impl Connection {
         match (error, self.phase) {
             // [V2-7.1.2-3] we have no other version to go on with.
             //~ V2-7.1.2-3: `VersMismatch, _` -> `VersMismatch, Phase::Setup`
+            //~ V2-7.1.2-3: `_) =>` -> `_) if self.config.role == Role::Client =>`
             (ErrorBody::VersMismatch, _) => self.close(CloseReason::VersionRefused),
             (_, Phase::Setup) => self.close(CloseReason::SetupRefused),
             _ => {
@@ -140,6 +142,7 @@ impl Connection {
         let Some(heard) = heard else {
             // [V2-5.1-1] [V2-7.2.2-1]
             //~ V2-7.2.2-2: `` -> `let _ = self.setup.on_properties(*kind, set);`
+            //~ V2-7.2.2-1: `BadPropval` -> `BadXdr`
             return self.report(prefix, ErrorBody::BadPropval);
         };
         match self.setup.on_properties(*kind, set) {
@@ -196,6 +199,7 @@ impl Connection {
 
     /// Checks a message that is not part of a continued one.
     pub(super) fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
+        //~ V2-7.2.1-1: `BadXdr` -> `System`
         message.check_start(0).map_err(|_| ErrorBody::BadXdr)?;
         self.serves(message)
     }
@@ -240,6 +244,7 @@ impl Connection {
     /// Handles a malformed message: [V2-7.1.1-2] [V2-7.1.2-2] [V2-7.1.3-2] [V2-7.2.1-2] [V2-7.2.2-2] its only effect is
     /// an answer.
     fn on_malformed(&mut self, fault: &HeaderFault) {
+        //~ V2-7-1: `return` -> `return self.control(0, VERSION, ControlBody::Error(ErrorBody::BadXdr))`
         let Some(prefix) = &fault.prefix else { return };
         if prefix.vers == VERSION && self.breaks_group(prefix) {
             return;
@@ -247,7 +252,9 @@ impl Connection {
         let begun = self.incoming.current();
         match (self.incoming.on_malformed(prefix), fault.report) {
             (Step::Dropped, _) => {}
+            //~ V2-6.3.6-2: `self.on_out_of_place(prefix)` -> `self.report(prefix, ErrorBody::BadXdr)`
             (Step::Intruder, _) => self.on_out_of_place(prefix),
+            //~ V2-7.1.4-1: `prefix, error` -> `prefix, fault.report.unwrap_or(error)`
             (Step::Broken(error), _) => self.on_broken(begun, prefix, error),
             //~ V2-7.1.1-1: `self.is_version_settled` -> `self.is_version_settled || self.phase == Phase::Setup`
             (_, Some(ErrorBody::Vers { .. })) if self.is_version_settled => {
@@ -259,6 +266,7 @@ impl Connection {
                 let is_properties = matches!(prefix.htype, CONNPROP_MIDDLE | CONNPROP_FINAL);
                 let is_other = prefix.vers == VERSION && !is_properties;
                 if is_other && self.setup.on_event(SetupEvent::Other) == SetupAction::OutOfPlace {
+                    //~ V2-6.3.3-1: `on_out_of_place(prefix)` -> `report(prefix, error)`
                     return self.on_out_of_place(prefix);
                 }
                 self.report(prefix, error);

@@ -123,6 +123,7 @@ impl Gate {
         if !is_turn || !sending.is_call_only && !self.has_room(sending.kind, credits) {
             return Err(Unsent::Wait);
         }
+        //~ V2-4.2.1-5: `messages` -> `1`
         if !credits.may_send_all(class, messages) {
             let messages_max = self.messages_max(sending.kind, credits);
             if messages > messages_max {
@@ -146,6 +147,7 @@ impl Gate {
     /// Returns whether messages in Simple format may be posted as soon as there is credit.
     #[inline]
     pub(super) const fn is_open(&self) -> bool {
+        //~ V2-7.1.3-3: ` && self.refused == 0` -> ``
         self.waiting_call | self.waiting_reply == 0 && self.refused == 0
     }
 

@@ -133,6 +133,7 @@ impl Incoming {
                 self.go_on(sequence, arrival)
             }
             // [V2-6.3.6-2] [V2-6.3.9-2] no message of another sequence follows a MIDDLE.
+            //~ V2-6.3.9-2: `Step::Intruder` -> `Step::Whole`
             (Relation::Current(_) | Relation::Other, Form::Other) => Step::Intruder,
             (Relation::Other, Form::Middle) => {
                 self.refused = arrival.name;
@@ -144,6 +145,7 @@ impl Incoming {
             (Relation::Refused, Form::Middle) => Step::Dropped,
             (Relation::Refused, Form::Single) => {
                 self.refused = None;
+                //~ V2-7.1.4-2: `Dropped` -> `Whole`
                 Step::Dropped
             }
             (Relation::Refused, Form::Other) => Step::Whole,
@@ -174,6 +176,7 @@ impl Incoming {
                 Step::Part(part)
             }
             Err(error) => {
+                //~ V2-7.4.1-2: `Some(name)` -> `None`
                 self.refused = Some(name);
                 Step::Broken(error)
             }

@@ -172,6 +172,7 @@ fn decode_other(
         GRANT => end(r).map(|()| Message::Grant { prefix }),
         CONNPROP_MIDDLE | CONNPROP_FINAL => decode_connprop(r, prefix),
         CALL_EXTERNAL => decode_call_external(r, prefix),
+        //~ V2-6.1-1: `CALL_MIDDLE` -> `CALL_MIDDLE if false`
         CALL_MIDDLE => decode_fragment(r, prefix, start).map(Message::CallMiddle),
         REPLY_EXTERNAL => decode_reply_external(r, prefix),
         //~ V2-6.1-1: `REPLY_MIDDLE` -> `REPLY_MIDDLE if false`
@@ -340,6 +341,7 @@ impl Broken {
     pub(super) fn of(self, prefix: Prefix) -> HeaderFault {
         // E13: what is wrong with an error or a grant is never answered with an error, and what is
         // wrong with a Reply concerns the Call it answers: nobody at the other end waits for us.
+        //~ V2-7-5: `ERROR | GRANT` -> `GRANT`
         let silent = matches!(prefix.htype, ERROR | GRANT) || is_reply(prefix.htype);
         HeaderFault {
             rule: self.rule,

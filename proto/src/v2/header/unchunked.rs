@@ -27,11 +27,14 @@ impl Unchunked {
     pub fn of(message: &[u8]) -> Option<Self> {
         let prefix: &[[u8; 4]; 4] = message.first_chunk::<16>()?.as_chunks().0.try_into().ok()?;
         let [xid, vers, credit, htype] = prefix.map(u32::from_be_bytes);
+        //~ V2-7.1.2-2: `vers != VERSION` -> `vers != VERSION && vers != 3`
         if vers != VERSION {
             return None;
         }
         let (kind, payload_at) = match htype {
             // No handle to invalidate, two empty lists, no Reply chunk.
+            //~ V2-7.1.3-2: `CALL_INLINE` -> `CALL_INLINE | 14`
+            //~ V2-7.2.1-2: `16..32)? == [0; 16]` -> `20..32)? == [0; 12]`
             CALL_INLINE if message.get(16..32)? == [0; 16] => (Kind::Call, 32),
             // An empty Write list.
             REPLY_INLINE if message.get(16..20)? == [0; 4] => (Kind::Reply, 20),

@@ -210,6 +210,7 @@ impl Found<'_> {
                 return true;
             }
             // [V2-7.4-1] with the handle still valid, a late answer would be written over that of a later Call.
+            //~ V2-7.4-1: `"a call was not answered, and its handle stays valid"` -> `return false`
             Stage::Sent => "a call was not answered, and its handle stays valid",
             // [V2-7.4-1] memory that cannot be invalidated is protected by closing.
             //~ V2-7.4-1: `"an invalidation did not complete in time"` -> `return false`

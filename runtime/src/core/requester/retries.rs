@@ -28,6 +28,18 @@ impl Requester {
         error: Refusal,
     ) {
         let Some(slot) = self.calls.find_answered(key, xid) else { return };
+        //~ V2-7.3.1-4: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::ReadChunks { .. })) { return; }`
+        //~ V2-7.3.2-2: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::WriteChunks { .. })) { return; }`
+        //~ V2-7.3.3-2: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::Segments { .. })) { return; }`
+        //~ V2-7.3.4-4: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::WriteResource { .. })) { return; }`
+        //~ V2-7.3.5-3: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::ReplyResource { .. })) { return; }`
+        //~ V2-7.4.1-3: `` -> `use haulage_proto::v2::error::ErrorBody as Body;
+        //~   if matches!(error, Refusal::Two(Body::System)) { return; }`
         self.plan_again(common, slot, key, &error);
         self.calls.fail(common, slot, CallError::Refused(error));
     }

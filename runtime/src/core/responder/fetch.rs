@@ -33,6 +33,7 @@ impl Responder {
         match usize::try_from(body.length()) {
             Ok(0) => Err(ErrorBody::BadXdr),
             Ok(length) if length <= BODY_MAX => Ok(()),
+            //~ V2-7.4.1-1: `System` -> `ReadChunks { max: 0 }`
             _ => Err(ErrorBody::System),
         }
     }
