@@ -172,7 +172,7 @@ fn marker(line: usize, said: &str, (start, code): (usize, &str)) -> Result<Marke
 /// What each line of a marker begins with.
 const PREFIX: &str = "//~";
 
-const NOT_A_MARKER: &str = "is not `//~ ID: ` and two texts in backticks with ` -> ` between them, with or without ` together` at the end";
+const NOT_A_MARKER: &str = "is not `//~ ID: ` and two texts in backticks with ` -> ` between them, or with ` together` behind";
 const NO_CODE: &str = "has no line of code below it";
 const NOT_ONCE: &str =
     "does not find its text on the left exactly once in the line of code below it";

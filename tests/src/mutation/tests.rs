@@ -62,8 +62,14 @@ fn each_marker_is_a_mutation_of_its_own() {
 
 #[test]
 fn markers_that_say_so_are_applied_together() {
-    let one = "//~ EX-1-1: `1` -> `2` together\n//~ EX-1-1: `1` -> `3`\n\
-               //~ EX-1-1: `` ->\n//~  `c;` together\na(1, b)\n";
+    let one = [
+        "//~ EX-1-1: `1` -> `2` together",
+        "//~ EX-1-1: `1` -> `3`",
+        "//~ EX-1-1: `` ->",
+        "//~  `c;` together",
+        "a(1, b)\n",
+    ];
+    let one = &one.join("\n");
     let other = "//~ EX-1-1: `b` -> `d` together\nb\n";
     let workspace = Workspace::of(&[("a.rs", one), ("b.rs", other), ("c.rs", "e")]);
     let found = Mutation::all(&workspace);

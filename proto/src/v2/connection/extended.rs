@@ -85,7 +85,7 @@ impl Connection {
             // [V2-7.1.3-1] [RTR-0-1] header types of an extension that we do not offer are unknown. E13: an error is
             // not answered.
             if prefix.htype != REPTERR {
-                //~ V2-7.1.3-1: `InvalHtype` -> `BadXdr`
+                //~ V2-7.1.3-1: `InvalHtype` -> `System`
                 self.report(prefix, ErrorBody::InvalHtype);
             }
             return;

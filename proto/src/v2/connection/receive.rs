@@ -199,7 +199,7 @@ impl Connection {
 
     /// Checks a message that is not part of a continued one.
     pub(super) fn serves_whole(&self, message: &Message<'_>) -> Result<(), ErrorBody> {
-        //~ V2-7.2.1-1: `BadXdr` -> `System`
+        //~ V2-7.2.1-1: `BadXdr` -> `InvalHtype`
         message.check_start(0).map_err(|_| ErrorBody::BadXdr)?;
         self.serves(message)
     }
