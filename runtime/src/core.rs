@@ -33,6 +33,7 @@ mod serve;
 mod servers;
 mod service;
 mod session;
+pub(crate) mod streams;
 pub(crate) mod table;
 mod tell;
 mod templates;
@@ -73,6 +74,7 @@ pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
 pub use options::ConnectOptions;
 pub use service::{NoService, Service};
+pub use streams::{TcpCounters, TcpLimits};
 
 /// A core: a provider, a service, and the state of their connections.
 #[derive(Debug)]
@@ -165,6 +167,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         worked += self.reap_completions(now, self.events_per_turn); // received and sent
         worked += self.tell_ready(now); // connections that became ready, before Calls are served
         worked += self.take_in_place(now, self.events_per_turn); // messages delivered without Receives
+        worked += self.take_records(now, self.events_per_turn); // Calls over TCP
         worked += self.fire_deadlines(now); // once what has arrived is read
         worked += self.run_handlers(now, self.events_per_turn); // application code
         worked += self.flush_posts(now); // one doorbell per queue pair
@@ -178,6 +181,18 @@ impl<P: Provider, S: Service> Core<P, S> {
     pub fn listen(&mut self, at: SocketAddr) -> io::Result<SocketAddr> {
         let (listener, bound) = self.provider.listen(at)?;
         self.listeners.push(listener);
+        Ok(bound)
+    }
+
+    /// Serves the service's programs over TCP at `at`, too, from now on: Calls and Replies are records (RFC 5531 section 11).
+    /// Returns the bound address, with the actual port.
+    ///
+    /// # Errors
+    /// The system's error, such as an address in use.
+    pub fn listen_tcp(&mut self, at: SocketAddr, limits: TcpLimits) -> io::Result<SocketAddr> {
+        let Inner { responder, common, .. } = &mut self.inner;
+        let (bound, more) = common.streams.listen(at, limits, &self.provider.waker())?;
+        responder.calls.enlarge(more);
         Ok(bound)
     }
 
@@ -233,6 +248,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             self.provider.unlisten(listener);
         }
         let common = &mut self.inner.common;
+        common.streams.unlisten();
         self.drain_by = Some(now.saturating_add(common.limits.drain_timeout));
         common.wake_by(now);
     }
@@ -240,9 +256,9 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Returns whether a shutdown has finished. It finishes although a peer may still touch memory of a connection that
     /// is over, if the peer does not let go of it in time: the provider, when it is dropped, leaks that memory.
     pub fn is_drained(&self) -> bool {
-        let Inner { common: Common { connections, .. }, requester, .. } = &self.inner;
+        let Inner { common: Common { connections, streams, .. }, requester, .. } = &self.inner;
         let is_told = connections.gone.is_empty() && !requester.calls.has_news();
-        let is_over = connections.len() == 0 || self.is_abandoned;
+        let is_over = connections.len() == 0 && streams.len() == 0 || self.is_abandoned;
         self.drain_by.is_some() && is_over && is_told
     }
 
@@ -258,7 +274,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Sleeps until there may be something to do, at most `limit`.
     pub fn sleep(&mut self, limit: Option<Duration>) {
-        if self.inbox.begin_sleep() {
+        if self.inbox.begin_sleep() && !self.inner.common.streams.has_news() {
             self.provider.sleep(limit);
         }
         self.inbox.end_sleep();
@@ -345,6 +361,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         common.next_deadline = None;
         requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
+        streams::expire(inner, now);
         vacancy::close_idle(inner, service, now);
         if let Some(by) = *drain_by {
             vacancy::drain(inner, now, by);
@@ -363,6 +380,12 @@ impl<P: Provider, S: Service> Core<P, S> {
         let Self { provider, service, inner, incoming, reply, .. } = self;
         let mut runs = Runs { inner, service, now, reply };
         provider.receive_in_place(incoming, INLINE_SIZE, budget, &mut runs)
+    }
+
+    /// Takes in what has arrived over TCP, of at most `budget` connections. Returns how much was done.
+    fn take_records(&mut self, now: Instant, budget: usize) -> usize {
+        let Self { service, inner, reply, .. } = self;
+        streams::take(inner, service, reply, (now, budget))
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
@@ -385,7 +408,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn flush_posts(&mut self, now: Instant) -> usize {
-        transmit::flush(&mut self.provider, &mut self.inner, now)
+        let sent = transmit::flush(&mut self.provider, &mut self.inner, now);
+        sent + streams::flush(&mut self.inner, now)
     }
 }
 

@@ -16,6 +16,7 @@
 
 pub mod core;
 pub mod cores;
+pub mod crowd;
 #[cfg(feature = "host-auth")]
 pub mod host_auth;
 pub mod identity;

@@ -16,9 +16,10 @@ use super::buffers::SendBuffers;
 use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
-use super::memory::{Charge, Memory, MemoryGrant, Purpose, Until, Wanted};
+use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::servers::OldServers;
+use super::streams::Streams;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
@@ -33,6 +34,8 @@ pub(crate) struct Common {
     pub(crate) limits: Limits,
     pub(crate) abilities: Abilities,
     pub(crate) connections: Connections,
+    /// The connections over TCP.
+    pub(crate) streams: Streams,
     pub(crate) old_servers: OldServers,
     pub(crate) receives: Receives,
     pub(crate) buffers: SendBuffers,
@@ -86,6 +89,7 @@ impl Common {
                 provider: (caps.name, caps.strategy, caps.posting),
             },
             connections: Connections::new(connections_max, queue_pairs, events),
+            streams: Streams::new(connections_max),
             old_servers: OldServers::default(),
             receives,
             buffers,
@@ -207,7 +211,10 @@ impl Common {
         lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
     ) -> MemoryGrant<L> {
         match self.connections.get_mut(key) {
-            None => MemoryGrant::Never,
+            None => match self.streams.get_mut(key) {
+                Some(stream) => self.memory.grant(&mut stream.share, &self.pool, wanted, lease),
+                None => MemoryGrant::Never,
+            },
             // The Calls of a connection that closes end with it.
             Some(connection) if !connection.life.is_up() => MemoryGrant::Waits(Until::Reads),
             Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, lease),
@@ -220,8 +227,45 @@ impl Common {
         if charge.octets() == 0 {
             return;
         }
-        let share = self.connections.get_mut(key).map(|connection| &mut connection.share);
+        let share = share(&mut self.connections, &mut self.streams, key);
         self.memory.discharge(share, &charge);
+    }
+
+    /// Charges a connection for octets that the service leases in this turn, if it does; `None` if there is no memory for
+    /// them now.
+    pub(crate) fn promise_some(&mut self, key: ConnectionKey, later: usize) -> Option<Charge> {
+        if later == 0 { Some(Charge::default()) } else { self.promise(key, later) }
+    }
+
+    /// Charges a connection for the octets that the service leases in this turn; `None` if there is no memory for them now.
+    #[inline(never)]
+    pub(crate) fn promise(&mut self, key: ConnectionKey, later: usize) -> Option<Charge> {
+        // Calls that wait for memory go first.
+        if self.memory.is_awaited() {
+            return None;
+        }
+        let wanted = Wanted { lease: 0, later, own: 0, purpose: Purpose::Reply };
+        let MemoryGrant::Taken((), mut charge) = self.grant(key, &wanted, |_, _, _| Some(()))
+        else {
+            return None;
+        };
+        self.memory.keep_promise(&mut charge);
+        Some(charge)
+    }
+
+    /// Notes that the peer of a connection over TCP begins to move octets that are charged to it.
+    pub(crate) fn begin_transfer(&mut self, key: ConnectionKey, octets: usize) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            let free = self.pool.free_bytes();
+            self.memory.begin_transfer(&mut stream.share, octets, free);
+        }
+    }
+
+    /// Notes that the peer of a connection over TCP has moved them.
+    pub(crate) fn end_transfer(&mut self, key: ConnectionKey) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.share.end_transfer();
+        }
     }
 
     /// Enters a work request that is about to be posted. Returns its identifier.
@@ -419,5 +463,17 @@ impl Common {
         assert!(encoded.is_ok(), "a control message fits a send buffer");
         let length = writer.position();
         self.queue_control(key, length, buffer);
+    }
+}
+
+/// Finds what a connection holds, over RDMA or TCP.
+pub(super) fn share<'a>(
+    connections: &'a mut Connections,
+    streams: &'a mut Streams,
+    key: ConnectionKey,
+) -> Option<&'a mut Share> {
+    match connections.get_mut(key) {
+        Some(connection) => Some(&mut connection.share),
+        None => streams.get_mut(key).map(|stream| &mut stream.share),
     }
 }

@@ -232,7 +232,7 @@ impl Connection {
     /// Describes the other end for the service. `key` is the name of the connection in the core.
     pub(crate) const fn described(&self, key: ConnectionKey) -> Peer {
         let Link { peer: address, role, .. } = self.link;
-        let (connection, version) = (ConnectionId(key), self.session.terms().version);
+        let (connection, version) = (ConnectionId(key), Some(self.session.terms().version));
         Peer { connection, address, user: self.user, version, role }
     }
 

@@ -12,6 +12,7 @@ use super::connection::Connection;
 use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
+use super::streams::{Stream, TcpCounters};
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, Refusal, Request};
 
@@ -159,7 +160,9 @@ impl<'a> Cx<'a> {
 
     /// Returns the address of the other end of a connection, as long as the connection exists.
     pub fn peer(&self, connection: ConnectionId) -> Option<SocketAddr> {
-        self.inner.common.connections.get(connection.0).map(Connection::peer)
+        let Common { connections, streams, .. } = &self.inner.common;
+        let over_rdma = connections.get(connection.0).map(Connection::peer);
+        over_rdma.or_else(|| streams.get(connection.0).map(Stream::peer))
     }
 
     /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when
@@ -191,6 +194,16 @@ impl<'a> Cx<'a> {
     /// Returns the number of connections.
     pub const fn connections(&self) -> u32 {
         self.inner.common.connections.len()
+    }
+
+    /// Returns the number of connections over TCP.
+    pub const fn tcp_connections(&self) -> u32 {
+        self.inner.common.streams.len()
+    }
+
+    /// Returns the counters of the connections over TCP.
+    pub const fn tcp_counters(&self) -> &TcpCounters {
+        &self.inner.common.streams.counters
     }
 
     /// Returns the pool's gauges.
@@ -226,7 +239,8 @@ impl<'a> Cx<'a> {
 
     /// Returns the memory that the core's connections hold beyond the shared receive buffers.
     pub fn connection_bytes(&self) -> usize {
-        self.inner.common.connections.iter().map(Connection::bytes).sum()
+        let Common { connections, streams, .. } = &self.inner.common;
+        connections.iter().map(Connection::bytes).sum::<usize>() + streams.bytes()
     }
 
     /// Returns how many leases are always `Posted` as Receives, even without any connection.

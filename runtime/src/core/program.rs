@@ -10,6 +10,7 @@ use haulage_proto::rpc::{
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::v2::header::SingleChunk;
 
+use crate::limits::INLINE_SIZE;
 use crate::outgoing::segments::Segments;
 use crate::service::{ArgumentLeases, Binding, Program, Reply, ResultSource, Serving};
 
@@ -34,6 +35,7 @@ pub(crate) struct Served {
     /// The authentication flavors that it takes.
     flavors: Box<[u32]>,
     procedures: Box<[Serving]>,
+    is_open_to_all: bool,
     /// A bit for each of the first procedures that is costly.
     costly: u64,
     /// Matches the RPC headers of AUTH_NONE Calls.
@@ -316,7 +318,8 @@ impl Unserved {
 }
 
 impl Served {
-    fn new(Program { mut binding, flavors, procedures }: Program) -> Self {
+    fn new(program: Program) -> Self {
+        let Program { mut binding, flavors, procedures, is_open_to_all } = program;
         let call_only = binding.procedures.iter_mut().filter(|procedure| procedure.call_only);
         let has_call_only = call_only.map(Self::without_chunks).count() > 0;
         let plain_calls = PlainCalls::of(&binding);
@@ -330,7 +333,7 @@ impl Served {
         };
         let costly = (0..).zip(&procedures).filter(|(_, serving)| serving.is_costly);
         let costly = costly.fold(0, |costly, (number, _)| costly | bit(number));
-        Self { binding, flavors, procedures, costly, plain_calls, results_end_min }
+        Self { binding, flavors, procedures, is_open_to_all, costly, plain_calls, results_end_min }
     }
 
     /// Has a procedure that never has a Reply take no chunks: [V2-4.7-1] nobody may use them.
@@ -390,6 +393,20 @@ impl Served {
         let octets = |offered| usize::try_from(offered).unwrap_or(usize::MAX);
         let rooms = longest.zip(offered).map(|(longest, offered)| octets(offered).min(longest));
         rooms.fold(0, usize::saturating_add)
+    }
+
+    /// Returns the memory that the Reply to a Call over TCP may take, of a procedure with these arguments.
+    pub(crate) fn room_over_tcp(&self, number: u32, arguments: Option<&[u8]>) -> Room {
+        let asked = self.serving(number).and_then(|serving| serving.asked);
+        let asked = asked.map_or(usize::MAX, |asked| asked(arguments.unwrap_or_default()));
+        let result = self.result_room(number, std::iter::repeat(asked as u64)).min(asked);
+        let end = self.results_end(number);
+        Room { body: if end > INLINE_SIZE { end } else { 0 }, result }
+    }
+
+    /// Returns whether peers may call over TCP whom the service does not admit.
+    pub(crate) const fn is_open_to_all(&self) -> bool {
+        self.is_open_to_all
     }
 
     /// Returns whether the argument of a procedure may lie in several leases.

@@ -411,6 +411,13 @@ impl Responder {
         common.refuse(call.connection, call.xid, error);
     }
 
+    /// Enters a Call that came in the record `body`. It waits for its turn, and for memory for its Reply.
+    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Local) {
+        call.body = Some(body);
+        let name = self.insert(call);
+        self.make_ready(common, name, Items::None);
+    }
+
     /// Enters a Call.
     ///
     /// # Panics
@@ -465,6 +472,12 @@ impl ServedCall {
     /// Adds the charge for memory that the Call has already.
     pub(crate) fn charged(mut self, charge: Charge) -> Self {
         self.charge.join(charge);
+        self
+    }
+
+    /// Notes the header of a Call that came in a record, and the memory that its Reply may take.
+    pub(crate) const fn in_record(mut self, header: Header, room: Room) -> Self {
+        (self.header, self.room) = (header, room);
         self
     }
 

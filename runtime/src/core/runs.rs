@@ -32,6 +32,7 @@ mod replies;
 mod sender;
 mod taken;
 
+pub(super) use calls::with_buffer;
 pub(super) use sender::Runs;
 
 impl<S: Service> MessageSink for Runs<'_, S> {

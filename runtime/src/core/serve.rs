@@ -10,13 +10,16 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::common::Common;
+use super::connection::Directions;
 use super::cx::Cx;
 use super::inner::Inner;
 use super::memory::Charge;
 use super::program::{Header, KnownHeader, Programs, Served, Unserved};
-use super::responder::{Deferred, Running, Stage};
+use super::responder::{Deferred, Running, ServedCall, Stage};
+use super::streams;
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
+use crate::limits::INLINE_SIZE;
 use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, ReducedArgument, Reply};
 
 /// A Call whose message and argument are at hand.
@@ -236,15 +239,12 @@ fn go_on<S: Service>(
 ) -> Cost {
     let Inner { responder, common, .. } = inner;
     let call = responder.calls.get_mut(name);
-    let connection = call.as_ref().and_then(|call| common.connections.get(call.connection));
-    let served = connection.and_then(|found| Some((found, Rc::clone(found.session.serves()?))));
-    let (Some(call), Some((connection, programs))) = (call, served) else {
+    let session = call.as_ref().and_then(|call| session(common, &responder.accepted, call));
+    let (Some(call), Some((programs, version, fits_inline))) = (call, session) else {
         common.buffers.recycle(buffer);
         return Cost::Low;
     };
     let (key, xid, header) = (call.connection, call.xid, call.header);
-    let terms = connection.session.terms();
-    let (version, fits_inline) = (terms.version, terms.reply_max(call.writes.as_slice()));
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
     // Without memory for the Reply chunk, the Reply is limited to the length of a message.
@@ -311,11 +311,32 @@ fn go_on<S: Service>(
     if programs.of(header).is_costly(header.procedure) { Cost::High } else { Cost::Low }
 }
 
+/// Returns the programs that serve a Call, the version that it came by, and the octets of the longest Payload stream of a
+/// Reply that takes no memory of its own.
+fn session(
+    common: &Common,
+    accepted: &Directions,
+    call: &ServedCall,
+) -> Option<(Rc<Programs>, Version, usize)> {
+    if let Some(connection) = common.connections.get(call.connection) {
+        let terms = connection.session.terms();
+        let programs = Rc::clone(connection.session.serves()?);
+        return Some((programs, terms.version, terms.reply_max(call.writes.as_slice())));
+    }
+    common.streams.get(call.connection)?;
+    // Over TCP, as in version 1, every Call has a Reply.
+    Some((Rc::clone(accepted.serves.as_ref()?), Version::One, INLINE_SIZE))
+}
+
 /// Applies the outcome of a Call in the table. Its results are in `reply`.
 pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: Reply) {
     let Inner { responder, common, .. } = inner;
     let Some(call) = responder.calls.get_mut(name) else { return recycle(common, reply) };
     let key = call.connection;
+    if !matches!(acted, Acted::Later(_)) && common.streams.get(key).is_some() {
+        streams::answer(inner, name, acted, &mut reply);
+        return recycle(&mut inner.common, reply);
+    }
     let header = match acted {
         Acted::Later(deferred) => {
             call.reply_body = reply.body.take();

@@ -48,6 +48,12 @@ impl<T, N> Table<T, N> {
         }
     }
 
+    /// Makes room for `more` entries. To be called before the table is in use.
+    pub(crate) fn enlarge(&mut self, more: u32) {
+        self.capacity = self.capacity.saturating_add(more);
+        self.slots.reserve_exact((self.capacity as usize).saturating_sub(self.slots.len()));
+    }
+
     /// Adds an entry, or gives it back when the table is full.
     #[inline]
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
@@ -84,7 +90,7 @@ impl<T, N> Table<T, N> {
     }
 
     /// Returns the name that was packed into `bits`, if it is the present name of its slot.
-    fn unpack(&self, bits: u64) -> Option<Key<N>> {
+    pub(crate) fn unpack(&self, bits: u64) -> Option<Key<N>> {
         self.name_at(Key::<N>::slot_of(bits)).filter(|key| key.matches(bits))
     }
 

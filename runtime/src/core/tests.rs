@@ -856,4 +856,5 @@ mod servers;
 mod several;
 mod stood_still;
 mod stopped;
+mod tcp;
 mod versions;

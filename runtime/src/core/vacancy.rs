@@ -9,6 +9,7 @@ use haulage_proto::v2::connection::Role;
 use super::admission::{self, Calls, Candidate, Origin, Verdict};
 use super::common::Common;
 use super::inner::Inner;
+use super::streams;
 use crate::core::service::Service;
 use crate::key::ConnectionKey;
 use crate::service::{CallError, ConnectionId};
@@ -71,23 +72,33 @@ pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant
 /// Closes a connection whose peer is slow to move memory that it holds, if one of an origin that holds less has waited
 /// for memory for long.
 pub(crate) fn close_slow(common: &mut Common, now: Instant) {
-    let Common { connections, memory, .. } = common;
+    let Common { connections, streams, memory, .. } = common;
     if !memory.reclaims() {
         return;
     }
-    let shares = || connections.iter().map(|connection| &connection.share);
+    let over_tcp = || streams.each().map(|(key, stream)| (key, &stream.share));
+    let shares = || {
+        let over_rdma = connections.iter().map(|connection| &connection.share);
+        over_rdma.chain(over_tcp().map(|(_, share)| share))
+    };
     let short = shares().filter(|share| share.has_waited_long(now));
     let Some(least) = short.map(|share| memory.held_beside(share)).min() else { return };
     let keys = std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1));
-    let slow = keys.filter_map(|key| {
+    let up = keys.filter_map(|key| {
         let connection = connections.get(key).filter(|connection| connection.life.is_up())?;
-        let late = now.saturating_since(connection.share.late_since(now)?);
-        let held = memory.held_beside(&connection.share);
+        Some((key, &connection.share))
+    });
+    let slow = up.chain(over_tcp()).filter_map(|(key, share)| {
+        let late = now.saturating_since(share.late_since(now)?);
+        let held = memory.held_beside(share);
         (held > least).then_some(((held, late), key))
     });
     let Some((_, slowest)) = slow.max_by_key(|(rank, _)| *rank) else { return };
     common.counters.connections_slow += 1;
     let why = "it was slow to move memory that others waited for";
+    if common.streams.give_up(slowest, why) {
+        return;
+    }
     common.connections.close(slowest, CallError::Disconnected(why.into()));
 }
 
@@ -95,7 +106,8 @@ pub(crate) fn close_slow(common: &mut Common, now: Instant) {
 pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
     let busy = inner.busy_slots();
     let keys: Vec<_> = inner.keys().collect();
-    let connections = &mut inner.common.connections;
+    streams::drain(inner, by <= now);
+    let Common { connections, streams, .. } = &mut inner.common;
     for key in keys {
         let owed = connections.get(key).map_or(0, |connection| connection.engine.owed());
         let is_busy = owed > 0 || busy.get(key.slot()).copied().unwrap_or(false);
@@ -103,7 +115,7 @@ pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
             connections.close(key, CallError::Closed);
         }
     }
-    if connections.len() > 0 {
+    if connections.len() > 0 || streams.len() > 0 {
         inner.common.wake_by(now.saturating_add(DRAIN_INTERVAL));
     }
 }

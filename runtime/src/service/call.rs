@@ -51,8 +51,8 @@ pub struct Peer {
     /// The user at the other end of an accepted connection, if
     /// [`Service::identifies_peers`](crate::core::Service::identifies_peers) returns true.
     pub user: PeerUser,
-    /// The version of RPC-over-RDMA that both ends settled on.
-    pub version: Version,
+    /// The version of RPC-over-RDMA that both ends settled on; `None` over TCP.
+    pub version: Option<Version>,
     /// Our role: a client connected, a server accepted.
     pub role: Role,
 }

@@ -15,6 +15,7 @@ pub struct Program {
     pub(crate) binding: Binding,
     pub(crate) flavors: Box<[u32]>,
     pub(crate) procedures: Box<[Serving]>,
+    pub(crate) is_open_to_all: bool,
 }
 
 /// How one procedure is served.
@@ -23,6 +24,7 @@ pub(crate) struct Serving {
     pub(crate) argument: ArgumentLeases,
     pub(crate) result: ResultSource,
     pub(crate) is_costly: bool,
+    pub(crate) asked: Option<fn(&[u8]) -> usize>,
 }
 
 impl Program {
@@ -30,9 +32,11 @@ impl Program {
     /// argument may lie in several leases, and every result comes from memory that the service holds anyway.
     pub fn new(binding: Binding) -> Self {
         let argument = ArgumentLeases::Any;
-        let one = Serving { argument, result: ResultSource::Resident, is_costly: false };
+        let result = ResultSource::Resident;
+        let one = Serving { argument, result, is_costly: false, asked: None };
         let procedures = vec![one; binding.procedures.len()].into();
-        Self { binding, flavors: [AUTH_NONE, AUTH_SYS].into(), procedures }
+        let flavors = [AUTH_NONE, AUTH_SYS].into();
+        Self { binding, flavors, procedures, is_open_to_all: false }
     }
 
     /// Takes Calls of these authentication flavors (RFC 5531 section 8.2) alone. A Call of another flavor is denied with
@@ -65,6 +69,22 @@ impl Program {
         for procedure in procedures {
             self.serving(procedure).is_costly = true;
         }
+        self
+    }
+
+    /// Says how many octets of its DDP-eligible result a Call of a procedure asks for at most, by its arguments. Over RDMA its
+    /// Write chunk says that; over TCP nothing else does, and the longest result is reserved.
+    #[must_use]
+    pub fn asked_by(mut self, procedure: u32, asked: fn(&[u8]) -> usize) -> Self {
+        self.serving(procedure).asked = Some(asked);
+        self
+    }
+
+    /// Says that peers may call over TCP whom the service does not admit
+    /// ([`Service::admits`](crate::core::Service::admits)), to be told so by the program itself.
+    #[must_use]
+    pub const fn open_to_all(mut self) -> Self {
+        self.is_open_to_all = true;
         self
     }
 

@@ -263,6 +263,24 @@ impl Reply {
         }
     }
 
+    /// Writes the RPC header, and returns the Payload stream in three parts: what lies before an item that was left out of
+    /// it, the item, which goes away, and what lies behind.
+    pub(crate) fn as_record(&mut self, header: &ReplyHeader) -> (&[u8], Data, &[u8]) {
+        let end = std::mem::take(&mut self.at);
+        self.results(|w| header.encode(w));
+        self.at = self.at.max(end);
+        let at = self.left_out().map_or(self.at, |item| item.at);
+        let data = std::mem::replace(&mut self.data, Data::Empty);
+        self.place = ItemPlace::None;
+        let stream = match &mut self.body {
+            Some(body) => body.bytes(),
+            None => self.message.room().get(HEADER_ROOM..).unwrap_or_default(),
+        };
+        let stream = stream.get(..self.at).unwrap_or_default();
+        let (front, back) = stream.split_at_checked(at).unwrap_or((stream, &[]));
+        (front, data, back)
+    }
+
     /// Returns the octets of the Payload stream, with an item that is left out of it.
     #[inline]
     pub(crate) const fn length(&self) -> usize {

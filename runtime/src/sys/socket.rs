@@ -216,6 +216,11 @@ impl Socket {
         unacknowledged(&self.0)
     }
 
+    /// Returns whether the peer has closed its end, and all its octets have been received. Does not block.
+    pub fn is_over(&self) -> bool {
+        is_over(&self.0)
+    }
+
     /// Returns whether the peer has closed its end in order, having taken all octets that were sent to it. Does not
     /// block.
     pub fn has_left(&self) -> bool {

@@ -2,50 +2,66 @@
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// Ends one core's sleep. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
-pub struct Waker(Arc<File>);
+pub struct Waker(Arc<Watched>);
+
+/// What ends the sleep.
+#[derive(Debug)]
+struct Watched {
+    signal: File,
+    /// Becomes readable with the signal, and with whatever else is watched.
+    all: OwnedFd,
+}
 
 impl Waker {
     /// Makes a waker on an eventfd of its own.
     pub fn new() -> io::Result<Self> {
         let fd = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
-        Ok(Self(Arc::new(File::from(fd))))
+        let all = epoll::create(CreateFlags::CLOEXEC)?;
+        epoll::add(&all, &fd, EventData::new_u64(0), EventFlags::IN)?;
+        Ok(Self(Arc::new(Watched { signal: File::from(fd), all })))
+    }
+
+    /// Has the sleep end when a descriptor becomes readable, too, as long as it is open.
+    pub fn watch(&self, descriptor: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.0.all, descriptor, EventData::new_u64(0), EventFlags::IN)?)
     }
 
     /// Wakes the core, now or at its next sleep.
     pub fn wake(&self) {
         // The only failure is a counter already at its maximum: a wake-up is pending then.
-        let _ = (&*self.0).write(&1_u64.to_ne_bytes());
+        let _ = (&self.0.signal).write(&1_u64.to_ne_bytes());
     }
 
     /// Clears wake-ups signaled so far.
     pub fn clear(&self) {
         // The only failure is an empty counter: there is nothing to clear.
-        let _ = (&*self.0).read(&mut [0; 8]);
+        let _ = (&self.0.signal).read(&mut [0; 8]);
     }
 
     /// Returns whether a wake-up was signaled, and clears it.
     #[cfg(test)]
     pub(crate) fn take(&self) -> bool {
-        (&*self.0).read(&mut [0; 8]).is_ok()
+        (&self.0.signal).read(&mut [0; 8]).is_ok()
     }
 
     /// Returns the descriptor that becomes readable when the core has to wake.
     pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.0.all.as_raw_fd()
     }
 }
 
 /// Sleeps until `waker` is signaled, at most `limit`.
 pub fn wait(waker: &Waker, limit: Duration) {
-    let mut watched = [PollFd::new(&*waker.0, PollFlags::IN)];
+    let mut watched = [PollFd::new(&waker.0.all, PollFlags::IN)];
     // A time beyond the system's range means no limit.
     let limit = Timespec::try_from(limit).ok();
     if poll(&mut watched, limit.as_ref()).is_ok_and(|ready| ready > 0) {

@@ -6,7 +6,7 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::ClaimedSegment;
 
 use super::{GONE, Responder, Stage, Want};
-use crate::core::common::Common;
+use crate::core::common::{Common, share as find_share};
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::vacancy::close_slow;
 use crate::core::work::Held;
@@ -45,13 +45,15 @@ impl Responder {
         call.stage = Stage::Waiting(want);
         let (key, own) = (call.connection, call.charge.octets());
         let is_awaited = common.memory.is_awaited();
-        let Some(connection) = common.connections.get(key) else { panic!("{GONE}") };
-        let is_first = !is_awaited && connection.share.is_free();
+        let Common { connections, streams, .. } = &mut *common;
+        let Some(share) = find_share(connections, streams, key) else { panic!("{GONE}") };
+        let is_first = !is_awaited && share.is_free();
         if (own > 0 || is_first) && self.supply_call(common, name) == Supply::Done {
             return;
         }
-        if let Some(connection) = common.connections.get_mut(key) {
-            common.memory.wait(key, &mut connection.share, name, own);
+        let Common { connections, streams, memory, .. } = common;
+        if let Some(share) = find_share(connections, streams, key) {
+            memory.wait(key, share, name, own);
         }
     }
 
@@ -83,12 +85,12 @@ impl Responder {
         now: Instant,
         key: ConnectionKey,
     ) -> usize {
-        if let Some(connection) = common.connections.get_mut(key) {
-            connection.share.leave_queue();
+        if let Some(share) = find_share(&mut common.connections, &mut common.streams, key) {
+            share.leave_queue();
         }
         let mut supplied = 0;
-        while let Some(connection) = common.connections.get_mut(key)
-            && let Some(waiter) = connection.share.next()
+        while let Some(share) = find_share(&mut common.connections, &mut common.streams, key)
+            && let Some(waiter) = share.next()
         {
             let overdue = waiter.since.saturating_add(common.limits.memory_timeout) <= now;
             match self.supply_call(common, waiter.call) {
@@ -97,11 +99,12 @@ impl Responder {
                     self.refuse_memory(common, waiter.call, Refusal::Busy);
                 }
                 Supply::Waits(until) => {
-                    let Some(connection) = common.connections.get_mut(key) else { break };
-                    connection.share.put_back(waiter);
+                    let Common { connections, streams, memory, .. } = &mut *common;
+                    let Some(share) = find_share(connections, streams, key) else { break };
+                    share.put_back(waiter);
                     // A connection that waits for Reads needs no queue: it is looked at again when a Read ends.
                     if until == Until::Memory {
-                        common.memory.queue(key, &mut connection.share);
+                        memory.queue(key, share);
                     }
                     break;
                 }

@@ -214,7 +214,7 @@ fn single_chunks(common: &Common, key: ConnectionKey) -> Option<SingleChunks> {
 /// Returns the Reply that the next Call of a connection is answered in, with a buffer; `None` if there is no buffer for it
 /// now.
 #[inline(always)]
-fn with_buffer<'a>(
+pub(in crate::core) fn with_buffer<'a>(
     common: &mut Common,
     key: ConnectionKey,
     reply: &'a mut Option<Reply>,
@@ -254,7 +254,7 @@ fn provide(
     let Some(position) = *position else {
         let charge = match room(segment.length) {
             0 => Charge::default(),
-            later => promise(common, key, later)?,
+            later => common.promise(key, later)?,
         };
         common.counters.write_chunks += 1;
         return Some(charge);
@@ -283,21 +283,6 @@ fn provide(
         return None;
     }
     common.counters.read_chunks += 1;
-    Some(charge)
-}
-
-/// Charges a connection for the octets that the service leases in this turn; `None` if there is no memory for them now.
-#[inline(never)]
-fn promise(common: &mut Common, key: ConnectionKey, later: usize) -> Option<Charge> {
-    // Calls that wait for memory go first.
-    if common.memory.is_awaited() {
-        return None;
-    }
-    let wanted = Wanted { lease: 0, later, own: 0, purpose: Purpose::Reply };
-    let MemoryGrant::Taken((), mut charge) = common.grant(key, &wanted, |_, _, _| Some(())) else {
-        return None;
-    };
-    common.memory.keep_promise(&mut charge);
     Some(charge)
 }
 

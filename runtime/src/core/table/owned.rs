@@ -37,6 +37,11 @@ impl<T: Owned, N> OwnedTable<T, N> {
         Self { table: Table::new(capacity), links, newest: Vec::new() }
     }
 
+    /// Makes room for `more` entries. To be called before the table is in use.
+    pub(crate) fn enlarge(&mut self, more: u32) {
+        self.table.enlarge(more);
+    }
+
     /// Adds an entry, or gives it back when the table is full.
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
         let owner = entry.owner();

@@ -157,12 +157,15 @@ fn a_service_is_told_of_a_connection_before_its_calls_and_after_they_ended() {
         let [server, client] = pair.heard();
         let (peer, why) = one_life(server);
         assert!(disconnected(&why, "closed by the peer"), "{why:?}");
-        assert_eq!((peer.address.ip(), peer.role, peer.version), (CLIENT, Role::Server, version));
+        assert_eq!(
+            (peer.address.ip(), peer.role, peer.version),
+            (CLIENT, Role::Server, Some(version))
+        );
         assert_eq!(server.len(), 8, "{server:?}");
         assert_eq!(server[6], Heard::Left(peer), "it has every Reply");
         let (peer, why) = one_life(client);
         assert_eq!(why, CallError::Closed);
-        assert_eq!((peer.address, peer.role, peer.version), (pair.at, Role::Client, version));
+        assert_eq!((peer.address, peer.role, peer.version), (pair.at, Role::Client, Some(version)));
         assert_eq!((peer.connection, client.len()), (pair.connection, 7));
     }
 }

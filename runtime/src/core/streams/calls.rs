@@ -1,0 +1,390 @@
+//! Serves the Calls of connections over TCP, and queues their Replies.
+
+use haulage_mr_pool::{Local, Pool};
+use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::{AcceptStat, ReplyHeader};
+use haulage_proto::time::Instant;
+
+use super::inflow::{Inflow, Long, Next};
+use super::outflow::Record;
+use super::{Standing, Streams, end};
+use crate::core::common::Common;
+use crate::core::cx::Cx;
+use crate::core::inner::Inner;
+use crate::core::memory::{Charge, MemoryGrant, Purpose, Wanted};
+use crate::core::program::{Room, Unserved};
+use crate::core::responder::ServedCall;
+use crate::core::runs::with_buffer;
+use crate::core::serve::{Acted, Whole, serve};
+use crate::core::service::Service;
+use crate::key::{CallKey, ConnectionKey};
+use crate::limits::INLINE_SIZE;
+use crate::service::Reply;
+
+/// What became of a record.
+#[derive(Debug)]
+enum Taken {
+    /// The Call is answered, or the service answers it later.
+    Done,
+    /// The Call waits for its turn, or for memory, with its record.
+    Parks(ServedCall),
+    /// There is no room for it now.
+    Waits,
+    /// The connection has to end.
+    Ends(&'static str),
+}
+
+/// Whether a connection is looked at again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Go {
+    /// In the next turn: more may be there.
+    Again,
+    /// Once the system tells that there is more.
+    Told,
+    /// Once it has fewer Calls in service, or less to send.
+    Less,
+}
+
+/// Reads a connection, and serves the Calls that have arrived whole. Returns how much was done.
+pub(crate) fn read<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    reply: &mut Option<Reply>,
+    now: Instant,
+    key: ConnectionKey,
+) -> usize {
+    let Some(stream) = inner.common.streams.get_mut(key) else { return 0 };
+    stream.unmark_readable();
+    let mut inflow = stream.take_inflow();
+    let mut reading = Reading { inner, service, reply, now, key, worked: 0 };
+    let gone_on = reading.go(&mut inflow);
+    let worked = reading.worked;
+    let streams = &mut inner.common.streams;
+    let Some((stream, spare)) = streams.with_spare(key) else { return worked };
+    inflow.rest(spare);
+    stream.restore(inflow, now);
+    match gone_on {
+        Err(why) => end(inner, key, why),
+        Ok(_) if stream.is_done() => end(inner, key, "the peer closed it"),
+        Ok(go) => {
+            stream.hold(go == Go::Less);
+            let due = stream.due();
+            if go == Go::Again {
+                streams.be_readable(key);
+            }
+            due.into_iter().for_each(|due| inner.common.wake_by(due));
+            return worked;
+        }
+    }
+    worked + 1
+}
+
+/// The reading of one connection.
+struct Reading<'a, S> {
+    inner: &'a mut Inner,
+    service: &'a mut S,
+    reply: &'a mut Option<Reply>,
+    now: Instant,
+    key: ConnectionKey,
+    worked: usize,
+}
+
+impl<S: Service> Reading<'_, S> {
+    /// Serves and receives by turns, for a while.
+    ///
+    /// # Errors
+    /// Why the connection has to end.
+    fn go(&mut self, inflow: &mut Inflow) -> Result<Go, &'static str> {
+        for _ in 0..READS_MAX {
+            match self.serve_held(inflow)? {
+                Go::Told => {}
+                go => return Ok(go),
+            }
+            let streams = &mut self.inner.common.streams;
+            match streams.receive(self.key, inflow, self.now) {
+                Ok(Some(0)) | Err(_) => {
+                    self.worked += 1;
+                    return Ok(Go::Told);
+                }
+                Ok(Some(_)) => self.worked += 1,
+                Ok(None) => return Ok(Go::Told),
+            }
+        }
+        Ok(match self.serve_held(inflow)? {
+            Go::Told => Go::Again,
+            go => go,
+        })
+    }
+
+    /// Serves the Calls that lie in `inflow`, as far as may be.
+    fn serve_held(&mut self, inflow: &mut Inflow) -> Result<Go, &'static str> {
+        loop {
+            let Some(stream) = self.inner.common.streams.get(self.key) else { return Ok(Go::Less) };
+            if !stream.may_be_read() {
+                return Ok(Go::Less);
+            }
+            let taken = match inflow.next(stream.record_max()) {
+                Next::More => return Ok(Go::Told),
+                Next::Broken(why) => return Err(why),
+                Next::Wants(octets) => match self.lease(octets) {
+                    MemoryGrant::Taken(lease, charge) => {
+                        self.provide(inflow, lease, charge);
+                        continue;
+                    }
+                    MemoryGrant::Waits(_) => return Ok(Go::Again),
+                    MemoryGrant::Never => return Err("there is no memory for its record"),
+                },
+                Next::Record(range) => {
+                    let end = range.end;
+                    let taken = match self.call(inflow.octets(range.clone())) {
+                        Taken::Parks(call) => self.park_copy(call, inflow.octets(range)),
+                        taken => taken,
+                    };
+                    if let Taken::Done = taken {
+                        inflow.pass(end);
+                    }
+                    taken
+                }
+                Next::Long(long) => match self.call(long.octets()) {
+                    Taken::Parks(call) => self.park(call, long),
+                    Taken::Waits => {
+                        inflow.put_back(long);
+                        Taken::Waits
+                    }
+                    taken => {
+                        self.inner.common.end_transfer(self.key);
+                        self.inner.common.discharge(self.key, long.charge);
+                        taken
+                    }
+                },
+            };
+            match taken {
+                Taken::Done => self.worked += 1,
+                Taken::Waits | Taken::Parks(_) => return Ok(Go::Again),
+                Taken::Ends(why) => return Err(why),
+            }
+        }
+    }
+
+    /// Asks for memory for a long record.
+    fn lease(&mut self, octets: usize) -> MemoryGrant<Local> {
+        let wanted = Wanted { lease: octets, later: 0, own: 0, purpose: Purpose::Reply };
+        self.inner.common.grant(self.key, &wanted, Pool::lease_as)
+    }
+
+    /// Has a long record go on in this lease.
+    fn provide(&mut self, inflow: &mut Inflow, lease: Local, charge: Charge) {
+        let common = &mut self.inner.common;
+        let octets = charge.octets();
+        match inflow.provide(lease, charge) {
+            Some(before) => common.discharge(self.key, before),
+            None => common.begin_transfer(self.key, octets),
+        }
+    }
+
+    /// Serves the Call in a record.
+    fn call(&mut self, record: &[u8]) -> Taken {
+        let Self { inner, service, reply, now, key, .. } = self;
+        let Inner { responder, common, .. } = &mut **inner;
+        let Some(programs) = responder.accepted.serves.clone() else {
+            return Taken::Ends("it serves nothing");
+        };
+        let Some(xid) = record.first_chunk().map(|octets| u32::from_be_bytes(*octets)) else {
+            return Taken::Ends("its record is no Call");
+        };
+        let Some(making) = with_buffer(common, *key, reply) else { return Taken::Waits };
+        making.begin(INLINE_SIZE, None);
+        let Some(stream) = common.streams.get_mut(*key) else { return Taken::Done };
+        let standing = stream.standing();
+        let (asked, header) = match programs.read_header(xid, record) {
+            Ok(asked) => asked,
+            Err(unserved) => match unserved.in_version(Version::One) {
+                Unserved::Verdict(header) => {
+                    if !stream.begin_call() {
+                        return Taken::Ends(TOO_MANY);
+                    }
+                    queue(common, *key, &header, making, Charge::default());
+                    return Taken::Done;
+                }
+                _ => return Taken::Ends("its record is no Call"),
+            },
+        };
+        let served = programs.of(header);
+        if standing == Standing::Stranger && !served.is_open_to_all() {
+            return Taken::Ends("the service does not admit the peer");
+        }
+        let room = served.room_over_tcp(header.procedure, record.get(header.arguments_at..));
+        let name = responder.calls.next_key().filter(|_| common.streams.take_calls());
+        let Some(name) = name else { return Taken::Waits };
+        let waits = served.is_costly(header.procedure) || room.body > 0;
+        let promised = if waits { None } else { common.promise_some(*key, room.result) };
+        if common.streams.get_mut(*key).is_some_and(|stream| !stream.begin_call()) {
+            return Taken::Ends(TOO_MANY);
+        }
+        common.streams.counters.calls += 1;
+        let Some(charge) = promised else {
+            return Taken::Parks(ServedCall::with(*key, xid, None).in_record(header, room));
+        };
+        let whole = Whole {
+            programs: &programs,
+            connection: *key,
+            version: Version::One,
+            xid,
+            name,
+            header,
+            credential: asked.credential,
+            payload: record,
+            placed: None,
+            others: &mut [],
+        };
+        let acted = serve(&mut Cx::new(*now, inner), *service, whole, making);
+        let Inner { responder, common, .. } = &mut **inner;
+        responder.running = None;
+        let charge = responder.with_leased(charge);
+        match acted {
+            Acted::Later(deferred) => {
+                let call = ServedCall::with(*key, xid, None).charged(charge);
+                let (header, is_resumed) =
+                    deferred.map_or((header, false), |it| (it.header, it.is_resumed));
+                let inserted = responder.insert(call.in_record(header, Room::default()));
+                assert!(inserted == name, "nothing else entered meanwhile");
+                common.streams.keep_call(*key);
+                if is_resumed {
+                    responder.resume(name);
+                }
+            }
+            acted => {
+                common.counters.calls_served += 1;
+                if let Some(header) = outcome(acted, xid, making) {
+                    queue(common, *key, &header, making, charge);
+                } else {
+                    common.discharge(*key, charge);
+                }
+            }
+        }
+        Taken::Done
+    }
+
+    /// Has a Call wait with a copy of its record.
+    fn park_copy(&mut self, call: ServedCall, record: &[u8]) -> Taken {
+        let Inner { responder, common, .. } = &mut *self.inner;
+        // Records in the buffer are short, and a connection has few Calls in service: this is not charged.
+        let Some(mut body) = common.pool.lease(record.len()) else { return Taken::Waits };
+        body.bytes_mut().copy_from_slice(record);
+        common.streams.keep_call(self.key);
+        responder.keep(common, call, body);
+        Taken::Done
+    }
+
+    /// Has a Call wait with its record.
+    fn park(&mut self, call: ServedCall, Long { mut lease, filled, charge, .. }: Long) -> Taken {
+        let Inner { responder, common, .. } = &mut *self.inner;
+        lease.set_len(filled);
+        common.end_transfer(self.key);
+        common.streams.keep_call(self.key);
+        responder.keep(common, call.charged(charge), lease);
+        Taken::Done
+    }
+}
+
+/// Answers a Call that waited.
+pub(crate) fn answer(
+    Inner { responder, common, .. }: &mut Inner,
+    name: CallKey,
+    acted: Acted,
+    reply: &mut Reply,
+) {
+    let Some(call) = responder.calls.remove(name) else { return };
+    let (key, xid) = (call.connection, call.xid);
+    common.streams.end_call(key);
+    common.counters.calls_served += 1;
+    match outcome(acted, xid, reply) {
+        Some(header) => queue(common, key, &header, reply, call.charge),
+        None => common.discharge(key, call.charge),
+    }
+}
+
+/// Returns the header of the Reply to a Call that was acted on; `None` if it has none.
+fn outcome(acted: Acted, xid: u32, reply: &mut Reply) -> Option<ReplyHeader> {
+    let header = match acted {
+        // Here nothing bounds the octets that follow the results.
+        Acted::Results(_) | Acted::Long if reply.is_whole() => {
+            return Some(ReplyHeader::accepted(xid, AcceptStat::Success));
+        }
+        Acted::NoReply | Acted::Later(_) => None,
+        Acted::Verdict(header) => Some(header),
+        _ => Some(ReplyHeader::accepted(xid, AcceptStat::SystemErr)),
+    };
+    reply.forget_results();
+    header
+}
+
+/// Queues a Reply.
+fn queue(
+    common: &mut Common,
+    key: ConnectionKey,
+    header: &ReplyHeader,
+    reply: &mut Reply,
+    charge: Charge,
+) {
+    let (front, data, back) = reply.as_record(header);
+    let Some(stream) = common.streams.get_mut(key) else {
+        return common.discharge(key, charge);
+    };
+    let octets = data.len();
+    let rest = stream.reply(Record { front, data, back }, charge);
+    common.streams.be_unsent(key);
+    match rest {
+        Some(charge) => common.discharge(key, charge),
+        None => common.begin_transfer(key, octets),
+    }
+}
+
+impl Streams {
+    /// Finds a connection to change, and the buffers that nobody uses.
+    fn with_spare(
+        &mut self,
+        key: ConnectionKey,
+    ) -> Option<(&mut super::Stream, &mut Vec<Box<[u8]>>)> {
+        let place = self.place(key)?;
+        Some((self.table.get_mut(place)?, &mut self.spare))
+    }
+
+    /// Receives octets of a connection into `inflow`.
+    fn receive(
+        &mut self,
+        key: ConnectionKey,
+        inflow: &mut Inflow,
+        now: Instant,
+    ) -> std::io::Result<Option<usize>> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let Some(stream) = self.table.get_mut(place) else { return Ok(None) };
+        stream.receive(inflow, &mut self.spare, &mut self.counters, now)
+    }
+
+    /// Returns whether another Call may be in service.
+    const fn take_calls(&self) -> bool {
+        self.serving < self.serving_max
+    }
+
+    /// Notes that a Call is in service and not answered.
+    fn keep_call(&mut self, key: ConnectionKey) {
+        self.serving += 1;
+        if let Some(stream) = self.get_mut(key) {
+            stream.keep_call();
+        }
+    }
+
+    /// Notes that a Call that was in service is answered.
+    fn end_call(&mut self, key: ConnectionKey) {
+        self.serving -= 1;
+        if let Some(stream) = self.get_mut(key) {
+            stream.end_call();
+        }
+    }
+}
+
+/// How often a connection is read in one turn, at most.
+const READS_MAX: usize = 4;
+const TOO_MANY: &str =
+    "the service does not admit the peer, which has made all the Calls that it may";

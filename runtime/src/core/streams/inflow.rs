@@ -1,0 +1,213 @@
+//! The records that a TCP connection receives (RFC 5531 section 11).
+//!
+//! A record that comes in one fragment and fits [`BUFFER`] is read where it lies in the buffer. Any other is put together
+//! in a lease, into which its octets are received directly. A connection between two records has no memory.
+
+use std::io;
+use std::ops::Range;
+
+use haulage_mr_pool::Local;
+use haulage_proto::rpc::record::Mark;
+
+use crate::core::memory::Charge;
+use crate::sys::socket::Socket;
+
+/// The records that are being received.
+#[derive(Debug, Default)]
+pub(super) struct Inflow {
+    /// Memory for records that fit it, while there are octets in it.
+    buffer: Option<Box<[u8]>>,
+    start: usize,
+    end: usize,
+    long: Option<Long>,
+}
+
+/// A record that is put together in a lease.
+#[derive(Debug)]
+pub(super) struct Long {
+    pub(super) lease: Local,
+    /// Octets of it that have arrived.
+    pub(super) filled: usize,
+    pub(super) charge: Charge,
+    /// Octets of the fragment that have not arrived.
+    left: usize,
+    is_last: bool,
+    /// Fragments that were empty.
+    empty: u32,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A record that lies in the buffer.
+    Record(Range<usize>),
+    /// A record that lies in a lease.
+    Long(Long),
+    /// A lease of at least as many octets is needed before the rest can be taken.
+    Wants(usize),
+    /// More octets have to arrive.
+    More,
+    /// The peer broke the rules of records, or its record is too long.
+    Broken(&'static str),
+}
+
+impl Inflow {
+    /// Finds the next record, of at most `record_max` octets.
+    pub(super) fn next(&mut self, record_max: usize) -> Next {
+        loop {
+            let held = self.buffer.as_deref().and_then(|all| all.get(self.start..self.end));
+            let held = held.unwrap_or_default();
+            let Some(long) = &mut self.long else {
+                let Some(mark) = held.first_chunk().map(|octets| Mark::decode(*octets)) else {
+                    return Next::More;
+                };
+                let length = mark.length() as usize;
+                if length > record_max {
+                    return Next::Broken(TOO_LONG);
+                }
+                let end = Mark::WIRE_LEN + length;
+                if !mark.is_last() || end > BUFFER {
+                    return Next::Wants(length.max(LONG_MIN).min(record_max));
+                }
+                if held.len() < end {
+                    return Next::More;
+                }
+                return Next::Record(self.start + Mark::WIRE_LEN..self.start + end);
+            };
+            let taken = held.len().min(long.left);
+            let Some((octets, held)) = held.split_at_checked(taken) else { return Next::More };
+            let to = long.lease.bytes_mut().get_mut(long.filled..long.filled + taken);
+            to.into_iter().for_each(|to| to.copy_from_slice(octets));
+            self.start += taken;
+            long.filled += taken;
+            long.left -= taken;
+            if long.left > 0 {
+                return Next::More;
+            }
+            if long.is_last {
+                return self.long.take().map_or(Next::More, Next::Long);
+            }
+            let Some(mark) = held.first_chunk().map(|octets| Mark::decode(*octets)) else {
+                return Next::More;
+            };
+            let length = mark.length() as usize;
+            // RFC 5531 section 11: a fragment may be empty.
+            long.empty += u32::from(length == 0);
+            if length > record_max - long.filled || long.empty > EMPTY_MAX {
+                return Next::Broken(TOO_LONG);
+            }
+            let needed = long.filled + length;
+            if needed > long.lease.len() {
+                // The room at least doubles, so that many short fragments are not copied often.
+                return Next::Wants(needed.max(2 * long.lease.len()).min(record_max));
+            }
+            self.start += Mark::WIRE_LEN;
+            (long.left, long.is_last) = (length, mark.is_last());
+        }
+    }
+
+    /// Takes the lease that was wanted. Returns the charge for one that it replaces, which has gone home.
+    pub(super) fn provide(&mut self, mut lease: Local, charge: Charge) -> Option<Charge> {
+        let before = self.long.take();
+        let (filled, empty) = before.as_ref().map_or((0, 0), |long| (long.filled, long.empty));
+        if let Some(long) = &before
+            && let Some(room) = lease.bytes_mut().get_mut(..filled)
+        {
+            room.copy_from_slice(long.octets());
+        }
+        self.long = Some(Long { lease, filled, charge, left: 0, is_last: false, empty });
+        before.map(|long| long.charge)
+    }
+
+    /// Puts a record back that cannot be taken now.
+    pub(super) fn put_back(&mut self, long: Long) {
+        self.long = Some(long);
+    }
+
+    /// Returns octets of the buffer.
+    pub(super) fn octets(&self, range: Range<usize>) -> &[u8] {
+        self.buffer.as_deref().and_then(|all| all.get(range)).unwrap_or_default()
+    }
+
+    /// Passes over a record that was in the buffer and ended there.
+    pub(super) const fn pass(&mut self, end: usize) {
+        self.start = end;
+    }
+
+    /// Receives octets, into the lease of a long record if nothing lies before them. The buffer comes from `spare` if there
+    /// is none. Returns their number, 0 at the end of the stream, or `None` if none wait.
+    pub(super) fn receive(
+        &mut self,
+        socket: &Socket,
+        spare: &mut Vec<Box<[u8]>>,
+    ) -> io::Result<Option<usize>> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if let Some(long) = self.long.as_mut().filter(|long| long.left >= BUFFER) {
+                let most = long.filled + long.left.min(AT_ONCE_MAX);
+                let room = long.lease.bytes_mut().get_mut(long.filled..most).unwrap_or_default();
+                let received = socket.receive(room)?;
+                let octets = received.unwrap_or(0);
+                long.filled += octets;
+                long.left -= octets;
+                return Ok(received);
+            }
+        }
+        let buffer = self
+            .buffer
+            .get_or_insert_with(|| spare.pop().unwrap_or_else(|| vec![0; BUFFER].into()));
+        if self.start > 0 {
+            buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        }
+        let received = socket.receive(buffer.get_mut(self.end..).unwrap_or_default())?;
+        self.end += received.unwrap_or(0);
+        Ok(received)
+    }
+
+    /// Gives the buffer back if there is nothing in it.
+    pub(super) fn rest(&mut self, spare: &mut Vec<Box<[u8]>>) {
+        if self.start == self.end
+            && let Some(buffer) = self.buffer.take()
+        {
+            (self.start, self.end) = (0, 0);
+            if spare.len() < SPARE_MAX {
+                spare.push(buffer);
+            }
+        }
+    }
+
+    /// Returns whether a record has begun and not ended.
+    pub(super) const fn is_amid(&self) -> bool {
+        self.start < self.end || self.long.is_some()
+    }
+
+    /// Takes out the record in a lease, of a connection that ends.
+    pub(super) const fn take_long(&mut self) -> Option<Long> {
+        self.long.take()
+    }
+
+    /// Returns the octets of heap memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+    }
+}
+
+impl Long {
+    /// Returns the octets of the record.
+    pub(super) fn octets(&self) -> &[u8] {
+        self.lease.bytes().get(..self.filled).unwrap_or_default()
+    }
+}
+
+/// Octets of the buffer of a connection: with its mark, of the longest record that takes no lease.
+pub(super) const BUFFER: usize = 16 << 10;
+/// Octets of the shortest lease for a record in several fragments.
+const LONG_MIN: usize = 4 << 10;
+/// Octets received at once, at most: others have their turns as well.
+const AT_ONCE_MAX: usize = 256 << 10;
+/// Buffers that are kept for the next connections.
+const SPARE_MAX: usize = 16;
+/// Maximum number of empty fragments in a record.
+const EMPTY_MAX: u32 = 64;
+const TOO_LONG: &str = "its record is too long, or in too many fragments";

@@ -1,0 +1,326 @@
+//! One connection over TCP.
+
+use std::io;
+use std::net::SocketAddr;
+
+use haulage_proto::time::Instant;
+
+use super::inflow::{Inflow, Long};
+use super::outflow::{Outflow, Record};
+use super::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
+use crate::core::memory::{Charge, Share};
+use crate::crowd::{Candidate, Phase, SLOW, network};
+use crate::sys::socket::Socket;
+
+/// A connection over TCP.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    socket: Socket,
+    peer: SocketAddr,
+    port: usize,
+    standing: Standing,
+    limits: TcpLimits,
+    /// The memory that its Calls hold and wait for.
+    pub(in crate::core) share: Share,
+    inflow: Inflow,
+    outflow: Outflow,
+    /// Calls that are not answered.
+    serving: u32,
+    /// Calls that it may still make.
+    calls_left: Option<u32>,
+    phase: Phase,
+    since: Instant,
+    /// By when the peer must have sent more of a record that has begun.
+    arriving: Progress,
+    /// By when the peer must have taken more of what is sent.
+    leaving: Progress,
+    is_readable: bool,
+    is_unsent: bool,
+    /// Whether the socket takes nothing until the system says so.
+    is_full: bool,
+    /// Whether the peer has closed its direction.
+    is_over: bool,
+    /// Whether it is not read until fewer Calls are in service, and less is to be sent.
+    is_held: bool,
+}
+
+/// A deadline that progress renews.
+#[derive(Debug, Default)]
+struct Progress {
+    due: Option<Instant>,
+    /// Octets since it was renewed.
+    octets: usize,
+}
+
+impl Progress {
+    /// Counts octets that were moved, and renews the deadline if they are enough.
+    fn count(&mut self, octets: usize, renewed: Instant) {
+        self.octets += octets;
+        if self.due.is_none() || self.octets >= STEP {
+            (self.due, self.octets) = (Some(renewed), 0);
+        }
+    }
+}
+
+impl Stream {
+    /// Makes the entry of a connection that was just accepted.
+    pub(super) fn new(
+        socket: Socket,
+        (peer, port): (SocketAddr, usize),
+        standing: Standing,
+        share: Share,
+        (now, limits): (Instant, TcpLimits),
+    ) -> Self {
+        let calls_left = match standing {
+            Standing::Admitted => None,
+            Standing::Stranger => Some(STRANGER_CALLS_MAX),
+        };
+        Self {
+            socket,
+            peer,
+            port,
+            standing,
+            limits,
+            share,
+            inflow: Inflow::default(),
+            outflow: Outflow::default(),
+            serving: 0,
+            calls_left,
+            // An idle connection gives way first; a new one gets time to send its request.
+            phase: Phase::Transferring,
+            since: now,
+            arriving: Progress::default(),
+            leaving: Progress::default(),
+            is_readable: false,
+            is_unsent: false,
+            is_full: false,
+            is_over: false,
+            is_held: false,
+        }
+    }
+
+    /// Returns the address of the peer.
+    pub(crate) const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Returns the number of its port.
+    pub(super) const fn port(&self) -> usize {
+        self.port
+    }
+
+    /// Returns whether the service admits the peer.
+    pub(super) const fn standing(&self) -> Standing {
+        self.standing
+    }
+
+    /// Returns the phase.
+    pub(super) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Returns the Calls that are not answered.
+    pub(super) const fn serving(&self) -> u32 {
+        self.serving
+    }
+
+    /// Returns the longest record, in octets.
+    pub(super) const fn record_max(&self) -> usize {
+        self.limits.record_max
+    }
+
+    /// Returns the facts by which a connection is chosen to be closed.
+    pub(super) fn candidate(&self, now: Instant) -> Candidate {
+        let since = self.since.saturating_since(Instant::ZERO).as_nanos();
+        Candidate {
+            network: network(self.peer.ip()),
+            phase: self.phase,
+            since: u64::try_from(since).unwrap_or(u64::MAX),
+            is_slow: now.saturating_since(self.since) > SLOW,
+        }
+    }
+
+    /// Marks the connection as readable. Returns whether it was not.
+    pub(super) const fn mark_readable(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_readable, true)
+    }
+
+    /// Notes that the connection is about to be read.
+    pub(super) const fn unmark_readable(&mut self) {
+        self.is_readable = false;
+    }
+
+    /// Marks the connection as having something to send. Returns whether it was not.
+    pub(super) const fn mark_unsent(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_unsent, true)
+    }
+
+    /// Notes that the socket takes octets again. Returns whether it did not before.
+    pub(super) const fn take_fullness(&mut self) -> bool {
+        std::mem::replace(&mut self.is_full, false)
+    }
+
+    /// Returns whether the peer has closed its direction, which may not have been read yet.
+    pub(super) fn is_closed(&self) -> bool {
+        self.socket.is_over()
+    }
+
+    /// Returns whether the peer has closed the connection in order, having every Reply.
+    pub(super) fn has_left(&self) -> bool {
+        self.is_over && self.serving == 0 && self.outflow.waiting() == 0 && self.socket.has_left()
+    }
+
+    /// Returns whether nothing more will happen: the peer has closed its direction, and has every Reply.
+    pub(super) const fn is_done(&self) -> bool {
+        self.is_over && self.serving == 0 && self.outflow.waiting() == 0
+    }
+
+    /// Returns whether another Call may be taken.
+    pub(super) const fn may_be_read(&self) -> bool {
+        self.serving < CALLS_EACH_MAX && self.outflow.waiting() < WAITING_MAX
+    }
+
+    /// Notes whether the connection is not read for now.
+    pub(super) const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// Returns whether the connection was not read, and may be.
+    pub(super) const fn is_let_go(&self) -> bool {
+        self.is_held && self.may_be_read()
+    }
+
+    /// Takes out what has arrived, to be read while the rest of the core changes.
+    pub(super) fn take_inflow(&mut self) -> Inflow {
+        std::mem::take(&mut self.inflow)
+    }
+
+    /// Puts back what has arrived and was not taken.
+    pub(super) fn restore(&mut self, inflow: Inflow, now: Instant) {
+        self.inflow = inflow;
+        self.settle(now);
+    }
+
+    /// Receives octets into `inflow`. Returns their number, or `None` if none wait.
+    pub(super) fn receive(
+        &mut self,
+        inflow: &mut Inflow,
+        spare: &mut Vec<Box<[u8]>>,
+        counters: &mut TcpCounters,
+        now: Instant,
+    ) -> io::Result<Option<usize>> {
+        counters.syscalls += 1;
+        let received = inflow.receive(&self.socket, spare);
+        match received.as_ref().map_or(Some(0), |octets| *octets) {
+            Some(0) => self.is_over = true,
+            Some(octets) => {
+                counters.octets += octets as u64;
+                self.arriving.count(octets, now.saturating_add(self.limits.progress_timeout));
+            }
+            None => {}
+        }
+        received
+    }
+
+    /// Notes that a record has arrived whole. Returns whether the peer may make the Call.
+    pub(super) fn begin_call(&mut self) -> bool {
+        self.arriving = Progress::default();
+        match &mut self.calls_left {
+            None => true,
+            Some(0) => false,
+            Some(left) => {
+                *left -= 1;
+                true
+            }
+        }
+    }
+
+    /// Notes that a Call is answered later.
+    pub(super) const fn keep_call(&mut self) {
+        self.serving += 1;
+    }
+
+    /// Notes that a Call that was kept is answered.
+    pub(super) const fn end_call(&mut self) {
+        self.serving -= 1;
+    }
+
+    /// Queues a Reply. Returns its charge if nothing of it is left in the pool.
+    pub(super) fn reply(&mut self, record: Record<'_>, charge: Charge) -> Option<Charge> {
+        self.outflow.push(record, charge)
+    }
+
+    /// Sends what waits.
+    pub(super) fn send(
+        &mut self,
+        now: Instant,
+        left: &mut Vec<Charge>,
+        counters: &mut TcpCounters,
+    ) -> io::Result<()> {
+        self.is_unsent = false;
+        let renewed = now.saturating_add(self.limits.progress_timeout);
+        while self.outflow.waiting() > 0 && !self.is_full {
+            counters.syscalls += 1;
+            match self.outflow.send(&self.socket, left)? {
+                Some(octets) => {
+                    counters.octets += octets as u64;
+                    self.leaving.count(octets, renewed);
+                }
+                None => self.is_full = true,
+            }
+        }
+        if self.outflow.waiting() == 0 {
+            self.leaving = Progress::default();
+        } else {
+            self.leaving.due.get_or_insert(renewed);
+        }
+        self.settle(now);
+        Ok(())
+    }
+
+    /// Enters the phase that the connection is in.
+    pub(super) fn settle(&mut self, now: Instant) {
+        let is_amid = self.inflow.is_amid();
+        if !is_amid || !self.may_be_read() {
+            // The time of a peer does not go on while it is not read.
+            self.arriving = Progress::default();
+        } else {
+            let due = now.saturating_add(self.limits.progress_timeout);
+            self.arriving.due.get_or_insert(due);
+        }
+        let phase = match (self.serving, is_amid || self.outflow.waiting() > 0) {
+            (0, false) => Phase::Idle,
+            (0, true) => Phase::Transferring,
+            _ => Phase::Serving,
+        };
+        if phase != self.phase || phase == Phase::Idle {
+            (self.phase, self.since) = (phase, now);
+        }
+    }
+
+    /// Returns the time by which something has to happen, if there is one.
+    pub(super) fn due(&self) -> Option<Instant> {
+        let progress = [self.arriving.due, self.leaving.due].into_iter().flatten().min();
+        let is_silent = self.serving == 0 && progress.is_none();
+        let idle = self.limits.idle_timeout.filter(|_| is_silent);
+        progress.or_else(|| idle.map(|time| self.since.saturating_add(time)))
+    }
+
+    /// Takes back what a connection that ends holds.
+    pub(super) fn release(&mut self, left: &mut Vec<Charge>, spare: &mut Vec<Box<[u8]>>) {
+        self.outflow.end(left);
+        left.extend(self.inflow.take_long().map(|Long { charge, .. }| charge));
+        self.inflow = Inflow::default();
+        self.inflow.rest(spare);
+    }
+
+    /// Returns the octets of memory that the connection takes: its entry, and its queues.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.inflow.bytes() + self.outflow.bytes() + self.share.bytes()
+    }
+}
+
+/// Octets whose transfer renews a deadline: a peer that needs the whole time for each, of 10 seconds, has 6.4 KiB/s.
+const STEP: usize = 64 << 10;
+/// Octets that wait to be sent before a connection is read no more.
+const WAITING_MAX: usize = 4 << 20;
