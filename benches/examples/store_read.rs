@@ -37,7 +37,7 @@ use haulage_store::nfs3::binding::{Limits, binding};
 use haulage_store::program::RESULTS_KEPT;
 use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::Gate;
-use haulage_store::server::{Admission, Server, tcp};
+use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
 use haulage_store::trust::Trust;
 
@@ -184,11 +184,10 @@ fn serve(
             let config = Config { policy, read_only: false, limits: LIMITS };
             let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
             root = Some(File::from(service.root().as_file_handle()));
-            let (_, nobody) = tcp::way();
             let gate = Gate::new(Admission::default(), Trust::ALL);
             let replays = replays::Limits::of_memory(room, RESULTS_KEPT);
             let replays = Replays::new(&replays, 3);
-            Ok(Server::new(service, &LIMITS, gate, nobody, replays))
+            Ok(Server::new(service, &LIMITS, gate, replays))
         })?;
         let at = core.listen(([127, 0, 0, 1], 0).into())?;
         let root = root.ok_or_else(|| Failure::failed("there is no root"))?;

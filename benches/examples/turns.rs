@@ -28,7 +28,7 @@ use haulage_store::nfs3::binding::Limits;
 use haulage_store::program::RESULTS_KEPT;
 use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::Gate;
-use haulage_store::server::{Admission, Server, tcp};
+use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
 use haulage_store::trust::{Claims, Privilege, Trust};
 
@@ -106,7 +106,7 @@ fn storage() -> World<Shm, Server<Memory>> {
             local_ports_reserved: 0,
         };
         let gate = Gate::new(Admission::default(), trust);
-        Server::new(service, &limits, gate, tcp::way().1, Replays::new(&kept, 3))
+        Server::new(service, &limits, gate, Replays::new(&kept, 3))
     };
     let now = clock::now();
     let mut world =

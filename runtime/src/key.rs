@@ -55,6 +55,11 @@ impl<N> Key<N> {
         low(self.name)
     }
 
+    /// Returns the whole name as a number.
+    pub(crate) const fn number(self) -> u64 {
+        self.name
+    }
+
     /// Packs the name into an integer of which only the low 56 bits are used.
     pub(crate) const fn to_bits(self) -> u64 {
         self.name & 0xff_ffff_ffff_ffff

@@ -29,6 +29,7 @@ pub mod provider;
 pub mod remote;
 pub mod rpcbind;
 pub mod service;
+pub mod shares;
 #[doc(hidden)]
 #[allow(unsafe_code, reason = "system calls, and the one place that mints completions")]
 pub mod sys;

@@ -13,7 +13,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::core::{Cx, Service};
-use haulage::provider::AcceptFailures;
 use haulage::service::{
     Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
 };
@@ -33,8 +32,6 @@ pub struct Metered<S> {
     /// Timed Calls that have not ended, each with its procedure and when its service began.
     timed: Vec<(CallToken, usize, Instant)>,
     questions: Questions,
-    /// Failed accepts of the service's listeners beside the core.
-    beside: AcceptFailures,
 }
 
 /// A service with counters of its own.
@@ -91,20 +88,7 @@ impl<S: Service + Counted> Metered<S> {
             ((*program, *version), procedures.iter().map(|bound| place(bound.name)).collect())
         });
         let places = places.collect();
-        Self {
-            inner,
-            procedures,
-            places,
-            timed: Vec::with_capacity(TIMED_MAX),
-            questions,
-            beside: AcceptFailures::default(),
-        }
-    }
-
-    /// Also shows the failed accepts of listeners beside the core, which serve TCP.
-    #[must_use]
-    pub fn beside(self, failures: AcceptFailures) -> Self {
-        Self { beside: failures, ..self }
+        Self { inner, procedures, places, timed: Vec::with_capacity(TIMED_MAX), questions }
     }
 
     /// Returns the place of the procedure of a Call in `procedures`.
@@ -135,10 +119,11 @@ impl<S: Service + Counted> Metered<S> {
         let newcomers = &cx.moved().newcomers;
         let accepts = [
             ("rdma", newcomers.accepts),
-            ("tcp", self.beside.counts()),
+            ("tcp", cx.tcp_counters().accepts),
             ("metrics", self.questions.failures.counts()),
         ];
         let written = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        let written = written.and_then(|()| page.tcp(cx));
         let written = written.and_then(|()| page.newcomers(newcomers, &accepts));
         let _ = written.and_then(|()| page.counters(&counters));
         page.0
@@ -294,6 +279,30 @@ impl Page {
             writeln!(self.0, "haulage_call_seconds_count{{procedure=\"{name}\"}} {count}")?;
         }
         Ok(())
+    }
+
+    fn tcp(&mut self, cx: &Cx<'_>) -> fmt::Result {
+        let (counter, gauge, tcp) = ("counter", "gauge", cx.tcp_counters());
+        let connections = u64::from(cx.tcp_connections());
+        self.one("haulage_tcp_connections", gauge, "Open connections over TCP.", connections)?;
+        self.many(
+            "haulage_tcp_connections_total",
+            counter,
+            "Connections over TCP: accepted, turned away, and of those accepted that gave way to others or were late.",
+            &[
+                ("kind=\"accepted\"", tcp.accepted),
+                ("kind=\"rejected\"", tcp.rejected),
+                ("kind=\"replaced\"", tcp.replaced),
+                ("kind=\"late\"", tcp.late),
+            ],
+        )?;
+        self.one("haulage_tcp_calls_total", counter, "Calls received over TCP.", tcp.calls)?;
+        self.many(
+            "haulage_tcp_bytes_total",
+            counter,
+            "Octets of records over TCP, by direction.",
+            &[("direction=\"received\"", tcp.received), ("direction=\"sent\"", tcp.sent)],
+        )
     }
 
     fn core(&mut self, cx: &Cx<'_>) -> fmt::Result {

@@ -12,7 +12,6 @@
 //! way only if the request has been served for more than a second, and its address has more connections than the address
 //! of the new connection. If no connection may give way, the new one is closed.
 
-use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
@@ -21,6 +20,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use haulage::crowd::{Candidate, Choice, SLOW, choose, network};
+pub use haulage::crowd::{CrowdLimits, Phase};
 use haulage::sys::clock;
 use haulage::sys::socket::{has_left, is_over};
 use haulage_proto::time::Instant;
@@ -34,26 +35,6 @@ pub use listener::Listener;
 pub struct Crowd {
     members: Vec<Arc<Member>>,
     limits: CrowdLimits,
-}
-
-/// The limits of a [`Crowd`].
-#[derive(Clone, Copy, Debug)]
-pub struct CrowdLimits {
-    /// Maximum connections in total.
-    pub connections_max: usize,
-    /// Maximum connections from one IPv4 address, or from one IPv6 network of 64 bits.
-    pub each_max: usize,
-}
-
-/// The phase of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The connection waits for a request.
-    Idle,
-    /// The peer is sending a request, or receiving a response.
-    Transferring,
-    /// The server works on the request.
-    Serving,
 }
 
 /// The place of a connection in the crowd, held by the thread that serves it.
@@ -91,27 +72,6 @@ struct Member {
 /// A connection whose peer has closed its end, while the thread that serves it may not have seen that yet.
 #[derive(Debug)]
 pub struct Ending(Arc<Member>);
-
-/// The facts about a connection by which one is chosen to be closed.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    network: u64,
-    phase: Phase,
-    since: u64,
-    /// Whether the phase has lasted longer than a request is served without waiting for anybody.
-    is_slow: bool,
-}
-
-/// The decision about a new connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Choice {
-    /// Admit: there is room.
-    Welcome,
-    /// Admit, and close this connection to make room.
-    Replace(usize),
-    /// Refuse: there is no room.
-    Refuse,
-}
 
 impl Crowd {
     /// Creates an empty crowd.
@@ -169,7 +129,7 @@ impl Crowd {
 impl Seat {
     /// Records that the connection enters a phase.
     pub fn enter(&self, phase: Phase) {
-        self.0.state.store(phase.bits() | now(), Ordering::Release);
+        self.0.state.store(bits(phase) | now(), Ordering::Release);
     }
 
     /// Returns the connection with a deadline of `time` from now for all reads and writes.
@@ -266,12 +226,12 @@ impl Ending {
     /// Returns the number of the connection if its peer has taken every response. Waits for a response that is being
     /// written.
     pub fn left(&self) -> Option<u64> {
-        if Phase::of(self.0.state.load(Ordering::Acquire)) == Phase::Serving {
+        if phase_of(self.0.state.load(Ordering::Acquire)) == Phase::Serving {
             return None;
         }
         drop(self.0.writing.lock());
         let before = self.0.state.load(Ordering::Acquire);
-        let is_idle = Phase::of(before) == Phase::Idle;
+        let is_idle = phase_of(before) == Phase::Idle;
         let has_left = is_idle && has_left(&self.0.stream);
         // A state is entered at one time only: if it is the same, no request came in between.
         (has_left && self.0.state.load(Ordering::Acquire) == before).then_some(self.0.number)
@@ -281,52 +241,27 @@ impl Ending {
 impl Member {
     fn candidate(&self, now: u64) -> Candidate {
         let state = self.state.load(Ordering::Acquire);
-        let (phase, since) = (Phase::of(state), state & SINCE);
-        let is_slow = now.saturating_sub(since) > SLOW;
+        let (phase, since) = (phase_of(state), state & SINCE);
+        let is_slow = Duration::from_nanos(now.saturating_sub(since)) > SLOW;
         Candidate { network: self.network, phase, since, is_slow }
     }
 }
 
-impl Phase {
-    const fn bits(self) -> u64 {
-        match self {
-            Self::Idle => 0,
-            Self::Transferring => 1 << PHASE_SHIFT,
-            Self::Serving => 2 << PHASE_SHIFT,
-        }
-    }
-
-    /// Decodes the phase of a state. A dropped seat counts as idle: closing it loses nothing.
-    const fn of(state: u64) -> Self {
-        match state >> PHASE_SHIFT {
-            1 => Self::Transferring,
-            2 => Self::Serving,
-            _ => Self::Idle,
-        }
+const fn bits(phase: Phase) -> u64 {
+    match phase {
+        Phase::Idle => 0,
+        Phase::Transferring => 1 << PHASE_SHIFT,
+        Phase::Serving => 2 << PHASE_SHIFT,
     }
 }
 
-/// Decides about a new connection from the network `newcomer`.
-fn choose(candidates: &[Candidate], newcomer: u64, limits: CrowdLimits) -> Choice {
-    let mut counts = BTreeMap::new();
-    for candidate in candidates {
-        *counts.entry(candidate.network).or_insert(0_usize) += 1;
+/// Decodes the phase of a state. A dropped seat counts as idle: closing it loses nothing.
+const fn phase_of(state: u64) -> Phase {
+    match state >> PHASE_SHIFT {
+        1 => Phase::Transferring,
+        2 => Phase::Serving,
+        _ => Phase::Idle,
     }
-    let own = counts.get(&newcomer).copied().unwrap_or(0);
-    let is_capped = own >= limits.each_max;
-    if candidates.len() < limits.connections_max && !is_capped {
-        return Choice::Welcome;
-    }
-    let may_go = |candidate: &Candidate| {
-        let has_more = || counts.get(&candidate.network).is_some_and(|count| *count > own);
-        let may_end = candidate.phase != Phase::Serving || candidate.is_slow && has_more();
-        may_end && (!is_capped || candidate.network == newcomer)
-    };
-    let evictable = candidates.iter().enumerate().filter(|(_, candidate)| may_go(candidate));
-    let first = evictable.max_by_key(|(_, Candidate { network, phase, since, .. })| {
-        (counts.get(network).copied(), *phase == Phase::Idle, u64::MAX - since)
-    });
-    first.map_or(Choice::Refuse, |(at, _)| Choice::Replace(at))
 }
 
 /// Returns the time as a state holds it.
@@ -335,23 +270,8 @@ fn now() -> u64 {
     u64::try_from(now).unwrap_or(u64::MAX) & SINCE
 }
 
-/// Returns the network of an address: an IPv4 address, or the first 64 bits of an IPv6 one, from which one host can
-/// choose many addresses.
-pub(crate) fn network(address: IpAddr) -> u64 {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => u64::from(v4.to_bits()),
-        IpAddr::V6(v6) => {
-            let [a, b, c, d, e, f, g, h, ..] = v6.octets();
-            u64::from_be_bytes([a, b, c, d, e, f, g, h])
-        }
-    }
-}
-
 /// Octets whose transfer renews a deadline: a peer that needs the whole time for each, of 10 seconds, has 6.4 KiB/s.
 const STEP: usize = 64 << 10;
-
-/// Nanoseconds that a request is served at most unless it waits for somebody, such as a local process that locks a file.
-const SLOW: u64 = 1_000_000_000;
 
 /// The number of the next connection.
 static NUMBERS: AtomicU64 = AtomicU64::new(0);

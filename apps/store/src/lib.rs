@@ -66,7 +66,6 @@ pub mod program;
 pub mod replays;
 pub mod server;
 pub mod service;
-mod shares;
 pub mod trust;
 
 #[cfg(test)]

@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use haulage::crowd::network;
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::{AcceptStat, Credential};
@@ -21,7 +22,6 @@ use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
 use crate::backend::{Backend, Ticket};
-use crate::crowd::network;
 use crate::nfs3::binding::is_idempotent;
 use crate::nfs3::{Arguments, Procedure, Status};
 use crate::replays::{CallKey, Connection, End, Given, Replays, Said, Seen};

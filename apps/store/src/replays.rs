@@ -48,13 +48,15 @@ pub struct CallKey {
     pub digest: u64,
 }
 
-/// Names a connection, over RDMA or TCP. No two connections of a server have the same name.
+/// Names a connection, over RDMA or TCP, by its number ([`ConnectionId::number`]). No two connections of a server have the
+/// same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Connection {
-    /// A connection over RDMA.
-    Rdma(ConnectionId),
-    /// A connection over TCP, by its number.
-    Tcp(u64),
+pub struct Connection(pub u64);
+
+impl From<ConnectionId> for Connection {
+    fn from(connection: ConnectionId) -> Self {
+        Self(connection.number())
+    }
 }
 
 /// A Reply to a Call that has ended.

@@ -1,28 +1,24 @@
-//! A server of NFS version 3 over RDMA and over TCP, and of MOUNT version 3 over TCP.
+//! A server of NFS version 3 and of MOUNT version 3, over RDMA and over TCP.
 //!
 //! # Normal operation
-//! The server is a service of one core. The runtime passes it the Calls received over RDMA. Threads ([`tcp`]) receive
-//! Calls over TCP and wake the core, which answers them in its [`turn`](haulage::core::Service::turn). One
-//! [`Program`] executes both, one Call at a time.
+//! The server is a service of one core, which passes it the Calls received over RDMA and over TCP. One [`Program`] executes
+//! both, one Call at a time.
 
 pub mod gate;
 mod mounting;
-mod over_tcp;
-mod records;
-pub mod tcp;
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use haulage::core::Cx;
 use haulage::provider::PeerUser;
 use haulage::service::{
-    self as runtime, AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallToken, Outcome,
-    Refusal, Reply as RuntimeReply, ResultSource,
+    self as runtime, AUTH_NONE, AUTH_SYS, ArgumentLeases, Binding, Call, CallError, CallToken,
+    ConnectionId, Outcome, Refusal, Reply as RuntimeReply, ResultSource,
 };
+use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 
@@ -30,14 +26,13 @@ use crate::backend::{Backend, Ticket};
 use crate::mount3;
 use crate::mounts::{Mounting, Mounts};
 use crate::nfs3::binding::{Limits, binding};
-use crate::nfs3::{Procedure, Results, Status, Time};
+use crate::nfs3::{Arguments, Procedure, Results, Status, Time};
 use crate::program::{Ended, Origin, Program};
-use crate::replays::{Connection, Replays};
+use crate::replays::Replays;
 use crate::service::{LateReply, Service, Surroundings, is_costly};
-use crate::trust::{GIDS_MAX, Peer};
+use crate::trust::{GIDS_MAX, Host, Peer};
 
 use gate::{Figures, Gate};
-use tcp::{FromTcp, TcpCall, Waiting};
 
 /// The storage server, a service of one core.
 #[derive(Debug)]
@@ -45,23 +40,19 @@ pub struct Server<B> {
     nfs: Program<B>,
     mounts: Mounts,
     /// Calls of MOUNT that wait for a name of their paths.
-    mounting: BTreeMap<Ticket, (Mounting, Caller)>,
+    mounting: BTreeMap<Ticket, (Mounting, CallToken)>,
     binding: Binding,
     read_source: ResultSource,
     gate: Gate,
     /// Callers that wait for a later Reply.
-    later: BTreeMap<Ticket, Caller>,
+    later: BTreeMap<Ticket, CallToken>,
     /// Callers that repeated a Call before it ended.
-    again: BTreeMap<Ticket, Vec<Caller>>,
+    again: BTreeMap<Ticket, Vec<CallToken>>,
     /// Later Replies that the runtime has not fetched yet.
     replies: Vec<(CallToken, LateReply)>,
-    /// Calls received over TCP.
-    calls: Receiver<FromTcp>,
-    /// Costly ones of them, at most one of each connection, oldest first: each has a turn for itself.
-    costly: VecDeque<TcpCall>,
+    /// The hosts of the peers over TCP.
+    hosts: BTreeMap<ConnectionId, Host>,
     time: TimeOfDay,
-    /// Memory for encoding Replies over TCP.
-    room: Vec<u8>,
 }
 
 /// The networks whose addresses may connect.
@@ -69,13 +60,6 @@ pub struct Server<B> {
 pub struct Admission {
     /// Networks, each an address and a prefix length. An empty list admits all addresses.
     pub networks: Vec<(IpAddr, u8)>,
-}
-
-/// A caller that waits for a Reply.
-#[derive(Debug)]
-enum Caller {
-    Rdma(CallToken),
-    Tcp(Waiting),
 }
 
 /// The time of day, derived from the clock of the cores.
@@ -88,15 +72,9 @@ struct TimeOfDay {
 }
 
 impl<B: Backend> Server<B> {
-    /// Creates a server for `service` within these limits. `gate` admits clients and checks claims, `calls` brings
-    /// Calls over TCP, and `replays` answers repeated Calls.
-    pub fn new(
-        service: Service<B>,
-        limits: &Limits,
-        gate: Gate,
-        calls: Receiver<FromTcp>,
-        replays: Replays,
-    ) -> Self {
+    /// Creates a server for `service` within these limits. `gate` admits clients and checks claims, and `replays` answers
+    /// repeated Calls.
+    pub fn new(service: Service<B>, limits: &Limits, gate: Gate, replays: Replays) -> Self {
         let hosts =
             gate.admission.networks.iter().map(|(address, bits)| format!("{address}/{bits}"));
         let hosts = hosts.map(|host| host.into_bytes().into()).collect();
@@ -110,10 +88,8 @@ impl<B: Backend> Server<B> {
             later: BTreeMap::new(),
             again: BTreeMap::new(),
             replies: Vec::new(),
-            calls,
-            costly: VecDeque::new(),
+            hosts: BTreeMap::new(),
             time: TimeOfDay::look(haulage::sys::clock::now()),
-            room: Vec::new(),
         }
     }
 
@@ -157,37 +133,26 @@ impl<B: Backend> Server<B> {
         worked
     }
 
-    fn hand_out(&mut self, cx: &mut Cx<'_>, caller: Caller, reply: LateReply) {
-        match caller {
-            Caller::Rdma(token) => {
-                self.replies.push((token, reply));
-                cx.resume(token);
-            }
-            Caller::Tcp(waiting) => waiting.reply(&mut self.room, &reply),
-        }
+    fn hand_out(&mut self, cx: &mut Cx<'_>, token: CallToken, reply: LateReply) {
+        self.replies.push((token, reply));
+        cx.resume(token);
     }
 
-    /// Keeps a caller until the Reply of a ticket comes.
-    ///
-    /// # Errors
-    /// Returns the caller if too many wait for that Reply.
-    fn keep_waiting(&mut self, cx: &Cx<'_>, ticket: Ticket, caller: Caller) -> Result<(), Caller> {
+    /// Keeps a caller until the Reply of a ticket comes. Returns whether it waits: not if too many wait for that Reply.
+    fn keep_waiting(&mut self, cx: &Cx<'_>, ticket: Ticket, token: CallToken) -> bool {
         match self.later.entry(ticket) {
-            Entry::Vacant(place) => _ = place.insert(caller),
+            Entry::Vacant(place) => _ = place.insert(token),
             Entry::Occupied(_) => {
                 let again = self.again.entry(ticket).or_default();
                 // A caller that repeats a Call has often lost its connection; drop such callers.
-                again.retain(|caller| match caller {
-                    Caller::Rdma(token) => cx.awaits(*token),
-                    Caller::Tcp(_) => true,
-                });
+                again.retain(|token| cx.awaits(*token));
                 if again.len() == AGAIN_MAX {
-                    return Err(caller);
+                    return false;
                 }
-                again.push(caller);
+                again.push(token);
             }
         }
-        Ok(())
+        true
     }
 }
 
@@ -198,8 +163,10 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             .flavors(&FLAVORS)
             .result_source(Procedure::Read.number(), self.read_source)
             .argument_leases(Procedure::Write.number(), ArgumentLeases::One)
+            .asked_by(Procedure::Read.number(), octets_asked)
             .costly(costly.map(|procedure| procedure.number()));
-        vec![program, runtime::Program::new(mount3::binding()).flavors(&FLAVORS)]
+        // An address that may not mount is told so.
+        vec![program, runtime::Program::new(mount3::binding()).flavors(&FLAVORS).open_to_all()]
     }
 
     fn admits(&self, peer: SocketAddr) -> bool {
@@ -210,20 +177,33 @@ impl<B: Backend> haulage::core::Service for Server<B> {
         self.gate.identifies_peers()
     }
 
+    fn opened(&mut self, _: &mut Cx<'_>, peer: &runtime::Peer) {
+        if peer.version.is_none() {
+            self.hosts.insert(peer.connection, Host::of(peer.address.ip()));
+        }
+    }
+
     fn left(&mut self, _: &mut Cx<'_>, peer: &runtime::Peer) {
-        self.nfs.left(Connection::Rdma(peer.connection));
+        self.nfs.left(peer.connection.into());
+    }
+
+    fn closed(&mut self, _: &mut Cx<'_>, peer: &runtime::Peer, _: &CallError) {
+        self.hosts.remove(&peer.connection);
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut RuntimeReply) -> Outcome {
         let Some(peer) = cx.peer(call.connection) else {
             return Outcome::Failed(AcceptStat::SystemErr);
         };
-        let user = cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown);
-        let from = (Peer::Rdma(user), peer.ip());
+        let from = match self.hosts.get(&call.connection) {
+            Some(host) => Peer::Tcp { port: peer.port(), host: *host },
+            None => Peer::Rdma(cx.peer_user(call.connection).unwrap_or(PeerUser::Unknown)),
+        };
+        let from = (from, peer.ip());
         let mut gids = [[0; 4]; GIDS_MAX];
         let credential = self.gate.believed(cx.now(), from, call.credential, &mut gids);
         if call.program == mount3::PROGRAM {
-            return self.on_rdma_mount(cx, peer.ip(), credential, call, reply);
+            return self.on_mount(cx, peer.ip(), credential, call, reply);
         }
         let Call { xid, procedure, .. } = call;
         let (arguments, placed) = match call.arguments.into_parts() {
@@ -236,7 +216,7 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             // Longer than the binding allows.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
-        let connection = Connection::Rdma(call.connection);
+        let connection = call.connection.into();
         let origin = Origin { client: client(peer.ip()), connection, xid, credential };
         let around = self.surroundings(cx);
         let mut ended = Ended::Failed(AcceptStat::SystemErr);
@@ -250,10 +230,8 @@ impl<B: Backend> haulage::core::Service for Server<B> {
                 Outcome::Done
             }
             Ended::Failed(stat) => Outcome::Failed(stat),
-            Ended::Later(ticket) => match self.keep_waiting(cx, ticket, Caller::Rdma(call.token)) {
-                Ok(()) => Outcome::Later,
-                Err(_) => refuse_for_now(procedure, reply),
-            },
+            Ended::Later(ticket) if self.keep_waiting(cx, ticket, call.token) => Outcome::Later,
+            Ended::Later(_) => refuse_for_now(procedure, reply),
         }
     }
 
@@ -270,21 +248,6 @@ impl<B: Backend> haulage::core::Service for Server<B> {
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
         self.time.keep(cx.now());
         let mut worked = self.nfs.turn();
-        for _ in 0..TCP_CALLS_PER_TURN {
-            match self.calls.try_recv() {
-                Ok(FromTcp::Call(call)) if call.procedure().is_some_and(is_costly) => {
-                    self.costly.push_back(call);
-                }
-                Ok(FromTcp::Call(call)) => self.on_tcp(cx, call),
-                Ok(FromTcp::Left(connection)) => self.nfs.left(connection),
-                Err(_) => break,
-            }
-            worked = true;
-        }
-        if let Some(call) = self.costly.pop_front() {
-            worked = true;
-            self.on_tcp(cx, call);
-        }
         worked |= self.deliver(cx);
         // A Call resumed in this turn may have begun a search, or wait for another turn.
         worked | self.nfs.has_work()
@@ -302,6 +265,15 @@ fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {
     let refusal = Results::refusal(procedure, Status::Jukebox);
     reply.results(|w| refusal.encode(w));
     Outcome::Done
+}
+
+/// Returns the octets that a READ with these arguments asks for.
+fn octets_asked(arguments: &[u8]) -> usize {
+    let mut reader = PayloadReader::call(arguments, 0, None);
+    match Arguments::decode(Procedure::Read, &mut reader) {
+        Ok(Arguments::Read(read)) => read.count as usize,
+        _ => 0,
+    }
 }
 
 /// Returns the number of a client's address, without the port.
@@ -359,9 +331,6 @@ impl TimeOfDay {
 
 /// How often the system's time is read.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// Maximum number of Calls over TCP answered in one turn.
-const TCP_CALLS_PER_TURN: usize = 64;
 
 /// Maximum number of callers that repeat one Call and wait for the Reply to the first.
 const AGAIN_MAX: usize = 4;

@@ -261,13 +261,6 @@ impl Common {
         }
     }
 
-    /// Notes that the peer of a connection over TCP has moved them.
-    pub(crate) fn end_transfer(&mut self, key: ConnectionKey) {
-        if let Some(stream) = self.streams.get_mut(key) {
-            stream.share.end_transfer();
-        }
-    }
-
     /// Enters a work request that is about to be posted. Returns its identifier.
     pub(crate) fn enter_work(&mut self, key: ConnectionKey, held: Held) -> WrId {
         if let Some(connection) = self.connections.get_mut(key) {

@@ -153,6 +153,14 @@ impl<'a> Cx<'a> {
         responder.lease_result(common, call.0, octets)
     }
 
+    /// Closes a connection. Calls on it that have not ended fail, and a Call of the peer that is being served gets no Reply.
+    pub fn close(&mut self, connection: ConnectionId) {
+        let Common { connections, streams, .. } = &mut self.inner.common;
+        if !streams.give_up(connection.0, "closed by us") {
+            connections.close(connection.0, CallError::Closed);
+        }
+    }
+
     /// Returns whether a Call answered with `Later` still awaits its Reply.
     pub fn awaits(&self, token: CallToken) -> bool {
         self.inner.responder.awaits(token.0)

@@ -83,8 +83,8 @@ pub(crate) struct ServedCall {
     pub(super) reply: Option<Segments>,
     /// The message that the Call arrived in, until the Call is answered.
     pub(super) message: Option<Message>,
-    /// The Payload stream, if it was fetched from a Call chunk.
-    pub(super) body: Option<Local>,
+    /// The Payload stream, if it was fetched from a Call chunk or came in a record over TCP.
+    pub(super) body: Option<Body>,
     /// The lease in which the Reply is made, if that may go into the Reply chunk.
     pub(super) reply_body: Option<Local>,
     /// Memory that its Reply may take.
@@ -94,6 +94,25 @@ pub(crate) struct ServedCall {
     /// Whether results may go into the Write chunks. Settled when the service first runs.
     pub(super) reduces: bool,
     pub(super) stage: Stage,
+}
+
+/// A Payload stream that is in no Receive.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// It was fetched from a Call chunk.
+    Fetched(Local),
+    /// It came in a record over TCP.
+    Record(Box<[u8]>),
+}
+
+impl Body {
+    /// Returns the octets.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Fetched(lease) => lease.bytes(),
+            Self::Record(octets) => octets,
+        }
+    }
 }
 
 impl Owned for ServedCall {
@@ -412,8 +431,8 @@ impl Responder {
     }
 
     /// Enters a Call that came in the record `body`. It waits for its turn, and for memory for its Reply.
-    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Local) {
-        call.body = Some(body);
+    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Box<[u8]>) {
+        call.body = Some(Body::Record(body));
         let name = self.insert(call);
         self.make_ready(common, name, Items::None);
     }

@@ -7,8 +7,8 @@
 //! system call a connection.
 //!
 //! # Limits
-//! Each listening port has [`TcpLimits`] of its own. Long records, results and what has not left are charged to the
-//! connection as the memory of a Call over RDMA is. A connection with many Calls in service, or much that has not
+//! Each listening port has [`TcpLimits`] of its own. Results and what has not left are charged to the connection as the
+//! memory of a Call over RDMA is; long records have memory beside the pool, of which networks have shares. A connection with many Calls in service, or much that has not
 //! left, is not read until there is less. From its first octet on, each 64 KiB of a record has a bounded time, and so
 //! has each 64 KiB that is sent. If there are too many connections, one gives way ([`crowd`](crate::crowd)).
 //!
@@ -32,6 +32,7 @@ use crate::crowd::{Choice, CrowdLimits, Phase, choose, network};
 use crate::key::{ConnectionKey, Key, OfConnection};
 use crate::provider::{Accepts, PeerUser, Waker};
 use crate::service::{CallError, ConnectionId, Ended, Peer, Reply, Role};
+use crate::shares::Shares;
 use crate::sys::epoll::Epoll;
 use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
 
@@ -50,6 +51,9 @@ pub struct TcpLimits {
     pub connections_max: u32,
     /// Maximum length of a record, in octets.
     pub record_max: usize,
+    /// Memory for the records of all ports that are longer than 16 KiB or come in fragments, in octets, of which networks have
+    /// shares. Twice the longest record at least.
+    pub records_octets: usize,
     /// How long a connection may be silent between two records; `None`: for ever.
     pub idle_timeout: Option<Duration>,
     /// How long each 64 KiB of a record or of a Reply, and the rest, may take.
@@ -62,6 +66,7 @@ impl TcpLimits {
         connections_max: 256,
         // An item of 1 MiB with its headers.
         record_max: (1 << 20) + 4096,
+        records_octets: 64 << 20,
         idle_timeout: Some(Duration::from_secs(360)),
         progress_timeout: Duration::from_secs(30),
     };
@@ -85,6 +90,8 @@ pub(crate) struct Streams {
     spare: Vec<Box<[u8]>>,
     /// Charges of what has left, kept to reuse the memory.
     left: Vec<Charge>,
+    /// Memory that long records hold.
+    records: Shares,
     /// Calls in service, of all connections.
     serving: u32,
     serving_max: u32,
@@ -104,8 +111,10 @@ pub struct TcpCounters {
     pub late: u64,
     /// Calls received.
     pub calls: u64,
-    /// Octets received and sent.
-    pub octets: u64,
+    /// Octets received.
+    pub received: u64,
+    /// Octets sent.
+    pub sent: u64,
     /// System calls.
     pub syscalls: u64,
     /// Accepts that failed.
@@ -142,6 +151,7 @@ impl Streams {
             given_up: Vec::new(),
             spare: Vec::new(),
             left: Vec::new(),
+            records: Shares::new(0),
             serving: 0,
             serving_max: 0,
             counters: TcpCounters::default(),
@@ -168,6 +178,8 @@ impl Streams {
         epoll.watch(listener.fd(), LISTENER | self.ports.len() as u64)?;
         self.ports.push(Port { listener, limits, again: None });
         self.table.enlarge(limits.connections_max.saturating_add(STRANGERS_MAX));
+        let records = limits.records_octets.max(2 * limits.record_max);
+        self.records.raise(records);
         let before = self.serving_max;
         let more = limits.connections_max.saturating_mul(CALLS_EACH_MAX);
         self.serving_max = before.saturating_add(more).min(CALLS_MAX);
@@ -440,9 +452,11 @@ pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
     responder.drop_calls(common, key);
     let Common { streams, memory, connections, .. } = common;
     let Some(place) = streams.place(key) else { return };
+    let held = streams.get(key).map_or(0, Stream::held);
+    streams.give_back(key, held);
     let Some(mut stream) = streams.table.remove(place) else { return };
     streams.serving -= stream.serving();
-    stream.release(&mut streams.left, &mut streams.spare);
+    stream.release(&mut streams.left);
     for charge in streams.left.drain(..) {
         memory.discharge(Some(&mut stream.share), &charge);
     }

@@ -41,6 +41,13 @@ pub enum ArgumentLeases {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) ConnectionKey);
 
+impl ConnectionId {
+    /// Returns a number that no other connection of the core has, those that have ended included.
+    pub const fn number(self) -> u64 {
+        self.0.number()
+    }
+}
+
 /// The other end of a connection that became ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {

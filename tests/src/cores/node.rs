@@ -28,7 +28,7 @@ use haulage_store::nfs3::Time;
 use haulage_store::program::RESULTS_KEPT;
 use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::Gate;
-use haulage_store::server::{Admission, Server as NfsServer, tcp};
+use haulage_store::server::{Admission, Server as NfsServer};
 use haulage_store::service::{Config, Service as NfsService};
 use haulage_store::trust::Trust;
 
@@ -258,11 +258,10 @@ pub fn serve(
             let config = Config { policy, read_only: false, limits: nfs::LIMITS };
             let service = NfsService::new(backend, Sealer::new(&[7; 32], 9), config);
             let root = File::from(service.root().as_file_handle());
-            let (_, calls) = tcp::way();
             let gate = Gate::new(Admission::default(), Trust::ALL);
             let kept = replays::Limits::of_memory(256 << 10, RESULTS_KEPT);
             let replays = Replays::new(&kept, choices.number());
-            let server = NfsServer::new(service, &nfs::LIMITS, gate, calls, replays);
+            let server = NfsServer::new(service, &nfs::LIMITS, gate, replays);
             (Kind::Nfs(server.with_clock_since(Duration::from_secs(1_000_000_000))), Some(root))
         }
     }

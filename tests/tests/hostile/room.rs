@@ -31,7 +31,7 @@ use haulage_store::nfs3::{
 use haulage_store::program::RESULTS_KEPT;
 use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::Gate;
-use haulage_store::server::{Admission, Server, tcp};
+use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Call, Config, Service, Surroundings};
 use haulage_store::trust::Trust;
 
@@ -239,8 +239,8 @@ fn file_server() -> (CoreThread<SocketAddr>, File) {
         }
         tell.send(root).unwrap();
         let kept = replays::Limits::of_memory(256 << 10, RESULTS_KEPT);
-        let (gate, (_, calls)) = (Gate::new(Admission::default(), Trust::ALL), tcp::way());
-        Server::new(service, &limits, gate, calls, Replays::new(&kept, 1))
+        let gate = Gate::new(Admission::default(), Trust::ALL);
+        Server::new(service, &limits, gate, Replays::new(&kept, 1))
     });
     let root = told.recv().unwrap();
     (server, root)

@@ -2,9 +2,9 @@
 
 use std::io;
 
+use haulage::core::TcpLimits;
 use haulage::pool::Allowance;
 use haulage::sys::cpu;
-use haulage_store::server::tcp;
 
 use super::{Finding, Machine, State};
 use crate::cli::bytes;
@@ -287,7 +287,7 @@ pub(super) const PROVIDER: &str = "iwarp";
 const MEMORY_WANTED: u64 = MEMORY_DEFAULT as u64;
 const MEMORY_DEFAULT: usize = 256 << 20;
 
-const _: () = assert!(DIRECTORY_ROOM + tcp::Limits::DEFAULT.records_octets <= MEMORY_DEFAULT);
+const _: () = assert!(DIRECTORY_ROOM + TcpLimits::DEFAULT.records_octets <= MEMORY_DEFAULT);
 
 /// The locked memory that the rings and buffers of some tens of cores need, in octets.
 const MEMLOCK_WANTED: u64 = 64 << 20;

@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
+use haulage::core::TcpLimits;
 use haulage::cores;
 use haulage::pool::Allowance;
-use haulage::provider::AcceptFailures;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::crowd::Listener;
@@ -16,7 +16,6 @@ use haulage_store::nfs3::binding::Limits;
 use haulage_store::program::RESULTS_KEPT;
 use haulage_store::replays::{self, Replays};
 use haulage_store::server::gate::{Gate, Notice};
-use haulage_store::server::tcp::{self, Front};
 use haulage_store::server::{Admission, Server};
 use haulage_store::service::{Config, Service};
 use haulage_store::trust::{self, Claims, Privilege, Trust};
@@ -88,7 +87,6 @@ fn serve<P: Carrier>(
     warn_of_locks(&addresses.rdma, output);
     let termination = Termination::catch()?;
 
-    let (calls, from_tcp) = tcp::way();
     let admission = Admission {
         networks: options.allow.iter().map(|network| (network.address, network.bits)).collect(),
     };
@@ -97,11 +95,9 @@ fn serve<P: Carrier>(
     let limits = options.core.rpc_version.within(limits);
     let (config, crc) = (config(options, owner), options.core.crc);
     let trusted = trust_in_callers(options, privilege);
-    let gate = Gate::new(admission.clone(), trusted).telling(tell_notices(*output)?);
-    let listen = addresses.rdma;
+    let gate = Gate::new(admission, trusted).telling(tell_notices(*output)?);
     let (asking, questions) = http::way();
-    let failures = AcceptFailures::default();
-    let beside = failures.clone();
+    let tcp_limits = tcp_limits(&options.peers, connections);
     let core = cores::start(thread, move || {
         let node = NodeConfig { room, asked, limits, crc };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
@@ -111,33 +107,30 @@ fn serve<P: Carrier>(
             // The pool is allocated by now; the rest of the memory is for kept Replies.
             node.wanted().check_rest(replays.octets_max)?;
             let replays = Replays::new(&replays, secrets.seed);
-            let server = Server::new(nfs, &config.limits, gate, from_tcp, replays);
-            Ok(Metered::new(server, questions).beside(beside))
+            let server = Server::new(nfs, &config.limits, gate, replays);
+            Ok(Metered::new(server, questions))
         })?;
-        let bound = serving::listen(&mut core, &listen)?;
+        let rdma = serving::listen(&mut core, &addresses.rdma)?;
+        let mut listen = |addresses: &[SocketAddr], option| {
+            serving::listen_by(addresses, option, |at| core.listen_tcp(at, tcp_limits))
+        };
+        let mount = listen(&addresses.mount, "--mount-listen")?;
+        let tcp = addresses.tcp.as_deref().map(|at| listen(at, "--tcp-listen")).transpose()?;
         let waker = core.waker();
-        Ok::<_, Failure>((core, (bound, notes, waker)))
+        Ok::<_, Failure>((core, ((rdma, mount, tcp), notes, waker)))
     })?;
-    let (rdma, notes, waker) = &core.started;
+    let ((rdma, mount, tcp), notes, waker) = &core.started;
     Notes::tell(notes, output);
-    let limits = tcp_limits(&options.peers, connections);
-    let front = Front::new(calls, waker.clone(), admission, limits).counting(failures);
-    let mount = serving::listen_by(&addresses.mount, "--mount-listen", |at| front.listen(at))?;
-    let tcp = addresses
-        .tcp
-        .as_deref()
-        .map(|addresses| serving::listen_by(addresses, "--tcp-listen", |at| front.listen(at)));
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    let tcp = tcp.transpose()?;
     let bound = Bound {
         rdma: *rdma,
-        mount: mount.address(),
-        tcp: tcp.as_ref().map(Listener::address),
+        mount: *mount,
+        tcp: *tcp,
         metrics: metrics.as_ref().map(Listener::address),
         owner,
     };
     ready(&bound, output)?;
-    termination.wait(core, [Some(mount), tcp, metrics].into_iter().flatten(), output)
+    termination.wait(core, metrics, output)
 }
 
 /// The resolved addresses to listen at.
@@ -284,14 +277,14 @@ fn tell_notices(output: Output) -> Result<SyncSender<Notice>, Failure> {
 
 /// Returns the limits of each port over TCP: those of RDMA, and for long records at most a quarter of the memory that this
 /// process can still take.
-fn tcp_limits(peers: &PeerOptions, Count(connections): Count) -> tcp::Limits {
-    let usual = tcp::Limits::DEFAULT;
+fn tcp_limits(peers: &PeerOptions, Count(connections): Count) -> TcpLimits {
+    let usual = TcpLimits::DEFAULT;
     let part = Allowance::here().available.map_or(usize::MAX, |available| available / 4);
-    tcp::Limits {
-        connections_max: connections as usize,
+    TcpLimits {
+        connections_max: connections,
         records_octets: usual.records_octets.min(part).max(2 * usual.record_max),
-        idle_time: peers.idle_timeout.0,
-        progress_time: peers.progress_timeout.0,
+        idle_timeout: peers.idle_timeout.0,
+        progress_timeout: peers.progress_timeout.0,
         ..usual
     }
 }

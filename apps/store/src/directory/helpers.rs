@@ -26,6 +26,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use std::thread;
 
 use haulage::provider::Waker;
+use haulage::shares::Shares;
 
 use super::acts::{Act, Done};
 use super::lists::LISTS_MAX;
@@ -33,7 +34,6 @@ use super::node::OpenShut;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
-use crate::shares::Shares;
 
 /// The helper threads of one backend.
 #[derive(Clone, Debug, Default)]

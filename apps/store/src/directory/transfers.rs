@@ -16,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use haulage::shares::Shares;
 use haulage::sys::file_user::elsewhere;
 use haulage::sys::files::{Credentials, Done, FileRing, Stability, Writing};
 use haulage_mr_pool::{Local, Piece, Pieces};
@@ -27,7 +28,6 @@ use super::rights::Rights;
 use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
 use crate::nfs3::arguments::Stable;
-use crate::shares::Shares;
 
 /// The queue of transfers, with or without a ring.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ struct Bed<B> {
     client: u128,
 }
 
-const HERE: Connection = Connection::Tcp(0);
+const HERE: Connection = Connection(0);
 const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
 const REPLAYS: replays::Limits = replays::Limits::of_memory(4 << 20, RESULTS_KEPT);
 const LIMITS: Limits = Limits { read_max: 4096, write_max: 4096, readdir_max: 4096 };

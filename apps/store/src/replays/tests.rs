@@ -32,7 +32,7 @@ fn at(seconds: u32) -> Instant {
 
 impl Replays {
     fn put(&mut self, key: &CallKey, now: Instant, end: End, reply: &[u8]) {
-        self.keep(key, &Given { connection: Connection::Tcp(0), now, end, reply });
+        self.keep(key, &Given { connection: Connection(0), now, end, reply });
     }
 
     fn call(&mut self, key: &CallKey, end: End) {
@@ -186,7 +186,7 @@ fn no_memory_is_no_panic() {
 fn the_replies_of_a_connection_that_was_left_are_used_no_more() {
     let mut replays = replays(12);
     let given = |connection, end| Given { connection, now: at(0), end, reply: b"done" };
-    let (left, other) = (Connection::Tcp(1), Connection::Tcp(2));
+    let (left, other) = (Connection(1), Connection(2));
     replays.keep(&key(1, 1), &given(left, End::Success));
     replays.keep(&key(1, 2), &given(left, End::Failure));
     replays.keep(&key(1, 3), &given(other, End::Success));
@@ -198,9 +198,9 @@ fn the_replies_of_a_connection_that_was_left_are_used_no_more() {
     assert!(known(&mut replays, 1));
     // The names of connections go with their last Replies.
     for xid in 10..22 {
-        replays.keep(&key(1, xid), &given(Connection::Tcp(3), End::Success));
+        replays.keep(&key(1, xid), &given(Connection(3), End::Success));
     }
-    assert_eq!(replays.successes.connections(), [Connection::Tcp(3)]);
+    assert_eq!(replays.successes.connections(), [Connection(3)]);
 }
 
 #[test]

@@ -7,12 +7,12 @@ use std::net::IpAddr;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
+use haulage::crowd::network;
 use haulage::provider::PeerUser;
 use haulage_proto::rpc::Credential;
 use haulage_proto::time::Instant;
 
 use super::Admission;
-use crate::crowd::network;
 use crate::trust::{GIDS_MAX, Peer, Standing, Trust, groups_of};
 
 /// The checks that a server makes of its clients.

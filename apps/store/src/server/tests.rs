@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
-use std::sync::mpsc::SyncSender;
 
-use haulage::core::Core;
+use haulage::core::{Core, TcpLimits};
 use haulage::limits::{LIMITS_DEFAULT, Limits as CoreLimits, Versions};
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
 use haulage::service::{AUTH_SYS, CallError, ConnectionId, Finished, Request, TransportError};
+use haulage::sys::clock;
 use haulage_mr_pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::rpc::record::Mark;
@@ -16,7 +16,6 @@ use haulage_proto::rpc::{AuthSys, CallHeader, Credential, RejectStat, ReplyBody,
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use super::tcp::EMPTY_MAX;
 use super::*;
 use crate::access::{Policy, Squash};
 use crate::handle::Sealer;
@@ -36,18 +35,17 @@ mod stale;
 mod turns;
 mod twice;
 
-const TCP_LIMITS: tcp::Limits = tcp::Limits { record_max: 8192, ..tcp::Limits::DEFAULT };
+const TCP_LIMITS: TcpLimits = TcpLimits { record_max: 8192, ..TcpLimits::DEFAULT };
 const LIMITS: Limits = Limits { read_max: 1 << 20, write_max: 1 << 20, readdir_max: 64 << 10 };
 
-/// A server's core and a client's core, with the channel of Calls over TCP.
+/// A server's core and a client's core.
 struct World<B = Memory> {
     fabric: Fabric,
     now: Instant,
     server: Core<Sim, Server<B>>,
     client: Core<Sim, Asker>,
     connection: ConnectionId,
-    front: tcp::Front,
-    calls: SyncSender<FromTcp>,
+    tcp_limits: TcpLimits,
 }
 
 /// A service that records the ends of Calls in order, by number.
@@ -75,12 +73,7 @@ impl World {
         Self::with(versions, admission, Trust::ALL, TCP_LIMITS)
     }
 
-    fn with(
-        versions: Versions,
-        admission: Admission,
-        trust: Trust,
-        tcp_limits: tcp::Limits,
-    ) -> Self {
+    fn with(versions: Versions, admission: Admission, trust: Trust, tcp_limits: TcpLimits) -> Self {
         let gate = Gate::new(admission, trust);
         Self::of(versions, gate, tcp_limits, |pool| {
             let files = memory::Limits { files_max: 100, names_max: 100 };
@@ -93,10 +86,9 @@ impl<B: Backend> World<B> {
     fn of(
         versions: Versions,
         gate: Gate,
-        tcp_limits: tcp::Limits,
+        tcp_limits: TcpLimits,
         backend: impl FnOnce(&Pool) -> B,
     ) -> Self {
-        let admission = gate.admission.clone();
         let fabric = Fabric::new(FabricConfig::default());
         let node = |n| IpAddr::V4(Ipv4Addr::new(10, 0, 0, n));
         let core_limits = CoreLimits {
@@ -106,7 +98,6 @@ impl<B: Backend> World<B> {
             send_buffers_max: 64,
             ..LIMITS_DEFAULT
         };
-        let (calls, from_tcp) = tcp::way();
         let own = pool(32 << 20);
         let backend = backend(&own);
         let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
@@ -114,7 +105,7 @@ impl<B: Backend> World<B> {
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
         let replays = replays::Limits::of_memory(64 << 20, RESULTS_KEPT);
         let replays = Replays::new(&replays, 3);
-        let service = Server::new(service, &LIMITS, gate, from_tcp, replays);
+        let service = Server::new(service, &LIMITS, gate, replays);
         let provider = fabric.provider(node(1)).unwrap();
         let mut server = Core::new(provider, service, own, core_limits, 1).unwrap();
         let provider = fabric.provider(node(2)).unwrap();
@@ -122,8 +113,7 @@ impl<B: Backend> World<B> {
             Core::new(provider, Asker::default(), pool(16 << 20), core_limits, 2).unwrap();
         let at = server.listen(SocketAddr::new(node(1), 20049)).unwrap();
         let connection = client.connect(Instant::ZERO, at, binding(&LIMITS)).unwrap();
-        let front = tcp::Front::new(calls.clone(), server.waker(), admission, tcp_limits);
-        Self { fabric, now: Instant::ZERO, server, client, connection, front, calls }
+        Self { fabric, now: Instant::ZERO, server, client, connection, tcp_limits }
     }
 
     /// Opens another connection, on which later Calls are made.
@@ -186,14 +176,22 @@ impl<B: Backend> World<B> {
         panic!("no answer");
     }
 
+    /// Serves over TCP at another port.
+    fn listen_tcp(&mut self) -> SocketAddr {
+        let at = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        self.server.listen_tcp(at, self.tcp_limits).unwrap()
+    }
+
     /// Turns the server until `client`, which calls it over TCP, is done.
     fn serve<T: Send + 'static>(
         &mut self,
         client: impl FnOnce(SocketAddr) -> T + Send + 'static,
     ) -> T {
-        let at = self.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().address();
+        let at = self.listen_tcp();
         let thread = std::thread::Builder::new().spawn(move || client(at)).unwrap();
+        let (began, now) = (clock::now(), self.now);
         while !thread.is_finished() {
+            self.now = now.saturating_add(clock::now().saturating_since(began));
             self.server.turn(self.now);
             std::thread::yield_now();
         }
@@ -628,7 +626,7 @@ fn is_answered(stream: &mut TcpStream, rest: &[u8]) -> bool {
 fn fragments_may_be_empty_and_not_without_end() {
     let mut world = World::new(Versions::Both, Admission::default());
     let answered = world.serve(|at| {
-        [EMPTY_MAX, EMPTY_MAX + 1].map(|count| {
+        [64, 65].map(|count: u32| {
             let empty = vec![0; 4 * count as usize];
             let mut stream = TcpStream::connect(at).unwrap();
             is_answered(&mut stream, &[empty, null_call()].concat())
@@ -639,7 +637,7 @@ fn fragments_may_be_empty_and_not_without_end() {
 
 #[test]
 fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
-    let limits = tcp::Limits { progress_time: Duration::from_millis(20), ..TCP_LIMITS };
+    let limits = TcpLimits { progress_timeout: Duration::from_millis(20), ..TCP_LIMITS };
     let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
     world.serve(|at| {
         assert_eq!(begun(at).read(&mut [0; 8]).unwrap(), 0, "nothing more comes");
@@ -663,9 +661,9 @@ fn a_record_that_has_begun_ends_within_its_time_however_it_comes() {
 
 #[test]
 fn half_sent_records_keep_nobody_out() {
-    let limits = tcp::Limits { connections_max: 4, ..TCP_LIMITS };
+    let limits = TcpLimits { connections_max: 4, ..TCP_LIMITS };
     let mut world = World::with(Versions::Both, Admission::default(), Trust::ALL, limits);
-    let apart = world.front.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap().address();
+    let apart = world.listen_tcp();
     world.serve(move |at| {
         let mut elsewhere: [_; 2] = std::array::from_fn(|_| begun(apart));
         let mut silent: Vec<_> = (0..20).map(|_| begun(at)).collect();

@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use haulage::shares::Shares;
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::Writer;
@@ -21,7 +22,6 @@ use crate::access::Caller;
 use crate::backend::{Backend, Context, Located, Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
-use crate::shares::Shares;
 
 /// The waiting Calls.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::ClaimedSegment;
 
-use super::{GONE, Responder, Stage, Want};
+use super::{Body, GONE, Responder, Stage, Want};
 use crate::core::common::{Common, share as find_share};
 use crate::core::memory::{Charge, MemoryGrant, Supply, Until};
 use crate::core::vacancy::close_slow;
@@ -237,7 +237,7 @@ impl Responder {
                     panic!("a Payload stream was leased in one block");
                 };
                 let judged = call.judge(common, lease.bytes(), reads.as_slice());
-                call.body = Some(lease);
+                call.body = Some(Body::Fetched(lease));
                 self.proceed(common, name, judged, reads);
             }
             stage => {

@@ -1,22 +1,22 @@
 //! Serves the Calls of connections over TCP, and queues their Replies.
 
-use haulage_mr_pool::{Local, Pool};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 
-use super::inflow::{Inflow, Long, Next};
+use super::inflow::{Inflow, Next};
 use super::outflow::Record;
 use super::{Standing, Streams, end};
 use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
-use crate::core::memory::{Charge, MemoryGrant, Purpose, Wanted};
+use crate::core::memory::Charge;
 use crate::core::program::{Room, Unserved};
 use crate::core::responder::ServedCall;
 use crate::core::runs::with_buffer;
 use crate::core::serve::{Acted, Whole, serve};
 use crate::core::service::Service;
+use crate::crowd::network;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::INLINE_SIZE;
 use crate::service::Reply;
@@ -24,10 +24,8 @@ use crate::service::Reply;
 /// What became of a record.
 #[derive(Debug)]
 enum Taken {
-    /// The Call is answered, or the service answers it later.
+    /// The Call is answered, or it waits for its turn, for memory, or for the service.
     Done,
-    /// The Call waits for its turn, or for memory, with its record.
-    Parks(ServedCall),
     /// There is no room for it now.
     Waits,
     /// The connection has to end.
@@ -126,59 +124,37 @@ impl<S: Service> Reading<'_, S> {
             let taken = match inflow.next(stream.record_max()) {
                 Next::More => return Ok(Go::Told),
                 Next::Broken(why) => return Err(why),
-                Next::Wants(octets) => match self.lease(octets) {
-                    MemoryGrant::Taken(lease, charge) => {
-                        self.provide(inflow, lease, charge);
-                        continue;
+                Next::Wants(octets) => {
+                    if !self.inner.common.streams.take_memory(self.key, octets - inflow.held()) {
+                        return Ok(Go::Again);
                     }
-                    MemoryGrant::Waits(_) => return Ok(Go::Again),
-                    MemoryGrant::Never => return Err("there is no memory for its record"),
-                },
+                    inflow.provide(octets);
+                    continue;
+                }
                 Next::Record(range) => {
                     let end = range.end;
-                    let taken = match self.call(inflow.octets(range.clone())) {
-                        Taken::Parks(call) => self.park_copy(call, inflow.octets(range)),
-                        taken => taken,
-                    };
+                    let taken = self.call(inflow.octets(range));
                     if let Taken::Done = taken {
                         inflow.pass(end);
                     }
                     taken
                 }
                 Next::Long(long) => match self.call(long.octets()) {
-                    Taken::Parks(call) => self.park(call, long),
                     Taken::Waits => {
                         inflow.put_back(long);
                         Taken::Waits
                     }
                     taken => {
-                        self.inner.common.end_transfer(self.key);
-                        self.inner.common.discharge(self.key, long.charge);
+                        self.inner.common.streams.give_back(self.key, long.held());
                         taken
                     }
                 },
             };
             match taken {
                 Taken::Done => self.worked += 1,
-                Taken::Waits | Taken::Parks(_) => return Ok(Go::Again),
+                Taken::Waits => return Ok(Go::Again),
                 Taken::Ends(why) => return Err(why),
             }
-        }
-    }
-
-    /// Asks for memory for a long record.
-    fn lease(&mut self, octets: usize) -> MemoryGrant<Local> {
-        let wanted = Wanted { lease: octets, later: 0, own: 0, purpose: Purpose::Reply };
-        self.inner.common.grant(self.key, &wanted, Pool::lease_as)
-    }
-
-    /// Has a long record go on in this lease.
-    fn provide(&mut self, inflow: &mut Inflow, lease: Local, charge: Charge) {
-        let common = &mut self.inner.common;
-        let octets = charge.octets();
-        match inflow.provide(lease, charge) {
-            Some(before) => common.discharge(self.key, before),
-            None => common.begin_transfer(self.key, octets),
         }
     }
 
@@ -223,7 +199,11 @@ impl<S: Service> Reading<'_, S> {
         }
         common.streams.counters.calls += 1;
         let Some(charge) = promised else {
-            return Taken::Parks(ServedCall::with(*key, xid, None).in_record(header, room));
+            let call = ServedCall::with(*key, xid, None).in_record(header, room);
+            common.streams.keep_call(*key);
+            // A connection has few Calls in service, and most records of those that wait are short.
+            responder.keep(common, call, record.into());
+            return Taken::Done;
         };
         let whole = Whole {
             programs: &programs,
@@ -262,27 +242,6 @@ impl<S: Service> Reading<'_, S> {
                 }
             }
         }
-        Taken::Done
-    }
-
-    /// Has a Call wait with a copy of its record.
-    fn park_copy(&mut self, call: ServedCall, record: &[u8]) -> Taken {
-        let Inner { responder, common, .. } = &mut *self.inner;
-        // Records in the buffer are short, and a connection has few Calls in service: this is not charged.
-        let Some(mut body) = common.pool.lease(record.len()) else { return Taken::Waits };
-        body.bytes_mut().copy_from_slice(record);
-        common.streams.keep_call(self.key);
-        responder.keep(common, call, body);
-        Taken::Done
-    }
-
-    /// Has a Call wait with its record.
-    fn park(&mut self, call: ServedCall, Long { mut lease, filled, charge, .. }: Long) -> Taken {
-        let Inner { responder, common, .. } = &mut *self.inner;
-        lease.set_len(filled);
-        common.end_transfer(self.key);
-        common.streams.keep_call(self.key);
-        responder.keep(common, call.charged(charge), lease);
         Taken::Done
     }
 }
@@ -360,6 +319,25 @@ impl Streams {
         let Some(place) = self.place(key) else { return Ok(None) };
         let Some(stream) = self.table.get_mut(place) else { return Ok(None) };
         stream.receive(inflow, &mut self.spare, &mut self.counters, now)
+    }
+
+    /// Takes memory for a long record, of what all connections share by network. Returns whether there is enough.
+    fn take_memory(&mut self, key: ConnectionKey, octets: usize) -> bool {
+        let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) else {
+            return false;
+        };
+        let may = self.records.has_room(network, octets);
+        if may {
+            self.records.take(network, octets);
+        }
+        may
+    }
+
+    /// Gives back memory of a long record.
+    pub(super) fn give_back(&mut self, key: ConnectionKey, octets: usize) {
+        if let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) {
+            self.records.give_back(network, octets);
+        }
     }
 
     /// Returns whether another Call may be in service.

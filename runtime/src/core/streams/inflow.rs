@@ -1,15 +1,13 @@
 //! The records that a TCP connection receives (RFC 5531 section 11).
 //!
 //! A record that comes in one fragment and fits [`BUFFER`] is read where it lies in the buffer. Any other is put together
-//! in a lease, into which its octets are received directly. A connection between two records has no memory.
+//! in memory of its own, into which its octets are received directly. A connection between two records has no memory.
 
 use std::io;
 use std::ops::Range;
 
-use haulage_mr_pool::Local;
 use haulage_proto::rpc::record::Mark;
 
-use crate::core::memory::Charge;
 use crate::sys::socket::Socket;
 
 /// The records that are being received.
@@ -22,13 +20,12 @@ pub(super) struct Inflow {
     long: Option<Long>,
 }
 
-/// A record that is put together in a lease.
+/// A record in memory of its own.
 #[derive(Debug)]
 pub(super) struct Long {
-    pub(super) lease: Local,
+    octets: Vec<u8>,
     /// Octets of it that have arrived.
-    pub(super) filled: usize,
-    pub(super) charge: Charge,
+    filled: usize,
     /// Octets of the fragment that have not arrived.
     left: usize,
     is_last: bool,
@@ -41,9 +38,9 @@ pub(super) struct Long {
 pub(super) enum Next {
     /// A record that lies in the buffer.
     Record(Range<usize>),
-    /// A record that lies in a lease.
+    /// A record in memory of its own.
     Long(Long),
-    /// A lease of at least as many octets is needed before the rest can be taken.
+    /// Memory of at least as many octets is needed before the rest can be taken.
     Wants(usize),
     /// More octets have to arrive.
     More,
@@ -76,7 +73,7 @@ impl Inflow {
             };
             let taken = held.len().min(long.left);
             let Some((octets, held)) = held.split_at_checked(taken) else { return Next::More };
-            let to = long.lease.bytes_mut().get_mut(long.filled..long.filled + taken);
+            let to = long.octets.get_mut(long.filled..long.filled + taken);
             to.into_iter().for_each(|to| to.copy_from_slice(octets));
             self.start += taken;
             long.filled += taken;
@@ -97,26 +94,30 @@ impl Inflow {
                 return Next::Broken(TOO_LONG);
             }
             let needed = long.filled + length;
-            if needed > long.lease.len() {
+            if needed > long.octets.len() {
                 // The room at least doubles, so that many short fragments are not copied often.
-                return Next::Wants(needed.max(2 * long.lease.len()).min(record_max));
+                return Next::Wants(needed.max(2 * long.octets.len()).min(record_max));
             }
             self.start += Mark::WIRE_LEN;
             (long.left, long.is_last) = (length, mark.is_last());
         }
     }
 
-    /// Takes the lease that was wanted. Returns the charge for one that it replaces, which has gone home.
-    pub(super) fn provide(&mut self, mut lease: Local, charge: Charge) -> Option<Charge> {
-        let before = self.long.take();
-        let (filled, empty) = before.as_ref().map_or((0, 0), |long| (long.filled, long.empty));
-        if let Some(long) = &before
-            && let Some(room) = lease.bytes_mut().get_mut(..filled)
-        {
-            room.copy_from_slice(long.octets());
+    /// Makes the memory that was wanted, in place of a shorter one.
+    pub(super) fn provide(&mut self, octets: usize) {
+        match &mut self.long {
+            Some(long) => long.octets.resize(octets, 0),
+            None => {
+                let octets = vec![0; octets];
+                let long = Long { octets, filled: 0, left: 0, is_last: false, empty: 0 };
+                self.long = Some(long);
+            }
         }
-        self.long = Some(Long { lease, filled, charge, left: 0, is_last: false, empty });
-        before.map(|long| long.charge)
+    }
+
+    /// Returns the octets of memory that a long record has.
+    pub(super) fn held(&self) -> usize {
+        self.long.as_ref().map_or(0, Long::held)
     }
 
     /// Puts a record back that cannot be taken now.
@@ -134,7 +135,7 @@ impl Inflow {
         self.start = end;
     }
 
-    /// Receives octets, into the lease of a long record if nothing lies before them. The buffer comes from `spare` if there
+    /// Receives octets, into the memory of a long record if nothing lies before them. The buffer comes from `spare` if there
     /// is none. Returns their number, 0 at the end of the stream, or `None` if none wait.
     pub(super) fn receive(
         &mut self,
@@ -145,7 +146,7 @@ impl Inflow {
             (self.start, self.end) = (0, 0);
             if let Some(long) = self.long.as_mut().filter(|long| long.left >= BUFFER) {
                 let most = long.filled + long.left.min(AT_ONCE_MAX);
-                let room = long.lease.bytes_mut().get_mut(long.filled..most).unwrap_or_default();
+                let room = long.octets.get_mut(long.filled..most).unwrap_or_default();
                 let received = socket.receive(room)?;
                 let octets = received.unwrap_or(0);
                 long.filled += octets;
@@ -182,27 +183,27 @@ impl Inflow {
         self.start < self.end || self.long.is_some()
     }
 
-    /// Takes out the record in a lease, of a connection that ends.
-    pub(super) const fn take_long(&mut self) -> Option<Long> {
-        self.long.take()
-    }
-
     /// Returns the octets of heap memory.
     pub(super) fn bytes(&self) -> usize {
-        self.buffer.as_ref().map_or(0, |buffer| buffer.len())
+        self.held() + self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 }
 
 impl Long {
     /// Returns the octets of the record.
     pub(super) fn octets(&self) -> &[u8] {
-        self.lease.bytes().get(..self.filled).unwrap_or_default()
+        self.octets.get(..self.filled).unwrap_or_default()
+    }
+
+    /// Returns the octets of its memory.
+    pub(super) const fn held(&self) -> usize {
+        self.octets.len()
     }
 }
 
-/// Octets of the buffer of a connection: with its mark, of the longest record that takes no lease.
+/// Octets of the buffer of a connection: with its mark, of the longest record that takes no memory of its own.
 pub(super) const BUFFER: usize = 16 << 10;
-/// Octets of the shortest lease for a record in several fragments.
+/// Octets of the shortest memory for a record in several fragments.
 const LONG_MIN: usize = 4 << 10;
 /// Octets received at once, at most: others have their turns as well.
 const AT_ONCE_MAX: usize = 256 << 10;

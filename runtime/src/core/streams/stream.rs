@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use haulage_proto::time::Instant;
 
-use super::inflow::{Inflow, Long};
+use super::inflow::Inflow;
 use super::outflow::{Outflow, Record};
 use super::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
 use crate::core::memory::{Charge, Share};
@@ -167,7 +167,8 @@ impl Stream {
 
     /// Returns whether the peer has closed the connection in order, having every Reply.
     pub(super) fn has_left(&self) -> bool {
-        self.is_over && self.serving == 0 && self.outflow.waiting() == 0 && self.socket.has_left()
+        // A client that breaks off amid a record gives the connection up, and may repeat its Calls.
+        self.is_done() && !self.inflow.is_amid() && self.socket.has_left()
     }
 
     /// Returns whether nothing more will happen: the peer has closed its direction, and has every Reply.
@@ -214,7 +215,7 @@ impl Stream {
         match received.as_ref().map_or(Some(0), |octets| *octets) {
             Some(0) => self.is_over = true,
             Some(octets) => {
-                counters.octets += octets as u64;
+                counters.received += octets as u64;
                 self.arriving.count(octets, now.saturating_add(self.limits.progress_timeout));
             }
             None => {}
@@ -263,7 +264,7 @@ impl Stream {
             counters.syscalls += 1;
             match self.outflow.send(&self.socket, left)? {
                 Some(octets) => {
-                    counters.octets += octets as u64;
+                    counters.sent += octets as u64;
                     self.leaving.count(octets, renewed);
                 }
                 None => self.is_full = true,
@@ -306,12 +307,14 @@ impl Stream {
         progress.or_else(|| idle.map(|time| self.since.saturating_add(time)))
     }
 
-    /// Takes back what a connection that ends holds.
-    pub(super) fn release(&mut self, left: &mut Vec<Charge>, spare: &mut Vec<Box<[u8]>>) {
+    /// Returns the octets of memory of a long record.
+    pub(super) fn held(&self) -> usize {
+        self.inflow.held()
+    }
+
+    /// Takes back the charges of what has not left, of a connection that ends.
+    pub(super) fn release(&mut self, left: &mut Vec<Charge>) {
         self.outflow.end(left);
-        left.extend(self.inflow.take_long().map(|Long { charge, .. }| charge));
-        self.inflow = Inflow::default();
-        self.inflow.rest(spare);
     }
 
     /// Returns the octets of memory that the connection takes: its entry, and its queues.

@@ -78,7 +78,7 @@ impl Served {
             true => Credential::None,
             false => Credential::Sys(AuthSys::new(0, b"fuzz", uid, gid)),
         };
-        let origin = Origin { client: 1, connection: Connection::Tcp(0), xid, credential };
+        let origin = Origin { client: 1, connection: Connection(0), xid, credential };
         let mut memory = vec![0xee; RESULTS_MAX];
         let mut w = Writer::new(&mut memory);
         let program = &mut self.program;

@@ -16,7 +16,7 @@ use crate::nfs3::binding::binding;
 use crate::program::RESULTS_KEPT;
 use crate::replays::{self, Replays};
 use crate::server::gate::Gate;
-use crate::server::{Admission, Server, tcp};
+use crate::server::{Admission, Server};
 use crate::trust::Trust;
 
 /// A client's core and a server's core, turned while the client waits.
@@ -67,11 +67,10 @@ impl Far {
         let config = Config { policy, read_only: false, limits: LARGE };
         let service = Service::new(backend, Sealer::new(&[7; 32], 9), config);
         let root = File::from(service.root().as_file_handle());
-        let (_, from_tcp) = tcp::way();
         let gate = Gate::new(Admission::default(), Trust::ALL);
         let replays = replays::Limits::of_memory(4 << 20, RESULTS_KEPT);
         let replays = Replays::new(&replays, 3);
-        let service = Server::new(service, &LARGE, gate, from_tcp, replays);
+        let service = Server::new(service, &LARGE, gate, replays);
         let mut server =
             Core::new(fabric.provider(node(1)).unwrap(), service, own, limits(versions), 1)
                 .unwrap();

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::directory::{self, Directory};
+use crate::replays::Connection;
 use crate::testing::TempDir;
 
 const CONFIG: directory::Config = directory::Config {
@@ -113,7 +114,7 @@ fn a_call_that_waits_for_two_searches_needs_nothing_to_come_in_between() {
     let (mut cx, server) = world.server.cx(world.now);
     let around = server.surroundings(&cx);
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
-    let origin = Origin { client: 1, connection: Connection::Tcp(0), xid: 1, credential };
+    let origin = Origin { client: 1, connection: Connection(0), xid: 1, credential };
     let octets = written(|w| link.encode(w));
     let arguments = (PayloadReader::call(&octets, 0, None), None);
     let number = Procedure::Link.number();

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 /// What networks hold of something of which there is so much.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub struct Shares {
     most: usize,
     held: usize,
     by_network: BTreeMap<u64, usize>,
@@ -15,19 +15,24 @@ pub(crate) struct Shares {
 
 impl Shares {
     /// Makes shares of `most` of which nobody holds anything.
-    pub(crate) const fn new(most: usize) -> Self {
+    pub const fn new(most: usize) -> Self {
         Self { most, held: 0, by_network: BTreeMap::new() }
     }
 
+    /// Has there be at least `most` to share.
+    pub fn raise(&mut self, most: usize) {
+        self.most = self.most.max(most);
+    }
+
     /// Returns whether a network may take `more`.
-    pub(crate) fn has_room(&self, network: u64, more: usize) -> bool {
+    pub fn has_room(&self, network: u64, more: usize) -> bool {
         let own = self.by_network.get(&network).copied().unwrap_or(0);
         let free = self.most.saturating_sub(self.held);
         more <= free && (own == 0 || own.saturating_add(more) <= free - more)
     }
 
     /// Notes that a network takes `more`, whether it may or not.
-    pub(crate) fn take(&mut self, network: u64, more: usize) {
+    pub fn take(&mut self, network: u64, more: usize) {
         if more > 0 {
             self.held += more;
             *self.by_network.entry(network).or_default() += more;
@@ -35,7 +40,7 @@ impl Shares {
     }
 
     /// Notes that a network gives back some of what it holds.
-    pub(crate) fn give_back(&mut self, network: u64, some: usize) {
+    pub fn give_back(&mut self, network: u64, some: usize) {
         let Some(own) = self.by_network.get_mut(&network) else { return };
         let some = some.min(*own);
         self.held -= some;
@@ -46,8 +51,7 @@ impl Shares {
     }
 
     /// Returns what all networks hold.
-    #[cfg(test)]
-    pub(crate) const fn held(&self) -> usize {
+    pub const fn held(&self) -> usize {
         self.held
     }
 }
