@@ -71,7 +71,8 @@ pub fn choose(candidates: &[Candidate], newcomer: u64, limits: CrowdLimits) -> C
         let may_end = candidate.phase != Phase::Serving || candidate.is_slow && has_more();
         may_end && (!is_capped || candidate.network == newcomer)
     };
-    let evictable = candidates.iter().enumerate().filter(|(_, candidate)| may_go(candidate));
+    // Of equals, the first goes.
+    let evictable = candidates.iter().enumerate().rev().filter(|(_, candidate)| may_go(candidate));
     let first = evictable.max_by_key(|(_, Candidate { network, phase, since, .. })| {
         (counts.get(network).copied(), *phase == Phase::Idle, u64::MAX - since)
     });

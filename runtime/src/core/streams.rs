@@ -393,7 +393,10 @@ fn enter(
     let over: Vec<_> = of_it.filter(|(_, one)| one.is_closed()).map(|(key, _)| key).collect();
     over.into_iter().for_each(|key| streams.be_readable(key));
     let beside = |stream: &Stream| stream.port() == at && stream.standing() == standing;
-    let each = streams.each().filter(|(_, stream)| beside(stream));
+    let mut each: Vec<_> = streams.each().filter(|(_, stream)| beside(stream)).collect();
+    // Of those that began at the same time, the first goes first.
+    each.sort_by_key(|(_, stream)| stream.number());
+    let each = each.into_iter();
     let (keys, candidates): (Vec<_>, Vec<_>) =
         each.map(|(key, stream)| (key, stream.candidate(now))).unzip();
     let most = match standing {
@@ -417,7 +420,8 @@ fn enter(
     let Common { streams, memory, .. } = &mut inner.common;
     let share = memory.enter(Origin::of(peer, None));
     let fd = socket.fd();
-    let stream = Stream::new(socket, (peer, at), standing, share, (now, limits));
+    let number = streams.counters.accepted;
+    let stream = Stream::new(socket, (peer, at, number), standing, share, (now, limits));
     let due = stream.due();
     match streams.table.insert(stream) {
         Err(stream) => {

@@ -68,3 +68,30 @@ pub fn wait(waker: &Waker, limit: Duration) {
         waker.clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_sleep_ends_when_what_is_watched_becomes_readable() {
+        let waker = Waker::new().unwrap();
+        let (watched, mut peer) = UnixStream::pair().unwrap();
+        waker.watch(&watched).unwrap();
+        let is_awake = || {
+            let mut polled = [PollFd::new(&waker.0.all, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
+        };
+        assert!(!is_awake());
+        peer.write_all(b"x").unwrap();
+        assert!(is_awake());
+        (&watched).read_exact(&mut [0]).unwrap();
+        assert!(!is_awake());
+        waker.wake();
+        assert!(is_awake());
+        waker.clear();
+        assert!(!is_awake());
+    }
+}

@@ -18,6 +18,8 @@ pub(crate) struct Stream {
     socket: Socket,
     peer: SocketAddr,
     port: usize,
+    /// How many connections were accepted before.
+    number: u64,
     standing: Standing,
     limits: TcpLimits,
     /// The memory that its Calls hold and wait for.
@@ -66,7 +68,7 @@ impl Stream {
     /// Makes the entry of a connection that was just accepted.
     pub(super) fn new(
         socket: Socket,
-        (peer, port): (SocketAddr, usize),
+        (peer, port, number): (SocketAddr, usize, u64),
         standing: Standing,
         share: Share,
         (now, limits): (Instant, TcpLimits),
@@ -79,6 +81,7 @@ impl Stream {
             socket,
             peer,
             port,
+            number,
             standing,
             limits,
             share,
@@ -107,6 +110,11 @@ impl Stream {
     /// Returns the number of its port.
     pub(super) const fn port(&self) -> usize {
         self.port
+    }
+
+    /// Returns how many connections were accepted before this one.
+    pub(super) const fn number(&self) -> u64 {
+        self.number
     }
 
     /// Returns whether the service admits the peer.

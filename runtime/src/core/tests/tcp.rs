@@ -262,3 +262,166 @@ fn a_call_is_answered_later_while_others_of_its_connection_are_served() {
     world.is_closed(&mut client);
     world.all_home();
 }
+
+/// Pretends that time passes, until the server has closed a connection.
+fn closed_after(world: &mut World<impl Service>, client: &mut Client, time: Duration) {
+    for _ in 0..4 {
+        world.server.turn(world.now);
+    }
+    let before = world.streams();
+    world.now = world.now.saturating_add(time.checked_sub(Duration::from_millis(1)).unwrap());
+    for _ in 0..4 {
+        world.server.turn(world.now);
+        // A core that was late reads for a while before it acts.
+        world.now = world.now.saturating_add(Duration::from_micros(100));
+    }
+    assert_eq!(world.streams(), before, "it has some time left");
+    world.now = world.now.saturating_add(Duration::from_millis(30));
+    for _ in 0..4 {
+        world.server.turn(world.now);
+        world.now = world.now.saturating_add(Duration::from_millis(20));
+    }
+    assert_eq!(world.streams(), before - 1);
+    world.until_tcp(client, |_, _, is_over| is_over.then_some(()));
+}
+
+#[test]
+fn a_peer_that_is_silent_or_slow_for_too_long_is_closed() {
+    let limits = TcpLimits { record_max: 1 << 20, ..TCP };
+    let mut world = World::new();
+    let at = world.listen_tcp(limits);
+    // One that says nothing between two records.
+    let mut client = world.dial_tcp(at);
+    client.stream.write_all(&record(&call(1, 0, &[]))).unwrap();
+    world.reply_of(&mut client);
+    closed_after(&mut world, &mut client, limits.idle_timeout.unwrap());
+    // One that does not go on with a record.
+    for octets in [&record(&[7; 100])[..50], &record(&vec![7; 100_000])[..5000]] {
+        let mut client = world.dial_tcp(at);
+        client.stream.write_all(octets).unwrap();
+        world.server.turn(world.now);
+        closed_after(&mut world, &mut client, limits.progress_timeout);
+    }
+    world.all_home();
+}
+
+#[test]
+fn a_peer_that_takes_no_replies_is_not_read_and_then_closed() {
+    let mut world = World::new();
+    let at = world.listen_tcp(TCP);
+    let mut client = world.dial_tcp(at);
+    let calls: Vec<u8> =
+        (0..64).flat_map(|xid| record(&call(xid, LIST, &word(LIST_MAX)))).collect();
+    let rounds = 40;
+    // Some hundred megabytes of Replies are asked for, and none is taken.
+    let mut asked = 0;
+    for _ in 0..rounds {
+        match client.stream.write(&calls) {
+            Ok(count) if count == calls.len() => asked += 64,
+            _ => break,
+        }
+        (0..10).for_each(|_| _ = world.server.turn(world.now));
+    }
+    assert_eq!(asked, 64 * rounds);
+    let held = world.server.inner.common.streams.bytes();
+    assert!(held < 16 << 20, "{held} octets for one connection");
+    // It is served once it takes them: nothing was lost.
+    for _ in 0..asked {
+        let (_, body, results) = world.reply_of(&mut client);
+        assert_eq!((body, results.len()), (success(), 4 + LIST_MAX as usize));
+    }
+    // Again, and now it takes none at all.
+    client.stream.write_all(&calls.repeat(8)).unwrap();
+    for _ in 0..1000 {
+        world.server.turn(world.now);
+    }
+    assert_eq!(world.streams(), 1);
+    world.now = world.now.saturating_add(TCP.progress_timeout);
+    for _ in 0..8 {
+        world.server.turn(world.now);
+        world.now = world.now.saturating_add(Duration::from_millis(20));
+    }
+    assert_eq!(world.streams(), 0);
+    drop(client);
+    world.server.turn(world.now);
+    world.all_home();
+}
+
+#[test]
+fn a_server_that_ends_lets_calls_over_tcp_end_first() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let [mut idle, mut waits] = [(); 2].map(|()| world.dial_tcp(at));
+    waits.stream.write_all(&record(&call(1, LIST, &word(4)))).unwrap();
+    idle.stream.write_all(&record(&call(2, STORE, &word(0)))).unwrap();
+    world.reply_of(&mut idle);
+    world.until_tcp(&mut waits, |world, _, _| {
+        (world.server.inner.census().calls_served == 1).then_some(())
+    });
+    let now = world.now;
+    world.server.begin_shutdown(now);
+    world.is_closed(&mut idle);
+    assert!(TcpStream::connect(at).is_err(), "the port is free for the next server");
+    assert!(!world.server.is_drained());
+    world.server.service.answers = 1;
+    assert_eq!(world.reply_of(&mut waits), (1, success(), Vec::new()));
+    for _ in 0..1000 {
+        world.now = world.now.saturating_add(Duration::from_millis(1));
+        world.server.turn(world.now);
+        world.client.turn(world.now);
+        world.fabric.next_event();
+    }
+    assert!(world.server.is_drained());
+    world.is_closed(&mut waits);
+}
+
+/// A service whose FETCH leases its result, of as many octets as it is asked for, and answers as it is told to.
+#[derive(Debug, Default)]
+struct Lends {
+    lent: u32,
+}
+
+impl Service for Lends {
+    fn programs(&self) -> Vec<Program> {
+        let asked = |arguments: &[u8]| {
+            arguments.first_chunk().map_or(0, |octets| u32::from_be_bytes(*octets) as usize)
+        };
+        vec![
+            Program::new(binding())
+                .result_source(FETCH, crate::service::ResultSource::Leased)
+                .asked_by(FETCH, asked),
+        ]
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if call.procedure == FETCH {
+            let length = call.arguments.u32().unwrap() as usize;
+            self.lent += 1;
+            reply.item(cx.pool().lease(length).map_or(Data::Empty, Data::Local));
+        }
+        Outcome::Done
+    }
+}
+
+#[test]
+fn results_over_tcp_are_charged_until_they_have_left_and_wait_for_memory_as_others_do() {
+    let mut world = World::with(Lends::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let mut client = world.dial_tcp(at);
+    // Sixteen results of a megabyte are more than an origin may hold of the pool.
+    let calls: Vec<u8> =
+        (0..16).flat_map(|xid| record(&call(xid, FETCH, &word(1 << 20)))).collect();
+    client.stream.write_all(&calls).unwrap();
+    (0..100).for_each(|_| _ = world.server.turn(world.now));
+    let lent = world.server.service.lent;
+    assert!((1..16).contains(&lent), "{lent}");
+    let held = world.server.inner.common.memory.held();
+    assert!(held > 0 && held <= lent as usize * (1 << 20), "{held}");
+    for _ in 0..16 {
+        let (_, body, results) = world.reply_of(&mut client);
+        assert_eq!((body, results.len()), (success(), 4 + (1 << 20)));
+    }
+    assert_eq!(world.server.service.lent, 16);
+    world.gone(client);
+    world.all_home();
+}

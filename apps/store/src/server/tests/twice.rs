@@ -105,9 +105,9 @@ fn the_first_answer_is_known_within_twice_a_connections_credits() {
 fn an_answer_is_not_used_when_it_is_old() {
     let mut world = World::new(Versions::Both, Admission::default());
     world.send(|client| client.make_and_remove(7, b"file"));
-    world.now = world.now.saturating_add(Duration::from_secs(120));
+    world.now = world.now.saturating_add(Duration::from_secs(90));
     assert_eq!(world.send(|client| client.remove(7, b"file")), DONE);
-    world.now = world.now.saturating_add(Duration::from_secs(1));
+    world.now = world.now.saturating_add(Duration::from_secs(31));
     assert_eq!(world.send(|client| client.remove(7, b"file")), NO_SUCH);
 }
 
