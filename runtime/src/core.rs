@@ -26,6 +26,7 @@ mod options;
 mod outbox;
 mod program;
 mod receives;
+mod records;
 pub(crate) mod requester;
 mod responder;
 mod runs;
@@ -361,10 +362,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         common.next_deadline = None;
         requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
-        streams::expire(inner, now);
+        records::expire(inner, now);
         vacancy::close_idle(inner, service, now);
         if let Some(by) = *drain_by {
             vacancy::drain(inner, now, by);
+            records::drain(inner, now, by);
             *is_abandoned = by.saturating_add(inner.common.limits.drain_timeout) <= now;
         }
         1
@@ -385,7 +387,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Takes in what has arrived over TCP, of at most `budget` connections. Returns how much was done.
     fn take_records(&mut self, now: Instant, budget: usize) -> usize {
         let Self { service, inner, reply, .. } = self;
-        streams::take(inner, service, reply, (now, budget))
+        records::take(inner, service, reply, (now, budget))
     }
 
     fn run_handlers(&mut self, now: Instant, budget: usize) -> usize {
@@ -409,7 +411,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     fn flush_posts(&mut self, now: Instant) -> usize {
         let sent = transmit::flush(&mut self.provider, &mut self.inner, now);
-        sent + streams::flush(&mut self.inner, now)
+        sent + records::flush(&mut self.inner, now)
     }
 }
 

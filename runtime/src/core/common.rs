@@ -3,6 +3,7 @@
 
 use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
+use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -20,12 +21,13 @@ use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::servers::OldServers;
 use super::streams::Streams;
+use super::streams::outflow::Record;
 use super::trace::Trace;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
-use crate::service::CallError;
+use crate::service::{CallError, Reply};
 use crate::sys::complete;
 
 /// The state that both halves of a core use.
@@ -258,6 +260,25 @@ impl Common {
         if let Some(stream) = self.streams.get_mut(key) {
             let free = self.pool.free_bytes();
             self.memory.begin_transfer(&mut stream.share, octets, free);
+        }
+    }
+
+    /// Queues the Reply to a Call over TCP: `header`, and the results in `reply`.
+    pub(crate) fn send_record(
+        &mut self,
+        key: ConnectionKey,
+        header: &ReplyHeader,
+        reply: &mut Reply,
+        charge: Charge,
+    ) {
+        let (front, data, back) = reply.as_record(header);
+        let Some(stream) = self.streams.get_mut(key) else { return self.discharge(key, charge) };
+        let octets = data.len();
+        let rest = stream.reply(Record { front, data, back }, charge);
+        self.streams.be_unsent(key);
+        match rest {
+            Some(charge) => self.discharge(key, charge),
+            None => self.begin_transfer(key, octets),
         }
     }
 

@@ -16,7 +16,6 @@ use super::inner::Inner;
 use super::memory::Charge;
 use super::program::{Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Deferred, Running, ServedCall, Stage};
-use super::streams;
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::INLINE_SIZE;
@@ -334,7 +333,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let Some(call) = responder.calls.get_mut(name) else { return recycle(common, reply) };
     let key = call.connection;
     if !matches!(acted, Acted::Later(_)) && common.streams.get(key).is_some() {
-        streams::answer(inner, name, acted, &mut reply);
+        answer(inner, name, acted, &mut reply);
         return recycle(&mut inner.common, reply);
     }
     let header = match acted {
@@ -382,6 +381,38 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
             responder.refuse_kept(common, name, error);
         }
     }
+}
+
+/// Answers a Call over TCP that waited.
+fn answer(
+    Inner { responder, common, .. }: &mut Inner,
+    name: CallKey,
+    acted: Acted,
+    reply: &mut Reply,
+) {
+    let Some(call) = responder.calls.remove(name) else { return };
+    let (key, xid) = (call.connection, call.xid);
+    common.streams.end_call(key);
+    common.counters.calls_served += 1;
+    match outcome(acted, xid, reply) {
+        Some(header) => common.send_record(key, &header, reply, call.charge),
+        None => common.discharge(key, call.charge),
+    }
+}
+
+/// Returns the header of the Reply to a Call over TCP that was acted on; `None` if it has none.
+pub(crate) fn outcome(acted: Acted, xid: u32, reply: &mut Reply) -> Option<ReplyHeader> {
+    let header = match acted {
+        // Here nothing bounds the octets that follow the results.
+        Acted::Results(_) | Acted::Long if reply.is_whole() => {
+            return Some(ReplyHeader::accepted(xid, AcceptStat::Success));
+        }
+        Acted::NoReply | Acted::Later(_) => None,
+        Acted::Verdict(header) => Some(header),
+        _ => Some(ReplyHeader::accepted(xid, AcceptStat::SystemErr)),
+    };
+    reply.forget_results();
+    header
 }
 
 /// Puts back the buffer of a Reply that does not leave.

@@ -1,9 +1,9 @@
 //! Connections over TCP: Calls arrive as records (RFC 5531 section 11), and are served as those over RDMA are.
 //!
 //! # Normal operation
-//! The core accepts, reads and writes by itself, between its other work. A connection that was reported as readable is read
+//! The core accepts, reads and writes by itself, between its other work ([`records`](super::records)). A connection that was reported as readable is read
 //! in this turn, and looked at again in the next ones until nothing waits. Each record is a Call, which is served where it
-//! lies if nothing is lacking ([`calls`]); otherwise it waits as Calls over RDMA do. All Replies of a turn leave in one
+//! lies if nothing is lacking; otherwise it waits as Calls over RDMA do. All Replies of a turn leave in one
 //! system call a connection.
 //!
 //! # Limits
@@ -22,120 +22,59 @@ use std::time::Duration;
 
 use haulage_proto::time::Instant;
 
-use super::admission::Origin;
-use super::common::Common;
-use super::inner::Inner;
+use self::inflow::Inflow;
 use super::memory::Charge;
-use super::service::Service;
 use super::table::Table;
-use crate::crowd::{Choice, CrowdLimits, Phase, choose, network};
+use crate::crowd::network;
 use crate::key::{ConnectionKey, Key, OfConnection};
-use crate::provider::{Accepts, PeerUser, Waker};
-use crate::service::{CallError, ConnectionId, Ended, Peer, Reply, Role};
+use crate::provider::Waker;
 use crate::shares::Shares;
 use crate::sys::epoll::Epoll;
-use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
+use crate::sys::socket::Listener;
 
-mod calls;
-mod inflow;
-mod outflow;
+pub(in crate::core) mod inflow;
+mod limits;
+pub(in crate::core) mod outflow;
 mod stream;
 
-pub(crate) use calls::{answer, read};
-pub(crate) use stream::Stream;
-
-/// The limits of a port over TCP.
-#[derive(Clone, Copy, Debug)]
-pub struct TcpLimits {
-    /// Maximum connections.
-    pub connections_max: u32,
-    /// Maximum length of a record, in octets.
-    pub record_max: usize,
-    /// Memory for the records of all ports that are longer than 16 KiB or come in fragments, in octets, of which networks have
-    /// shares. Twice the longest record at least.
-    pub records_octets: usize,
-    /// How long a connection may be silent between two records; `None`: for ever.
-    pub idle_timeout: Option<Duration>,
-    /// How long each 64 KiB of a record or of a Reply, and the rest, may take.
-    pub progress_timeout: Duration,
-}
-
-impl TcpLimits {
-    /// The default limits.
-    pub const DEFAULT: Self = Self {
-        connections_max: 256,
-        // An item of 1 MiB with its headers.
-        record_max: (1 << 20) + 4096,
-        records_octets: 64 << 20,
-        idle_timeout: Some(Duration::from_secs(360)),
-        progress_timeout: Duration::from_secs(30),
-    };
-}
+use limits::CALLS_EACH_MAX;
+pub(super) use limits::STRANGERS_MAX;
+pub(crate) use limits::Standing;
+pub use limits::{TcpCounters, TcpLimits};
+pub(crate) use stream::{Newcomer, Stream};
 
 /// The connections of a core over TCP.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    table: Table<Stream, OfConnection>,
+    pub(super) table: Table<Stream, OfConnection>,
     /// The slot by which the first of them is named: those before it name connections over RDMA.
-    first: u32,
-    ports: Vec<Port>,
-    epoll: Option<Epoll>,
+    pub(super) first: u32,
+    pub(super) ports: Vec<Port>,
+    pub(super) epoll: Option<Epoll>,
     /// Connections that may have octets to be read.
-    readable: VecDeque<ConnectionKey>,
+    pub(super) readable: VecDeque<ConnectionKey>,
     /// Connections with something to send.
-    unsent: Vec<ConnectionKey>,
+    pub(super) unsent: Vec<ConnectionKey>,
     /// Connections that are to end in this turn, and why.
-    given_up: Vec<(ConnectionKey, &'static str)>,
+    pub(super) given_up: Vec<(ConnectionKey, &'static str)>,
     /// Buffers that no connection uses.
-    spare: Vec<Box<[u8]>>,
+    pub(super) spare: Vec<Box<[u8]>>,
     /// Charges of what has left, kept to reuse the memory.
-    left: Vec<Charge>,
+    pub(super) left: Vec<Charge>,
     /// Memory that long records hold.
-    records: Shares,
+    pub(super) records: Shares,
     /// Calls in service, of all connections.
-    serving: u32,
-    serving_max: u32,
+    pub(super) serving: u32,
+    pub(super) serving_max: u32,
     pub(crate) counters: TcpCounters,
 }
 
-/// Counts of a core's connections over TCP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpCounters {
-    /// Connections that were accepted.
-    pub accepted: u64,
-    /// Connections that were turned away for want of room.
-    pub rejected: u64,
-    /// Connections that gave way to others.
-    pub replaced: u64,
-    /// Connections closed because they were silent for too long, or slow.
-    pub late: u64,
-    /// Calls received.
-    pub calls: u64,
-    /// Octets received.
-    pub received: u64,
-    /// Octets sent.
-    pub sent: u64,
-    /// System calls.
-    pub syscalls: u64,
-    /// Accepts that failed.
-    pub accepts: Accepts,
-}
-
 #[derive(Debug)]
-struct Port {
-    listener: Listener,
-    limits: TcpLimits,
+pub(super) struct Port {
+    pub(super) listener: Listener,
+    pub(super) limits: TcpLimits,
     /// When to accept again, after it failed.
-    again: Option<Instant>,
-}
-
-/// Whether a peer may connect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// The service admits it.
-    Admitted,
-    /// The service does not: it has a few Calls of programs that are open to all.
-    Stranger,
+    pub(super) again: Option<Instant>,
 }
 
 impl Streams {
@@ -191,12 +130,12 @@ impl Streams {
         self.ports.clear();
     }
 
-    fn place(&self, key: ConnectionKey) -> Option<ConnectionKey> {
+    pub(super) fn place(&self, key: ConnectionKey) -> Option<ConnectionKey> {
         let slot = key.slot_number().checked_sub(self.first)?;
         Some(Key::new(slot, key.generation()))
     }
 
-    fn named(&self, place: ConnectionKey) -> ConnectionKey {
+    pub(super) fn named(&self, place: ConnectionKey) -> ConnectionKey {
         Key::new(place.slot_number() + self.first, place.generation())
     }
 
@@ -243,7 +182,7 @@ impl Streams {
         }
     }
 
-    fn be_unsent(&mut self, key: ConnectionKey) {
+    pub(super) fn be_unsent(&mut self, key: ConnectionKey) {
         if let Some(stream) = self.get_mut(key)
             && stream.mark_unsent()
         {
@@ -261,7 +200,7 @@ impl Streams {
     }
 
     /// Asks the system which sockets have changed. Returns the ports with peers that wait.
-    fn look(&mut self) -> Vec<usize> {
+    pub(super) fn look(&mut self) -> Vec<usize> {
         let Some(mut epoll) = self.epoll.take() else { return Vec::new() };
         self.counters.syscalls += 1;
         let mut ports = Vec::new();
@@ -299,249 +238,70 @@ impl Streams {
     }
 }
 
-/// Accepts, and reads what has arrived. Returns how much was done.
-#[inline]
-pub(crate) fn take<S: Service>(
-    inner: &mut Inner,
-    service: &mut S,
-    reply: &mut Option<Reply>,
-    (now, budget): (Instant, usize),
-) -> usize {
-    if inner.common.streams.are_none() {
-        0
-    } else {
-        take_some(inner, service, reply, (now, budget))
+impl Streams {
+    /// Finds a connection to change, and the buffers that nobody uses.
+    pub(super) fn with_spare(
+        &mut self,
+        key: ConnectionKey,
+    ) -> Option<(&mut Stream, &mut Vec<Box<[u8]>>)> {
+        let place = self.place(key)?;
+        Some((self.table.get_mut(place)?, &mut self.spare))
     }
-}
 
-#[inline(never)]
-fn take_some<S: Service>(
-    inner: &mut Inner,
-    service: &mut S,
-    reply: &mut Option<Reply>,
-    (now, budget): (Instant, usize),
-) -> usize {
-    let mut worked = 0;
-    let streams = &mut inner.common.streams;
-    for port in streams.look() {
-        worked += accept(inner, service, now, port);
+    /// Receives octets of a connection into `inflow`.
+    pub(super) fn receive(
+        &mut self,
+        key: ConnectionKey,
+        inflow: &mut Inflow,
+        now: Instant,
+    ) -> io::Result<Option<usize>> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let Some(stream) = self.table.get_mut(place) else { return Ok(None) };
+        stream.receive(inflow, &mut self.spare, &mut self.counters, now)
     }
-    for at in 0..inner.common.streams.ports.len() {
-        let port = inner.common.streams.ports.get(at);
-        if port.is_some_and(|port| port.again.is_some_and(|again| again <= now)) {
-            worked += accept(inner, service, now, at);
-        }
-    }
-    if worked > 0 {
-        super::tell::tell_ready(inner, service, now);
-    }
-    for _ in 0..inner.common.streams.readable.len().min(budget) {
-        let Some(key) = inner.common.streams.readable.pop_front() else { break };
-        worked += read(inner, service, reply, now, key);
-    }
-    worked
-}
 
-/// Accepts the peers that wait at a port.
-fn accept<S: Service>(inner: &mut Inner, service: &mut S, now: Instant, at: usize) -> usize {
-    let mut accepted = 0;
-    loop {
-        let streams = &mut inner.common.streams;
-        let Some(port) = streams.ports.get_mut(at) else { break };
-        port.again = None;
-        if accepted == ACCEPTS_MAX {
-            port.again = Some(now);
-            break;
+    /// Takes memory for a long record, of what all connections share by network. Returns whether there is enough.
+    pub(super) fn take_memory(&mut self, key: ConnectionKey, octets: usize) -> bool {
+        let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) else {
+            return false;
+        };
+        let may = self.records.has_room(network, octets);
+        if may {
+            self.records.take(network, octets);
         }
-        streams.counters.syscalls += 1;
-        let vanished = Vanished::after(Some(port.limits.progress_timeout));
-        match port.listener.accept(vanished) {
-            Ok(Some((socket, peer))) => {
-                accepted += 1;
-                let is_admitted = service.admits(peer);
-                let standing = if is_admitted { Standing::Admitted } else { Standing::Stranger };
-                enter(inner, now, at, (socket, peer), standing);
-            }
-            Ok(None) => break,
-            Err(error) if is_of_the_peer(&error) => {}
-            Err(error) => {
-                streams.counters.accepts.count(&error);
-                // Most likely no descriptors are left: wait until others are closed.
-                let again = now.saturating_add(ACCEPT_AGAIN);
-                port.again = Some(again);
-                inner.common.wake_by(again);
-                break;
-            }
-        }
+        may
     }
-    accepted
-}
 
-/// Gives a new connection a place, if need be that of another.
-fn enter(
-    inner: &mut Inner,
-    now: Instant,
-    at: usize,
-    (socket, peer): (Socket, SocketAddr),
-    standing: Standing,
-) {
-    let streams = &mut inner.common.streams;
-    let Some(limits) = streams.ports.get(at).map(|port| port.limits) else { return };
-    let newcomer = network(peer.ip());
-    // A client may connect again before the end of its last connection was seen: it is seen first.
-    let of_it = streams.each().filter(|(_, stream)| network(stream.peer().ip()) == newcomer);
-    let over: Vec<_> = of_it.filter(|(_, one)| one.is_closed()).map(|(key, _)| key).collect();
-    over.into_iter().for_each(|key| streams.be_readable(key));
-    let beside = |stream: &Stream| stream.port() == at && stream.standing() == standing;
-    let mut each: Vec<_> = streams.each().filter(|(_, stream)| beside(stream)).collect();
-    // Of those that began at the same time, the first goes first.
-    each.sort_by_key(|(_, stream)| stream.number());
-    let each = each.into_iter();
-    let (keys, candidates): (Vec<_>, Vec<_>) =
-        each.map(|(key, stream)| (key, stream.candidate(now))).unzip();
-    let most = match standing {
-        Standing::Admitted => limits.connections_max as usize,
-        Standing::Stranger => limits.connections_max.min(STRANGERS_MAX) as usize,
-    };
-    let limits_of_all = CrowdLimits { connections_max: most, each_max: most.div_ceil(2) };
-    match choose(&candidates, newcomer, limits_of_all) {
-        Choice::Welcome => {}
-        Choice::Replace(which) => {
-            streams.counters.replaced += 1;
-            if let Some(key) = keys.get(which) {
-                end(inner, *key, "it gave way to another connection");
-            }
-        }
-        Choice::Refuse => {
-            streams.counters.rejected += 1;
-            return inner.common.trace.rejected(peer, "there is no room");
+    /// Gives back memory of a long record.
+    pub(super) fn give_back(&mut self, key: ConnectionKey, octets: usize) {
+        if let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) {
+            self.records.give_back(network, octets);
         }
     }
-    let Common { streams, memory, .. } = &mut inner.common;
-    let share = memory.enter(Origin::of(peer, None));
-    let fd = socket.fd();
-    let number = streams.counters.accepted;
-    let stream = Stream::new(socket, (peer, at, number), standing, share, (now, limits));
-    let due = stream.due();
-    match streams.table.insert(stream) {
-        Err(stream) => {
-            streams.counters.rejected += 1;
-            memory.leave(&stream.share);
-        }
-        Ok(place) => {
-            let watched = match &mut streams.epoll {
-                Some(epoll) => epoll.watch(fd, place.to_bits()),
-                None => Ok(()),
-            };
-            let key = streams.named(place);
-            if watched.is_err() {
-                return end(inner, key, "the system does not watch it");
-            }
-            streams.counters.accepted += 1;
-            let peer = described(key, peer);
-            inner.common.connections.ready.push_back(peer);
-            due.into_iter().for_each(|due| inner.common.wake_by(due));
-        }
-    }
-}
 
-fn described(key: ConnectionKey, address: SocketAddr) -> Peer {
-    let (connection, user) = (ConnectionId(key), PeerUser::Unknown);
-    Peer { connection, address, user, version: None, role: Role::Server }
-}
-
-/// Ends a connection, and forgets its Calls.
-pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
-    let Inner { responder, common, .. } = inner;
-    responder.drop_calls(common, key);
-    let Common { streams, memory, connections, .. } = common;
-    let Some(place) = streams.place(key) else { return };
-    let held = streams.get(key).map_or(0, Stream::held);
-    streams.give_back(key, held);
-    let Some(mut stream) = streams.table.remove(place) else { return };
-    streams.serving -= stream.serving();
-    stream.release(&mut streams.left);
-    for charge in streams.left.drain(..) {
-        memory.discharge(Some(&mut stream.share), &charge);
+    /// Returns whether another Call may be in service.
+    pub(super) const fn take_calls(&self) -> bool {
+        self.serving < self.serving_max
     }
-    memory.leave(&stream.share);
-    let has_all = stream.has_left();
-    let peer = described(key, stream.peer());
-    let why = CallError::Disconnected(why.to_owned().into());
-    connections.gone.push_back(Ended { peer, why, has_all });
-}
 
-/// Sends what the turn leaves to be sent. Returns how many connections had something.
-pub(crate) fn flush(inner: &mut Inner, now: Instant) -> usize {
-    let mut flushed = 0;
-    while let Some((key, why)) = inner.common.streams.given_up.pop() {
-        flushed += 1;
-        end(inner, key, why);
-    }
-    while let Some(key) = inner.common.streams.unsent.pop() {
-        flushed += 1;
-        let Common { streams, memory, .. } = &mut inner.common;
-        let Some(place) = streams.place(key) else { continue };
-        let Streams { table, left, counters, .. } = streams;
-        let Some(stream) = table.get_mut(place) else { continue };
-        let sent = stream.send(now, left, counters);
-        for charge in left.drain(..) {
-            stream.share.end_transfer();
-            memory.discharge(Some(&mut stream.share), &charge);
-        }
-        match sent {
-            Err(_) => end(inner, key, "it was lost"),
-            Ok(()) if stream.is_done() => end(inner, key, "the peer closed it"),
-            Ok(()) => {
-                let due = stream.due();
-                if stream.is_let_go() {
-                    streams.be_readable(key);
-                }
-                due.into_iter().for_each(|due| inner.common.wake_by(due));
-            }
+    /// Notes that a Call is in service and not answered.
+    pub(super) fn keep_call(&mut self, key: ConnectionKey) {
+        self.serving += 1;
+        if let Some(stream) = self.get_mut(key) {
+            stream.keep_call();
         }
     }
-    flushed
-}
 
-/// Ends the connections that are late.
-pub(crate) fn expire(inner: &mut Inner, now: Instant) {
-    let mut next: Option<Instant> = None;
-    let mut late = Vec::new();
-    for (key, stream) in inner.common.streams.each() {
-        match stream.due() {
-            Some(due) if due <= now => late.push(key),
-            Some(due) => next = Some(next.map_or(due, |next| next.min(due))),
-            None => {}
+    /// Notes that a Call that was in service is answered.
+    pub(super) fn end_call(&mut self, key: ConnectionKey) {
+        self.serving -= 1;
+        if let Some(stream) = self.get_mut(key) {
+            stream.end_call();
         }
     }
-    for key in late {
-        inner.common.streams.counters.late += 1;
-        end(inner, key, "it was silent for too long, or too slow");
-    }
-    let again = inner.common.streams.ports.iter().filter_map(|port| port.again).min();
-    next.into_iter().chain(again).for_each(|due| inner.common.wake_by(due));
-}
-
-/// Ends the connections with nothing under way, and all of them once the time is over.
-pub(crate) fn drain(inner: &mut Inner, is_over: bool) {
-    let idle = |stream: &Stream| is_over || stream.phase() == Phase::Idle;
-    let each = inner.common.streams.each().filter(|(_, stream)| idle(stream));
-    let keys: Vec<_> = each.map(|(key, _)| key).collect();
-    keys.into_iter().for_each(|key| end(inner, key, "the server ends"));
 }
 
 /// Marks the tokens of listening ports.
 const LISTENER: u64 = 1 << 63;
-/// Maximum connections of addresses that may not connect.
-const STRANGERS_MAX: u32 = 16;
-/// Maximum Calls on a connection of an address that may not connect: a client makes a NULL Call, then MNT.
-const STRANGER_CALLS_MAX: u32 = 4;
-/// Calls of one connection in service, at most.
-const CALLS_EACH_MAX: u32 = 128;
 /// Calls of all connections in service, at most.
 const CALLS_MAX: u32 = 4096;
-/// Connections accepted in one turn, at most.
-const ACCEPTS_MAX: usize = 64;
-/// How long to wait before accepting again after it failed.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

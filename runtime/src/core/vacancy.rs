@@ -9,7 +9,6 @@ use haulage_proto::v2::connection::Role;
 use super::admission::{self, Calls, Candidate, Origin, Verdict};
 use super::common::Common;
 use super::inner::Inner;
-use super::streams;
 use crate::core::service::Service;
 use crate::key::ConnectionKey;
 use crate::service::{CallError, ConnectionId};
@@ -106,7 +105,6 @@ pub(crate) fn close_slow(common: &mut Common, now: Instant) {
 pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
     let busy = inner.busy_slots();
     let keys: Vec<_> = inner.keys().collect();
-    streams::drain(inner, by <= now);
     let Common { connections, streams, .. } = &mut inner.common;
     for key in keys {
         let owed = connections.get(key).map_or(0, |connection| connection.engine.owed());

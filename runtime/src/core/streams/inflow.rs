@@ -12,7 +12,7 @@ use crate::sys::socket::Socket;
 
 /// The records that are being received.
 #[derive(Debug, Default)]
-pub(super) struct Inflow {
+pub(in crate::core) struct Inflow {
     /// Memory for records that fit it, while there are octets in it.
     buffer: Option<Box<[u8]>>,
     start: usize,
@@ -22,7 +22,7 @@ pub(super) struct Inflow {
 
 /// A record in memory of its own.
 #[derive(Debug)]
-pub(super) struct Long {
+pub(in crate::core) struct Long {
     octets: Vec<u8>,
     /// Octets of it that have arrived.
     filled: usize,
@@ -35,7 +35,7 @@ pub(super) struct Long {
 
 /// What comes next.
 #[derive(Debug)]
-pub(super) enum Next {
+pub(in crate::core) enum Next {
     /// A record that lies in the buffer.
     Record(Range<usize>),
     /// A record in memory of its own.
@@ -50,7 +50,7 @@ pub(super) enum Next {
 
 impl Inflow {
     /// Finds the next record, of at most `record_max` octets.
-    pub(super) fn next(&mut self, record_max: usize) -> Next {
+    pub(in crate::core) fn next(&mut self, record_max: usize) -> Next {
         loop {
             let held = self.buffer.as_deref().and_then(|all| all.get(self.start..self.end));
             let held = held.unwrap_or_default();
@@ -104,7 +104,7 @@ impl Inflow {
     }
 
     /// Makes the memory that was wanted, in place of a shorter one.
-    pub(super) fn provide(&mut self, octets: usize) {
+    pub(in crate::core) fn provide(&mut self, octets: usize) {
         match &mut self.long {
             Some(long) => long.octets.resize(octets, 0),
             None => {
@@ -116,28 +116,28 @@ impl Inflow {
     }
 
     /// Returns the octets of memory that a long record has.
-    pub(super) fn held(&self) -> usize {
+    pub(in crate::core) fn held(&self) -> usize {
         self.long.as_ref().map_or(0, Long::held)
     }
 
     /// Puts a record back that cannot be taken now.
-    pub(super) fn put_back(&mut self, long: Long) {
+    pub(in crate::core) fn put_back(&mut self, long: Long) {
         self.long = Some(long);
     }
 
     /// Returns octets of the buffer.
-    pub(super) fn octets(&self, range: Range<usize>) -> &[u8] {
+    pub(in crate::core) fn octets(&self, range: Range<usize>) -> &[u8] {
         self.buffer.as_deref().and_then(|all| all.get(range)).unwrap_or_default()
     }
 
     /// Passes over a record that was in the buffer and ended there.
-    pub(super) const fn pass(&mut self, end: usize) {
+    pub(in crate::core) const fn pass(&mut self, end: usize) {
         self.start = end;
     }
 
     /// Receives octets, into the memory of a long record if nothing lies before them. The buffer comes from `spare` if there
     /// is none. Returns their number, 0 at the end of the stream, or `None` if none wait.
-    pub(super) fn receive(
+    pub(in crate::core) fn receive(
         &mut self,
         socket: &Socket,
         spare: &mut Vec<Box<[u8]>>,
@@ -167,7 +167,7 @@ impl Inflow {
     }
 
     /// Gives the buffer back if there is nothing in it.
-    pub(super) fn rest(&mut self, spare: &mut Vec<Box<[u8]>>) {
+    pub(in crate::core) fn rest(&mut self, spare: &mut Vec<Box<[u8]>>) {
         if self.start == self.end
             && let Some(buffer) = self.buffer.take()
         {
@@ -179,30 +179,30 @@ impl Inflow {
     }
 
     /// Returns whether a record has begun and not ended.
-    pub(super) const fn is_amid(&self) -> bool {
+    pub(in crate::core) const fn is_amid(&self) -> bool {
         self.start < self.end || self.long.is_some()
     }
 
     /// Returns the octets of heap memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::core) fn bytes(&self) -> usize {
         self.held() + self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 }
 
 impl Long {
     /// Returns the octets of the record.
-    pub(super) fn octets(&self) -> &[u8] {
+    pub(in crate::core) fn octets(&self) -> &[u8] {
         self.octets.get(..self.filled).unwrap_or_default()
     }
 
     /// Returns the octets of its memory.
-    pub(super) const fn held(&self) -> usize {
+    pub(in crate::core) const fn held(&self) -> usize {
         self.octets.len()
     }
 }
 
 /// Octets of the buffer of a connection: with its mark, of the longest record that takes no memory of its own.
-pub(super) const BUFFER: usize = 16 << 10;
+pub(in crate::core) const BUFFER: usize = 16 << 10;
 /// Octets of the shortest memory for a record in several fragments.
 const LONG_MIN: usize = 4 << 10;
 /// Octets received at once, at most: others have their turns as well.

@@ -15,7 +15,7 @@ use crate::sys::socket::Socket;
 
 /// The Replies that have not left.
 #[derive(Debug, Default)]
-pub(super) struct Outflow {
+pub(in crate::core) struct Outflow {
     /// The octets that were copied, in their order.
     copied: Vec<u8>,
     /// How many of these have left.
@@ -28,7 +28,7 @@ pub(super) struct Outflow {
 /// A part of what waits.
 #[derive(Debug)]
 enum Part {
-    /// So many of the octets that were copied.
+    /// Octets that were copied: how many.
     Copied(usize),
     /// Data that leaves from where it lies, of which some octets have left. Its Call is charged until all have.
     Lying { data: Data, sent: usize, charge: Charge },
@@ -36,15 +36,15 @@ enum Part {
 
 /// A Reply: the Payload stream, of which `data`, if there is any, lies behind `front`.
 #[derive(Debug)]
-pub(super) struct Record<'a> {
-    pub(super) front: &'a [u8],
-    pub(super) data: Data,
-    pub(super) back: &'a [u8],
+pub(in crate::core) struct Record<'a> {
+    pub(in crate::core) front: &'a [u8],
+    pub(in crate::core) data: Data,
+    pub(in crate::core) back: &'a [u8],
 }
 
 impl Outflow {
     /// Appends a Reply. Returns its charge if nothing of it is left behind in the pool.
-    pub(super) fn push(&mut self, record: Record<'_>, charge: Charge) -> Option<Charge> {
+    pub(in crate::core) fn push(&mut self, record: Record<'_>, charge: Charge) -> Option<Charge> {
         let Record { front, data, back } = record;
         let padding = &[0; 3][..pad(data.len())];
         let length = front.len() + data.len() + padding.len() + back.len();
@@ -77,7 +77,7 @@ impl Outflow {
 
     /// Sends what waits, in one system call as far as it goes; `None` if the socket takes nothing now. The charges of what
     /// has left go into `left`. Returns the octets sent.
-    pub(super) fn send(
+    pub(in crate::core) fn send(
         &mut self,
         socket: &Socket,
         left: &mut Vec<Charge>,
@@ -150,12 +150,12 @@ impl Outflow {
     }
 
     /// Returns the octets that wait.
-    pub(super) const fn waiting(&self) -> usize {
+    pub(in crate::core) const fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// Takes out the charges of all that waits, of a connection that ends.
-    pub(super) fn end(&mut self, left: &mut Vec<Charge>) {
+    pub(in crate::core) fn end(&mut self, left: &mut Vec<Charge>) {
         let parts = self.parts.drain(..).filter_map(|part| match part {
             Part::Lying { charge, .. } => Some(charge),
             Part::Copied(_) => None,
@@ -164,7 +164,7 @@ impl Outflow {
     }
 
     /// Returns the octets of heap memory.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::core) fn bytes(&self) -> usize {
         self.copied.capacity() + self.parts.capacity() * size_of::<Part>()
     }
 }

@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 use haulage_proto::time::Instant;
 
 use super::inflow::Inflow;
+use super::limits::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
 use super::outflow::{Outflow, Record};
-use super::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
 use crate::core::memory::{Charge, Share};
 use crate::crowd::{Candidate, Phase, SLOW, network};
 use crate::sys::socket::Socket;
@@ -46,6 +46,20 @@ pub(crate) struct Stream {
     is_held: bool,
 }
 
+/// A connection that was just accepted.
+#[derive(Debug)]
+pub(crate) struct Newcomer {
+    pub(in crate::core) socket: Socket,
+    pub(in crate::core) peer: SocketAddr,
+    /// The number of its port.
+    pub(in crate::core) port: usize,
+    /// How many connections were accepted before.
+    pub(in crate::core) number: u64,
+    pub(in crate::core) standing: Standing,
+    /// The limits of its port.
+    pub(in crate::core) limits: TcpLimits,
+}
+
 /// A deadline that progress renews.
 #[derive(Debug, Default)]
 struct Progress {
@@ -66,13 +80,8 @@ impl Progress {
 
 impl Stream {
     /// Makes the entry of a connection that was just accepted.
-    pub(super) fn new(
-        socket: Socket,
-        (peer, port, number): (SocketAddr, usize, u64),
-        standing: Standing,
-        share: Share,
-        (now, limits): (Instant, TcpLimits),
-    ) -> Self {
+    pub(in crate::core) fn new(newcomer: Newcomer, share: Share, now: Instant) -> Self {
+        let Newcomer { socket, peer, port, number, standing, limits } = newcomer;
         let calls_left = match standing {
             Standing::Admitted => None,
             Standing::Stranger => Some(STRANGER_CALLS_MAX),
@@ -108,37 +117,37 @@ impl Stream {
     }
 
     /// Returns the number of its port.
-    pub(super) const fn port(&self) -> usize {
+    pub(in crate::core) const fn port(&self) -> usize {
         self.port
     }
 
     /// Returns how many connections were accepted before this one.
-    pub(super) const fn number(&self) -> u64 {
+    pub(in crate::core) const fn number(&self) -> u64 {
         self.number
     }
 
     /// Returns whether the service admits the peer.
-    pub(super) const fn standing(&self) -> Standing {
+    pub(in crate::core) const fn standing(&self) -> Standing {
         self.standing
     }
 
     /// Returns the phase.
-    pub(super) const fn phase(&self) -> Phase {
+    pub(in crate::core) const fn phase(&self) -> Phase {
         self.phase
     }
 
     /// Returns the Calls that are not answered.
-    pub(super) const fn serving(&self) -> u32 {
+    pub(in crate::core) const fn serving(&self) -> u32 {
         self.serving
     }
 
     /// Returns the longest record, in octets.
-    pub(super) const fn record_max(&self) -> usize {
+    pub(in crate::core) const fn record_max(&self) -> usize {
         self.limits.record_max
     }
 
     /// Returns the facts by which a connection is chosen to be closed.
-    pub(super) fn candidate(&self, now: Instant) -> Candidate {
+    pub(in crate::core) fn candidate(&self, now: Instant) -> Candidate {
         let since = self.since.saturating_since(Instant::ZERO).as_nanos();
         Candidate {
             network: network(self.peer.ip()),
@@ -149,69 +158,69 @@ impl Stream {
     }
 
     /// Marks the connection as readable. Returns whether it was not.
-    pub(super) const fn mark_readable(&mut self) -> bool {
+    pub(in crate::core) const fn mark_readable(&mut self) -> bool {
         !std::mem::replace(&mut self.is_readable, true)
     }
 
     /// Notes that the connection is about to be read.
-    pub(super) const fn unmark_readable(&mut self) {
-        self.is_readable = false;
+    pub(in crate::core) const fn unmark_readable(&mut self) {
+        (self.is_readable, self.is_held) = (false, false);
     }
 
     /// Marks the connection as having something to send. Returns whether it was not.
-    pub(super) const fn mark_unsent(&mut self) -> bool {
+    pub(in crate::core) const fn mark_unsent(&mut self) -> bool {
         !std::mem::replace(&mut self.is_unsent, true)
     }
 
     /// Notes that the socket takes octets again. Returns whether it did not before.
-    pub(super) const fn take_fullness(&mut self) -> bool {
+    pub(in crate::core) const fn take_fullness(&mut self) -> bool {
         std::mem::replace(&mut self.is_full, false)
     }
 
     /// Returns whether the peer has closed its direction, which may not have been read yet.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::core) fn is_closed(&self) -> bool {
         self.socket.is_over()
     }
 
     /// Returns whether the peer has closed the connection in order, having every Reply.
-    pub(super) fn has_left(&self) -> bool {
+    pub(in crate::core) fn has_left(&self) -> bool {
         // A client that breaks off amid a record gives the connection up, and may repeat its Calls.
         self.is_done() && !self.inflow.is_amid() && self.socket.has_left()
     }
 
     /// Returns whether nothing more will happen: the peer has closed its direction, and has every Reply.
-    pub(super) const fn is_done(&self) -> bool {
+    pub(in crate::core) const fn is_done(&self) -> bool {
         self.is_over && self.serving == 0 && self.outflow.waiting() == 0
     }
 
     /// Returns whether another Call may be taken.
-    pub(super) const fn may_be_read(&self) -> bool {
+    pub(in crate::core) const fn may_be_read(&self) -> bool {
         self.serving < CALLS_EACH_MAX && self.outflow.waiting() < WAITING_MAX
     }
 
-    /// Notes whether the connection is not read for now.
-    pub(super) const fn hold(&mut self, is_held: bool) {
-        self.is_held = is_held;
+    /// Notes that the connection is not read until it has less under way.
+    pub(in crate::core) const fn hold(&mut self) {
+        self.is_held = true;
     }
 
     /// Returns whether the connection was not read, and may be.
-    pub(super) const fn is_let_go(&self) -> bool {
+    pub(in crate::core) const fn is_let_go(&self) -> bool {
         self.is_held && self.may_be_read()
     }
 
     /// Takes out what has arrived, to be read while the rest of the core changes.
-    pub(super) fn take_inflow(&mut self) -> Inflow {
+    pub(in crate::core) fn take_inflow(&mut self) -> Inflow {
         std::mem::take(&mut self.inflow)
     }
 
     /// Puts back what has arrived and was not taken.
-    pub(super) fn restore(&mut self, inflow: Inflow, now: Instant) {
+    pub(in crate::core) fn restore(&mut self, inflow: Inflow, now: Instant) {
         self.inflow = inflow;
         self.settle(now);
     }
 
     /// Receives octets into `inflow`. Returns their number, or `None` if none wait.
-    pub(super) fn receive(
+    pub(in crate::core) fn receive(
         &mut self,
         inflow: &mut Inflow,
         spare: &mut Vec<Box<[u8]>>,
@@ -232,7 +241,7 @@ impl Stream {
     }
 
     /// Notes that a record has arrived whole. Returns whether the peer may make the Call.
-    pub(super) fn begin_call(&mut self) -> bool {
+    pub(in crate::core) fn begin_call(&mut self) -> bool {
         self.arriving = Progress::default();
         match &mut self.calls_left {
             None => true,
@@ -245,22 +254,22 @@ impl Stream {
     }
 
     /// Notes that a Call is answered later.
-    pub(super) const fn keep_call(&mut self) {
+    pub(in crate::core) const fn keep_call(&mut self) {
         self.serving += 1;
     }
 
     /// Notes that a Call that was kept is answered.
-    pub(super) const fn end_call(&mut self) {
+    pub(in crate::core) const fn end_call(&mut self) {
         self.serving -= 1;
     }
 
     /// Queues a Reply. Returns its charge if nothing of it is left in the pool.
-    pub(super) fn reply(&mut self, record: Record<'_>, charge: Charge) -> Option<Charge> {
+    pub(in crate::core) fn reply(&mut self, record: Record<'_>, charge: Charge) -> Option<Charge> {
         self.outflow.push(record, charge)
     }
 
     /// Sends what waits.
-    pub(super) fn send(
+    pub(in crate::core) fn send(
         &mut self,
         now: Instant,
         left: &mut Vec<Charge>,
@@ -288,7 +297,7 @@ impl Stream {
     }
 
     /// Enters the phase that the connection is in.
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub(in crate::core) fn settle(&mut self, now: Instant) {
         let is_amid = self.inflow.is_amid();
         if !is_amid || !self.may_be_read() {
             // The time of a peer does not go on while it is not read.
@@ -308,7 +317,7 @@ impl Stream {
     }
 
     /// Returns the time by which something has to happen, if there is one.
-    pub(super) fn due(&self) -> Option<Instant> {
+    pub(in crate::core) fn due(&self) -> Option<Instant> {
         let progress = [self.arriving.due, self.leaving.due].into_iter().flatten().min();
         let is_silent = self.serving == 0 && progress.is_none();
         let idle = self.limits.idle_timeout.filter(|_| is_silent);
@@ -316,17 +325,17 @@ impl Stream {
     }
 
     /// Returns the octets of memory of a long record.
-    pub(super) fn held(&self) -> usize {
+    pub(in crate::core) fn held(&self) -> usize {
         self.inflow.held()
     }
 
     /// Takes back the charges of what has not left, of a connection that ends.
-    pub(super) fn release(&mut self, left: &mut Vec<Charge>) {
+    pub(in crate::core) fn release(&mut self, left: &mut Vec<Charge>) {
         self.outflow.end(left);
     }
 
     /// Returns the octets of memory that the connection takes: its entry, and its queues.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::core) fn bytes(&self) -> usize {
         size_of::<Self>() + self.inflow.bytes() + self.outflow.bytes() + self.share.bytes()
     }
 }

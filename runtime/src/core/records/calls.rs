@@ -1,23 +1,19 @@
 //! Serves the Calls of connections over TCP, and queues their Replies.
 
 use haulage_proto::negotiate::Version;
-use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 
-use super::inflow::{Inflow, Next};
-use super::outflow::Record;
-use super::{Standing, Streams, end};
-use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::Charge;
 use crate::core::program::{Room, Unserved};
 use crate::core::responder::ServedCall;
 use crate::core::runs::with_buffer;
-use crate::core::serve::{Acted, Whole, serve};
+use crate::core::serve::{Acted, Whole, outcome, serve};
 use crate::core::service::Service;
-use crate::crowd::network;
-use crate::key::{CallKey, ConnectionKey};
+use crate::core::streams::Standing;
+use crate::core::streams::inflow::{Inflow, Next};
+use crate::key::ConnectionKey;
 use crate::limits::INLINE_SIZE;
 use crate::service::Reply;
 
@@ -43,38 +39,45 @@ enum Go {
     Less,
 }
 
-/// Reads a connection, and serves the Calls that have arrived whole. Returns how much was done.
-pub(crate) fn read<S: Service>(
+/// What came of reading a connection.
+#[derive(Debug, Default)]
+pub(super) struct Read {
+    /// How much was done.
+    pub(super) worked: usize,
+    /// Why the connection has to end, if it has to.
+    pub(super) ended: Option<&'static str>,
+}
+
+/// Reads a connection, and serves the Calls that have arrived whole.
+pub(super) fn read<S: Service>(
     inner: &mut Inner,
     service: &mut S,
     reply: &mut Option<Reply>,
     now: Instant,
     key: ConnectionKey,
-) -> usize {
-    let Some(stream) = inner.common.streams.get_mut(key) else { return 0 };
+) -> Read {
+    let Some(stream) = inner.common.streams.get_mut(key) else { return Read::default() };
     stream.unmark_readable();
     let mut inflow = stream.take_inflow();
     let mut reading = Reading { inner, service, reply, now, key, worked: 0 };
     let gone_on = reading.go(&mut inflow);
-    let worked = reading.worked;
+    let mut read = Read { worked: reading.worked, ended: gone_on.err() };
     let streams = &mut inner.common.streams;
-    let Some((stream, spare)) = streams.with_spare(key) else { return worked };
+    let Some((stream, spare)) = streams.with_spare(key) else { return read };
     inflow.rest(spare);
     stream.restore(inflow, now);
-    match gone_on {
-        Err(why) => end(inner, key, why),
-        Ok(_) if stream.is_done() => end(inner, key, "the peer closed it"),
-        Ok(go) => {
-            stream.hold(go == Go::Less);
-            let due = stream.due();
-            if go == Go::Again {
-                streams.be_readable(key);
-            }
-            due.into_iter().for_each(|due| inner.common.wake_by(due));
-            return worked;
-        }
+    if stream.is_done() {
+        read.ended.get_or_insert("the peer closed it");
     }
-    worked + 1
+    if gone_on == Ok(Go::Less) {
+        stream.hold();
+    }
+    let due = stream.due();
+    if gone_on == Ok(Go::Again) {
+        streams.be_readable(key);
+    }
+    due.into_iter().for_each(|due| inner.common.wake_by(due));
+    read
 }
 
 /// The reading of one connection.
@@ -179,7 +182,7 @@ impl<S: Service> Reading<'_, S> {
                     if !stream.begin_call() {
                         return Taken::Ends(TOO_MANY);
                     }
-                    queue(common, *key, &header, making, Charge::default());
+                    common.send_record(*key, &header, making, Charge::default());
                     return Taken::Done;
                 }
                 _ => return Taken::Ends("its record is no Call"),
@@ -236,129 +239,13 @@ impl<S: Service> Reading<'_, S> {
             acted => {
                 common.counters.calls_served += 1;
                 if let Some(header) = outcome(acted, xid, making) {
-                    queue(common, *key, &header, making, charge);
+                    common.send_record(*key, &header, making, charge);
                 } else {
                     common.discharge(*key, charge);
                 }
             }
         }
         Taken::Done
-    }
-}
-
-/// Answers a Call that waited.
-pub(crate) fn answer(
-    Inner { responder, common, .. }: &mut Inner,
-    name: CallKey,
-    acted: Acted,
-    reply: &mut Reply,
-) {
-    let Some(call) = responder.calls.remove(name) else { return };
-    let (key, xid) = (call.connection, call.xid);
-    common.streams.end_call(key);
-    common.counters.calls_served += 1;
-    match outcome(acted, xid, reply) {
-        Some(header) => queue(common, key, &header, reply, call.charge),
-        None => common.discharge(key, call.charge),
-    }
-}
-
-/// Returns the header of the Reply to a Call that was acted on; `None` if it has none.
-fn outcome(acted: Acted, xid: u32, reply: &mut Reply) -> Option<ReplyHeader> {
-    let header = match acted {
-        // Here nothing bounds the octets that follow the results.
-        Acted::Results(_) | Acted::Long if reply.is_whole() => {
-            return Some(ReplyHeader::accepted(xid, AcceptStat::Success));
-        }
-        Acted::NoReply | Acted::Later(_) => None,
-        Acted::Verdict(header) => Some(header),
-        _ => Some(ReplyHeader::accepted(xid, AcceptStat::SystemErr)),
-    };
-    reply.forget_results();
-    header
-}
-
-/// Queues a Reply.
-fn queue(
-    common: &mut Common,
-    key: ConnectionKey,
-    header: &ReplyHeader,
-    reply: &mut Reply,
-    charge: Charge,
-) {
-    let (front, data, back) = reply.as_record(header);
-    let Some(stream) = common.streams.get_mut(key) else {
-        return common.discharge(key, charge);
-    };
-    let octets = data.len();
-    let rest = stream.reply(Record { front, data, back }, charge);
-    common.streams.be_unsent(key);
-    match rest {
-        Some(charge) => common.discharge(key, charge),
-        None => common.begin_transfer(key, octets),
-    }
-}
-
-impl Streams {
-    /// Finds a connection to change, and the buffers that nobody uses.
-    fn with_spare(
-        &mut self,
-        key: ConnectionKey,
-    ) -> Option<(&mut super::Stream, &mut Vec<Box<[u8]>>)> {
-        let place = self.place(key)?;
-        Some((self.table.get_mut(place)?, &mut self.spare))
-    }
-
-    /// Receives octets of a connection into `inflow`.
-    fn receive(
-        &mut self,
-        key: ConnectionKey,
-        inflow: &mut Inflow,
-        now: Instant,
-    ) -> std::io::Result<Option<usize>> {
-        let Some(place) = self.place(key) else { return Ok(None) };
-        let Some(stream) = self.table.get_mut(place) else { return Ok(None) };
-        stream.receive(inflow, &mut self.spare, &mut self.counters, now)
-    }
-
-    /// Takes memory for a long record, of what all connections share by network. Returns whether there is enough.
-    fn take_memory(&mut self, key: ConnectionKey, octets: usize) -> bool {
-        let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) else {
-            return false;
-        };
-        let may = self.records.has_room(network, octets);
-        if may {
-            self.records.take(network, octets);
-        }
-        may
-    }
-
-    /// Gives back memory of a long record.
-    pub(super) fn give_back(&mut self, key: ConnectionKey, octets: usize) {
-        if let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) {
-            self.records.give_back(network, octets);
-        }
-    }
-
-    /// Returns whether another Call may be in service.
-    const fn take_calls(&self) -> bool {
-        self.serving < self.serving_max
-    }
-
-    /// Notes that a Call is in service and not answered.
-    fn keep_call(&mut self, key: ConnectionKey) {
-        self.serving += 1;
-        if let Some(stream) = self.get_mut(key) {
-            stream.keep_call();
-        }
-    }
-
-    /// Notes that a Call that was in service is answered.
-    fn end_call(&mut self, key: ConnectionKey) {
-        self.serving -= 1;
-        if let Some(stream) = self.get_mut(key) {
-            stream.end_call();
-        }
     }
 }
 
