@@ -19,7 +19,7 @@ use crate::items::Items;
 use crate::limits::INLINE_SIZE;
 use crate::polling::{Polling, Wait};
 use crate::provider::Provider;
-use crate::service::{CallError, ConnectionId, Request};
+use crate::service::{CallError, ConnectionId, InlineRoom, Request};
 use crate::sys::{clock, wake};
 
 /// Makes Calls through a core from another thread. It is `Send`; `try_clone` makes another one for a second thread.
@@ -43,6 +43,8 @@ pub struct RemoteClient {
     leases_due: usize,
     /// Tokens of begun Calls that [`Self::call`] stopped waiting for.
     given_up: Vec<u64>,
+    /// The room of a message of the connection, as the last Reply told.
+    inline_room: InlineRoom,
     /// The longest timeout of any Call so far.
     patience: Duration,
     waiting: Wait,
@@ -99,7 +101,7 @@ impl RemoteReply {
     /// Returns the results; of a reduced result they hold only the length.
     pub fn results(&self) -> PayloadReader<'_> {
         let bytes = self.buffer.as_ref().map(Local::bytes).unwrap_or_default();
-        let Reduction { returned, version } = &self.reduction;
+        let Reduction { returned, version, .. } = &self.reduction;
         PayloadReader::reply_of_many(bytes, 0, returned.as_slice()).of_version(*version)
     }
 
@@ -133,6 +135,7 @@ impl RemoteClient {
             begun: 0,
             leases_due: 0,
             given_up: Vec::new(),
+            inline_room: InlineRoom::MIN,
             patience: Duration::ZERO,
             waiting: Wait::new(Polling::ADAPTIVE, clock::now()),
         })
@@ -141,6 +144,12 @@ impl RemoteClient {
     /// Makes another client of the same connection, for another thread; `None` if there are too many.
     pub fn try_clone(&self) -> Option<Self> {
         Self::new(self.door.clone(), self.connection)
+    }
+
+    /// Returns the room of one message for the arguments of a Call, and for the results of its Reply. Until a Reply has come
+    /// it is the least of any connection.
+    pub const fn inline_room(&self) -> InlineRoom {
+        self.inline_room
     }
 
     /// Takes a lease of `length` octets from the core's pool.
@@ -289,6 +298,9 @@ impl RemoteClient {
             self.leases_due -= 1;
             return None;
         };
+        if let Ok(Reduction { inline_room: Some(room), .. }) = &results {
+            self.inline_room = *room;
+        }
         if let Some(at) = self.given_up.iter().position(|given_up| *given_up == token) {
             self.given_up.swap_remove(at);
             self.begun -= 1;

@@ -122,6 +122,16 @@ impl UnchunkedMax {
         }
     }
 
+    /// Returns the octets of the longest Call, its RPC header included.
+    pub const fn call(&self) -> u32 {
+        self.call
+    }
+
+    /// Returns the octets of the longest Reply, its RPC header included.
+    pub const fn reply(&self) -> u32 {
+        self.reply
+    }
+
     /// Returns whether a Call of `length` octets without reducible items, and its Reply of at most `reply_max` octets,
     /// each fit one message without chunks. [`plan_call`] plans such a Call in the same way, at greater cost.
     #[inline]

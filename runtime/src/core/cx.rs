@@ -14,7 +14,7 @@ use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
 use super::streams::{Stream, TcpCounters};
 use crate::provider::{Counters, PeerUser};
-use crate::service::{CallError, CallToken, ConnectionId, Refusal, Request};
+use crate::service::{CallError, CallToken, ConnectionId, InlineRoom, Refusal, Request};
 
 /// The view of a core that its service has while it runs.
 pub struct Cx<'a> {
@@ -187,6 +187,13 @@ impl<'a> Cx<'a> {
             .connections
             .get(connection.0)
             .is_some_and(|found| found.life.is_connecting())
+    }
+
+    /// Returns the room of one message for the arguments of a Call, and for the results of its Reply, as long as the
+    /// connection exists.
+    pub fn inline_room(&self, connection: ConnectionId) -> Option<InlineRoom> {
+        let found = self.inner.common.connections.get(connection.0)?;
+        Some(found.session.inline_room())
     }
 
     /// Returns the time at which this turn began.

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use crossbeam_queue::ArrayQueue;
-use haulage_mr_pool::{Local, Pool};
+use haulage_mr_pool::Local;
 use haulage_proto::chunk::Returned;
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
@@ -25,9 +25,9 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::common::Common;
 use super::requester::{Caller, NewCall, Requester};
 use crate::items::Items;
-use crate::key::ClientKey;
+use crate::key::{ClientKey, ConnectionKey};
 use crate::limits::Limits;
-use crate::service::{CallError, ConnectionId, Finished, Request};
+use crate::service::{CallError, ConnectionId, Finished, InlineRoom, Request};
 use crate::sys::wake::Waker;
 
 /// Calls that one client on another thread may have begun and not yet reported as ended.
@@ -134,6 +134,8 @@ pub(crate) struct Reduction {
     /// The Write chunks that were returned.
     pub(crate) returned: Items<Returned>,
     pub(crate) version: Version,
+    /// The room of a message of the connection, if it still exists.
+    pub(crate) inline_room: Option<InlineRoom>,
 }
 
 impl Inbox {
@@ -262,26 +264,28 @@ impl Inbox {
         }
     }
 
-    /// Tells a client how its Call ended. The results are copied into `buffer`, which the client lent, or into a longer
-    /// one.
+    /// Tells a client how its Call ended, and which connection it was on. The results are copied into the buffer that the
+    /// client lent, or into a longer one.
     pub(crate) fn complete(
         &mut self,
-        pool: &Pool,
+        common: &Common,
         (client, token): (ClientKey, u64),
-        buffer: Option<Local>,
+        (mut buffer, connection): (Option<Local>, Option<ConnectionKey>),
         finished: Finished<'_>,
     ) {
         let Finished { results, arguments, rooms } = finished;
-        let mut buffer = buffer;
         let results = results.and_then(|reader| {
             let bytes = reader.rest();
             if buffer.as_ref().is_none_or(|buffer| buffer.capacity() < bytes.len()) {
-                buffer = pool.lease(bytes.len());
+                buffer = common.pool.lease(bytes.len());
             }
             let buffer = buffer.as_mut().ok_or(CallError::NoMemory)?;
             buffer.set_len(bytes.len());
             buffer.bytes_mut().copy_from_slice(bytes);
-            Ok(Reduction { returned: reader.returned().collect(), version: reader.version() })
+            let connection = connection.and_then(|key| common.connections.get(key));
+            let inline_room = connection.map(|found| found.session.inline_room());
+            let (returned, version) = (reader.returned().collect(), reader.version());
+            Ok(Reduction { returned, version, inline_room })
         });
         self.push(client, Completion::Call { token, buffer, results, arguments, rooms });
     }

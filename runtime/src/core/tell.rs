@@ -29,7 +29,7 @@ pub(crate) fn tell<S: Service>(
         match caller {
             Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
             Caller::Remote { client, token } => {
-                inbox.complete(&inner.common.pool, (client, token), None, finished);
+                inbox.complete(&inner.common, (client, token), (None, None), finished);
             }
             Caller::Nobody => {}
         }
@@ -53,8 +53,8 @@ fn tell_ended<S: Service>(
     now: Instant,
     over: EndedCall,
 ) {
-    let EndedCall { slot, caller, version, reply, error, arguments, mut rooms, chunk, arrived } =
-        over;
+    let EndedCall { slot, connection, caller, version, reply, error, .. } = over;
+    let EndedCall { arguments, mut rooms, chunk, arrived, .. } = over;
     let buffers = inner.common.receives.lend();
     let results = match (error, &reply, &arrived) {
         (Some(error), _, _) => Err(error),
@@ -82,7 +82,7 @@ fn tell_ended<S: Service>(
         Caller::Service(token) => service.replied(&mut Cx::new(now, inner), token, finished),
         Caller::Remote { client, token } => {
             let lent = inner.requester.calls.give_back(slot);
-            inbox.complete(&inner.common.pool, (client, token), lent, finished);
+            inbox.complete(&inner.common, (client, token), (lent, Some(connection)), finished);
         }
         // The leases of a Call that was given up go back to the pool.
         Caller::Nobody => {}

@@ -7,7 +7,7 @@ use std::time::Duration;
 use haulage_mr_pool::{Leases, Local};
 use haulage_proto::chunk::{DataItem, Item as PayloadItem, Kind, PayloadReader};
 use haulage_proto::negotiate::Version;
-use haulage_proto::rpc::{Binding, Credential, Procedure};
+use haulage_proto::rpc::{Binding, CallHeader, Credential, Procedure, ReplyHeader};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::xdr::Truncated;
 
@@ -255,6 +255,33 @@ impl<'a> Arguments<'a> {
         }
     }
 }
+
+/// The octets that one message of a connection has room for, without a chunk and beside its headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InlineRoom {
+    /// Octets of the arguments of a Call.
+    pub arguments: usize,
+    /// Octets of the results of a Reply.
+    pub results: usize,
+}
+
+impl InlineRoom {
+    /// The room that every connection has, whatever its peer and the identity of its Calls.
+    pub const MIN: Self = {
+        let headers = HEADER_MAX + AUTH_MAX;
+        Self {
+            arguments: MESSAGE_MIN - headers - CallHeader::PLAIN_LEN,
+            results: MESSAGE_MIN - headers - ReplyHeader::SUCCESS_LEN,
+        }
+    };
+}
+
+/// Octets of the longest message that every peer takes.
+const MESSAGE_MIN: usize = 1024;
+/// Octets of the longest transport header without chunks.
+const HEADER_MAX: usize = 32;
+/// Octets of the longest body of a credential or verifier (RFC 5531 section 8.2).
+const AUTH_MAX: usize = 400;
 
 /// One Call of a client to a server.
 ///

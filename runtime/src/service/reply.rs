@@ -217,6 +217,19 @@ impl Reply {
         }
     }
 
+    /// Appends the next DDP-eligible result, an opaque, to the Payload stream, without a reference to the memory it is copied
+    /// from. For an item that has no chunk ([`Self::item_room`]) and has the [room](Self::room); [`Self::item`] takes any.
+    #[inline]
+    pub fn item_copied(&mut self, octets: &[u8]) {
+        self.results(|w| w.opaque(octets));
+        let (index, length) = (self.next, octets.len());
+        self.next = index.wrapping_add(1);
+        if length > 0 {
+            self.unreduced_octets += length.next_multiple_of(4);
+            self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
+        }
+    }
+
     /// Passes over a DDP-eligible result of the binding that this Reply does not have: optional data that is absent, or an
     /// arm of a union that is not taken. Its Write chunk stays unused. It needs no mention behind the last result there is.
     pub const fn absent(&mut self) {

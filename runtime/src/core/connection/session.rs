@@ -4,11 +4,13 @@ use std::rc::Rc;
 
 use haulage_proto::exchange::{self, UnchunkedMax};
 use haulage_proto::negotiate::{Engine as Spoken, ReplyChunks, Version};
+use haulage_proto::rpc::{CallHeader, ReplyHeader};
 use haulage_proto::v1::private_data::Agreement;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::reverse::Level;
 use haulage_proto::v2::thresholds::Thresholds;
 use haulage_proto::verbs::NamedTemplate;
+use haulage_proto::xdr::Writer;
 
 use crate::core::program::Programs;
 use crate::core::templates::{Bound, Meaning, Meanings};
@@ -16,6 +18,7 @@ use crate::identity::Identity;
 use crate::items::Items;
 use crate::limits::{CHUNKS_MAX, CallsGo, HEADER_ROOM, SEGMENTS_MAX_WIRE, SEND_BUFFER};
 use crate::outgoing::segments::Segments;
+use crate::service::InlineRoom;
 
 /// What a connection serves and calls.
 #[derive(Clone, Debug)]
@@ -130,6 +133,20 @@ impl Session {
         self.terms.version == Version::Two && *self.identity == Identity::Anonymous
     }
 
+    /// Returns the room of a message without chunks, for the arguments of our Calls and for the results of their Replies.
+    pub(crate) fn inline_room(&self) -> InlineRoom {
+        let Self { terms: Terms { unchunked_max, .. }, identity, .. } = self;
+        // The body of the credential takes the place of none.
+        let mut counting = Writer::counting(&mut []);
+        let counted = identity.credential().encode(&mut counting);
+        let credential = if counted.is_ok() { counting.position() } else { usize::MAX };
+        let header = (CallHeader::PLAIN_LEN - NO_CREDENTIAL).saturating_add(credential);
+        InlineRoom {
+            arguments: (unchunked_max.call() as usize).saturating_sub(header),
+            results: (unchunked_max.reply() as usize).saturating_sub(ReplyHeader::SUCCESS_LEN),
+        }
+    }
+
     /// Returns the meaning of a template that arrived. Only version 2 has templates.
     #[inline]
     pub(crate) fn meaning(&mut self, like: NamedTemplate<'_>) -> Meaning {
@@ -222,3 +239,6 @@ impl Terms {
         }
     }
 }
+
+/// Octets of a credential without a body: its flavor and its length.
+const NO_CREDENTIAL: usize = 8;

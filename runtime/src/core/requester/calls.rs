@@ -129,6 +129,7 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct EndedCall {
     pub(crate) slot: usize,
+    pub(crate) connection: ConnectionKey,
     pub(crate) caller: Caller,
     pub(crate) version: Version,
     pub(crate) reply: Option<Message>,
@@ -542,7 +543,7 @@ impl MadeCalls {
 
     /// Takes out a Call that has ended.
     pub(super) fn end_finished(&mut self, slot: usize, abilities: &Abilities) -> Option<EndedCall> {
-        let MadeCall { caller, version, opens, .. } =
+        let MadeCall { connection, caller, version, opens, .. } =
             self.calls.get_mut(slot).and_then(Option::take)?;
         let Kept { reply, mut error, .. } = std::mem::take(self.kept.get_mut(slot)?);
         self.xids.close(slot);
@@ -555,7 +556,18 @@ impl MadeCalls {
             (leases, arrived) = (exposed_leases.take(), exposed_leases.arrived.take());
         }
         let Taken { arguments, rooms, chunk } = leases;
-        Some(EndedCall { slot, caller, version, reply, error, arguments, rooms, chunk, arrived })
+        Some(EndedCall {
+            slot,
+            connection,
+            caller,
+            version,
+            reply,
+            error,
+            arguments,
+            rooms,
+            chunk,
+            arrived,
+        })
     }
 
     /// Returns the buffer that a remote caller lent for this Call.
