@@ -1,15 +1,25 @@
 //! A blocking client of the key-value service.
+//!
+//! # Normal operation
+//! Short values travel in the messages (see [`inline`](crate::inline)). A GET offers a chunk if the value was long last time.
+//! Of a value that is longer than expected, the server tells the length, and the GET goes again with a chunk.
+//!
+//! # Recovery
+//! A server of the release before tells the length of such a value by the error of the transport, or on version 1 not at
+//! all: then the chunk has the length that the caller names. A GET goes at most [`TRIES_MAX`] times.
 
 use std::time::Duration;
 
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
+use haulage::proto::rpc::ReplyHeader;
 use haulage::proto::v1;
 use haulage::proto::v2::error::ErrorBody;
 use haulage::remote::{RemoteClient, RemoteReply};
 use haulage::service::{CallError, Request, TransportError};
 use thiserror::Error;
 
+use crate::inline::{INLINE_MAX, Lengths};
 use crate::protocol::{Answer, BadReply, Carriage, Key, Procedure, Refusal, Value};
 use crate::stat::Stat;
 
@@ -20,6 +30,7 @@ mod many;
 pub struct Client<'a> {
     remote: &'a mut RemoteClient,
     timeout: Option<Duration>,
+    lengths: Lengths,
 }
 
 /// Some of the keys that a server stores.
@@ -58,44 +69,101 @@ impl<'a> Client<'a> {
     /// Creates a client that calls by `remote`. `timeout` is the longest that each Call may take; `None` for the
     /// default of the core.
     pub const fn new(remote: &'a mut RemoteClient, timeout: Option<Duration>) -> Self {
-        Self { remote, timeout }
+        Self { remote, timeout, lengths: Lengths::new(INLINE_MAX) }
     }
 
-    /// Returns the value of `key`, in registered memory; `None` if it is empty. The memory has `room` octets at first. A
-    /// longer value takes more memory of the core.
+    /// Has the client begin with the lengths that another one knew: see [`Self::into_lengths`].
+    #[must_use]
+    pub fn with_lengths(self, lengths: Lengths) -> Self {
+        Self { lengths, ..self }
+    }
+
+    /// Ends the client, and returns the lengths of values that it knows.
+    pub fn into_lengths(self) -> Lengths {
+        self.lengths
+    }
+
+    /// Returns the value of `key`, in registered memory; `None` if it is empty. Where the value is expected to be long, the
+    /// memory has at least `room` octets at first. A longer value takes more memory of the core.
     ///
     /// # Errors
     /// Among others [`Refusal::NotFound`], and [`ClientError::Room`] if the value has more than `room` octets and the core
-    /// lacks the memory, or speaks version 1.
+    /// lacks the memory, or if the server speaks version 1 and does not tell the length.
     pub fn get(&mut self, key: Key<'_>, room: usize) -> Result<Option<Local>, ClientError> {
-        let result = Some(self.remote.lease(room)?);
-        let mut reply = match self.call(Procedure::Get, Some(key), None, result) {
+        let mut offer = match self.expects_chunk(key) {
+            None => None,
+            Some(expected) => match self.remote.lease(expected.max(room)) {
+                Ok(lease) => Some(lease),
+                // Without a chunk, the server tells how much memory it really takes.
+                Err(CallError::NoMemory) => None,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        let (mut needed, mut may_tell) = (None, true);
+        for _ in 0..TRIES_MAX {
+            let offered = offer.as_ref().map(Local::len);
+            needed = match self.get_once(key, offer)? {
+                Got::Value(value) => return Ok(value),
+                Got::Longer(needed) => needed,
+            };
+            self.lengths.remember_long(key, needed.or(offered).unwrap_or(room));
+            let octets = match (needed, offered) {
+                (Some(needed), _) if needed > ITEM_MAX => break,
+                (Some(needed), _) => Some(needed.max(1)),
+                // A server of the release before does not tell the length on version 1.
+                (None, None) => {
+                    may_tell = false;
+                    Some(room)
+                }
+                (None, Some(_)) if may_tell => None,
+                (None, Some(_)) => break,
+            };
+            offer = match octets.map(|octets| self.remote.lease(octets)).transpose() {
+                Ok(lease) => lease,
+                Err(CallError::NoMemory) if needed.is_some() => break,
+                Err(error) => return Err(error.into()),
+            };
+        }
+        Err(ClientError::Room { needed })
+    }
+
+    /// Asks for a value once, with a chunk or without.
+    fn get_once(&mut self, key: Key<'_>, offer: Option<Local>) -> Result<Got, ClientError> {
+        let offered = offer.as_ref().map(Local::len);
+        let request = self.request(Procedure::Get).room(offer);
+        let called = self.remote.call(request, |w| w.opaque(key.bytes())).map_err(CallError::from);
+        let mut reply = match called {
             Ok(reply) => reply,
-            Err(CallError::Refused(TransportError::Two(ErrorBody::WriteResource {
-                length_needed,
-                ..
-            }))) if room < length_needed as usize => {
-                return Err(ClientError::Room { needed: Some(length_needed as usize) });
-            }
-            // Version 1 does not tell the length that the value needs.
-            Err(CallError::Refused(TransportError::One(v1::error::ErrorBody::Chunk)))
-                if room < ITEM_MAX =>
-            {
-                return Err(ClientError::Room { needed: None });
-            }
+            Err(CallError::Refused(refusal)) => return longer(refusal, offered).map(Got::Longer),
             Err(error) => return Err(error.into()),
         };
         let lease = reply.rooms.take().into_first();
         let results = reply.results();
         let carriage = Carriage::of(results.reduced());
-        match Answer::decode(Procedure::Get, results.rest(), carriage)? {
-            Answer::Value(Value::Reduced { length }) => placed(lease, length.into()).map(Some),
-            Answer::Value(Value::Unreduced([])) => Ok(None),
+        let value = match Answer::decode(Procedure::Get, results.rest(), carriage)? {
+            Answer::Value(Value::Reduced { length }) => Some(placed(lease, length.into())?),
+            Answer::Value(Value::Unreduced([])) => None,
             // A server of version 2 may send a value that is too long for its room in several messages.
-            Answer::Value(Value::Unreduced(value)) => self.kept(lease, value).map(Some),
-            Answer::Refused(refusal) => Err(refusal.into()),
-            _ => Err(ClientError::Mismatch("the reply holds no value")),
-        }
+            Answer::Value(Value::Unreduced(value)) => Some(self.kept(lease, value)?),
+            Answer::TooLong { length } if offered.is_none() => {
+                return Ok(Got::Longer(Some(usize::try_from(length).unwrap_or(usize::MAX))));
+            }
+            Answer::TooLong { .. } => {
+                return Err(ClientError::Mismatch(
+                    "the server asks for a chunk that it was offered",
+                ));
+            }
+            Answer::Refused(refusal) => return Err(refusal.into()),
+            _ => return Err(ClientError::Mismatch("the reply holds no value")),
+        };
+        self.lengths.remember(key, value.as_ref().map_or(0, Local::len));
+        self.remote.recycle(reply);
+        Ok(Got::Value(value))
+    }
+
+    /// Returns the length that the value of `key` is expected to have, if that is too long for a message.
+    fn expects_chunk(&self, key: Key<'_>) -> Option<usize> {
+        self.lengths.expects_chunk(key, self.remote.inline_room())
     }
 
     /// Stores `value` under `key`.
@@ -103,14 +171,19 @@ impl<'a> Client<'a> {
     /// # Errors
     /// See [`ClientError`].
     pub fn put(&mut self, key: Key<'_>, value: &[u8]) -> Result<(), ClientError> {
-        let argument = if value.is_empty() {
-            None
+        let request = self.request(Procedure::Put);
+        let inline_room = self.remote.inline_room();
+        let called = if self.lengths.stores_inline(key, value.len(), inline_room) {
+            self.remote.call(request, |w| w.opaque(key.bytes()).and_then(|()| w.opaque(value)))
         } else {
             let mut lease = self.remote.lease(value.len())?;
             lease.bytes_mut().copy_from_slice(value);
-            Some(lease)
+            self.remote.call(request.argument(lease), |w| w.opaque(key.bytes()))
         };
-        self.done(Procedure::Put, key, argument)
+        let reply = called.map_err(CallError::from)?;
+        self.done(Procedure::Put, reply)?;
+        self.lengths.remember(key, value.len());
+        Ok(())
     }
 
     /// Deletes `key`.
@@ -118,7 +191,10 @@ impl<'a> Client<'a> {
     /// # Errors
     /// Among others [`Refusal::NotFound`].
     pub fn del(&mut self, key: Key<'_>) -> Result<(), ClientError> {
-        self.done(Procedure::Del, key, None)
+        let request = self.request(Procedure::Del);
+        let reply =
+            self.remote.call(request, |w| w.opaque(key.bytes())).map_err(CallError::from)?;
+        self.done(Procedure::Del, reply)
     }
 
     /// Has the server tell this end of changes to keys that begin with `prefix`, from now on. A connection has one prefix:
@@ -129,7 +205,7 @@ impl<'a> Client<'a> {
     pub fn watch(&mut self, prefix: &[u8]) -> Result<(), ClientError> {
         let request = self.request(Procedure::Watch);
         let reply = self.remote.call(request, |w| w.opaque(prefix)).map_err(CallError::from)?;
-        done(Procedure::Watch, &reply)
+        self.done(Procedure::Watch, reply)
     }
 
     /// Returns the statistics of the server.
@@ -137,7 +213,8 @@ impl<'a> Client<'a> {
     /// # Errors
     /// See [`ClientError`].
     pub fn stat(&mut self) -> Result<Stat, ClientError> {
-        let reply = self.call(Procedure::Stat, None, None, None)?;
+        let request = self.request(Procedure::Stat);
+        let reply = self.remote.call(request, |_| Ok(())).map_err(CallError::from)?;
         match Answer::decode(Procedure::Stat, reply.results().rest(), Carriage::Unreduced)? {
             Answer::Stat(stat) => Ok(stat),
             _ => Err(ClientError::Mismatch("the reply holds no figures")),
@@ -164,31 +241,16 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn done(
-        &mut self,
-        procedure: Procedure,
-        key: Key<'_>,
-        argument: Option<Local>,
-    ) -> Result<(), ClientError> {
-        let reply = self.call(procedure, Some(key), argument, None)?;
-        done(procedure, &reply)
-    }
-
-    fn call(
-        &mut self,
-        procedure: Procedure,
-        key: Option<Key<'_>>,
-        argument: Option<Local>,
-        result: Option<Local>,
-    ) -> Result<RemoteReply, CallError> {
-        let empty_value = procedure == Procedure::Put && argument.is_none();
-        let request = self.request(procedure).argument(argument).room(result);
-        let reply = self.remote.call(request, |w| {
-            key.map_or(Ok(()), |key| w.opaque(key.bytes()))?;
-            // An empty value is sent unreduced.
-            if empty_value { w.opaque(&[]) } else { Ok(()) }
-        })?;
-        Ok(reply)
+    /// Checks the results of a procedure that has none but a status.
+    fn done(&mut self, procedure: Procedure, reply: RemoteReply) -> Result<(), ClientError> {
+        let answer = Answer::decode(procedure, reply.results().rest(), Carriage::Unreduced)?;
+        let done = match answer {
+            Answer::Done => Ok(()),
+            Answer::Refused(refusal) => Err(refusal.into()),
+            _ => Err(ClientError::Mismatch("the reply is that of another procedure")),
+        };
+        self.remote.recycle(reply);
+        done
     }
 
     fn request(&self, procedure: Procedure) -> Request {
@@ -209,12 +271,33 @@ impl<'a> Client<'a> {
     }
 }
 
-/// Checks the results of a procedure that has none but a status.
-fn done(procedure: Procedure, reply: &RemoteReply) -> Result<(), ClientError> {
-    match Answer::decode(procedure, reply.results().rest(), Carriage::Unreduced)? {
-        Answer::Done => Ok(()),
-        Answer::Refused(refusal) => Err(refusal.into()),
-        _ => Err(ClientError::Mismatch("the reply is that of another procedure")),
+/// What came of a GET.
+enum Got {
+    /// The value; `None` if it is empty.
+    Value(Option<Local>),
+    /// The value is longer than the room for it: its length in octets, if the server tells.
+    Longer(Option<usize>),
+}
+
+/// Returns how long the value is, if the peer tells, for which it refused a GET that offered a chunk of `offered` octets, or
+/// none.
+fn longer(refusal: TransportError, offered: Option<usize>) -> Result<Option<usize>, ClientError> {
+    match (refusal, offered) {
+        (TransportError::Two(ErrorBody::WriteResource { length_needed, .. }), offered)
+            if offered.is_none_or(|offered| offered < length_needed as usize) =>
+        {
+            Ok(Some(length_needed as usize))
+        }
+        (TransportError::Two(ErrorBody::ReplyResource { length_needed }), None) => {
+            Ok(Some((length_needed as usize).saturating_sub(AROUND_VALUE)))
+        }
+        // Version 1 does not tell the length that the value needs.
+        (TransportError::One(v1::error::ErrorBody::Chunk), offered)
+            if offered.is_none_or(|offered| offered < ITEM_MAX) =>
+        {
+            Ok(None)
+        }
+        (refusal, _) => Err(CallError::Refused(refusal).into()),
     }
 }
 
@@ -224,3 +307,10 @@ fn placed(lease: Option<Local>, length: u64) -> Result<Local, ClientError> {
         .filter(|lease| lease.len() as u64 == length)
         .ok_or(ClientError::Mismatch("the server wrote another length than it says"))
 }
+
+/// Times that a GET goes: without a chunk, with one of the length that the server tells, and both again if the value has
+/// another length by then.
+const TRIES_MAX: usize = 4;
+
+/// Octets of the Reply to a GET around its value: the RPC header, the status, and the length word.
+const AROUND_VALUE: usize = ReplyHeader::SUCCESS_LEN + 4 + 4;

@@ -1,12 +1,12 @@
 //! A key-value service, and its client.
 //!
 //! Values live in registered memory: a GET is an RDMA Write from where the value lies, a PUT an RDMA
-//! Read to where it stays.
+//! Read to where it stays. Short values travel in the messages.
 //!
 //! - [`protocol`]: the RPC program, its arguments and results.
 //! - [`index`]: the hash table of keys.
 //! - [`service`]: the server.
-//! - [`client`]: the client.
+//! - [`client`]: the client; [`inline`]: which values travel in the messages.
 //! - [`watch`]: a client that the server tells of changes.
 //! - [`stat`]: the statistics of a server; [`figures`]: the resource counters of one end.
 //!
@@ -68,6 +68,7 @@
 pub mod client;
 pub mod figures;
 pub mod index;
+pub mod inline;
 pub mod protocol;
 pub mod service;
 pub mod stat;

@@ -3,7 +3,7 @@
 //! | procedure | arguments | results |
 //! |---|---|---|
 //! | 0 NULL | | |
-//! | 1 GET | `opaque key<512>` | status; if OK, `opaque value<>`, which is DDP-eligible |
+//! | 1 GET | `opaque key<512>` | status; if OK, `opaque value<>`, which is DDP-eligible; if too long, an unsigned hyper |
 //! | 2 PUT | `opaque key<512>`, `opaque value<>`, which is DDP-eligible | status |
 //! | 3 DEL | `opaque key<512>` | status |
 //! | 4 STAT | | status; if OK, the figures of [`Stat`] as unsigned hypers |
@@ -14,6 +14,11 @@
 //! | 9 WATCH | `opaque prefix<512>`, which may be empty | status; if OK, the server tells of changes: see [`watch`] |
 //!
 //! MGET, MPUT and WATCH were added later: a server that lacks them answers PROC_UNAVAIL.
+//!
+//! A GET that offers no Write chunk takes what has room in one message. Of a longer value the Reply has status 5 and the
+//! length, so that it can be asked for with a chunk; MGET answers so for each key that has neither room in its chunk nor in
+//! the message. A server of the release before continues the Reply, or refuses it as the transport does: with
+//! RDMA2_ERR_REPLY_RESOURCE or ERR_CHUNK.
 //!
 //! A list has a true word before each item and a false word at the end. KEYS returns some keys at a time, in no
 //! particular order; a key stored or deleted meanwhile may be listed or not.
@@ -93,10 +98,21 @@ pub enum Procedure {
 
 impl Procedure {
     /// Returns the procedure with this number, if there is one.
-    pub fn from_number(number: u32) -> Option<Self> {
-        let one = [Self::Null, Self::Get, Self::Put, Self::Del, Self::Stat, Self::Figures];
-        let several = [Self::Keys, Self::MGet, Self::MPut, Self::Watch];
-        one.into_iter().chain(several).find(|procedure| *procedure as u32 == number)
+    #[inline]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Null,
+            1 => Self::Get,
+            2 => Self::Put,
+            3 => Self::Del,
+            4 => Self::Stat,
+            5 => Self::Figures,
+            6 => Self::Keys,
+            7 => Self::MGet,
+            8 => Self::MPut,
+            9 => Self::Watch,
+            _ => return None,
+        })
     }
 }
 
@@ -121,6 +137,14 @@ impl Value<'_> {
         }
     }
 
+    /// Returns the octets that the value takes in the stream, with its length word.
+    pub const fn encoded_len(&self) -> usize {
+        match self {
+            Self::Unreduced(bytes) => opaque_len(bytes.len()),
+            Self::Reduced { .. } => 4,
+        }
+    }
+
     /// Decodes a value, which must be the last item of the stream.
     fn decode<'a>(r: &mut Reader<'a>, carriage: Carriage) -> Result<Value<'a>, Truncated> {
         match carriage {
@@ -135,6 +159,11 @@ impl Value<'_> {
             Self::Reduced { length } => w.u32(*length),
         }
     }
+}
+
+/// Returns the octets that an opaque of `length` octets takes in a stream, with its length word.
+pub(crate) const fn opaque_len(length: usize) -> usize {
+    4 + length.next_multiple_of(4)
 }
 
 /// The carrier of a value's octets.
@@ -266,6 +295,11 @@ pub enum Answer<'a> {
     Done,
     /// The value: GET.
     Value(Value<'a>),
+    /// 5, followed by an unsigned hyper: the value has no room in the message, and the GET offered no chunk.
+    TooLong {
+        /// Octets of the value.
+        length: u64,
+    },
     /// The figures: STAT.
     Stat(Stat),
     /// Some keys: KEYS.
@@ -307,6 +341,7 @@ impl<'a> Answer<'a> {
                 Self::Done
             }
             (OK, Procedure::Get) => Self::Value(Value::decode(&mut r, carriage)?),
+            (TOO_LONG, Procedure::Get) => Self::TooLong { length: r.u64()? },
             (OK, Procedure::Stat) => Self::Stat(Stat::decode(&mut r)?),
             (OK, Procedure::Keys) => Self::Keys(KeyList::decode(&mut r)?),
             (status, _) => Self::Refused(Refusal::decode(status, || r.u64())?),
@@ -323,6 +358,7 @@ impl<'a> Answer<'a> {
                 w.u32(OK)?;
                 value.encode(w)
             }
+            Self::TooLong { length } => many::encode_too_long(*length, w),
             Self::Stat(stat) => {
                 w.u32(OK)?;
                 stat.encode(w)
@@ -343,7 +379,8 @@ const NOT_FOUND: u32 = 1;
 const TOO_LARGE: u32 = 2;
 const NO_SPACE: u32 = 3;
 const BAD_KEY: u32 = 4;
-// 5 is the status of MGET for a value that is too long.
+/// The status in front of the length of a value that is too long for its room: GET, MGET.
+const TOO_LONG: u32 = 5;
 const CROWDED: u32 = 6;
 
 #[cfg(test)]

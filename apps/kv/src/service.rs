@@ -24,7 +24,7 @@ pub use self::watches::Counts;
 use self::watches::Watches;
 use crate::figures::Figures;
 use crate::index::{Full, Index, Seed, Stored};
-use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX};
+use crate::protocol::many::{CHUNKS_MAX, RESULTS_MAX, encode_too_long};
 use crate::protocol::watch::{self, State};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use crate::stat::Stat;
@@ -99,9 +99,17 @@ impl KvService {
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
-        let data = value.data();
-        reply.results(|w| w.u32(OK));
-        reply.item(data);
+        let length = value.len();
+        if reply.item_room().is_some() {
+            reply.results(|w| w.u32(OK));
+            reply.item(value.data());
+        } else if has_room(reply, length, 0) {
+            reply.results(|w| w.u32(OK));
+            put_inline(reply, value);
+        } else {
+            // The client expected a short value, and asks again.
+            reply.results(|w| encode_too_long(length, w));
+        }
         Ok(())
     }
 
@@ -361,6 +369,21 @@ pub fn copied_user(moved: &Counters) -> u64 {
 /// counts once, if the provider uses sockets.
 pub fn copied_system(moved: &Counters) -> u64 {
     (moved.tagged_sent + moved.tagged_received).min(moved.bytes_system)
+}
+
+/// Appends a value for which there is no chunk, and which has room in the message.
+#[inline]
+fn put_inline(reply: &mut Reply, value: &Value) {
+    match value.octets() {
+        // The octets are at hand: counting another reference to them would touch more memory.
+        Some(octets) => reply.item_copied(octets),
+        None => reply.item(value.data()),
+    }
+}
+
+/// Returns whether the message has room for a status, a value of `length` octets, and `rest` octets behind it.
+fn has_room(reply: &Reply, length: u64, rest: u64) -> bool {
+    4 + 4 + length.next_multiple_of(4) + rest <= reply.room() as u64
 }
 
 /// Decodes the key, which must be all of the arguments.

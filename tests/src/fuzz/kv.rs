@@ -156,7 +156,7 @@ impl World {
                 let Some(Expected::Value(value)) = expected else {
                     panic!("{:?} is refused: {why:?}", asked.procedure)
                 };
-                let room = asked.rooms.first().copied().unwrap_or(INLINE_MIN);
+                let room = asked.rooms.first().copied().expect("without one, the length is told");
                 return assert!(value.len() > room, "there was room: {why:?}");
             }
             Err(other) => panic!("{:?} ended with {other:?}", asked.procedure),
@@ -191,6 +191,10 @@ impl World {
             }
             (Expected::Value(value), Answer::Value(Value::Reduced { .. })) => {
                 assert!(got.placed == Some(value), "the value that was stored");
+            }
+            (Expected::Value(value), Answer::TooLong { length }) => {
+                assert!(asked.rooms.is_empty() && length == value.len() as u64, "{length} octets");
+                assert!(value.len() > INLINE_MIN, "there was room");
             }
             (Expected::Stat, Answer::Stat(stat)) => {
                 let octets = self.held.values().map(Vec::len).sum::<usize>() as u64;

@@ -5,8 +5,9 @@ use haulage::cores::Placement as Thread;
 use haulage::identity::Identity;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
-use haulage::service::{CallError, ConnectionId, Finished, Request};
-use haulage_kv::protocol::{Answer, Carriage, Procedure, Refusal, Value};
+use haulage::service::{CallError, ConnectionId, Finished, InlineRoom, Request};
+use haulage_kv::inline::Lengths;
+use haulage_kv::protocol::{Answer, Carriage, Key, Procedure, Refusal, Value};
 use haulage_kv::service::binding;
 
 use super::client::refused;
@@ -114,9 +115,12 @@ fn place(thread: &Thread) -> String {
 }
 
 /// GETs and PUTs.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Calls {
     size: usize,
+    /// The room of a message of any connection, once the first Call has gone.
+    inline_room: Option<InlineRoom>,
+    lengths: Lengths,
     /// The share of GETs among all Calls, in units of 2^-32.
     gets: u64,
     keys: u32,
@@ -140,13 +144,30 @@ impl Calls {
         #[expect(clippy::cast_possible_truncation, reason = "the ratio is at most one")]
         #[expect(clippy::cast_sign_loss, reason = "the ratio is not negative")]
         let gets = (options.get_ratio.0 * (1_u64 << 32) as f64) as u64;
-        let found = Found::default();
-        Self { size, gets, keys: options.keys.0, filled: Some(0), state: SEED, found }
+        let inline_max = options.inline_max.0.try_into().unwrap_or(usize::MAX);
+        Self {
+            size,
+            inline_room: None,
+            lengths: Lengths::new(inline_max),
+            gets,
+            keys: options.keys.0,
+            filled: Some(0),
+            state: SEED,
+            found: Found::default(),
+        }
     }
 
     /// Continues with random keys.
     fn at_random(self) -> Self {
         Self { filled: None, ..self }
+    }
+
+    /// Returns the room of a message.
+    fn inline_room(&mut self, cx: &Cx<'_>, connection: ConnectionId) -> InlineRoom {
+        match self.inline_room {
+            Some(room) => room,
+            None => *self.inline_room.insert(cx.inline_room(connection).unwrap_or(InlineRoom::MIN)),
+        }
     }
 
     /// Draws 32 bits.
@@ -188,27 +209,46 @@ impl Work for Calls {
         token: u64,
     ) -> Result<(), CallError> {
         let (get, key) = self.next();
-        let key = name(key);
-        let lease = slot.lease.take();
+        let name = name(key);
+        let key = Key::new(&name).map_err(|_| CallError::TooLong)?;
         slot.procedure = if get { Procedure::Get } else { Procedure::Put };
-        let (argument, result) = if get { (None, lease) } else { (lease, None) };
-        let procedure = slot.procedure as u32;
-        let request = Request::new(procedure).argument(argument).room(result);
-        cx.call(connection, request, token, |w| w.opaque(&key)).map_err(|(error, _)| error)
+        let request = Request::new(slot.procedure as u32);
+        let inline_room = self.inline_room(cx, connection);
+        let called = if get {
+            let is_long = self.lengths.expects_chunk(key, inline_room).is_some();
+            let room = if is_long { slot.lease.take() } else { None };
+            cx.call(connection, request.room(room), token, |w| w.opaque(key.bytes()))
+        } else if self.lengths.stores_inline(key, self.size, inline_room) {
+            let value = slot.lease.as_ref().map_or(&[][..], Local::bytes);
+            cx.call(connection, request, token, |w| {
+                w.opaque(key.bytes())?;
+                w.opaque(value)
+            })
+        } else {
+            let request = request.argument(slot.lease.take());
+            cx.call(connection, request, token, |w| w.opaque(key.bytes()))
+        };
+        if !get {
+            self.lengths.remember(key, self.size);
+        }
+        called.map_err(|(error, _)| error)
     }
 
     fn ended(
         &mut self,
-        _: &mut Cx<'_>,
+        cx: &mut Cx<'_>,
         slot: &mut Slot,
         finished: Finished<'_>,
     ) -> Result<(), Stopped> {
         let Finished { results, arguments, rooms } = finished;
         let results = results?;
-        let mut lease = arguments.into_first().or(rooms.into_first()).ok_or(Stopped::BadReply)?;
-        let written = lease.len();
-        lease.set_len(self.size);
-        slot.lease = Some(lease);
+        let mut written = 0;
+        if slot.lease.is_none() {
+            let lease = arguments.into_first().or(rooms.into_first());
+            let lease = slot.lease.insert(lease.ok_or(Stopped::BadReply)?);
+            written = lease.len();
+            lease.set_len(self.size);
+        }
         let carriage = Carriage::of(results.reduced());
         match Answer::decode(slot.procedure, results.rest(), carriage) {
             Ok(Answer::Done) => Ok(()),
@@ -217,6 +257,7 @@ impl Work for Calls {
                 Ok(())
             }
             Ok(Answer::Value(Value::Unreduced(octets))) if octets.len() == self.size => {
+                cx.count_unreduced(octets.len() as u64);
                 self.found.hits += 1;
                 Ok(())
             }
@@ -265,6 +306,8 @@ mod tests {
             size: 1,
             gets: 3 << 30,
             keys: 5,
+            inline_room: None,
+            lengths: Lengths::default(),
             filled: Some(0),
             state: SEED,
             found: Found::default(),

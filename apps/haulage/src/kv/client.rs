@@ -11,6 +11,7 @@ use haulage::pool::Local;
 use haulage::remote::RemoteClient;
 use haulage::service::CallError;
 use haulage_kv::client::{Client, ClientError};
+use haulage_kv::inline::Lengths;
 use haulage_kv::protocol::{Key, Refusal};
 use haulage_kv::service::binding;
 use haulage_kv::stat::Stat;
@@ -27,6 +28,7 @@ use crate::output::progress::Step;
 pub struct KvClient {
     core: CoreThread<RemoteClient>,
     config: ClientConfig,
+    lengths: Lengths,
     /// Octets of values that the core has memory for.
     room: usize,
 }
@@ -54,7 +56,14 @@ impl KvClient {
     /// Starts a core with memory for `room` octets of values, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
         let core = over!(config.provider, start, (config, room))?;
-        Ok(Self { core, config, room })
+        Ok(Self { core, config, lengths: Lengths::default(), room })
+    }
+
+    /// Connects again, with memory for `room` octets of values.
+    fn grow(&mut self, room: usize) -> Result<(), Failure> {
+        let lengths = std::mem::take(&mut self.lengths);
+        *self = Self { lengths, ..Self::connect(self.config, room)? };
+        Ok(())
     }
 
     /// Returns the value of `key`, in registered memory.
@@ -114,7 +123,7 @@ impl KvClient {
     ) -> Result<(), Failure> {
         let room = pairs.iter().map(|(_, value)| value.len()).sum();
         if room > self.room {
-            *self = Self::connect(self.config, room)?;
+            self.grow(room)?;
         }
         let done = self.ask(|client| client.put_many(pairs, sink));
         self.explained(done)
@@ -123,7 +132,7 @@ impl KvClient {
     /// Returns the value of `key`, in registered memory, or why the server has none.
     fn find(&mut self, key: Key<'_>) -> Result<Result<Option<Local>, Refusal>, Failure> {
         let mut room = FIRST_ROOM;
-        loop {
+        for _ in 0..TRIES_MAX {
             room = match self.ask(|client| client.get(key, room)) {
                 Err(ClientError::Room { needed: Some(needed) }) if needed > ITEM_MAX => {
                     return Err(Failure::failed(format!(
@@ -139,8 +148,9 @@ impl KvClient {
                 done => return self.explained(done).map(Ok),
             };
             // The value is larger than the memory of this core: repeat with the room it needs.
-            *self = Self::connect(self.config, room)?;
+            self.grow(room)?;
         }
+        Err(Failure::failed("the server tells another length of the value each time it is asked"))
     }
 
     /// Stores `value` under `key`.
@@ -183,7 +193,11 @@ impl KvClient {
 
     fn ask<T>(&mut self, ask: impl FnOnce(&mut Client<'_>) -> T) -> T {
         let _step = Step::begin(format_args!("waiting for {}", self.config.to));
-        ask(&mut Client::new(&mut self.core.started, Some(self.config.timeout)))
+        let client = Client::new(&mut self.core.started, Some(self.config.timeout));
+        let mut client = client.with_lengths(std::mem::take(&mut self.lengths));
+        let done = ask(&mut client);
+        self.lengths = client.into_lengths();
+        done
     }
 
     fn explained<T>(&self, done: Result<T, ClientError>) -> Result<T, Failure> {
@@ -259,6 +273,9 @@ const EACH_ROOM: usize = 64 << 10;
 
 /// Factor by which the Write chunk grows if the server does not tell the length that a value needs.
 const GROWTH: usize = 4;
+
+/// Times that a value is asked for: with a chunk that grows to the longest there is, and then a few more.
+const TRIES_MAX: usize = 8;
 
 /// Memory of a client besides its values, in octets.
 const OVERHEAD: usize = 1 << 20;

@@ -1,8 +1,9 @@
 //! MGET and MPUT: several keys in one Call, and several Calls under way.
 //!
 //! # Memory ownership
-//! A Call has a lease for each of its keys: fewer keys go in one Call while the core has no memory for more. What a Call
-//! brought is passed on, and its leases are free again, before another one begins in its place.
+//! A Call has a lease for each of its values that does not go in the message: fewer keys go in one Call while the core has no
+//! memory for more. What a Call brought is passed on, and its leases are free again, before another one begins in its place.
+//! Chunks are for the first keys of a Call, so that a short value before a long one has a chunk, too.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -11,18 +12,19 @@ use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::proto::chunk::{Item, Kind};
 use haulage::proto::rpc::AcceptStat;
+use haulage::proto::xdr::Writer;
 use haulage::remote::{Failed, RemoteClient, RemoteReply};
 use haulage::service::{CallError, Place};
 
 use super::{Client, ClientError};
-use crate::protocol::many::{self, Found, KEYS_MAX};
-use crate::protocol::{Key, Procedure, Refusal};
+use crate::protocol::many::{self, Found, KEYS_MAX, RESULTS_MAX};
+use crate::protocol::{Key, Procedure, Refusal, Value, opaque_len};
 
 impl Client<'_> {
     /// Fetches the values of `keys`, several in one Call. Passes what became of each key to `sink`, in order, until it
     /// breaks: its value, in registered memory, `None` if that is empty; or [`ClientError::Refused`], or
-    /// [`ClientError::Room`] if the core lacks the memory for the value. The memory has `room` octets at first; a longer
-    /// value is fetched again, alone.
+    /// [`ClientError::Room`] if the core lacks the memory for the value. Where a value is expected to be long, the memory has
+    /// at least `room` octets; a longer value is fetched again, alone.
     ///
     /// A server of a release without MGET is asked for one key at a time. No Call of the caller's own may be under way.
     ///
@@ -84,21 +86,43 @@ impl Client<'_> {
         calls: &mut Calls,
         (keys, room): (&[Key<'_>], usize),
     ) -> Result<bool, ClientError> {
-        let mut keys = keys.get(calls.begun..).unwrap_or_default();
+        let keys = keys.get(calls.begun..).unwrap_or_default();
+        let mut keys = keys.get(..keys.len().min(KEYS_MAX)).unwrap_or_default();
         let mut request = self.request(Procedure::MGet);
-        let mut count = 0;
-        while count < keys.len().min(KEYS_MAX)
-            && let Some(lease) = self.lease(room)?
-        {
+        for (at, key) in keys.iter().take(self.chunks(keys)).enumerate() {
+            let expected = self.lengths.expected(*key);
+            let lease = match self.lease(expected.max(room))? {
+                // The server tells how much memory it really takes.
+                None if expected > room => self.lease(room)?,
+                lease => lease,
+            };
+            let Some(lease) = lease else {
+                keys = keys.get(..at).unwrap_or_default();
+                break;
+            };
             request = request.room(lease);
-            count += 1;
         }
-        keys = keys.get(..count).unwrap_or_default();
         if !keys.is_empty() {
             let token = self.remote.begin(request, |w| many::encode_keys(keys, w));
-            calls.begin(token.map_err(CallError::from)?, count);
+            calls.begin(token.map_err(CallError::from)?, keys.len());
         }
         Ok(!keys.is_empty())
+    }
+
+    /// Returns how many of the first `keys` have a chunk: all up to the last one whose value is expected to have no room in
+    /// the message, beside the others that are in it.
+    fn chunks(&self, keys: &[Key<'_>]) -> usize {
+        let room = self.remote.inline_room();
+        let mut left = (room.results as u64).saturating_sub(RESULTS_MAX.into());
+        let mut chunks = 0;
+        for (key, at) in keys.iter().zip(1..) {
+            let octets = (self.lengths.expected(*key) as u64).next_multiple_of(4);
+            match left.checked_sub(octets) {
+                Some(rest) if self.expects_chunk(*key).is_none() => left = rest,
+                _ => chunks = at,
+            }
+        }
+        chunks
     }
 
     /// Fetches the values of keys one by one, and passes them to `sink`.
@@ -126,6 +150,9 @@ impl Client<'_> {
         let found = many::decode_found(reply.results(), keys.len())?;
         for (key, found) in keys.iter().zip(found) {
             let room = rooms.next();
+            if let Some(length) = found.length() {
+                self.lengths.remember(*key, usize::try_from(length).unwrap_or(usize::MAX));
+            }
             let value = match found {
                 Found::Value(Item::Reduced { length }) => Ok(Some(super::placed(room, length)?)),
                 Found::Value(Item::Unreduced([])) => Ok(None),
@@ -189,7 +216,12 @@ impl Client<'_> {
                     stored => stored,
                 };
                 sink(match stored {
-                    Some(stored) => stored,
+                    Some(stored) => {
+                        if stored.is_ok() {
+                            self.lengths.remember(*key, value.len());
+                        }
+                        stored
+                    }
                     None => match self.put(*key, value) {
                         Err(ClientError::Refused(refusal)) => Err(refusal),
                         stored => Ok(stored?),
@@ -207,39 +239,44 @@ impl Client<'_> {
         pairs: &[(Key<'_>, &[u8])],
     ) -> Result<bool, ClientError> {
         let first = calls.first();
-        let mut leases = Vec::with_capacity(KEYS_MAX);
+        let mut room = self.remote.inline_room();
+        room.arguments = room.arguments.saturating_sub(COUNT);
+        let (mut values, mut leases) = (Vec::with_capacity(KEYS_MAX), Vec::new());
         let (mut end, mut octets) = (calls.begun, 0);
-        while leases.len() < KEYS_MAX
+        while values.len() < KEYS_MAX
             && let Some((key, value)) = pairs.get(end)
         {
             let before = pairs.get(first..end).unwrap_or_default();
             octets += value.len();
-            let is_much = octets > OCTETS_AT_ONCE && !leases.is_empty();
+            let is_much = octets > OCTETS_AT_ONCE && !values.is_empty();
             if is_much || before.iter().any(|(other, _)| other == key) {
                 break;
             }
-            if value.is_empty() {
-                leases.push(None);
+            let value = if self.lengths.stores_inline(*key, value.len(), room) {
+                Value::Unreduced(value)
             } else {
                 let Some(mut lease) = self.lease(value.len())? else { break };
                 lease.bytes_mut().copy_from_slice(value);
-                leases.push(Some(lease));
-            }
+                leases.push(lease);
+                Value::Reduced { length: u32::try_from(value.len()).unwrap_or(u32::MAX) }
+            };
+            let taken = opaque_len(key.bytes().len()) + value.encoded_len();
+            room.arguments = room.arguments.saturating_sub(taken);
+            values.push((*key, value));
             end += 1;
         }
-        let count = leases.len();
-        if count == 0 {
+        if values.is_empty() {
             return Ok(false);
         }
-        let pairs = pairs.get(calls.begun..end).unwrap_or_default();
-        let offsets = many::length_offsets(pairs.iter().map(|(key, _)| *key));
-        let placed = offsets.zip(leases).filter_map(|(at, lease)| lease.map(|lease| (at, lease)));
-        let request = placed.fold(self.request(Procedure::MPut), |request, (at, lease)| {
-            request.argument_at(Place::At(Kind::Opaque, at), lease)
-        });
-        let lengths = pairs.iter().map(|(key, value)| (*key, value.len()));
-        let token = self.remote.begin(request, |w| many::encode_pairs(lengths, w));
-        calls.begin(token.map_err(CallError::from)?, count);
+        let offsets = many::length_offsets(values.iter().copied()).zip(&values);
+        let reduced = offsets.filter(|(_, (_, value))| matches!(value, Value::Reduced { .. }));
+        let request =
+            reduced.zip(leases).fold(self.request(Procedure::MPut), |request, ((at, _), lease)| {
+                request.argument_at(Place::At(Kind::Opaque, at), lease)
+            });
+        let encode = |w: &mut Writer<'_>| many::encode_pairs(values.iter().copied(), w);
+        let token = self.remote.begin(request, encode);
+        calls.begin(token.map_err(CallError::from)?, values.len());
         Ok(true)
     }
 
@@ -351,6 +388,9 @@ impl Calls {
         self.under_way.front().map_or(self.begun, |call| call.keys.start)
     }
 }
+
+/// Octets of the number of pairs in front of the arguments of an MPUT.
+const COUNT: usize = 4;
 
 /// Calls under way at once: while the server works on one, others travel.
 const CALLS_AT_ONCE: usize = 4;

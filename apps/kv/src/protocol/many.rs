@@ -7,7 +7,7 @@
 use haulage_proto::chunk::{Item, PayloadReader};
 use haulage_proto::xdr::{Truncated, Writer};
 
-use super::{BadReply, Key, OK, Refusal};
+use super::{BadReply, Key, OK, Refusal, TOO_LONG, Value, opaque_len};
 
 /// Most keys of one Call: each value may have a chunk.
 pub const KEYS_MAX: usize = CHUNKS_MAX as usize;
@@ -21,9 +21,6 @@ pub const RESULTS_MAX: u32 = 4 + CHUNKS_MAX * ANSWER_MAX;
 
 /// Maximum length of one answer without its value, in octets.
 pub const ANSWER_MAX: u32 = 4 + 8;
-
-/// The status in front of the length of a value that is too long for its room.
-const TOO_LONG: u32 = 5;
 
 /// The answer of MGET for one key: its status, and what is behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,30 +37,43 @@ pub enum Found<'a> {
     Refused(Refusal),
 }
 
+impl Found<'_> {
+    /// Returns the length of the value, if there is one.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::Value(Item::Unreduced(octets)) => Some(octets.len() as u64),
+            Self::Value(Item::Reduced { length }) | Self::TooLong { length } => Some(*length),
+            Self::Refused(_) => None,
+        }
+    }
+}
+
 /// Appends the arguments of MGET to `w`.
 pub fn encode_keys(keys: &[Key<'_>], w: &mut Writer<'_>) -> Result<(), Truncated> {
     w.u32(count(keys.len()))?;
     keys.iter().try_for_each(|key| w.opaque(key.bytes()))
 }
 
-/// Appends the arguments of MPUT to `w`, each value by its length alone: the octets are in a lease.
+/// Appends the arguments of MPUT to `w`. Of a value that has a lease of its own, only the length.
 pub fn encode_pairs<'a>(
-    pairs: impl ExactSizeIterator<Item = (Key<'a>, usize)>,
+    pairs: impl ExactSizeIterator<Item = (Key<'a>, Value<'a>)>,
     w: &mut Writer<'_>,
 ) -> Result<(), Truncated> {
     w.u32(count(pairs.len()))?;
-    for (key, length) in pairs {
+    for (key, value) in pairs {
         w.opaque(key.bytes())?;
-        w.u32(count(length))?;
+        value.encode(w)?;
     }
     Ok(())
 }
 
-/// Returns the offset of each value's length word in what [`encode_pairs`] writes for these keys, in octets.
-pub fn length_offsets<'a>(keys: impl Iterator<Item = Key<'a>>) -> impl Iterator<Item = usize> {
-    keys.scan(4, |end, key| {
-        let offset = *end + 4 + key.bytes().len().next_multiple_of(4);
-        *end = offset + 4;
+/// Returns the offset of each value's length word in what [`encode_pairs`] writes for these pairs, in octets.
+pub fn length_offsets<'a>(
+    pairs: impl Iterator<Item = (Key<'a>, Value<'a>)>,
+) -> impl Iterator<Item = usize> {
+    pairs.scan(4, |end, (key, value)| {
+        let offset = *end + opaque_len(key.bytes().len());
+        *end = offset + value.encoded_len();
         Some(offset)
     })
 }

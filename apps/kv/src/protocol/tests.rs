@@ -16,6 +16,12 @@ fn results_have_these_bytes() {
         (Get, Answer::Value(Value::Reduced { length: 9 }), Carriage::Chunk, b"\0\0\0\0\0\0\0\x09"),
         (Get, Answer::Refused(Refusal::NotFound), Carriage::Chunk, b"\0\0\0\x01"),
         (
+            Get,
+            Answer::TooLong { length: 0x1_0000_0002 },
+            Carriage::Unreduced,
+            b"\0\0\0\x05\0\0\0\x01\0\0\0\x02",
+        ),
+        (
             Put,
             Answer::Refused(Refusal::TooLarge { max: 16 }),
             Carriage::Unreduced,
@@ -92,6 +98,7 @@ fn every_truncation_and_every_excess_is_refused() {
     let stat = Answer::Stat(Stat::default());
     for (procedure, answer) in [
         (Procedure::Get, Answer::Value(Value::Unreduced(b"value"))),
+        (Procedure::Get, Answer::TooLong { length: 7 }),
         (Procedure::Stat, stat),
         (Procedure::Put, Answer::Refused(Refusal::TooLarge { max: 1 })),
         (Procedure::Del, Answer::Done),
@@ -126,8 +133,11 @@ fn numbers_we_do_not_know_are_said_to_be_unknown() {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
     assert_eq!(Procedure::from_number(10), None);
-    let unknown = Answer::decode(Procedure::Get, b"\0\0\0\x05", Carriage::Unreduced);
-    assert_eq!(unknown, Err(BadReply::Status(5)));
+    for (procedure, status) in [(Procedure::Get, 7), (Procedure::Put, 5), (Procedure::Del, 5)] {
+        let results = [0, 0, 0, status];
+        let unknown = Answer::decode(procedure, &results, Carriage::Unreduced);
+        assert_eq!(unknown, Err(BadReply::Status(status.into())));
+    }
 }
 
 fn encoded(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec<u8> {

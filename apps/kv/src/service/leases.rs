@@ -49,6 +49,15 @@ impl Value {
         }
     }
 
+    /// Returns the octets, if they lie together.
+    pub(super) fn octets(&self) -> Option<&[u8]> {
+        match self {
+            Self::Empty | Self::One(None) => Some(&[]),
+            Self::One(Some(shared)) => Some(shared.bytes()),
+            Self::Several(_) => None,
+        }
+    }
+
     /// Returns the value as a result, sent from where it is.
     pub(super) fn data(&self) -> Data {
         match self {

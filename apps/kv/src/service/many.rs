@@ -4,7 +4,7 @@ use haulage::core::Cx;
 use haulage::service::{Arguments, Reply};
 
 use super::leases::Value;
-use super::{KvService, OK, Stop, end};
+use super::{KvService, OK, Stop, end, has_room, put_inline};
 use crate::protocol::many::{ANSWER_MAX, KEYS_MAX, encode_too_long};
 use crate::protocol::{KEY_MAX, Key, Refusal};
 
@@ -40,9 +40,13 @@ impl KvService {
             }
         };
         let length = value.len();
-        let in_chunk = reply.item_room().is_some_and(|room| room >= length);
-        let words = 4 + 4 + rest as u64;
-        if in_chunk || words + length.next_multiple_of(4) <= reply.room() as u64 {
+        let room = reply.item_room();
+        let is_inline = has_room(reply, length, rest as u64);
+        if room.is_none() && is_inline {
+            reply.results(|w| w.u32(OK));
+            return put_inline(reply, value);
+        }
+        if is_inline || room.is_some_and(|room| room >= length) {
             reply.results(|w| w.u32(OK));
             return reply.item(value.data());
         }

@@ -4,14 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use haulage::core::Core;
-use haulage::limits::{LIMITS_DEFAULT, Limits};
+use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::chunk::Returned;
 use haulage::proto::time::Instant;
-use haulage::proto::v2::error::ErrorBody;
 use haulage::proto::xdr::Writer;
 use haulage::provider::sim::{Fabric, FabricConfig, Sim};
-use haulage::service::{CallError, CallToken, ConnectionId, Finished, Request, TransportError};
+use haulage::service::{CallError, CallToken, ConnectionId, Finished, InlineRoom, Request};
 
 use super::*;
 use crate::protocol::{self, Carriage};
@@ -121,10 +120,9 @@ fn a_value_longer_than_its_room_and_all_messages_comes_into_a_longer_lease() {
     let room = world.value(599_999, 0);
     world.get(1, "k", room);
     assert!(world.got(1).bytes() == pattern(600_000, 5));
-    // Without a chunk for it, the value is a part of the message: with 28 octets in front of it, and its length.
+    // Without a chunk for it, the length alone comes.
     world.ask(2, request(Procedure::Get), |w| w.opaque(b"k"));
-    let needed = ErrorBody::ReplyResource { length_needed: 600_032 };
-    assert_eq!(world.done(2), Err(CallError::Refused(TransportError::Two(needed))));
+    assert_eq!(world.answer(2), Ok(Answer::TooLong { length: 600_000 }));
 }
 
 #[test]
@@ -166,6 +164,46 @@ fn a_value_may_come_and_go_inline() {
     let small = protocol::Value::Unreduced(b"small");
     assert_eq!(world.answer(1), Ok(Answer::Value(small)));
     assert_eq!(world.unreduced(), 5);
+    // Neither end has exposed memory to the other.
+    for moved in [*world.server.cx(world.now).0.moved(), *world.client.cx(world.now).0.moved()] {
+        assert_eq!((moved.tagged_sent, moved.tagged_received), (0, 0), "{moved:?}");
+        assert_eq!((moved.invalidated_remote, moved.invalidated_local), (0, 0), "{moved:?}");
+    }
+}
+
+#[test]
+fn what_a_message_has_no_room_for_is_told_with_its_length() {
+    for versions in [Versions::Both, Versions::OnlyOne] {
+        let mut world = World::within(1, 64 << 20, 1000, Limits { versions, ..LIMITS });
+        world.ask(0, request(Procedure::Null), |_| Ok(()));
+        assert_eq!(world.done(0), DONE);
+        let connection = world.connections[0];
+        let (cx, _) = world.client.cx(world.now);
+        let InlineRoom { arguments, results } = cx.inline_room(connection).expect("connected");
+        // A status and a length word come before the value.
+        let most = results - 8;
+        for (n, length) in [(0, most), (1, most + 1), (2, 100_000)] {
+            let value = world.value(length, n);
+            world.put(n, &n.to_string(), value);
+            assert_eq!(world.done(n), DONE);
+            world.ask(n, request(Procedure::Get), |w| w.opaque(n.to_string().as_bytes()));
+            match world.answer(n) {
+                Ok(Answer::Value(protocol::Value::Unreduced(octets))) if length <= most => {
+                    assert!(octets == pattern(length, n));
+                }
+                answer => assert_eq!(answer, Ok(Answer::TooLong { length: length as u64 })),
+            }
+        }
+        // As much as the arguments have room for goes without a chunk; the key and its length word come first.
+        let value = pattern(arguments - 12, 7);
+        world.ask(3, request(Procedure::Put), |w| w.opaque(b"key").and_then(|()| w.opaque(&value)));
+        assert_eq!(world.done(3), DONE);
+        let room = world.value(value.len(), 0);
+        world.get(4, "key", room);
+        assert!(world.got(4).bytes() == value, "{versions:?}");
+        let copied = world.unreduced();
+        assert_eq!(copied, value.len() as u64, "the others came by chunks");
+    }
 }
 
 #[test]
@@ -320,9 +358,6 @@ fn a_value_in_several_leases_for_which_there_is_no_room_comes_in_several_message
         world.get(1, "k", room);
         comes(&mut world, 1);
     }
-    // There is no chunk for it at all.
-    world.ask(2, request(Procedure::Get), |w| w.opaque(b"k"));
-    comes(&mut world, 2);
     let room = world.value(length, 0);
     world.get(3, "k", room);
     assert!(world.got(3).bytes() == pattern(length, 2));
@@ -520,6 +555,7 @@ impl World {
     fn done(&mut self, n: usize) -> Result<Answer<'static>, CallError> {
         self.answer(n).map(|answer| match answer {
             Answer::Value(_) => panic!("a value came back"),
+            Answer::TooLong { length } => Answer::TooLong { length },
             Answer::Done => Answer::Done,
             Answer::Stat(stat) => Answer::Stat(stat),
             Answer::Keys(_) => panic!("keys came back"),

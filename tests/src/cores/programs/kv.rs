@@ -112,6 +112,11 @@ impl Asked {
                 };
                 assert!(found == octets.bytes(), "another value: {self:?}");
             }
+            (Answer::TooLong { length }, Procedure::Get, Some(octets)) => {
+                assert!(item.offered == 0 && octets.length > UNREDUCED_MIN, "{self:?}");
+                assert_eq!(length, octets.length as u64, "{self:?}");
+                mix.note(Event::KvTooLong);
+            }
             (Answer::Refused(Refusal::NoSpace), Procedure::Put, _) => {
                 mix.note(Event::StarvedServer);
             }
@@ -185,7 +190,7 @@ impl Keys {
                 }
                 item.value = Some(value);
             }
-            Procedure::Get => {
+            Procedure::Get if !choices.one_in(4) => {
                 item.offered = room(choices, known.value);
                 let lease = pool.lease(item.offered);
                 has_memory = lease.is_some();
@@ -254,3 +259,6 @@ pub const VALUE_MAX: usize = 100 << 10;
 
 /// Most keys of one client, with and without a Call under way, unless all of them have one.
 const KEYS_MAX: usize = 8;
+
+/// Octets of values that fit the message of a Reply in any case, beside the other results of an MGET.
+const UNREDUCED_MIN: usize = 500;

@@ -20,9 +20,15 @@ fn keys_and_pairs_have_these_bytes() {
     let keys = [b"a".as_slice(), b"bcdef"].map(|key| Key::new(key).unwrap());
     let written = encoded(|w| encode_keys(&keys, w));
     assert_eq!(written, b"\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\x05bcdef\0\0\0");
-    let written = encoded(|w| encode_pairs(keys.into_iter().zip([7, 0]), w));
+    let pairs = keys.into_iter().zip([Value::Reduced { length: 7 }, Value::Unreduced(b"")]);
+    let written = encoded(|w| encode_pairs(pairs.clone(), w));
     assert_eq!(written, b"\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\x07\0\0\0\x05bcdef\0\0\0\0\0\0\0");
-    assert_eq!(length_offsets(keys.into_iter()).collect::<Vec<_>>(), [12, 28]);
+    assert_eq!(length_offsets(pairs).collect::<Vec<_>>(), [12, 28]);
+    let pairs = keys.into_iter().zip([Value::Unreduced(b"value"), Value::Reduced { length: 7 }]);
+    let written = encoded(|w| encode_pairs(pairs.clone(), w));
+    let first = b"\0\0\0\x02\0\0\0\x01a\0\0\0\0\0\0\x05value\0\0\0";
+    assert_eq!(written, [&first[..], b"\0\0\0\x05bcdef\0\0\0\0\0\0\x07"].concat());
+    assert_eq!(length_offsets(pairs).collect::<Vec<_>>(), [12, 36]);
     assert_eq!(encoded(|w| encode_too_long(9, w)), b"\0\0\0\x05\0\0\0\0\0\0\0\x09");
 }
 

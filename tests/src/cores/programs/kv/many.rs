@@ -7,7 +7,7 @@ use haulage_kv::protocol::{Procedure, Refusal};
 use haulage_proto::chunk::{Item as Carried, Kind, PayloadReader, Version};
 use haulage_proto::xdr::Writer;
 
-use super::{Asked, Drawn, Item, Keys, Octets, VALUE_MAX, holding, length, room};
+use super::{Asked, Drawn, Item, Keys, Octets, UNREDUCED_MIN, VALUE_MAX, holding, length, room};
 use crate::cores::mix::{Event, Mix};
 use crate::world::choices::Choices;
 
@@ -189,13 +189,11 @@ impl Asked {
     pub(super) fn may_be_refused(&self) -> bool {
         let is_longer =
             |item: &Item| self.value(item).is_some_and(|value| value.length > item.offered);
-        self.procedure == Procedure::Get && self.items.iter().any(is_longer)
+        let has_chunk = self.items.iter().any(|item| item.offered > 0);
+        self.procedure == Procedure::Get && has_chunk && self.items.iter().any(is_longer)
     }
 }
 
 /// Octets of the longest value of an MPUT that may go without a lease: four of them, with the longest keys, are in one
 /// send buffer.
 const UNREDUCED_MAX: usize = 400;
-
-/// Octets of values that fit the message of an MGET's Reply in any case, beside the other results.
-const UNREDUCED_MIN: usize = 500;
