@@ -367,9 +367,9 @@ pub struct BenchKv {
     /// Size of each value
     #[arg(long, value_name = "BYTES", default_value = "4KiB")]
     pub value_size: Bytes,
-    /// Largest value that travels in the messages, where they have the room; 0 has all travel by chunks
-    #[arg(long, value_name = "BYTES", default_value = "4KiB")]
-    pub inline_max: Bytes,
+    /// Largest value that travels in messages; 0 has all travel by chunks [default: 4KiB, over shm 1KiB]
+    #[arg(long, value_name = "BYTES")]
+    pub inline_max: Option<Bytes>,
     /// Share of the calls that are gets, 0 to 1
     #[arg(long, value_name = "R", default_value = "0.9")]
     pub get_ratio: Ratio,

@@ -1,10 +1,10 @@
 //! Which values travel in the messages, and which by a chunk.
 //!
 //! # Normal operation
-//! A value of at most [`INLINE_MAX`] octets goes in the message, if that has the room: no memory is registered for it, and
-//! no handle has to die. Whoever stores a value knows its length. Whoever fetches one expects the length that it had last;
-//! of a value that it knows nothing of, that it is short while all others are, and long otherwise. A server answers a GET
-//! that came without a chunk for a longer value by the length, and the value is asked for again.
+//! A value of at most [`INLINE_MAX`] octets, over `shm` [`INLINE_MAX_SHM`], goes in the message if that has the room: no
+//! memory is registered for it, and no handle has to die. Whoever stores a value knows its length. Whoever fetches one expects the
+//! length that it had last; of a value that it knows nothing of, that it is short while all others are, and long otherwise. A
+//! server answers a GET that came without a chunk for a longer value by the length, and the value is asked for again.
 //!
 //! # Limits
 //! [`Lengths`] has [`LENGTHS`] entries, each for all keys of one hash: where keys share one, the last one counts. It takes no
@@ -16,8 +16,20 @@ use haulage::service::InlineRoom;
 use crate::index::Seed;
 use crate::protocol::{Key, opaque_len};
 
-/// Octets of the longest value that goes in a message where both ends may choose.
+/// Octets of the longest value that goes in a message where both ends may choose. Over `iwarp` a value of this length goes at a
+/// third more than the rate with a chunk, stored or fetched (`iwarp-kv-get-4k-inline` and `iwarp-kv-put-4k-inline` in
+/// `docs/perf/read-write.tsv`). The next round number has no room in a message of 5 KiB.
 pub const INLINE_MAX: usize = 4096;
+
+/// Like [`INLINE_MAX`] over the provider `shm`, where nothing but memory is between the ends. A value of this length goes at
+/// the rate with a chunk, stored or fetched (`shm-kv-get-1k-inline`, `shm-kv-put-1k-inline`); shorter ones gain by the message,
+/// longer ones by a chunk (`shm-kv-get-256-inline`, `shm-kv-put-4k-inline`).
+pub const INLINE_MAX_SHM: usize = 1024;
+
+/// Returns the octets of the longest value that goes in a message over the provider of this name.
+pub fn inline_max_over(provider: &str) -> usize {
+    if provider == "shm" { INLINE_MAX_SHM } else { INLINE_MAX }
+}
 
 /// Entries of [`Lengths`].
 pub const LENGTHS: usize = 4096;

@@ -6,7 +6,7 @@ use haulage::identity::Identity;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
 use haulage::service::{CallError, ConnectionId, Finished, InlineRoom, Request};
-use haulage_kv::inline::Lengths;
+use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Answer, Carriage, Key, Procedure, Refusal, Value};
 use haulage_kv::service::binding;
 
@@ -144,7 +144,10 @@ impl Calls {
         #[expect(clippy::cast_possible_truncation, reason = "the ratio is at most one")]
         #[expect(clippy::cast_sign_loss, reason = "the ratio is not negative")]
         let gets = (options.get_ratio.0 * (1_u64 << 32) as f64) as u64;
-        let inline_max = options.inline_max.0.try_into().unwrap_or(usize::MAX);
+        let inline_max = match options.inline_max {
+            Some(bytes) => bytes.0.try_into().unwrap_or(usize::MAX),
+            None => inline_max_over(options.connect.core.provider.name()),
+        };
         Self {
             size,
             inline_room: None,

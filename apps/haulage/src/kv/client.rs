@@ -11,7 +11,7 @@ use haulage::pool::Local;
 use haulage::remote::RemoteClient;
 use haulage::service::CallError;
 use haulage_kv::client::{Client, ClientError};
-use haulage_kv::inline::Lengths;
+use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Key, Refusal};
 use haulage_kv::service::binding;
 use haulage_kv::stat::Stat;
@@ -56,7 +56,8 @@ impl KvClient {
     /// Starts a core with memory for `room` octets of values, and connects.
     pub fn connect(config: ClientConfig, room: usize) -> Result<Self, Failure> {
         let core = over!(config.provider, start, (config, room))?;
-        Ok(Self { core, config, lengths: Lengths::default(), room })
+        let lengths = Lengths::new(inline_max_over(config.provider.name()));
+        Ok(Self { core, config, lengths, room })
     }
 
     /// Connects again, with memory for `room` octets of values.
