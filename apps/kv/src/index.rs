@@ -13,15 +13,13 @@ use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-
-use self::table::Table;
-
-mod table;
+use hashbrown::HashTable;
+use hashbrown::hash_table;
 
 /// A map from keys, kept as `K`, to values.
 pub struct Index<K, V> {
     /// Numbers of slots, by the hash of their key.
-    table: Table,
+    table: HashTable<u32>,
     slots: Box<[Slot<K, V>]>,
     /// The first free slot: the head of the list of free slots.
     free: Option<u32>,
@@ -29,12 +27,16 @@ pub struct Index<K, V> {
 }
 
 impl<K: AsRef<[u8]>, V> Index<K, V> {
-    /// Maximum heap octets for each key of the capacity: its slot, and its share of the table.
-    pub const OCTETS_PER_KEY: usize = size_of::<Slot<K, V>>() + Table::OCTETS_EACH;
+    /// Maximum heap octets for each key of the capacity: its slot, and its share of a table for twice the keys at a
+    /// load of seven eighths, rounded up to a power of two.
+    pub const OCTETS_PER_KEY: usize =
+        size_of::<Slot<K, V>>() + (2 * 2 * 8 * (size_of::<u32>() + 1)).div_ceil(7);
 
     /// Creates an index for at most `capacity` keys.
     pub fn new(capacity: u32, seed: Seed) -> Self {
-        let table = Table::new(capacity);
+        // With room for twice the keys, the table clears tombstones in place: it grows only when more than half of it
+        // is in use.
+        let table = HashTable::with_capacity(capacity as usize * 2);
         let next = |slot: u32| Some(slot + 1).filter(|next| *next < capacity);
         let slots = (0..capacity).map(|slot| Slot::Free { next: next(slot) }).collect();
         Self { table, slots, free: (capacity > 0).then_some(0), seed }
@@ -62,11 +64,12 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let Some(key) = keep(key) else {
             return Err(Full(value));
         };
-        let used = Slot::Used { key, value };
+        let used = Slot::Used { hash, key, value };
         if let Slot::Free { next } = std::mem::replace(&mut self.slots[slot as usize], used) {
             self.free = next;
         }
-        self.table.insert(hash, slot);
+        let slots = &self.slots;
+        self.table.insert_unique(hash, slot, |slot| slots[*slot as usize].hash());
         Ok(Stored { slot, old: None })
     }
 
@@ -83,7 +86,8 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     pub fn remove(&mut self, key: &[u8]) -> Option<(K, V)> {
         let slots = &mut self.slots;
         let hash = self.seed.hash(key);
-        let slot = self.table.remove(hash, |slot| slots[slot as usize].holds(key))?;
+        let found = self.table.find_entry(hash, |slot| slots[*slot as usize].holds(hash, key));
+        let (slot, _) = found.ok().map(hash_table::OccupiedEntry::remove)?;
         let freed = Slot::Free { next: self.free.replace(slot) };
         match std::mem::replace(&mut slots[slot as usize], freed) {
             Slot::Used { key, value, .. } => Some((key, value)),
@@ -128,7 +132,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
 
     /// Returns whether the index has no keys.
     pub fn is_empty(&self) -> bool {
-        self.table.len() == 0
+        self.table.is_empty()
     }
 
     /// Returns the maximum number of keys.
@@ -138,11 +142,11 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
 
     /// Returns the maximum heap octets of an index for `capacity` keys.
     pub const fn octets_max(capacity: u32) -> usize {
-        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(Table::OCTETS_LEAST)
+        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(TABLE_LEAST)
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.table.find(hash, |slot| self.slots[slot as usize].holds(key))
+        self.table.find(hash, |slot| self.slots[*slot as usize].holds(hash, key)).copied()
     }
 }
 
@@ -186,7 +190,6 @@ impl Seed {
         Self { own, shared: SharedSeed::from_u64(shared) }
     }
 
-    /// Returns the hash of a key.
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
         hasher.write(key);
@@ -196,14 +199,25 @@ impl Seed {
 
 enum Slot<K, V> {
     Free { next: Option<u32> },
-    Used { key: K, value: V },
+    Used { hash: u64, key: K, value: V },
 }
 
 impl<K: AsRef<[u8]>, V> Slot<K, V> {
-    fn holds(&self, wanted: &[u8]) -> bool {
-        matches!(self, Self::Used { key, .. } if key.as_ref() == wanted)
+    fn holds(&self, wanted: u64, wanted_key: &[u8]) -> bool {
+        matches!(self, Self::Used { hash, key, .. } if *hash == wanted && key.as_ref() == wanted_key)
+    }
+
+    /// Returns the hash of a used slot's key; the table never asks for a free slot.
+    fn hash(&self) -> u64 {
+        match self {
+            Self::Used { hash, .. } => *hash,
+            Self::Free { .. } => 0,
+        }
     }
 }
+
+/// Octets of the smallest table, and of the overhead of any table.
+const TABLE_LEAST: usize = 256;
 
 #[cfg(test)]
 mod tests;
