@@ -55,6 +55,8 @@ pub(crate) struct Streams {
     pub(super) readable: VecDeque<ConnectionKey>,
     /// Connections with something to send.
     pub(super) unsent: Vec<ConnectionKey>,
+    /// Connections whose long records wait for memory.
+    pub(super) short: Vec<ConnectionKey>,
     /// Connections that are to end in this turn, and why.
     pub(super) given_up: Vec<(ConnectionKey, &'static str)>,
     /// Buffers that no connection uses.
@@ -87,6 +89,7 @@ impl Streams {
             epoll: None,
             readable: VecDeque::new(),
             unsent: Vec::new(),
+            short: Vec::new(),
             given_up: Vec::new(),
             spare: Vec::new(),
             left: Vec::new(),
@@ -272,8 +275,18 @@ impl Streams {
         may
     }
 
+    /// Has a connection read again once others have less memory for long records.
+    pub(super) fn wait_for_room(&mut self, key: ConnectionKey) {
+        self.short.push(key);
+    }
+
     /// Gives back memory of a long record.
     pub(super) fn give_back(&mut self, key: ConnectionKey, octets: usize) {
+        while octets > 0
+            && let Some(short) = self.short.pop()
+        {
+            self.be_readable(short);
+        }
         if let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) {
             self.records.give_back(network, octets);
         }

@@ -37,6 +37,8 @@ enum Go {
     Told,
     /// Once it has fewer Calls in service, or less to send.
     Less,
+    /// Once others have less memory for long records.
+    Room,
 }
 
 /// What came of reading a connection.
@@ -73,8 +75,10 @@ pub(super) fn read<S: Service>(
         stream.hold();
     }
     let due = stream.due();
-    if gone_on == Ok(Go::Again) {
-        streams.be_readable(key);
+    match gone_on {
+        Ok(Go::Again) => streams.be_readable(key),
+        Ok(Go::Room) => streams.wait_for_room(key),
+        Ok(Go::Told | Go::Less) | Err(_) => {}
     }
     due.into_iter().for_each(|due| inner.common.wake_by(due));
     read
@@ -129,7 +133,7 @@ impl<S: Service> Reading<'_, S> {
                 Next::Broken(why) => return Err(why),
                 Next::Wants(octets) => {
                     if !self.inner.common.streams.take_memory(self.key, octets - inflow.held()) {
-                        return Ok(Go::Again);
+                        return Ok(Go::Room);
                     }
                     inflow.provide(octets);
                     continue;
@@ -226,6 +230,8 @@ impl<S: Service> Reading<'_, S> {
         let charge = responder.with_leased(charge);
         match acted {
             Acted::Later(deferred) => {
+                // The next Call is answered in the same Reply.
+                making.forget_results();
                 let call = ServedCall::with(*key, xid, None).charged(charge);
                 let (header, is_resumed) =
                     deferred.map_or((header, false), |it| (it.header, it.is_resumed));

@@ -425,3 +425,70 @@ fn results_over_tcp_are_charged_until_they_have_left_and_wait_for_memory_as_othe
     world.gone(client);
     world.all_home();
 }
+
+#[test]
+fn long_records_wait_for_the_memory_that_others_have() {
+    let limits = TcpLimits { record_max: 1 << 20, records_octets: 0, ..TCP };
+    let mut world = World::new();
+    let at = world.listen_tcp(limits);
+    let [mut first, mut second] = [(); 2].map(|()| world.dial_tcp(at));
+    let item = vec![5; 900_000];
+    let store = record(&call(1, STORE, &[&word(900_000)[..], &item].concat()));
+    let (begun, rest) = store.split_at(100_000);
+    first.stream.write_all(begun).unwrap();
+    (0..10).for_each(|_| _ = world.server.turn(world.now));
+    second.stream.write_all(begun).unwrap();
+    (0..10).for_each(|_| _ = world.server.turn(world.now));
+    assert!(!world.server.turn(world.now), "it waits without turning");
+    for (client, rest) in [(&mut first, rest), (&mut second, rest)] {
+        let mut sent = 0;
+        while sent < rest.len() {
+            sent += client.stream.write(&rest[sent..]).unwrap_or(0);
+            world.server.turn(world.now);
+        }
+        assert_eq!(world.reply_of(client), (1, success(), Vec::new()));
+    }
+    assert_eq!(world.server.inner.common.streams.records.held(), 0);
+    // One that goes away gives its memory back, too.
+    first.stream.write_all(begun).unwrap();
+    (0..10).for_each(|_| _ = world.server.turn(world.now));
+    assert!(world.server.inner.common.streams.records.held() > 0);
+    world.gone(first);
+    assert_eq!(world.server.inner.common.streams.records.held(), 0);
+    world.gone(second);
+    world.all_home();
+}
+
+/// A service that begins to answer FETCH with an item, and then says that it answers later.
+#[derive(Debug, Default)]
+struct Hesitates;
+
+impl Service for Hesitates {
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
+        if call.procedure != FETCH {
+            return Outcome::Done;
+        }
+        reply.item(Data::Local(cx.pool().lease(100_000).unwrap()));
+        Outcome::Later
+    }
+}
+
+#[test]
+fn what_a_call_was_to_be_answered_with_goes_to_no_other_caller() {
+    let mut world = World::with(Hesitates, [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let [mut first, mut second] = [(); 2].map(|()| world.dial_tcp(at));
+    first.stream.write_all(&record(&call(1, FETCH, &[]))).unwrap();
+    world.until_tcp(&mut first, |world, _, _| {
+        (world.server.inner.census().calls_served == 1).then_some(())
+    });
+    second.stream.write_all(&record(&call(2, 0, &[]))).unwrap();
+    assert_eq!(world.reply_of(&mut second), (2, success(), Vec::new()));
+    world.gone(first);
+    world.gone(second);
+    world.all_home();
+}
