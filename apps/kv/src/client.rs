@@ -6,7 +6,7 @@
 //!
 //! # Recovery
 //! A server of the release before tells the length of such a value by the error of the transport, or on version 1 not at
-//! all: then the chunk has the length that the caller names. A GET goes at most [`TRIES_MAX`] times.
+//! all: then the chunk has the length that the caller names. A GET goes at most `TRIES_MAX` times.
 
 use std::time::Duration;
 
