@@ -29,7 +29,7 @@ fn a_signal_sets_the_flag_and_wakes_those_registered_before_and_after() {
 
 /// Returns whether the waker is signaled, without clearing it.
 fn signaled(waker: &Waker) -> bool {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", waker.fd()))
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", waker.signal_fd()))
         .expect("an open descriptor has its fdinfo");
     !info.lines().any(|l| l.split_whitespace().eq(["eventfd-count:", "0"]))
 }

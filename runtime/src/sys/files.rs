@@ -92,7 +92,7 @@ impl<T> FileRing<T> {
         // The ring is not set up for a single issuer: another thread registers credentials with it.
         builder.setup_coop_taskrun().setup_taskrun_flag().dontfork();
         let ring = builder.build(u32::from(requests_max)).map_err(failed("setup"))?;
-        ring.submitter().register_eventfd(waker.fd()).map_err(failed("register eventfd"))?;
+        ring.submitter().register_eventfd(waker.signal_fd()).map_err(failed("register eventfd"))?;
         let count = usize::from(requests_max);
         let requests = (0..count).map(|_| None).collect();
         let mut ring =

@@ -82,7 +82,7 @@ pub fn wake_on_end(waker: &Waker) -> Result<(), TooManyWakers> {
     };
     // The clone keeps the descriptor open for ever.
     std::mem::forget(waker.clone());
-    slot.store(waker.fd(), Ordering::SeqCst);
+    slot.store(waker.signal_fd(), Ordering::SeqCst);
     // A signal between the caller's start and the store above found no descriptor to wake.
     if SIGNALS.load(Ordering::SeqCst) != 0 {
         waker.wake();

@@ -57,6 +57,11 @@ impl Waker {
     pub fn fd(&self) -> RawFd {
         self.0.all.as_raw_fd()
     }
+
+    /// Returns the eventfd that wakes the core when it is written to, for those that cannot call [`Self::wake`].
+    pub fn signal_fd(&self) -> RawFd {
+        self.0.signal.as_raw_fd()
+    }
 }
 
 /// Sleeps until `waker` is signaled, at most `limit`.
