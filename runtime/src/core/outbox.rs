@@ -101,9 +101,9 @@ impl Common {
             }
             let w = &mut Writer::new(header);
             let encoded = match kind {
-                //~ V2-6.3.6-1: `xid` -> `credit`
+                //~ V2-6.3.6-1: `xid` -> `credit` together
                 Kind::Call => encode_call_middle(w, xid, credit, piece.remaining),
-                //~ V2-6.3.9-1: `xid` -> `credit`
+                //~ V2-6.3.9-1: `xid` -> `credit` together
                 Kind::Reply => encode_reply_middle(w, xid, credit, piece.remaining),
             };
             assert!(encoded.is_ok(), "its header has one length");
