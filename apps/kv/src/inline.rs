@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //! A value of at most [`INLINE_MAX`] octets, over `shm` [`INLINE_MAX_SHM`], goes in the message if that has the room: no
-//! memory is registered for it, and no handle has to die. Whoever stores a value knows its length. Whoever fetches one expects the
-//! length that it had last; of a value that it knows nothing of, that it is short while all others are, and long otherwise. A
+//! memory is registered for it, and no handle has to die. A client that stores a value knows its length. One that fetches a value
+//! expects the length that it had last; an unknown value is expected to be short while all others are, and long otherwise. A
 //! server answers a GET that came without a chunk for a longer value by the length, and the value is asked for again.
 //!
 //! # Limits

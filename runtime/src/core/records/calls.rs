@@ -186,6 +186,9 @@ impl<S: Service> Reading<'_, S> {
                     if !stream.begin_call() {
                         return Taken::Ends(TOO_MANY);
                     }
+                    common.streams.counters.calls += 1;
+                    // Some verdicts are shorter than the header of results.
+                    making.forget_results();
                     common.send_record(*key, &header, making, Charge::default());
                     return Taken::Done;
                 }
@@ -199,12 +202,12 @@ impl<S: Service> Reading<'_, S> {
         let room = served.room_over_tcp(header.procedure, record.get(header.arguments_at..));
         let name = responder.calls.next_key().filter(|_| common.streams.take_calls());
         let Some(name) = name else { return Taken::Waits };
-        let waits = served.is_costly(header.procedure) || room.body > 0;
-        let promised = if waits { None } else { common.promise_some(*key, room.result) };
         if common.streams.get_mut(*key).is_some_and(|stream| !stream.begin_call()) {
             return Taken::Ends(TOO_MANY);
         }
         common.streams.counters.calls += 1;
+        let waits = served.is_costly(header.procedure) || room.body > 0;
+        let promised = if waits { None } else { common.promise_some(*key, room.result) };
         let Some(charge) = promised else {
             let call = ServedCall::with(*key, xid, None).in_record(header, room);
             common.streams.keep_call(*key);

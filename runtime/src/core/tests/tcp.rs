@@ -162,6 +162,13 @@ fn calls_over_tcp_are_served_by_the_same_service() {
     client.stream.write_all(&record(&call(6, LIST, &[]))).unwrap();
     let body = ReplyHeader::accepted(6, AcceptStat::GarbageArgs).body;
     assert_eq!(world.reply_of(&mut client), (6, body, Vec::new()));
+    // A flavor that is not taken: the verdict is shorter than the header of results, and nothing of another Reply follows.
+    let mut denied = call(7, 0, &[]);
+    denied[24..28].copy_from_slice(&word(77));
+    client.stream.write_all(&record(&denied)).unwrap();
+    let (xid, body, rest) = world.reply_of(&mut client);
+    assert!(matches!(body, ReplyBody::Denied(_)), "{body:?}");
+    assert_eq!((xid, rest), (7, Vec::new()));
     world.gone(client);
     world.all_home();
 }
