@@ -335,6 +335,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         provider.poll(now, budget, events);
         let count = events.len();
         if count > 0 {
+            inner.common.arrivals += 1;
             let shut = drain_by.is_some().then_some("the core is shutting down");
             let mut taking = Events { now, provider, service, inner, reply, shut };
             taking.take(events.drain(..));

@@ -217,6 +217,9 @@ pub trait Backend {
         Located::Now
     }
 
+    /// Takes in that Calls have arrived since attributes were last read: for these, the attributes are read anew.
+    fn forget_attributes(&mut self) {}
+
     /// Begins a turn of the core. The backend drops the checks cached in the last turn and does a bounded part of its
     /// background work. Returns whether more background work is left.
     fn turn(&mut self) -> bool {

@@ -5,8 +5,8 @@
 //! an open directory, never through a symbolic link and never onto another mount, for which an empty directory
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
-//! Attributes of open files are read by blocking system calls: the core waits for the disk if they are not cached. They
-//! are changed by helper threads, which also look up names that are not cached, find files that are not open, list
+//! Attributes of open files are read by blocking system calls: the core waits for the disk if they are not cached. Calls
+//! that arrived together share what was read, until the server changes a file. Attributes are changed by helper threads, which also look up names that are not cached, find files that are not open, list
 //! directories, and wait for changes that must be stable. With a [`Ring`], the core never waits for data.
 //!
 //! # Recovery
@@ -161,7 +161,8 @@ impl Directory {
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find()?);
-        let transfers = Transfers::new(ring.map(|ring| ring.0), Arc::clone(&rights))?;
+        let ring = ring.map(|ring| ring.0);
+        let transfers = Transfers::new(ring, Arc::clone(&rights), &tree.root().place)?;
         let Config { run, stable, direct, open_max, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
@@ -470,6 +471,10 @@ impl Backend for Directory {
 
     fn is_read_only(&self, file: FileId) -> bool {
         self.tree.is_stand_in(file)
+    }
+
+    fn forget_attributes(&mut self) {
+        self.tree.forget_looks();
     }
 
     fn turn(&mut self) -> bool {

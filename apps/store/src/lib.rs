@@ -33,7 +33,7 @@
 //!
 //! let pool = Pool::new(&PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None })?;
 //! let now = Time { seconds: 1, nanoseconds: 0 };
-//! let around = Surroundings { pool: &pool, now, clock: Instant::ZERO };
+//! let around = Surroundings { pool: &pool, now, clock: Instant::ZERO, arrivals: None };
 //! let room = memory::Limits { files_max: 1000, names_max: 1000 };
 //! let backend = Memory::new(&pool, room, 1, around.now).expect("a fresh pool has room");
 //!

@@ -106,7 +106,8 @@ impl<B: Backend> Server<B> {
     }
 
     fn surroundings<'a>(&self, cx: &'a Cx<'_>) -> Surroundings<'a> {
-        Surroundings { pool: cx.pool(), now: self.time.at(cx.now()), clock: cx.now() }
+        let arrivals = Some(cx.arrivals());
+        Surroundings { pool: cx.pool(), now: self.time.at(cx.now()), clock: cx.now(), arrivals }
     }
 
     /// Delivers later Replies to their callers. Returns whether there were any.

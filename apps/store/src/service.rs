@@ -65,6 +65,8 @@ pub struct Service<B> {
     /// The network of the client whose Call is executed.
     network: u64,
     next_ticket: u64,
+    /// The number of arrivals for which attributes were read.
+    arrivals: Option<u64>,
     /// The ticket of the resumed Call that is being executed.
     resumed: Option<Ticket>,
     /// The file handle in the Reply being made.
@@ -98,6 +100,9 @@ pub struct Surroundings<'a> {
     pub now: Time,
     /// The core's clock, which is never set.
     pub clock: Instant,
+    /// A number that grows when Calls arrive, as of [`Cx::arrivals`](haulage::core::Cx::arrivals): Calls under one number
+    /// share the attributes that are read for the first. `None` if each Call came alone.
+    pub arrivals: Option<u64>,
 }
 
 /// The answer to a Call: its Reply, or a ticket.
@@ -138,6 +143,7 @@ impl<B: Backend> Service<B> {
             parking: Parking::default(),
             network: 0,
             next_ticket: 0,
+            arrivals: None,
             resumed: None,
             sealed,
             listings,
@@ -147,6 +153,7 @@ impl<B: Backend> Service<B> {
     /// Executes a Call.
     pub fn call(&mut self, around: Surroundings<'_>, call: Call<'_>) -> Answer<'_> {
         self.network = call.network;
+        self.hear(around);
         let caller = self.config.policy.caller(&call.credential);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let Call { arguments, placed, room, .. } = call;
@@ -216,6 +223,7 @@ impl<B: Backend> Service<B> {
 
     /// Returns the next Reply of a Call that was answered with [`Answer::Later`].
     pub fn poll(&mut self, around: Surroundings<'_>) -> Option<(Ticket, LateReply)> {
+        self.hear(around);
         while let Some(finished) = self.backend.poll() {
             if let Some((ticket, reply)) = self.finish(around, finished) {
                 return Some((ticket, reply));
@@ -239,13 +247,22 @@ impl<B: Backend> Service<B> {
         &mut self.backend
     }
 
+    /// Has attributes read anew for Calls that arrived since they were read.
+    fn hear(&mut self, around: Surroundings<'_>) {
+        if around.arrivals.is_none() || around.arrivals != self.arrivals {
+            self.arrivals = around.arrivals;
+            self.backend.forget_attributes();
+        }
+    }
+
     /// Returns the attributes of a file.
     fn look(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
         let attributes = self.backend.attributes(cx, file)?;
         Ok(Attributes { fsid: self.sealer.fsid(), ..attributes })
     }
 
-    /// Runs an operation that does not change a file. Success and failure both return the file's attributes.
+    /// Runs an operation that does not change a file. Success and failure both return the file's attributes, as they were
+    /// before: with later ones, a client would take what it is told for newer than it is.
     fn on_file<T>(
         &mut self,
         cx: &Context<'_>,
@@ -254,9 +271,9 @@ impl<B: Backend> Service<B> {
     ) -> Outcome<(T, Option<Attributes>), Option<Attributes>> {
         let found = self.sealer.open(file).and_then(|file| Ok((file, self.look(cx, file)?)));
         let (file, before) = found.map_err(|status| Failure { status, rest: None })?;
+        let seen = Some(before);
         let done = act(self, file, &before);
-        let after = self.look(cx, file).ok();
-        done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
+        done.map(|done| (done, seen)).map_err(|status| Failure { status, rest: seen })
     }
 
     /// Runs an operation that may change a file. Success and failure both return the attributes before and after; those

@@ -26,8 +26,12 @@ fn call(
     arguments: Arguments<'_>,
     placed: Option<Local>,
 ) -> (Status, Option<[u8; SealedHandle::WIRE_LEN]>) {
-    let around =
-        Surroundings { pool, now: Time { seconds: 1, nanoseconds: 0 }, clock: Instant::ZERO };
+    let around = Surroundings {
+        pool,
+        now: Time { seconds: 1, nanoseconds: 0 },
+        clock: Instant::ZERO,
+        arrivals: None,
+    };
     let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
     let Answer::Now(reply) =
         service.call(around, Call { credential, arguments, placed, room: usize::MAX, network: 0 })

@@ -51,6 +51,8 @@ pub(crate) struct Common {
     pub(crate) trace: Trace,
     /// The provider's counters, as last read in this turn.
     pub(crate) moved: Counters,
+    /// How many times messages were taken from a provider, or octets from a connection over TCP.
+    pub(crate) arrivals: u64,
     /// Seed of the connections' first XIDs.
     seed: u64,
     /// Declared last, so that every lease of the other fields is home when the pool is dropped.
@@ -92,6 +94,7 @@ impl Common {
             },
             connections: Connections::new(connections_max, queue_pairs, events),
             streams: Streams::new(connections_max),
+            arrivals: 0,
             old_servers: OldServers::default(),
             receives,
             buffers,

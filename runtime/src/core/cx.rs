@@ -201,6 +201,13 @@ impl<'a> Cx<'a> {
         self.now
     }
 
+    /// Returns a number that grows whenever the core takes in what has arrived. Of two Calls that are served under the
+    /// same number, the later had arrived before the first was served: what a service reads for the first, such as a
+    /// file's attributes, is as current for the other.
+    pub const fn arrivals(&self) -> u64 {
+        self.inner.common.arrivals
+    }
+
     /// Returns the core's memory pool.
     pub const fn pool(&self) -> &Pool {
         &self.inner.common.pool

@@ -39,6 +39,7 @@ impl<S: Service> MessageSink for Runs<'_, S> {
     #[inline(always)]
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.inner.common.sender(qp) else { return 0 };
+        self.inner.common.arrivals += 1;
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
             RunKind::Like(like, patches) => self.take_like(from, like, patches, run.octets, port),

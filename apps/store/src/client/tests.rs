@@ -90,7 +90,12 @@ impl Near {
             copy
         };
         let placed = items.argument.as_ref().map(copied);
-        let around = Surroundings { pool: &self.pool, now: Time::default(), clock: Instant::ZERO };
+        let around = Surroundings {
+            pool: &self.pool,
+            now: Time::default(),
+            clock: Instant::ZERO,
+            arrivals: None,
+        };
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 1000, 1000));
         let call = Call { credential, arguments: *arguments, placed, room: usize::MAX, network: 0 };
         let service::Answer::Now(reply) = self.service.call(around, call) else {

@@ -115,6 +115,7 @@ impl Directory {
         done: Done,
     ) -> Result<Option<FileId>, Status> {
         self.forget_what_was_found(&change.files);
+        self.tree.forget_looks();
         let is_made = !matches!(done, Err(Undone::Refused(_) | Undone::Absent(_)));
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),

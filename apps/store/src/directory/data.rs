@@ -70,6 +70,9 @@ impl Directory {
             return ended.map(|ended| self.written(stable, ended.map(|()| 0))).transpose();
         }
         let mut write = Write { ticket, file, offset, stable, writer, done: 0, _held };
+        if !self.direct && self.transfers.write_promptly(&mut write, data.bytes()) {
+            return self.written(stable, Ok(length)).map(Some);
+        }
         let ended = match kept(cx, data) {
             Ok(lease) => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
@@ -117,6 +120,7 @@ impl Directory {
         stable: Stable,
         ended: Result<usize, Errno>,
     ) -> Result<WriteDone, Status> {
+        self.tree.forget_looks();
         let done = ended.map_err(|errno| match stable {
             Stable::Unstable => errno.into(),
             Stable::DataSync | Stable::FileSync if is_refusal(errno) => errno.into(),

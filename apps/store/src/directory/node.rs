@@ -40,6 +40,8 @@ pub(super) struct Node {
     is_shut: Cell<bool>,
     /// The descriptor that a helper is opening.
     opening: RefCell<Option<Opening>>,
+    /// What the file was like at a [`Moment`].
+    seen: Cell<Option<(Moment, Look)>>,
     helpers: Helpers,
     /// The place is closed after all other descriptors.
     pub(super) place: PathDescriptor,
@@ -51,6 +53,17 @@ pub(super) struct Look {
     pub(super) id: FileId,
     /// The attributes, as the protocol has them.
     pub(super) attributes: Attributes,
+}
+
+/// A time within which attributes hold: no Call came after they were read, and the server changed nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moment(u64);
+
+impl Moment {
+    /// Returns the next moment, for which attributes are read anew.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
 }
 
 /// A file that was just created.
@@ -115,6 +128,7 @@ impl Node {
             is_write_only: Cell::new(false),
             is_shut: Cell::new(false),
             opening: RefCell::new(None),
+            seen: Cell::new(None),
             helpers: helpers.clone(),
             place,
         }
@@ -209,6 +223,23 @@ impl Node {
             Ok(_) | Err(Errno::NOENT) => Err(Errno::STALE),
             Err(errno) => Err(errno),
         }
+    }
+
+    /// Returns the file's attributes, as they were at this moment or are now.
+    pub(super) fn look_at(&self, moment: Moment) -> Result<Look, Errno> {
+        if let Some((then, look)) = self.seen.get()
+            && then == moment
+        {
+            return Ok(look);
+        }
+        let look = self.look()?;
+        self.seen.set(Some((moment, look)));
+        Ok(look)
+    }
+
+    /// Notes the attributes that the file has at this moment.
+    pub(super) fn note_look(&self, moment: Moment, look: Look) {
+        self.seen.set(Some((moment, look)));
     }
 
     /// Returns a descriptor for reading.

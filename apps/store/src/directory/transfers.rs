@@ -1,18 +1,20 @@
 //! Transfers between files and leases.
 //!
 //! # Normal operation
-//! With a ring, a READ, WRITE or COMMIT is queued and ends in a later turn. The kernel reads into the lease from which
-//! the Reply is sent, and writes from the lease into which a WRITE was placed. What finds the ring full waits until a
-//! transfer has ended, in the order in which Calls came: no blocking system call is made where there is a ring. Without
-//! one, a blocking system call transfers the data at once. Either way, what the superuser did not write is written
-//! without the server's privileges.
+//! The kernel reads into the lease from which the Reply is sent, and writes from the lease into which a WRITE was placed.
+//! What it can transfer without waiting it transfers within the turn: reads of data in memory, and writes where the file
+//! system has writes that never wait. With a ring, all else is queued, a COMMIT always is, and ends in a later turn. What
+//! finds the ring full waits until a transfer has ended, in the order in which Calls came: no system call that may wait is
+//! made where there is a ring. Without one, a blocking system call transfers the data at once. Either way, what the
+//! superuser did not write is written without the server's privileges.
 //!
 //! # Limits
 //! At most [`WAITING_MAX`] transfers wait for the ring. These places, and those of the ring, are
 //! [shared](crate::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
 
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -20,7 +22,7 @@ use haulage::shares::Shares;
 use haulage::sys::file_user::elsewhere;
 use haulage::sys::files::{Credentials, Done, FileRing, Stability, Writing};
 use haulage_mr_pool::{Local, Piece, Pieces};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use rustix::{fs, io};
 
 use super::node::Node;
@@ -40,8 +42,21 @@ pub(super) struct Transfers {
     places: Shares,
     flights: Shares,
     rights: Arc<Rights>,
+    reads: Promptness,
+    writes: Promptness,
     /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
     anonymous: Option<Credentials>,
+}
+
+/// Whether data is transferred without waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Promptness {
+    /// Every call does: the file system has no disk.
+    Always,
+    /// The system refuses a call that would wait (`RWF_NOWAIT` in preadv2(2)).
+    Asked,
+    /// Not known of any call: the file system has none that can be refused.
+    Never,
 }
 
 /// A transfer, with its progress.
@@ -119,13 +134,14 @@ pub(super) enum Ended {
 }
 
 impl Transfers {
-    /// Creates the queue of a server with these rights.
+    /// Creates the queue of a server with these rights, for files of the file system of `top`.
     ///
     /// # Errors
     /// The system's, where it does not take a user without privileges for the ring.
     pub(super) fn new(
         ring: Option<FileRing<UnderWay>>,
         rights: Arc<Rights>,
+        top: impl AsFd,
     ) -> std::io::Result<Self> {
         let anonymous = ring
             .as_ref()
@@ -134,13 +150,34 @@ impl Transfers {
             .flatten();
         let places = Shares::new(WAITING_MAX);
         let flights = Shares::new(ring.as_ref().map_or(0, FileRing::requests_max));
-        Ok(Self { ring, waiting: VecDeque::new(), places, flights, rights, anonymous })
+        let has_disk = fs::fstatfs(top)?.f_type != TMPFS;
+        let reads = if has_disk { Promptness::Asked } else { Promptness::Always };
+        let (waiting, writes) = (VecDeque::new(), Promptness::Asked);
+        Ok(Self { ring, waiting, places, flights, rights, reads, writes, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
-    pub(super) fn read(&mut self, read: Read, lease: Local) -> Option<Result<ReadDone, Errno>> {
-        if !self.has_ring() {
+    pub(super) fn read(
+        &mut self,
+        mut read: Read,
+        mut lease: Local,
+    ) -> Option<Result<ReadDone, Errno>> {
+        let reads = if read.in_blocks { Promptness::Never } else { self.reads };
+        if !self.has_ring() || reads == Promptness::Always {
             return Some(read_here(read, lease));
+        }
+        if reads == Promptness::Asked {
+            let into = &mut lease.bytes_mut()[read.done..read.wanted];
+            let into = &mut [IoSliceMut::new(into)];
+            match io::preadv2(&read.file, into, read.at(), ReadWriteFlags::NOWAIT) {
+                // Some systems say that a file ends where its data is not in memory.
+                Ok(count) => read.done += count,
+                Err(Errno::OPNOTSUPP) => self.reads = Promptness::Never,
+                Err(_) => {}
+            }
+            if read.is_done() {
+                return Some(Ok(read.end(lease)));
+            }
         }
         self.queue(UnderWay::Read(read), Some(lease));
         None
@@ -153,6 +190,22 @@ impl Transfers {
         }
         self.queue(UnderWay::Write(write), Some(lease));
         None
+    }
+
+    /// Writes `octets` within the turn, as far as the system does not wait. Returns whether all are written.
+    pub(super) fn write_promptly(&mut self, write: &mut Write, octets: &[u8]) -> bool {
+        let is_ours = write.writer == Writer::Superuser || self.rights.is_sole_owner();
+        let may = self.writes == Promptness::Asked && write.stable == Stable::Unstable && is_ours;
+        if !may || !self.has_ring() {
+            return false;
+        }
+        let from = &[IoSlice::new(&octets[write.done..])];
+        match io::pwritev2(&write.file, from, write.at(), ReadWriteFlags::NOWAIT) {
+            Ok(count) => write.done += count,
+            Err(Errno::OPNOTSUPP) => self.writes = Promptness::Never,
+            Err(_) => {}
+        }
+        write.done == octets.len()
     }
 
     /// Starts bringing a file to stable storage. Returns the result if that ended at once.
@@ -263,7 +316,7 @@ impl Transfers {
     }
 
     /// Queues a transfer behind those that wait. One of which a part is done goes before those that have not begun.
-    fn queue(&mut self, what: UnderWay, lease: Option<Local>) {
+    pub(super) fn queue(&mut self, what: UnderWay, lease: Option<Local>) {
         self.places.take(what.network(), 1);
         if what.has_begun() {
             self.waiting.push_front((what, lease));
@@ -457,6 +510,9 @@ impl Writer {
 const fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR)
 }
+
+/// The type of a file system that lies in memory, of statfs(2).
+pub(super) const TMPFS: fs::FsWord = 0x0102_1994;
 
 /// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;

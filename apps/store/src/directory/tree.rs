@@ -30,7 +30,7 @@ use super::found::{Found, What};
 use super::gone::{Gone, Searched};
 use super::helpers::Helpers;
 use super::known::Known;
-use super::node::{Descriptors, Look, Node, open_top};
+use super::node::{Descriptors, Look, Moment, Node, open_top};
 use super::open::Open;
 use super::within::Within;
 use crate::backend::Located;
@@ -60,6 +60,8 @@ pub(super) struct Tree {
     known: Known,
     /// What was looked up for the Call that is executed.
     pub(super) found: Vec<Found>,
+    /// The moment for which attributes were read.
+    moment: Moment,
     /// Number of names that helpers look up in each directory.
     looking: BTreeMap<FileId, usize>,
     /// Files that were searched for and not found.
@@ -94,6 +96,7 @@ impl Tree {
             helpers,
             known,
             found: Vec::new(),
+            moment: Moment::default(),
             looking: BTreeMap::new(),
             gone: Gone::new(GONE_MAX),
             descents: Descents::default(),
@@ -111,10 +114,10 @@ impl Tree {
     /// Finds a file, and reads its attributes.
     pub(super) fn find(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if id == self.root.id {
-            return Ok((Rc::clone(&self.root), self.root.look()?));
+            return Ok((Rc::clone(&self.root), self.root.look_at(self.moment)?));
         }
         if let Some(node) = self.open.get(id) {
-            let look = node.look()?;
+            let look = node.look_at(self.moment)?;
             if look.attributes.links > 0 {
                 return Ok((node, look));
             }
@@ -124,9 +127,15 @@ impl Tree {
         self.find_closed(id)
     }
 
-    /// Begins a turn: drops the cached places of directories, and continues searches. Returns whether searches are
-    /// left.
+    /// Has attributes read anew: Calls came, or the server has changed a file.
+    pub(super) fn forget_looks(&mut self) {
+        self.moment = self.moment.next();
+    }
+
+    /// Begins a turn: drops the cached attributes and places of directories, and continues searches. Returns whether
+    /// searches are left.
     pub(super) fn turn(&mut self) -> bool {
+        self.forget_looks();
         self.found.clear();
         self.within.turn();
         self.search()
@@ -153,17 +162,17 @@ impl Tree {
             |found: &Found| found.dir == dir.id && *found.name == *name && !is_mounted(found);
         let Some(at) = self.found.iter().position(is_it) else {
             let (node, look) = dir.child(name)?;
-            return Ok((self.keep(node, dir.id, name), look));
+            return Ok((self.keep_seen((node, look), dir.id, name), look));
         };
         let found = self.found.swap_remove(at);
         let (node, look) = match found.what {
             What::Kept(node) => {
-                let look = node.look()?;
+                let look = node.look_at(self.moment)?;
                 (node, look)
             }
             What::Descriptor(place) => {
                 let (node, look) = Node::of_place(place, &self.helpers)?;
-                (self.keep(node, dir.id, name), look)
+                (self.keep_seen((node, look), dir.id, name), look)
             }
             What::Failed(errno) => {
                 self.found.push(found);
@@ -173,6 +182,13 @@ impl Tree {
         let what = What::Kept(Rc::clone(&node));
         self.found.push(Found { what, ..found });
         Ok((node, look))
+    }
+
+    /// Records where a file is, and keeps it open, with what it is like at this moment.
+    fn keep_seen(&mut self, (node, look): (Node, Look), dir: FileId, name: &[u8]) -> Rc<Node> {
+        let node = self.keep(node, dir, name);
+        node.note_look(self.moment, look);
+        node
     }
 
     /// Records where a file is, and keeps it open.

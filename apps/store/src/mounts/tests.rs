@@ -85,7 +85,8 @@ impl<B: Backend> Bed<B> {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 5, 5));
         let is_allowed = host != "stranger";
         let visitor = Visitor { host: Host(host.as_bytes()), credential, is_allowed, network: 0 };
-        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
         self.mounts.call(&mut self.service, around, &visitor, &arguments)
     }
 
@@ -166,7 +167,8 @@ fn a_path_whose_names_are_not_cached_keeps_nobody_waiting() {
     let mut ended = BTreeMap::new();
     while !waiting.is_empty() {
         bed.service.turn();
-        let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
         let Some((ticket, reply)) = bed.service.poll(around) else {
             std::thread::yield_now();
             continue;

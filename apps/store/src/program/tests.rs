@@ -67,7 +67,8 @@ impl<B: Backend> Bed<B> {
         number: u32,
         arguments: (PayloadReader<'_>, Option<Local>),
     ) -> Got {
-        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
         let credential = Credential::Sys(AuthSys::new(0, b"tests", 1, 2));
         let origin = Origin { client: self.client, connection: HERE, xid, credential };
         let mut memory = [0xee; 8192];
@@ -109,7 +110,8 @@ impl<B: Backend> Bed<B> {
     }
 
     fn poll(&mut self) -> Option<(Ticket, Vec<u8>)> {
-        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
         let (ticket, reply) = self.program.poll(around)?;
         Some((ticket, written(|w| reply.encode(w))))
     }
@@ -207,7 +209,7 @@ fn what_makes_no_sense_is_refused_each_time_and_not_remembered() {
 #[test]
 fn results_that_do_not_fit_are_a_failure_of_the_server() {
     let mut bed = bed(memory);
-    let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO };
+    let around = Surroundings { pool: &bed.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
     let origin = Origin { client: 1, connection: HERE, xid: 1, credential: Credential::None };
     let root = bed.program.service_mut().root();
     let octets = written(|w| create(&root, "f").encode(w));

@@ -31,6 +31,8 @@ struct Bed<B = Memory> {
     gid: u32,
     /// Whether a Call may be answered later.
     is_patient: bool,
+    /// The number under which Calls arrive; `None` if each comes alone.
+    arrivals: Option<u64>,
 }
 
 pub(crate) fn memory(pool: &Pool, now: Time) -> Memory {
@@ -61,7 +63,7 @@ fn bed_with<B: Backend>(
     let policy = Policy { squash: Squash::Nobody, ..Policy::default() };
     let config = Config { policy, read_only: false, limits };
     let service = Service::new(backend(&pool, now), sealer, config);
-    Bed { service, pool, now, uid: 1, gid: 2, is_patient: false }
+    Bed { service, pool, now, uid: 1, gid: 2, is_patient: false, arrivals: None }
 }
 
 impl<B: Backend> Bed<B> {
@@ -69,7 +71,8 @@ impl<B: Backend> Bed<B> {
     fn send(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Sent {
         let procedure = arguments.procedure();
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
-        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
+        let Self { now, arrivals, .. } = *self;
+        let around = Surroundings { pool: &self.pool, now, clock: Instant::ZERO, arrivals };
         let call = Call { credential, arguments, placed, room: usize::MAX, network: 0 };
         match self.service.call(around, call) {
             Answer::Now(reply) => return Sent::new(procedure, &reply),

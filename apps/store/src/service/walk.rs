@@ -91,6 +91,7 @@ impl<B: Backend> Service<B> {
 
     fn walk(&mut self, around: Surroundings<'_>, mut walk: Walk) -> Walked {
         self.network = walk.network;
+        self.hear(around);
         let caller = walk.caller;
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         while let Some(name) = walk.next() {

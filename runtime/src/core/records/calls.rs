@@ -3,6 +3,7 @@
 use haulage_proto::negotiate::Version;
 use haulage_proto::time::Instant;
 
+use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::Charge;
@@ -105,7 +106,8 @@ impl<S: Service> Reading<'_, S> {
                 Go::Told => {}
                 go => return Ok(go),
             }
-            let streams = &mut self.inner.common.streams;
+            let Common { streams, arrivals, .. } = &mut self.inner.common;
+            *arrivals += 1;
             match streams.receive(self.key, inflow, self.now) {
                 Ok(Some(0)) | Err(_) => {
                     self.worked += 1;

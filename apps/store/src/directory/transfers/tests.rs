@@ -16,7 +16,7 @@ fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
         let place = TempDir::new();
         let path = place.path().join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        let mut transfers = Transfers::new(ring, Arc::new(Rights::find().unwrap())).unwrap();
+        let mut transfers = Transfers::new(ring, Arc::new(Rights::find().unwrap()), &file).unwrap();
         act(&mut transfers, &pool, &Arc::new(file.into()));
         assert_eq!(pool.gauges().leased_bytes, 0);
     }
@@ -148,10 +148,14 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
     let place = TempDir::new();
     let path = place.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find().unwrap())).unwrap();
+    let rights = Arc::new(Rights::find().unwrap());
+    let mut transfers = Transfers::new(Some(ring), rights, &file).unwrap();
     let (from, into) = std::io::pipe().unwrap();
-    let at_once = transfers.read(read(1, &Arc::new(from.into())), lease(&pool, b"----"));
-    assert!(at_once.is_none() && transfers.poll().is_none());
+    // A pipe has no data that is read promptly.
+    transfers.reads = Promptness::Never;
+    let first = UnderWay::Read(read(1, &Arc::new(from.into())));
+    transfers.queue(first, Some(lease(&pool, b"----")));
+    assert!(transfers.poll().is_none());
     act(&mut transfers, &pool, &Arc::new(file.into()), into);
     assert_eq!(pool.gauges().leased_bytes, 0);
 }
@@ -183,7 +187,7 @@ fn what_finds_the_ring_full_waits_for_it_in_order() {
         let empty = sync(4, file, Syncing::Write(Stable::FileSync));
         assert_eq!(transfers.sync(empty), None);
         assert_eq!(transfers.sync(sync(5, file, Syncing::Commit)), None);
-        assert!(transfers.read(read(6, file), lease(pool, b"----")).is_none());
+        transfers.queue(UnderWay::Read(read(6, file)), Some(lease(pool, b"----")));
         assert!(transfers.poll().is_none());
         assert_eq!(size(file), 0);
         into.write_all(b"1234").unwrap();
@@ -251,11 +255,12 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
     let (pool, waker) = (Pool::new(&config).unwrap(), Waker::new().unwrap());
     let Ok(ring) = FileRing::new(4, &pool, &waker) else { return };
-    let mut transfers = Transfers::new(Some(ring), Arc::new(Rights::find().unwrap())).unwrap();
     let (from, mut into) = std::io::pipe().unwrap();
+    let rights = Arc::new(Rights::find().unwrap());
+    let mut transfers = Transfers::new(Some(ring), rights, &from).unwrap();
     let from = Arc::new(from.into());
     for number in 1..=4 {
-        assert!(transfers.read(read(number, &from), lease(&pool, b"----")).is_none());
+        transfers.queue(UnderWay::Read(read(number, &from)), Some(lease(&pool, b"----")));
     }
     let place = TempDir::new();
     let file = Arc::new(File::create_new(place.path().join("file")).unwrap().into());

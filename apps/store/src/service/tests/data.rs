@@ -49,7 +49,8 @@ fn placed_data_is_read_from_where_it_was_placed() {
     let read = Read { file: file.get(), offset: 1, count: u32::MAX };
     let (credential, arguments) =
         (Credential::Sys(AuthSys::new(0, b"tests", 1, 2)), Arguments::Read(read));
-    let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+    let around =
+        Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
     let call = Call { credential, arguments, placed: None, room: usize::MAX, network: 0 };
     let Answer::Now(reply) = bed.service.call(around, call) else { panic!("memory is at hand") };
     // The results end in the length; the octets stayed where they are.

@@ -225,7 +225,8 @@ impl Bed<Slow> {
     /// Makes a Call that is answered later.
     fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
         let credential = Credential::Sys(AuthSys::new(0, b"tests", self.uid, self.gid));
-        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO, arrivals: None };
         match self.service.call(
             around,
             Call { credential, arguments, placed: None, room: usize::MAX, network: 0 },
@@ -237,7 +238,8 @@ impl Bed<Slow> {
 
     /// Returns the next Reply.
     fn end(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
-        let around = Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: self.now, clock: Instant::ZERO, arrivals: None };
         let (ticket, reply) = self.service.poll(around)?;
         let bytes = written(|w| reply.encode_inline(w));
         Some((ticket, Sent { procedure, bytes }))
@@ -322,16 +324,17 @@ fn what_the_file_system_reserves_is_free_and_not_available() {
 }
 
 #[test]
-fn a_file_that_goes_while_it_is_read_is_read_and_has_no_attributes() {
+fn a_read_is_told_with_the_file_as_it_was_before() {
     let mut bed = slow();
     let root = bed.root();
     let file = bed.file(&root, "f");
+    let before = bed.look(&file);
     let ticket = bed.begin(Arguments::Read(Read { file: file.get(), offset: 0, count: 9 }));
     assert_eq!(bed.status(Arguments::Remove(root.at("f"))), Status::Ok);
     bed.service.backend.open();
     let (ended, sent) = bed.end(Procedure::Read).unwrap();
     let Results::Read(Ok(contents)) = sent.results() else { panic!("{:?}", sent.results()) };
-    assert_eq!((ended, contents.attributes, contents.count), (ticket, None, 0));
+    assert_eq!((ended, contents.attributes, contents.count), (ticket, Some(before), 0));
 }
 
 #[test]

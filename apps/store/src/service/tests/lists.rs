@@ -293,7 +293,12 @@ fn a_turn_ends_with_a_call_that_lists() {
         std::thread::yield_now();
     }
     world.bed.service.turn();
-    let around = Surroundings { pool: &world.bed.pool, now: world.bed.now, clock: Instant::ZERO };
+    let around = Surroundings {
+        pool: &world.bed.pool,
+        now: world.bed.now,
+        clock: Instant::ZERO,
+        arrivals: None,
+    };
     assert!(world.bed.service.poll(around).is_some());
     assert!(world.bed.service.poll(around).is_none() && world.bed.service.has_work());
     world.bed.service.turn();

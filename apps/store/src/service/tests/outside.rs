@@ -1,4 +1,4 @@
-//! Tests of directories that the operator moves out of the export.
+//! Tests of what an operator does to the tree: moves directories out of the export, and changes files.
 
 use crate::directory::{self, Directory};
 use crate::testing::TempDir;
@@ -98,4 +98,39 @@ fn a_directory_that_comes_back_is_served_again() {
     std::fs::rename(world.outside("dir"), world.outside("served/again")).unwrap();
     world.bed.service.backend.turn();
     assert!(world.bed.find(&dir, "file").is_ok());
+}
+
+#[test]
+fn calls_that_arrived_together_share_attributes_until_the_server_changes_a_file() {
+    let mut world = World::new();
+    let root = world.bed.root();
+    let (file, other) = (world.bed.file(&root, "file"), world.bed.file(&root, "other"));
+    let path = world.outside("served/file");
+    let grow = |octets: usize| std::fs::write(&path, vec![7; octets]).unwrap();
+    let bed = &mut world.bed;
+    bed.arrivals = Some(1);
+    assert_eq!(bed.look(&file).size, 0);
+    // Both Calls had arrived before the file grew.
+    grow(1);
+    assert_eq!(bed.look(&file).size, 0);
+    assert_eq!(bed.read(&file, 0, 9), Ok((Vec::new(), true)));
+    bed.arrivals = Some(2);
+    assert_eq!(bed.look(&file).size, 1);
+    grow(2);
+    assert_eq!(bed.write(&other, 0, b"x"), Status::Ok);
+    assert_eq!((bed.look(&file).size, bed.look(&other).size), (2, 1));
+    let cut = SetAttributes { size: Some(1), ..SetAttributes::default() };
+    assert_eq!(bed.set(&file, cut), Status::Ok);
+    assert_eq!(bed.look(&file).size, 1);
+    let links = bed.look(&file).links;
+    let link = Link { file: file.get(), at: root.at("link") };
+    assert_eq!(bed.status(Arguments::Link(link)), Status::Ok);
+    assert_eq!(bed.look(&file).links, links + 1);
+    // A turn is the longest that attributes hold.
+    grow(3);
+    bed.service.turn();
+    assert_eq!(bed.look(&file).size, 3);
+    bed.arrivals = None;
+    grow(4);
+    assert_eq!(bed.look(&file).size, 4);
 }

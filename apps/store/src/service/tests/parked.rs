@@ -6,7 +6,8 @@ use super::*;
 /// Makes a Call that must wait.
 fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
     let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
-    let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+    let around =
+        Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
     match bed
         .service
         .call(around, Call { credential, arguments, placed, room: usize::MAX, network: 0 })
@@ -19,7 +20,8 @@ fn begin(bed: &mut Bed<Slow>, arguments: Arguments<'_>, placed: Option<Local>) -
 /// Returns the next Reply, in a turn of its own.
 fn end(bed: &mut Bed<Slow>, procedure: Procedure) -> Option<(Ticket, Sent)> {
     bed.service.turn();
-    let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+    let around =
+        Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
     let (ticket, reply) = bed.service.poll(around)?;
     let bytes = written(|w| reply.encode_inline(w));
     assert!(reply.length_max() >= bytes.len());
@@ -162,7 +164,8 @@ fn who_is_not_found_time_and_again_and_who_finds_no_room_is_told_to_come_later()
     }
     assert_eq!(bed.status(Arguments::Write(large)), Status::Jukebox);
     // Clients of another network have a share of their own.
-    let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+    let around =
+        Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
     let (credential, network) = (Credential::None, 1);
     let call =
         Call { credential, arguments: Arguments::Write(large), placed: None, room: 0, network };
@@ -187,7 +190,8 @@ fn a_turn_resumes_a_bounded_number_of_calls() {
     let mut turns = Vec::new();
     while !bed.service.parking.is_empty() {
         let goes_on = bed.service.turn();
-        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
         let mut ended = 0;
         while bed.service.poll(around).is_some() {
             ended += 1;

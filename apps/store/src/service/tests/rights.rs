@@ -301,7 +301,8 @@ fn the_cut_of_a_large_file_is_answered_once_it_is_cut() {
             Arguments::SetAttr(SetAttr { file: file.get(), to, guard: None })
         };
         let procedure = arguments.procedure();
-        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
         let call = Call { credential, arguments, placed: None, room: usize::MAX, network: 0 };
         let Answer::Later(ticket) = bed.service.call(around, call) else { panic!("at once") };
         let (ended, reply) = loop {

@@ -57,7 +57,8 @@ impl World {
     fn begin_placed(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
         let (bed, procedure) = (&mut self.bed, arguments.procedure());
         let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
-        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
         let call = Call { credential, arguments, placed, room: usize::MAX, network: 0 };
         match bed.service.call(around, call) {
             Answer::Later(ticket) => ticket,
@@ -69,7 +70,8 @@ impl World {
     pub(super) fn poll(&mut self, procedure: Procedure) -> Option<(Ticket, Sent)> {
         let bed = &mut self.bed;
         bed.service.turn();
-        let around = Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
         let (ticket, reply) = bed.service.poll(around)?;
         Some((ticket, Sent { procedure, bytes: written(|w| reply.encode_inline(w)) }))
     }
@@ -455,7 +457,12 @@ fn what_is_written_to_a_program_waits_until_it_has_lost_its_bits() {
     set_id();
     gate.store(true, Ordering::Release);
     let refused = world.begin(Arguments::Write(super::write(&file, 0, Item::Unreduced(b"not"))));
-    let around = Surroundings { pool: &world.bed.pool, now: world.bed.now, clock: Instant::ZERO };
+    let around = Surroundings {
+        pool: &world.bed.pool,
+        now: world.bed.now,
+        clock: Instant::ZERO,
+        arrivals: None,
+    };
     let finished = Finished::Changed(refused, Err(Status::Perm), Vec::new());
     let (ticket, reply) = world.bed.service.finish(around, finished).unwrap();
     let sent = Sent { procedure: Procedure::Write, bytes: written(|w| reply.encode_inline(w)) };
