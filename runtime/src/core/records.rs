@@ -117,7 +117,7 @@ fn enter(
     // A client may connect again before the end of its last connection was seen: it is seen first.
     let of_it = streams.each().filter(|(_, stream)| network(stream.peer().ip()) == newcomer);
     let over: Vec<_> = of_it.filter(|(_, one)| one.is_closed()).map(|(key, _)| key).collect();
-    over.into_iter().for_each(|key| streams.be_readable(key));
+    over.into_iter().for_each(|key| streams.be_readable_to_the_end(key));
     let beside = |stream: &Stream| stream.port() == at && stream.standing() == standing;
     let mut each: Vec<_> = streams.each().filter(|(_, stream)| beside(stream)).collect();
     // Of those that began at the same time, the first goes first.

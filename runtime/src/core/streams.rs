@@ -176,6 +176,14 @@ impl Streams {
         self.table.iter().map(Stream::bytes).sum()
     }
 
+    /// Marks a connection as readable of which the peer sends no more.
+    pub(super) fn be_readable_to_the_end(&mut self, key: ConnectionKey) {
+        if let Some(stream) = self.get_mut(key) {
+            stream.note_ending();
+        }
+        self.be_readable(key);
+    }
+
     /// Has a connection read in this turn.
     pub(crate) fn be_readable(&mut self, key: ConnectionKey) {
         if let Some(stream) = self.get_mut(key)
@@ -217,7 +225,9 @@ impl Streams {
             if ready.writable && self.get_mut(key).is_some_and(|stream| stream.take_fullness()) {
                 self.be_unsent(key);
             }
-            if ready.readable {
+            if ready.is_ending {
+                self.be_readable_to_the_end(key);
+            } else if ready.readable {
                 self.be_readable(key);
             }
         }

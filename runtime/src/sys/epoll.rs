@@ -16,6 +16,8 @@ pub struct Ready {
     pub readable: bool,
     /// There may be room to write, or connecting is over.
     pub writable: bool,
+    /// The peer sends no more, or the descriptor has failed.
+    pub is_ending: bool,
 }
 
 /// An epoll instance, with room for its events.
@@ -73,6 +75,7 @@ impl Epoll {
                 token: event.u64,
                 readable: any(libc::EPOLLIN | libc::EPOLLRDHUP | failed),
                 writable: any(libc::EPOLLOUT | failed),
+                is_ending: any(libc::EPOLLRDHUP | failed),
             }
         })
     }

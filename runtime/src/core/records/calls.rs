@@ -116,6 +116,9 @@ impl<S: Service> Reading<'_, S> {
                 Ok(Some(_)) => self.worked += 1,
                 Ok(None) => return Ok(Go::Told),
             }
+            if streams.get(self.key).is_some_and(|stream| stream.will_be_told(inflow)) {
+                return self.serve_held(inflow);
+            }
         }
         Ok(match self.serve_held(inflow)? {
             Go::Told => Go::Again,

@@ -18,6 +18,8 @@ pub(in crate::core) struct Inflow {
     start: usize,
     end: usize,
     long: Option<Long>,
+    /// Whether the system had fewer octets than there was room for.
+    is_drained: bool,
 }
 
 /// A record in memory of its own.
@@ -148,6 +150,7 @@ impl Inflow {
                 let most = long.filled + long.left.min(AT_ONCE_MAX);
                 let room = long.octets.get_mut(long.filled..most).unwrap_or_default();
                 let received = socket.receive(room)?;
+                self.is_drained = received.is_none_or(|octets| octets < room.len());
                 let octets = received.unwrap_or(0);
                 long.filled += octets;
                 long.left -= octets;
@@ -161,9 +164,16 @@ impl Inflow {
             buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let received = socket.receive(buffer.get_mut(self.end..).unwrap_or_default())?;
+        let room = buffer.get_mut(self.end..).unwrap_or_default();
+        let received = socket.receive(room)?;
+        self.is_drained = received.is_none_or(|octets| octets < room.len());
         self.end += received.unwrap_or(0);
         Ok(received)
+    }
+
+    /// Returns whether the system had fewer octets than there was room for, when it was last asked.
+    pub(in crate::core) const fn is_drained(&self) -> bool {
+        self.is_drained
     }
 
     /// Gives the buffer back if there is nothing in it.

@@ -42,6 +42,8 @@ pub(crate) struct Stream {
     is_full: bool,
     /// Whether the peer has closed its direction.
     is_over: bool,
+    /// Whether the system has told that the peer sends no more, or is gone.
+    is_ending: bool,
     /// Whether it is not read until fewer Calls are in service, and less is to be sent.
     is_held: bool,
 }
@@ -107,6 +109,7 @@ impl Stream {
             is_unsent: false,
             is_full: false,
             is_over: false,
+            is_ending: false,
             is_held: false,
         }
     }
@@ -180,6 +183,17 @@ impl Stream {
     /// Returns whether the peer has closed its direction, which may not have been read yet.
     pub(in crate::core) fn is_closed(&self) -> bool {
         self.socket.is_over()
+    }
+
+    /// Notes that the system has told that the peer sends no more, or is gone.
+    pub(in crate::core) const fn note_ending(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Returns whether the system tells when more has arrived than was received into `inflow`. It tells so of octets that
+    /// arrive after a receive that found fewer than it had room for, and told already of an end that came before.
+    pub(in crate::core) const fn will_be_told(&self, inflow: &Inflow) -> bool {
+        inflow.is_drained() && !self.is_ending
     }
 
     /// Returns whether the peer has closed the connection in order, having every Reply.

@@ -190,7 +190,8 @@ fn calls_of_a_connection_are_served_together_and_answered_in_one_go() {
     for xid in 2..34 {
         assert_eq!(world.reply_of(&mut client), (xid, success(), word(0).to_vec()));
     }
-    assert!(made <= 4, "{made} system calls for 32 Calls");
+    // One asks which sockets have changed, one receives, one sends.
+    assert!(made <= 3, "{made} system calls for 32 Calls");
     world.gone(client);
     world.all_home();
 }
