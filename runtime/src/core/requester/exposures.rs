@@ -94,7 +94,7 @@ impl ExposedLeases {
             encoded.length += gap;
         } else {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
-            //~ V2-4.5.3-1: `` -> `let gap = argument.len();` together
+            //~ V2-4.5.3-1: `` -> `let gap = argument.len();`
             let mut body = pool.lease(encoded.length + gap).ok_or(CallError::NoMemory)?;
             let (front, room) = body.bytes_mut().split_at_mut(encoded.length);
             front.copy_from_slice(&buffer.bytes()[stream]);
