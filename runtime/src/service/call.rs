@@ -470,6 +470,6 @@ fn allows_several(procedure: &Procedure, request: &Request) -> bool {
     let arguments: Items<_> = request.arguments.iter().map(item).collect();
     let length = |room: &Local| u32::try_from(room.len()).unwrap_or(u32::MAX);
     let rooms: Items<_> = request.rooms.iter().map(length).collect();
-    //~ V2-4.5.3.4-2: `procedure.allows_arguments` -> `arguments.iter().all(|it| it.kind() != Kind::Arm) && procedure.allows_arguments` together
+    //~ V2-4.5.3.4-2: `procedure.allows_arguments` -> `arguments.iter().all(|it| it.kind() != Kind::Arm) && procedure.allows_arguments`
     procedure.allows_arguments(arguments.as_slice()) && procedure.allows_results(rooms.as_slice())
 }
