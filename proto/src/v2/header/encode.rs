@@ -133,7 +133,7 @@ pub fn encode_call_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.6-1]
-    //~ V2-6.3.6-1: `xid` -> `xid: xid ^ 1` together
+    //~ V2-6.3.6-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }
@@ -199,7 +199,7 @@ pub fn encode_reply_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.9-1]
-    //~ V2-6.3.9-1: `xid` -> `xid: xid ^ 1` together
+    //~ V2-6.3.9-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: REPLY_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }
