@@ -445,7 +445,7 @@ impl<'a> Finished<'a> {
 pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     let Some(procedure) = binding.procedure(request.procedure) else { return true };
     // [V2-4.7-1] no Reply would say when the peer is done with the memory.
-    //~ V2-4.7-1: `procedure.call_only` -> `procedure.call_only && procedure.arguments.is_empty()` together
+    //~ V2-4.7-1: `procedure.call_only` -> `procedure.call_only && procedure.arguments.is_empty()`
     if procedure.call_only {
         return false;
     }

@@ -99,8 +99,8 @@ pub fn encode_call_inline(
     credit: u32,
     lists: &CallLists<'_>,
 ) -> Result<(), Truncated> {
-    //~ V2-4.6.1-2: `vers: VERSION` -> `vers: if lists.inv_handle.0 == 0 { 1 } else { VERSION }` together
-    //~ V2-4.6.2-2: `VERSION` -> `1` together
+    //~ V2-4.6.1-2: `vers: VERSION` -> `vers: if lists.inv_handle.0 == 0 { 1 } else { VERSION }`
+    //~ V2-4.6.2-2: `VERSION` -> `1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
     w.u32(lists.inv_handle.0)?;
     lists.encode(w)
