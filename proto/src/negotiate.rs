@@ -459,7 +459,7 @@ impl Connection {
             }
             Received::Two(message) => {
                 if alphabet::is_version_two(message) {
-                    //~ V2-4.3.3-2: `None` -> `self.fallback.take().filter(|_| self.role == Role::Client)` together
+                    //~ V2-4.3.3-2: `None` -> `self.fallback.take().filter(|_| self.role == Role::Client)`
                     self.fallback = None;
                     self.remembered = Remembered::Nothing;
                 }

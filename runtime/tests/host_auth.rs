@@ -181,6 +181,24 @@ fn long_properties_leave_room_for_authentication() {
     }
 }
 
+// [V2-4.3-2]
+#[test]
+fn what_a_client_says_first_fits_a_message_of_version_1() {
+    for policy in [Policy::Off, Policy::Required] {
+        let mut longest = 0;
+        // Two properties, which leave room in that message, fill it, and are one unit too long for it.
+        for length in (440..=512).step_by(4) {
+            let mut lengths = Vec::new();
+            let scene = Scene { policies: [policy; 2], further: [464, length], ..SCENE };
+            let ends = scene.play(|_, message| lengths.push(message.len()));
+            assert!(ends.iter().all(|end| end.state() == (true, policy == Policy::Required)));
+            assert!(lengths[0] <= 1024, "{policy:?}, {length}: {lengths:?}");
+            longest = lengths[0].max(longest);
+        }
+        assert!(policy != Policy::Off || longest == 1024, "{longest}");
+    }
+}
+
 #[test]
 fn a_stranger_is_not_let_in_even_where_authentication_is_optional() {
     for policy in [Policy::Optional, Policy::Required] {

@@ -161,7 +161,7 @@ fn fill(room: &[Segment], length: usize) -> Vec<Segment> {
     room.iter().map(&mut take).collect()
 }
 
-// [V2-6.6.4-1]
+// [V2-6.6.2-1] [V2-6.6.4-1]
 #[test]
 fn a_server_continues_replies_that_fit_no_chunk() {
     let server = server();

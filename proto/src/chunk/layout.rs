@@ -112,7 +112,6 @@ impl Layout {
             taken = after;
             layout.push(Source::Item { index }, length, length_max)?;
             // [V2-4.5.3-2] [V2-4.5.3.1-2] [R5666-3.7-1] the sender omitted the padding; restore it.
-            //~ V2-4.5.3-2: `pad(length)` -> `pad(0)` together
             layout.push(Source::Padding, pad(length), length_max)?;
         }
         let rest = body.saturating_sub(taken);

@@ -170,6 +170,7 @@ impl<'a> PayloadReader<'a> {
             return Ok(None);
         }
         // [V2-4.5.3-2] in the unreduced stream the item takes a whole number of units.
+        //~ V2-4.5.3-2: `length.checked_next_multiple_of(4)` -> `Some(length)`
         let gone = length.checked_next_multiple_of(4).ok_or(at)?;
         self.removed = self.removed.checked_add(gone).ok_or(at)?;
         Ok(Some(length))

@@ -83,8 +83,6 @@ impl DataItem {
     /// Returns the range of the item's octets in the unreduced stream, without padding.
     pub const fn data(&self) -> Range<usize> {
         let start = self.at.saturating_add(self.kind.stays());
-        //~ V2-4.5.3.2-2: `self.length` -> `if matches!(self.kind, Kind::Array) { 0 } else { self.length }` together
-        //~ V2-4.5.3.3-2: `self.length` -> `if matches!(self.kind, Kind::Optional) { 0 } else { self.length }` together
         start..start.saturating_add(self.length)
     }
 
@@ -92,9 +90,6 @@ impl DataItem {
     const fn gone(&self) -> Range<usize> {
         // [V2-4.5.3.2-2] of an array all elements leave whole; [V2-4.5.3.3-2] of optional data, the data if present.
         let data = self.data();
-        //~ V2-4.5.3.2-1: `data.start` -> `(if matches!(self.kind, Kind::Array) { self.at } else { data.start })` together
-        //~ V2-4.5.3.3-1: `data.start` -> `(if matches!(self.kind, Kind::Optional) { self.at } else { data.start })` together
-        //~ V2-4.5.3.4-1: `data.start` -> `(if matches!(self.kind, Kind::Arm) { self.at } else { data.start })` together
         data.start..data.end.saturating_add(pad(self.length))
     }
 
@@ -129,7 +124,7 @@ impl DataItem {
                 (Kind::Array, Some(count)) => count <= length / 4 && (count == 0) == (length == 0),
                 // [V2-4.5.3.3-1] the discriminator stays, which says whether there is data to move.
                 (Kind::Optional, Some(present)) => present == u32::from(length > 0),
-                //~ V2-4.5.3.4-2: `true` -> `false` together
+                //~ V2-4.5.3.4-2: `true` -> `false`
                 (Kind::Arm, Some(_)) => true,
                 (_, None) => false,
             }

@@ -206,7 +206,7 @@ pub fn reply_format(terms: &Terms, offer: &Offer, rest: u32) -> Option<Format> {
         // [V2-6.6.3-3] a Reply chunk is preferred to continuation, and [V2-6.6.4-1] continuation to failure.
         Version::Two => {
             //~ V2-6.6.3-3: `.or(special)` -> ``
-            //~ V2-6.6.4-1: `.or_else(|| in_messages(messages, terms.reply_messages_max))` -> `` together
+            //~ V2-6.6.4-1: `.or_else(|| in_messages(messages, terms.reply_messages_max))` -> ``
             simple.or(special).or_else(|| in_messages(messages, terms.reply_messages_max))
         }
     }

@@ -75,7 +75,7 @@ pub(super) fn messages(
 pub(super) fn in_messages(messages: Option<u32>, messages_max: u32) -> Option<Format> {
     match messages? {
         1 => Some(Format::Simple),
-        //~ V2-6.6.2-1: `<= messages_max` -> `< messages_max.min(1)` together
+        //~ V2-6.6.2-1: `<= messages_max` -> `< messages_max.min(1)`
         messages => (messages <= messages_max).then_some(Format::Continued { messages }),
     }
 }

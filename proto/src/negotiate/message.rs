@@ -162,8 +162,8 @@ pub fn put_unchunked_header(
     match (version, kind) {
         // No handle to invalidate, two empty lists, no Reply chunk.
         (Version::Two, Kind::Call) => {
-            //~ V2-4.6.1-2: `v2::VERSION` -> `1` together
-            //~ V2-4.6.2-2: `v2::VERSION` -> `1` together
+            //~ V2-4.6.1-2: `v2::VERSION` -> `1`
+            //~ V2-4.6.2-2: `v2::VERSION` -> `1`
             put_words(message, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
         }
         // An empty Write list.

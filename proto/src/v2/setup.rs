@@ -203,7 +203,7 @@ impl Setup {
         //~ V2-4.3-2: `` -> `if is_first && self.role == Role::Client {
         //~     push_property(&mut said, 0x7f00, &[0; 1500]);
         //~     count = count.saturating_add(1);
-        //~   }` together
+        //~   }`
         let is_last = self.unsaid.is_empty() && (!is_authenticating || self.auth.may_end());
         let kind = if is_last { ConnPropKind::Final } else { ConnPropKind::Middle };
         if is_authenticating {
@@ -275,7 +275,7 @@ impl Setup {
 }
 
 /// The longest first message of a client: the default inline threshold of version 1.
-//~ V2-4.3-2: `1024` -> `1028` together
+//~ V2-4.3-2: `1024` -> `1028`
 const FIRST_MESSAGE_MAX: usize = 1024;
 
 /// The longest later message: the default inline threshold of version 2 (section 6.3.4).

@@ -95,7 +95,7 @@ impl Inner {
                 //~     connection.engine = engine;
                 //~     connection.attempt.settle();
                 //~   }
-                //~   common.connections.touch(key);` together
+                //~   common.connections.touch(key);`
                 common.connections.give_up(key);
                 common.wake_by(by);
             }

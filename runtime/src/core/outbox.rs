@@ -101,9 +101,8 @@ impl Common {
             }
             let w = &mut Writer::new(header);
             let encoded = match kind {
-                //~ V2-6.3.6-1: `xid` -> `credit` together
                 Kind::Call => encode_call_middle(w, xid, credit, piece.remaining),
-                //~ V2-6.3.9-1: `xid` -> `credit` together
+                //~ V2-6.3.9-1: `xid` -> `credit`
                 Kind::Reply => encode_reply_middle(w, xid, credit, piece.remaining),
             };
             assert!(encoded.is_ok(), "its header has one length");

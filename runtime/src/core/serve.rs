@@ -366,6 +366,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let Some(connection) = common.connections.get_touched(key) else {
         return recycle(common, reply);
     };
+    //~ V2-6.6.2-1: `common.limits.reply_messages_max(&connection.engine)` -> `1`
     let messages_max = common.limits.reply_messages_max(&connection.engine);
     match call.answer(&header, reply, connection.session.terms(), messages_max) {
         Ok(()) => {

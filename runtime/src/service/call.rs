@@ -445,7 +445,7 @@ impl<'a> Finished<'a> {
 pub(crate) fn allows_to_reduce(binding: &Binding, request: &Request) -> bool {
     let Some(procedure) = binding.procedure(request.procedure) else { return true };
     // [V2-4.7-1] no Reply would say when the peer is done with the memory.
-    //~ V2-4.7-1: `procedure.call_only` -> `procedure.call_only && procedure.arguments.is_empty()` together
+    //~ V2-4.7-1: `procedure.call_only` -> `procedure.call_only && procedure.arguments.is_empty()`
     if procedure.call_only {
         return false;
     }
@@ -470,6 +470,6 @@ fn allows_several(procedure: &Procedure, request: &Request) -> bool {
     let arguments: Items<_> = request.arguments.iter().map(item).collect();
     let length = |room: &Local| u32::try_from(room.len()).unwrap_or(u32::MAX);
     let rooms: Items<_> = request.rooms.iter().map(length).collect();
-    //~ V2-4.5.3.4-2: `procedure.allows_arguments` -> `arguments.iter().all(|it| it.kind() != Kind::Arm) && procedure.allows_arguments` together
+    //~ V2-4.5.3.4-2: `procedure.allows_arguments` -> `arguments.iter().all(|it| it.kind() != Kind::Arm) && procedure.allows_arguments`
     procedure.allows_arguments(arguments.as_slice()) && procedure.allows_results(rooms.as_slice())
 }

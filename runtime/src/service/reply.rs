@@ -181,25 +181,25 @@ impl Reply {
     /// of an opaque, the count of an array, the discriminator of optional data or of a union.
     pub fn item_data(&mut self, data: Data) {
         // [V2-4.5.3.2-1] [V2-4.5.3.3-1] [V2-4.5.3.4-1] the word that is there stays.
-        //~ V2-4.5.3.2-1: `` -> `if !self.further.is_empty() { self.at -= 4; }` together
-        //~ V2-4.5.3.3-1: `` -> `if !self.further.is_empty() { self.at -= 4; }` together
-        //~ V2-4.5.3.4-1: `` -> `if !self.further.is_empty() { self.at -= 4; }` together
+        //~ V2-4.5.3.2-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
+        //~ V2-4.5.3.3-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
+        //~ V2-4.5.3.4-1: `` -> `if !self.further.is_empty() { self.at -= 4; }`
         let (length, at) = (data.len(), self.at);
         let index = self.next;
         self.next = index.wrapping_add(1);
         if index == 0 {
+            //~ V2-4.5.3.2-2: `self.offered` -> `self.offered.filter(|_| self.further.is_empty())`
             if self.offered.is_some_and(|offered| offered >= length as u64) {
                 self.place = ItemPlace::Chunk;
                 self.data = data;
                 return;
             }
         } else if let Some(chunk) = self.further_chunk(index)
-            //~ V2-4.5.3.2-2: `chunk.offered` -> `chunk.offered / 1_000_000` together
-            //~ V2-4.5.3.3-2: `chunk.offered` -> `chunk.offered / 1_000_000` together
+            //~ V2-4.5.3.3-2: `chunk.offered` -> `chunk.offered / 1_000_000`
             && chunk.offered >= length as u64
         {
             // [V2-4.5.3.4-2] whatever its type.
-            //~ V2-4.5.3.4-2: `chunk.data = data;` -> `drop(data);` together
+            //~ V2-4.5.3.4-2: `chunk.data = data;` -> `drop(data);`
             chunk.data = data;
             return;
         }

@@ -107,7 +107,7 @@ fn a_client_lives_by_grants_when_nothing_is_replied() {
     }
 }
 
-// [V2-4.7-1]
+// [V2-4.7-1] [V2-6.3.6-1]
 #[test]
 fn a_client_continues_calls_without_a_reply_and_uses_no_chunk() {
     let mut pair = Pair::open(Crc::NotAsked, 12);

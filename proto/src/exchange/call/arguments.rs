@@ -33,7 +33,7 @@ pub(super) fn convey(
     }
     // [V2-4.7-1] a Call without a Reply has no chunks, not even a Call chunk.
     //~ V2-11.2.2.3-1: `call_only` -> `call_only || !shape.may_reduce`
-    //~ V2-4.7-1: `call_only` -> `call_only && terms.version == Version::One` together
+    //~ V2-4.7-1: `call_only` -> `call_only && terms.version == Version::One`
     if shape.procedure.call_only {
         return Err(CallFault::CallTooLong);
     }

@@ -73,7 +73,7 @@ pub(super) fn provide(
         .find_map(|&writes| {
             let reply = rest(allowance, &writes, reply_max).max(u64::from(reply_min));
             // [V2-4.5.3-1] a body chunk holds whole units.
-            //~ V2-4.5.3-1: `.next_multiple_of(4)` -> `` together
+            //~ V2-4.5.3-1: `.next_multiple_of(4)` -> ``
             let reply = u32::try_from(reply.next_multiple_of(4)).ok()?;
             terms.segments(reply)?;
             let provision = Provision { writes, reply: Some(reply) };

@@ -99,8 +99,8 @@ pub fn encode_call_inline(
     credit: u32,
     lists: &CallLists<'_>,
 ) -> Result<(), Truncated> {
-    //~ V2-4.6.1-2: `vers: VERSION` -> `vers: if lists.inv_handle.0 == 0 { 1 } else { VERSION }` together
-    //~ V2-4.6.2-2: `VERSION` -> `1` together
+    //~ V2-4.6.1-2: `vers: VERSION` -> `vers: if lists.inv_handle.0 == 0 { 1 } else { VERSION }`
+    //~ V2-4.6.2-2: `VERSION` -> `1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_INLINE }.encode(w)?;
     w.u32(lists.inv_handle.0)?;
     lists.encode(w)
@@ -133,7 +133,7 @@ pub fn encode_call_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.6-1]
-    //~ V2-6.3.6-1: `xid` -> `xid: xid ^ 1` together
+    //~ V2-6.3.6-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: CALL_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }
@@ -199,7 +199,7 @@ pub fn encode_reply_middle(
     remaining: u32,
 ) -> Result<(), Truncated> {
     // [V2-6.3.9-1]
-    //~ V2-6.3.9-1: `xid` -> `xid: xid ^ 1` together
+    //~ V2-6.3.9-1: `xid` -> `xid: xid ^ 1`
     Prefix { xid, vers: VERSION, credit, htype: REPLY_MIDDLE }.encode(w)?;
     w.u32(remaining)
 }

@@ -87,6 +87,7 @@ impl Requester {
         let mut last = encoded;
         if let Format::Continued { .. } = sending.format {
             let header_len = unchunked_header_len(Version::Two, Kind::Call);
+            //~ V2-6.3.6-1: `patch,` -> `patch: HeaderPatch { xid: xid ^ 1, credit },`
             let parts = InParts { kind: Kind::Call, patch, header_len, length: encoded.length };
             let stream = buffer.bytes().get(HEADER_ROOM..).unwrap_or_default();
             let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);

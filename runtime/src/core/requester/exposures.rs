@@ -94,7 +94,7 @@ impl ExposedLeases {
             encoded.length += gap;
         } else {
             let stream = HEADER_ROOM..HEADER_ROOM + encoded.length;
-            //~ V2-4.5.3-1: `` -> `let gap = argument.len();` together
+            //~ V2-4.5.3-1: `` -> `let gap = argument.len();`
             let mut body = pool.lease(encoded.length + gap).ok_or(CallError::NoMemory)?;
             let (front, room) = body.bytes_mut().split_at_mut(encoded.length);
             front.copy_from_slice(&buffer.bytes()[stream]);
@@ -123,17 +123,17 @@ impl ExposedLeases {
             let (front, back) = rest.split_at(before);
             // [V2-4.5.3.2-1] [V2-4.5.3.3-1] [V2-4.5.3.4-1] whatever goes into a chunk, the word in front of it stays.
             //~ V2-4.5.3.2-1: `front` ->
-            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Array))).unwrap()` together
+            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Array))).unwrap()`
             //~ V2-4.5.3.3-1: `front` ->
-            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Optional))).unwrap()` together
+            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Optional))).unwrap()`
             //~ V2-4.5.3.4-1: `front` ->
-            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Arm))).unwrap()` together
+            //~   `front.get(..front.len().saturating_sub(4 * usize::from(item.kind() == crate::service::Kind::Arm))).unwrap()`
             stream.extend_from_slice(front);
             rest = back;
             gone += item.length().next_multiple_of(4);
             // [V2-4.5.3.2-2] [V2-4.5.3.3-2] what is in a chunk is nowhere else.
-            //~ V2-4.5.3.2-2: `` -> `let index = if item.kind() == crate::service::Kind::Array { usize::MAX } else { index };` together
-            //~ V2-4.5.3.3-2: `` -> `let index = if item.kind() == crate::service::Kind::Optional { usize::MAX } else { index };` together
+            //~ V2-4.5.3.2-2: `` -> `let index = if item.kind() == crate::service::Kind::Array { usize::MAX } else { index };`
+            //~ V2-4.5.3.3-2: `` -> `let index = if item.kind() == crate::service::Kind::Optional { usize::MAX } else { index };`
             if let CallLease::Local(argument) = lease
                 && plan.reads.iter().all(|read| read.index != index)
             {

@@ -132,7 +132,7 @@ impl Further {
         let items = self.places().iter().zip(lengths).map(|(place, octets)| {
             let item = place.item(encoded, octets, gone);
             // [V2-4.5.3-2] each item takes a whole number of units of the stream.
-            //~ V2-4.5.3-2: `octets.next_multiple_of(4)` -> `octets` together
+            //~ V2-4.5.3-2: `octets.next_multiple_of(4)` -> `octets`
             gone += octets.next_multiple_of(4);
             item
         });

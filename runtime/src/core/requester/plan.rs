@@ -129,7 +129,7 @@ impl PlanKey {
             let plan = match plan {
                 // As the last resort, for a peer that takes no other: in several messages.
                 Err(CallFault::CallTooLong) => {
-                    //~ V2-6.6.2-1: `messages_max(Kind::Call)` -> `messages_max(Kind::Call).min(1)` together
+                    //~ V2-6.6.2-1: `messages_max(Kind::Call)` -> `messages_max(Kind::Call).min(1)`
                     let call_messages_max = connection.engine.messages_max(Kind::Call);
                     let terms = connection.session.terms().calls;
                     let terms = exchange::Terms { call_messages_max, ..terms };

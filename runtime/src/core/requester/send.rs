@@ -182,6 +182,7 @@ impl Requester {
                 chunks.with(exposed_leases, inv_handle, |chunks| chunks.wire_len(version));
             let stream = exposed_leases.stream();
             let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
+            //~ V2-6.3.6-1: `xid,` -> `xid: xid ^ 1,`
             let patch = HeaderPatch { xid, credit };
             let parts = InParts { kind: Kind::Call, patch, header_len, length: stream.len() };
             let (last, rest) = common.send_parts(key, parts, copy, port);

@@ -41,10 +41,10 @@ pub(super) fn format(
     offers: &Offers<'_>,
 ) -> Option<Format> {
     let rest = u32::try_from(reply.length()).ok().filter(|_| reply.is_whole())?;
-    //~ V2-6.6.4-1: `messages_max,` -> `messages_max.min(1),` together
     let replies = exchange::Terms { reply_messages_max: messages_max, ..terms.replies };
     let format = exchange::reply_format(&replies, &offer(offers), rest)?;
     // Only parts are made with the item in its place.
+    //~ V2-6.6.4-1: ` || matches!(format, Format::Continued { .. })` -> ``
     let is_whole = reply.left_out().is_none() || matches!(format, Format::Continued { .. });
     is_whole.then_some(format)
 }

@@ -77,6 +77,7 @@ impl Served {
             octets(chunk.length().min(needed)).max(inline)
         } else {
             // [V2-6.6.4-1]
+            //~ V2-6.6.4-1: `reply_messages_max(&connection.engine)` -> `reply_messages_max(&connection.engine).min(1)`
             let most = limits.reply_messages_max(&connection.engine) - 1;
             let part = Split::part_max(terms.replies.reply_threshold as usize);
             let in_parts = inline.saturating_add(part.saturating_mul(most as usize));
