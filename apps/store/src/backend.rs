@@ -78,6 +78,17 @@ pub trait Backend {
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
+    /// Looks up a name that was listed for this Call, and reads the attributes of its file.
+    fn listed(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(FileId, Attributes), Status> {
+        let file = self.lookup(cx, dir, name)?;
+        Ok((file, self.attributes(cx, file)?))
+    }
+
     /// Looks up the names of a Call before it is executed, so that [`lookup`](Self::lookup) and changes of these names do
     /// not wait. What was looked up for an earlier Call is forgotten.
     fn look_up(&mut self, ticket: Ticket, names: [Option<(FileId, Name<'_>)>; 2]) -> Names {

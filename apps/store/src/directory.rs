@@ -71,7 +71,7 @@ use data::{FILE_MAX, progress};
 use found::Found;
 use helpers::Ended;
 use known::Known;
-use lists::{Read, Reading, SHARE};
+use lists::{Read, Reading};
 use rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
@@ -115,8 +115,6 @@ pub struct Directory {
     lists: BTreeMap<Ticket, Reading>,
     /// What was read for the Call that is executed.
     listed: Option<Read>,
-    /// Maximum number of files that are open for one list.
-    listed_max: usize,
     direct: bool,
     stable: bool,
     run: u64,
@@ -163,7 +161,7 @@ impl Directory {
         let rights = Arc::new(Rights::find()?);
         let ring = ring.map(|ring| ring.0);
         let transfers = Transfers::new(ring, Arc::clone(&rights), &tree.root().place)?;
-        let Config { run, stable, direct, open_max, .. } = config;
+        let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
             transfers,
@@ -174,7 +172,6 @@ impl Directory {
             looked: BTreeMap::new(),
             lists: BTreeMap::new(),
             listed: None,
-            listed_max: (open_max / SHARE).max(1),
             direct,
             stable,
             run,
@@ -334,15 +331,25 @@ impl Backend for Directory {
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
-        if let Some(listed) = self.keep_read(dir, name.0) {
-            return listed;
-        }
         let dir = self.tree.directory(dir)?;
         match name.0 {
             b"." => Ok(dir.id),
             b".." => self.tree.parent(&dir),
             name => self.tree.child(&dir, name).map(|(node, _)| node.id),
         }
+    }
+
+    fn listed(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<(FileId, Attributes), Status> {
+        if let Some(told) = self.tell_read(dir, name.0) {
+            return told;
+        }
+        let file = self.lookup(cx, dir, name)?;
+        Ok((file, self.attributes(cx, file)?))
     }
 
     fn make(
@@ -517,9 +524,9 @@ impl Backend for Directory {
     }
 }
 
-/// Maximum number of descriptors for each file that may stay open: its place, those for reading and writing with and
-/// without the page cache, and two for files of directories that are being listed.
-pub const DESCRIPTORS_PER_FILE: usize = 7;
+/// Maximum number of descriptors for each file that may stay open: its place, and those for reading and writing with and
+/// without the page cache.
+pub const DESCRIPTORS_PER_FILE: usize = 5;
 
 /// Maximum number of transfers between files and memory in flight.
 const TRANSFERS_MAX: u16 = 256;

@@ -1,5 +1,6 @@
 //! Opening files by their file system's names for them, wherever they are.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -16,17 +17,29 @@ impl FileName {
     /// # Errors
     /// The system's: not every file system has such names.
     pub fn of(place: BorrowedFd<'_>) -> io::Result<Self> {
+        Self::named(place, c"", libc::AT_EMPTY_PATH)
+    }
+
+    /// Asks for the name of the file that `name` leads to from the directory `dir`. A symbolic link is not followed.
+    ///
+    /// # Errors
+    /// The system's: not every file system has such names.
+    pub fn at(dir: BorrowedFd<'_>, name: &CStr) -> io::Result<Self> {
+        Self::named(dir, name, 0)
+    }
+
+    fn named(dir: BorrowedFd<'_>, path: &CStr, flags: libc::c_int) -> io::Result<Self> {
         let mut raw = Raw { length: LENGTH_MAX, kind: 0, octets: [0; OCTETS_MAX] };
         let mut mount = 0;
-        // SAFETY: the path is an empty string; `raw` has room for the octets that its length says, as
-        // the system writes it; `mount` is an integer of ours.
+        // SAFETY: the path is a string that ends in a zero; `raw` has room for the octets that its length says, as the
+        // system writes it; `mount` is an integer of ours.
         let named = unsafe {
             libc::name_to_handle_at(
-                place.as_raw_fd(),
-                c"".as_ptr(),
+                dir.as_raw_fd(),
+                path.as_ptr(),
                 (&raw mut raw).cast(),
                 &raw mut mount,
-                libc::AT_EMPTY_PATH,
+                flags,
             )
         };
         if named < 0 {

@@ -48,13 +48,15 @@ struct Listed {
 }
 
 impl Names {
-    /// Starts a listing of an open directory after a cookie; zero is the start.
-    pub(super) fn of(dir: OwnedFd, after: u64) -> Result<Self, Errno> {
+    /// Starts a listing of an open directory after a cookie; zero is the start. Of more than `wanted` names, only some are
+    /// read from the system.
+    pub(super) fn of(dir: OwnedFd, after: u64, wanted: usize) -> Result<Self, Errno> {
         if let Some(place) = offset(after) {
             // For an offset without a name the system continues at the next name, or ends.
             seek(&dir, SeekFrom::Start(place))?;
         }
-        let buffer = vec![MaybeUninit::uninit(); BUFFER_LEN].into();
+        let length = wanted.saturating_mul(NAMED_LEN).clamp(BUFFER_MIN, BUFFER_LEN);
+        let buffer = vec![MaybeUninit::uninit(); length].into();
         Ok(Self { dir, listed: Vec::new(), at: 0, octets: Vec::new(), buffer })
     }
 
@@ -119,8 +121,12 @@ fn offset(cookie: u64) -> Option<u64> {
 const SHIFT: u64 = COOKIE_MIN - 1;
 /// The greatest offset of the system.
 const OFFSET_MAX: u64 = i64::MAX.cast_unsigned();
-/// Octets of entries read at once.
+/// Octets of entries read at once, at most.
 const BUFFER_LEN: usize = 32 << 10;
+/// Octets of entries read at once, at least: some of the longest names.
+const BUFFER_MIN: usize = 1 << 10;
+/// Octets of the entry of a name of common length.
+const NAMED_LEN: usize = 40;
 
 #[cfg(test)]
 mod tests {

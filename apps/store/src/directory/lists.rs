@@ -1,35 +1,37 @@
 //! Names that are read for a Call before it is executed, so that nothing waits while it lists them.
 //!
 //! # Normal operation
-//! Reading the names of a directory, and opening their files, waits for its lock. So a helper reads as many names as the
+//! Reading the names of a directory, and their attributes, waits for its lock. So a helper reads as many names as the
 //! Call's limits take, with what the Call wants to know of each, and the Call is executed once that has ended. What was
 //! read is the Call's alone: what its Reply does not take is dropped, and the next Call reads it anew.
 //!
 //! # Limits
 //! One helper reads a directory at a time; another Call begins when the one before it was executed. At most [`LISTS_MAX`]
-//! directories are read, or were read for a Call that is not executed yet, and each of these has at most a quarter as many
-//! files open as may stay open.
+//! directories are read, or were read for a Call that is not executed yet.
 
-use std::os::fd::OwnedFd;
+use std::ffi::CString;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use super::Directory;
 use super::acts::{Act, Done, Made, Undone};
 use super::helpers::Cost;
 use super::listing::{Named, Names};
-use super::mounted;
-use super::node::{self, Descriptors, Fresh, Look, Node};
+use super::node::{self, Descriptors, Look};
+use super::tree::Traits;
 use crate::backend::{self, Listing, ListingKind, Shown, Ticket};
 use crate::handle::FileId;
-use crate::nfs3::{Name, Status};
+use crate::nfs3::{Attributes, Name, Status};
 
-/// Reads names of a directory, with their files if the Call looks them up.
+/// Reads names of a directory, with their files' attributes if the Call tells them.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) place: OwnedFd,
+    pub(super) traits: Traits,
     pub(super) listing: Listing,
 }
 
@@ -48,10 +50,13 @@ pub(super) struct Batch {
 struct Entry {
     /// Where its octets end; they begin where those of the name before end.
     end: usize,
+    /// Where the octets of the file system's handle of the file end, which are behind the name; there are none where
+    /// files are not opened by them.
+    called_end: usize,
     cookie: u64,
     id: FileId,
-    /// The file, if it was opened or should have been.
-    file: Option<Result<Fresh, Errno>>,
+    /// What the file is like, if the Call tells it.
+    look: Option<Result<Look, Errno>>,
 }
 
 /// A directory that is read for a Call.
@@ -69,9 +74,7 @@ pub(super) struct Read {
     dir: FileId,
     after: u64,
     names: Result<Batch, Errno>,
-    /// The files of the names that were not looked up yet.
-    files: Vec<Option<Result<(Node, Look), Errno>>>,
-    /// The number of the name behind the one that was looked up last.
+    /// The number of the name behind the one that was told last.
     next: usize,
 }
 
@@ -79,7 +82,7 @@ impl List {
     /// Reads the names.
     pub(super) fn run(&self) -> Result<Batch, Errno> {
         let Listing { after, names_max, octets_max, octets_each, .. } = self.listing;
-        let mut names = Names::of(self.descriptors.listing(&self.place)?, after)?;
+        let mut names = Names::of(self.descriptors.listing(&self.place)?, after, names_max)?;
         let mut batch = Batch::default();
         let mut left = octets_max;
         while let Some(named) = names.next() {
@@ -90,43 +93,49 @@ impl List {
                 return Ok(batch);
             }
             // Names that are gone by now are left out.
-            let Some((id, file)) = self.meet(&named) else { continue };
+            let Some((id, look)) = self.meet(&named) else { continue };
             left = left.saturating_sub(octets);
             batch.octets.extend(named.name);
             let end = batch.octets.len();
-            batch.entries.push(Entry { end, cookie: named.cookie, id, file });
+            if self.traits.opens_by_handle && matches!(look, Some(Ok(_))) {
+                batch.octets.extend(self.called(named.name).unwrap_or_default());
+            }
+            let called_end = batch.octets.len();
+            batch.entries.push(Entry { end, called_end, cookie: named.cookie, id, look });
         }
         batch.is_last = true;
         Ok(batch)
     }
 
-    /// Returns the identity of the file with a name, and the file if the Call looks it up; `None` if it is gone. Where
-    /// another file system is mounted nothing is opened.
-    fn meet(&self, named: &Named<'_>) -> Option<(FileId, Option<Result<Fresh, Errno>>)> {
+    /// Returns the identity of the file with a name, and what it is like if the Call tells that; `None` if it is gone.
+    fn meet(&self, named: &Named<'_>) -> Option<(FileId, Option<Result<Look, Errno>>)> {
         let Self { place, listing, .. } = self;
-        let opened = match listing.kind {
-            ListingKind::Names => None,
-            ListingKind::Files => {
-                let file = node::place_of(place, named.name);
-                match file.and_then(|place| Fresh::new(place, None)) {
-                    Err(Errno::NOENT) => return None,
-                    Err(Errno::XDEV) => {
-                        return Some((mounted::id(listing.dir, named.name), None));
-                    }
-                    opened => Some(opened),
+        let peek = || node::peek(place, listing.dir, named.name);
+        let look = match listing.kind {
+            ListingKind::Files if !self.traits.has_attributes => {
+                match node::place_of(place, named.name) {
+                    Err(Errno::XDEV) => peek(),
+                    place => place.and_then(node::look),
                 }
             }
+            ListingKind::Files | ListingKind::Names => peek(),
         };
-        let id = match &opened {
-            Some(Ok(file)) => Ok(file.look.id),
-            _ => node::peek(place, listing.dir, named.name),
-        };
-        match id {
-            Ok(id) => Some((id, opened)),
+        let tells = listing.kind == ListingKind::Files;
+        match look {
+            Ok(look) => Some((look.id, tells.then_some(Ok(look)))),
             // In a directory that may be read and not searched, a name has a number and no more.
-            Err(Errno::ACCESS) => Some((FileId { inode: named.inode, generation: 0 }, opened)),
+            Err(errno @ Errno::ACCESS) => {
+                let id = FileId { inode: named.inode, generation: 0 };
+                Some((id, tells.then_some(Err(errno))))
+            }
             Err(_) => None,
         }
+    }
+
+    /// Returns the file system's handle of the file with a name.
+    fn called(&self, name: &[u8]) -> Option<Box<[u8]>> {
+        let called = FileName::at(self.place.as_fd(), &CString::new(name).ok()?);
+        Some(called.ok()?.to_bytes())
     }
 }
 
@@ -144,7 +153,7 @@ impl Directory {
         let reading = Reading { dir: dir.id, after: listing.after, read: None };
         if dir.is_stand_in() {
             let nothing = Batch { is_last: true, ..Batch::default() };
-            self.listed = Some(self.read_for(&reading, Ok(Made::Names(nothing))));
+            self.listed = Some(Self::read_for(&reading, Ok(nothing)));
             return backend::Names::Known;
         }
         if self.lists.values().any(|other| other.dir == dir.id) {
@@ -154,20 +163,15 @@ impl Directory {
         if self.tree.helpers.is_full(Cost::List, ticket) {
             return backend::Names::Full;
         }
-        let names_max = match listing.kind {
-            ListingKind::Names => listing.names_max,
-            ListingKind::Files => listing.names_max.min(self.listed_max),
-        };
-        let listing = Listing { names_max, ..*listing };
-        let descriptors = Arc::clone(&self.tree.descriptors);
-        let act = Act::List(List { descriptors, place, listing });
+        let (descriptors, traits) = (Arc::clone(&self.tree.descriptors), self.tree.traits());
+        let act = Act::List(List { descriptors, place, traits, listing: *listing });
         match self.tree.helpers.make(act, ticket, Cost::List) {
             None => {
                 self.lists.insert(ticket, reading);
                 backend::Names::Begun
             }
             Some(act) => {
-                self.listed = Some(self.read_for(&reading, act.run()));
+                self.listed = Some(Self::read_for(&reading, batch_of(act.run())));
                 backend::Names::Known
             }
         }
@@ -177,7 +181,7 @@ impl Directory {
     pub(super) fn finish_list(&mut self, ticket: Ticket, done: Done) -> Result<FileId, Done> {
         let Some(mut reading) = self.lists.remove(&ticket) else { return Err(done) };
         let dir = reading.dir;
-        reading.read = Some(self.read_for(&reading, done));
+        reading.read = Some(Self::read_for(&reading, batch_of(done)));
         self.lists.insert(ticket, reading);
         Ok(dir)
     }
@@ -208,45 +212,54 @@ impl Directory {
         Ok(batch.is_last)
     }
 
-    /// Keeps the file of a name that was read, and returns its identity; `None` if the name has to be looked up.
-    pub(super) fn keep_read(&mut self, dir: FileId, name: &[u8]) -> Option<Result<FileId, Status>> {
+    /// Returns the file of a name that was read, which is recorded, and what it is like; `None` if it has to be looked up.
+    pub(super) fn tell_read(
+        &mut self,
+        dir: FileId,
+        name: &[u8],
+    ) -> Option<Result<(FileId, Attributes), Status>> {
         let read = self.listed.as_mut().filter(|read| read.dir == dir)?;
         let names = read.names.as_ref().ok()?;
         let at = (read.next..names.entries.len()).find(|at| names.name(*at) == name)?;
         read.next = at + 1;
-        let file = read.files.get_mut(at)?.take()?;
-        Some(file.map(|(node, _)| self.tree.keep(node, dir, name).id).map_err(Status::from))
+        let look = match names.entries.get(at)?.look? {
+            Ok(look) => look,
+            Err(errno) => return Some(Err(errno.into())),
+        };
+        self.tree.saw_called(look.id, (dir, name), || names.called(at).into());
+        Some(Ok((look.id, look.attributes)))
     }
 
-    /// Returns what was read, with its files as the core keeps them.
-    fn read_for(&self, reading: &Reading, done: Done) -> Read {
-        let mut names = match done {
-            Ok(Made::Names(batch)) => Ok(batch),
-            Err(Undone::Absent(errno)) => Err(errno),
-            _ => Err(Errno::IO),
-        };
-        let entries = names.iter_mut().flat_map(|batch| &mut batch.entries);
-        let kept = |file: Fresh| {
-            let look = file.look;
-            (Node::from_fresh(file, &self.tree.helpers), look)
-        };
-        let files = entries.map(|entry| Some(entry.file.take()?.map(kept))).collect();
-        Read { dir: reading.dir, after: reading.after, names, files, next: 0 }
+    /// Returns what was read.
+    const fn read_for(reading: &Reading, names: Result<Batch, Errno>) -> Read {
+        Read { dir: reading.dir, after: reading.after, names, next: 0 }
+    }
+}
+
+/// Returns the names that were read.
+fn batch_of(done: Done) -> Result<Batch, Errno> {
+    match done {
+        Ok(Made::Names(batch)) => Ok(batch),
+        Err(Undone::Absent(errno)) => Err(errno),
+        _ => Err(Errno::IO),
     }
 }
 
 impl Batch {
     /// Returns the name with a number.
     fn name(&self, at: usize) -> &[u8] {
-        let end_of = |at: usize| self.entries.get(at).map_or(0, |entry| entry.end);
-        let begin = at.checked_sub(1).map_or(0, end_of);
-        self.octets.get(begin..end_of(at)).unwrap_or_default()
+        let begin = at.checked_sub(1).and_then(|before| self.entries.get(before));
+        let begin = begin.map_or(0, |before| before.called_end);
+        let end = self.entries.get(at).map_or(0, |entry| entry.end);
+        self.octets.get(begin..end).unwrap_or_default()
+    }
+
+    /// Returns the file system's handle of the file with the name of a number; empty if there is none.
+    fn called(&self, at: usize) -> &[u8] {
+        let called = self.entries.get(at).map(|entry| entry.end..entry.called_end);
+        called.and_then(|called| self.octets.get(called)).unwrap_or_default()
     }
 }
 
 /// Maximum number of directories that are read at a time, those included of which the names wait for their Call.
 pub(super) const LISTS_MAX: usize = 7;
-/// Number of files that may stay open for each file that one list may have open. So all lists, with the one of the Call
-/// that is executed, have two descriptors for each file that may stay open.
-pub(super) const SHARE: usize = 4;
-const _: () = assert!(LISTS_MAX < 2 * SHARE);

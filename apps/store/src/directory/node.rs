@@ -553,18 +553,19 @@ pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 }
 
 /// Returns the identity of the file with a name in the directory `id`, as [`Node::child`] does, mostly by one system
-/// call. A file system that is mounted there is asked for nothing that it has to fetch.
-pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<FileId, Errno> {
+/// call, with attributes that are current on a file system whose attributes the system itself has. A file system that is
+/// mounted there is asked for nothing that it has to fetch.
+pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<Look, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match fs::statx(dir, name, flags, WANTED) {
         Ok(found) if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
-            Ok(Look::of(&found).id)
+            Ok(Look::of(&found))
         }
         Err(Errno::NOENT) => Err(Errno::NOENT),
         // Another file system is mounted on the name; some refuse even `statx` to all but their owner.
         Ok(_) | Err(_) => match place_of(dir, name) {
-            Err(Errno::XDEV) => Ok(mounted::id(id, name)),
-            place => Ok(look(place?)?.id),
+            Err(Errno::XDEV) => Ok(mounted::look(mounted::id(id, name), look(dir)?.attributes)),
+            place => look(place?),
         },
     }
 }

@@ -23,6 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use haulage::sys::by_handle::FileName;
+use rustix::fs::{FsWord, fstatfs};
 use rustix::io::Errno;
 
 use super::Config;
@@ -60,6 +61,8 @@ pub(super) struct Tree {
     known: Known,
     /// What was looked up for the Call that is executed.
     pub(super) found: Vec<Found>,
+    /// Whether the system itself has the attributes of all files.
+    has_attributes: bool,
     /// The moment for which attributes were read.
     moment: Moment,
     /// Number of names that helpers look up in each directory.
@@ -85,6 +88,7 @@ impl Tree {
         // Fail now if the system lacks a feature that every look-up needs.
         let listing = descriptors.listing(&root.place)?;
         let called = FileName::of(root.place.as_fd());
+        let has_attributes = LOCAL.contains(&fstatfs(&root.place)?.f_type);
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {
             descriptors: Arc::new(descriptors),
@@ -96,6 +100,7 @@ impl Tree {
             helpers,
             known,
             found: Vec::new(),
+            has_attributes,
             moment: Moment::default(),
             looking: BTreeMap::new(),
             gone: Gone::new(GONE_MAX),
@@ -199,13 +204,27 @@ impl Tree {
 
     /// Records where a file is.
     pub(super) fn saw(&mut self, node: &Node, dir: FileId, name: &[u8]) {
-        self.gone.remove(node.id);
         let by_name = self.mount.is_some() && !node.is_stand_in();
-        let called = || {
+        self.saw_called(node.id, (dir, name), || {
             let called = by_name.then(|| FileName::of(node.place.as_fd()).ok()).flatten();
             called.map_or_else(Box::default, |name| name.to_bytes())
-        };
-        self.known.note(node.id, (dir, name), called, |file| self.open.contains(file));
+        });
+    }
+
+    /// Records where a file is. `called` returns its file system's handle, if that is not known.
+    pub(super) fn saw_called(
+        &mut self,
+        file: FileId,
+        at: (FileId, &[u8]),
+        called: impl FnOnce() -> Box<[u8]>,
+    ) {
+        self.gone.remove(file);
+        self.known.note(file, at, called, |file| self.open.contains(file));
+    }
+
+    /// Returns what the file system of the tree has.
+    pub(super) const fn traits(&self) -> Traits {
+        Traits { opens_by_handle: self.mount.is_some(), has_attributes: self.has_attributes }
     }
 
     /// Records that a file is gone, so that it is not searched for.
@@ -370,6 +389,18 @@ enum Since {
     Unknown,
 }
 
+/// What the file system of a tree has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Traits {
+    /// Whether files are opened by their file system's handles.
+    pub(super) opens_by_handle: bool,
+    /// Whether the system itself has the attributes of all files, and asks no server for them.
+    pub(super) has_attributes: bool,
+}
+
+/// The types of file systems of which the system itself has all attributes, of statfs(2): ext4 and its like, XFS, btrfs,
+/// F2FS, `tmpfs`.
+const LOCAL: [FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 /// Maximum number of files remembered as gone.
 const GONE_MAX: usize = 4096;
 /// Maximum number of names of one directory that are looked up at a time.

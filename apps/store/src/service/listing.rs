@@ -69,8 +69,8 @@ impl<B: Backend> Service<B> {
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
             let complete = entries.all(|entry: Entry<'_>| {
                 // Only a caller that could look up the names gets their attributes and handles.
-                let file = service.backend.lookup(cx, dir, entry.name).ok().filter(|_| visible);
-                service.show(cx, &mut w, entry, file)
+                let told = service.backend.listed(cx, dir, entry.name).ok();
+                service.show(&mut w, entry, told.filter(|_| visible))
             });
             drop(entries);
             // The first name was counted even if it did not fit.
@@ -133,17 +133,16 @@ impl<B: Backend> Service<B> {
         Ok(Listed { verifier, length: w.finish::<Entry<'_>>().wire_len(), eof })
     }
 
-    /// Adds a name, with its `file` if the caller may know it. Returns whether the name fit.
+    /// Adds a name, with its file and what that is like if the caller may know it. Returns whether the name fit.
     fn show(
-        &mut self,
-        cx: &Context<'_>,
+        &self,
         w: &mut NamesPlusWriter<'_>,
         entry: Entry<'_>,
-        file: Option<FileId>,
+        told: Option<(FileId, Attributes)>,
     ) -> bool {
-        let attributes = file.and_then(|file| self.look(cx, file).ok());
-        // A file that is gone by now has no handle.
-        let sealed = file.filter(|_| attributes.is_some()).map(|file| self.sealer.seal(file));
+        let attributes =
+            told.map(|(_, attributes)| Attributes { fsid: self.sealer.fsid(), ..attributes });
+        let sealed = told.map(|(file, _)| self.sealer.seal(file));
         let file = sealed.as_ref().map(|sealed| sealed.as_file_handle());
         w.push(&EntryPlus { entry, attributes, file })
     }

@@ -46,7 +46,7 @@ impl Batch {
             None => {
                 self.cost_left = self.cost_left.saturating_sub(OPENING);
                 let listing = self.descriptors.listing(&self.dir);
-                match listing.and_then(|listing| Names::of(listing, 0)) {
+                match listing.and_then(|listing| Names::of(listing, 0, usize::MAX)) {
                     Ok(names) => names,
                     // A directory that is gone, or may not be read, has no names.
                     Err(errno) => return self.failed = Some(errno),

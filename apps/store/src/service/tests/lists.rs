@@ -134,7 +134,7 @@ fn a_list_goes_on_whole_and_in_order_over_several_calls() {
 }
 
 #[test]
-fn what_vanishes_while_it_is_listed_is_left_out_or_has_no_handle() {
+fn what_vanishes_while_it_is_listed_is_left_out_or_told_as_it_was() {
     let mut world = World::new();
     let dir = world.dir.clone();
     (0..3).for_each(|number| drop(world.file(&format!("{number}"))));
@@ -149,7 +149,7 @@ fn what_vanishes_while_it_is_listed_is_left_out_or_has_no_handle() {
     fs::remove_file(&path).unwrap();
     let (ended, (names, ..)) = world.end_page(Procedure::ReadDirPlus);
     assert_eq!(ended, ticket);
-    assert_eq!(names.iter().find(|(name, _)| *name == gone), Some(&(gone.clone(), false)));
+    assert_eq!(names.iter().find(|(name, _)| *name == gone), Some(&(gone.clone(), true)));
     assert_eq!(world.bed.status(Arguments::GetAttr(dir.get())), Status::Ok);
     // The file is removed before the directory is read.
     fs::write(&path, b"").unwrap();
