@@ -18,7 +18,6 @@ use std::ops::Range;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use haulage::proto::time::Instant;
 use haulage::sys::clock;
 use haulage_apps::cli::bytes;
 use haulage_apps::cli::values::LogFormat;
@@ -218,23 +217,18 @@ impl<'a> Connection<'a> {
     fn last_for(&mut self, time: Duration) -> Result<Figures, Failure> {
         let start = clock::now();
         let mut figures = Figures { answers: 0, took: Duration::ZERO, idle: Duration::ZERO };
-        let mut idle_since: Option<Instant> = None;
-        loop {
+        let mut now = start;
+        while figures.took < time {
             let turn = self.turn()?;
-            let now = clock::now();
+            let before = now;
+            now = clock::now();
             if !turn.worked {
-                idle_since = idle_since.or(Some(now));
-            } else if let Some(since) = idle_since.take() {
-                figures.idle += now.saturating_since(since);
+                figures.idle += now.saturating_since(before);
             }
             figures.answers += turn.answers;
             figures.took = now.saturating_since(start);
-            if figures.took >= time {
-                figures.idle +=
-                    idle_since.map_or(Duration::ZERO, |since| now.saturating_since(since));
-                return Ok(figures);
-            }
         }
+        Ok(figures)
     }
 
     /// Sends and receives what the connection has room for, and follows each answer with a request.

@@ -270,7 +270,7 @@ static void check(struct bench *bench) {
 
 static void measure(struct bench *bench) {
     const uint64_t second = 1000000000;
-    uint64_t time = now(), idle = 0, idle_since = 0;
+    uint64_t time = now(), idle = 0;
     uint64_t begin = time + second / 4;
     start(bench);
     while (time < begin) {
@@ -284,14 +284,9 @@ static void measure(struct bench *bench) {
     while (time < end) {
         bool worked = turn(bench);
         uint64_t later = now();
-        if (!worked && idle_since == 0) idle_since = time;
-        if (worked && idle_since != 0) {
-            idle += time - idle_since;
-            idle_since = 0;
-        }
+        if (!worked) idle += later - time;
         time = later;
     }
-    if (idle_since != 0) idle += time - idle_since;
     cpu = cpu_of(bench->options->server) - cpu;
     uint64_t done = bench->done;
     double took = (double)(time - begin) / (double)second;
