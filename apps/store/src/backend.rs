@@ -78,6 +78,18 @@ pub trait Backend {
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
 
+    /// Returns whether a change of a file, or of a name in a directory, is made and not on stable storage yet.
+    fn is_unsettled(&self, file: FileId) -> bool {
+        let _ = file;
+        false
+    }
+
+    /// Has [`poll`](Self::poll) report when all is on stable storage that was changed of these files, and of names in them.
+    fn settle(&mut self, ticket: Ticket, files: [Option<FileId>; 3]) -> Result<(), Status> {
+        let _ = (ticket, files);
+        Err(Status::NotSupp)
+    }
+
     /// Looks up a name that was listed for this Call, and reads the attributes of its file.
     fn listed(
         &mut self,
@@ -202,10 +214,16 @@ pub trait Backend {
     ) -> Progress<Verifier>;
 
     /// Returns whether a change of a file, or of a name in a directory, is under way. A Call that changes the file waits
-    /// until that has ended, before anything is checked for it.
-    fn is_changing(&self, file: FileId) -> bool {
-        let _ = file;
+    /// until that is made, before anything is checked for it. A Call that only makes or removes this name in a directory
+    /// need not wait for those that do so with others, unless too many are under way.
+    fn is_changing(&self, file: FileId, name: Option<Name<'_>>) -> bool {
+        let _ = (file, name);
         false
+    }
+
+    /// Says that a Call waits which takes these names, mostly to make files of them.
+    fn expect(&mut self, dir: FileId, name: Name<'_>) {
+        let _ = (dir, name);
     }
 
     /// Returns a file that the names of a Call lead to, as they were [looked up](Self::look_up), and that is changing. A
@@ -344,12 +362,14 @@ pub enum Finished {
     Write(Ticket, Result<WriteDone, Status>),
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
+    /// The Call with this ticket keeps these files from other changes no longer: its own is made, or refused. The result
+    /// follows, once the change is on stable storage. If other changes of the first file may have been made since, its
+    /// attributes are told.
+    Free(Ticket, Vec<FileId>, Option<Around>),
     /// The result of [`Backend::make`].
-    /// The files are those that it kept from other changes.
-    Made(Ticket, Result<FileId, Status>, Vec<FileId>),
-    /// The result of [`Backend::change`], or of another change of names.
-    /// The files are those that it kept from other changes.
-    Changed(Ticket, Result<(), Status>, Vec<FileId>),
+    Made(Ticket, Result<FileId, Status>),
+    /// The result of [`Backend::change`], of another change of names, or of [`Backend::settle`].
+    Changed(Ticket, Result<(), Status>),
     /// A name of the Call with this ticket has been looked up, in this directory; without a ticket, one for no Call: those
     /// behind it ask again.
     LookedUp(Option<Ticket>, FileId),
@@ -358,6 +378,15 @@ pub enum Finished {
     /// The result of [`Backend::locate`]: the file is at hand, or is known to be gone, or the client must ask again
     /// later.
     Located(FileId),
+}
+
+/// The attributes of a file before and after a change, without their `fsid`.
+#[derive(Clone, Copy, Debug)]
+pub struct Around {
+    /// The attributes before.
+    pub before: Attributes,
+    /// The attributes after.
+    pub after: Attributes,
 }
 
 /// The result of a read.

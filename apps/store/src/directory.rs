@@ -6,8 +6,10 @@
 //! stands in. So no name and no link leads out of the tree, whoever created it.
 //!
 //! Attributes of open files are read by blocking system calls: the core waits for the disk if they are not cached. Calls
-//! that arrived together share what was read, until the server changes a file. Attributes are changed by helper threads, which also look up names that are not cached, find files that are not open, list
-//! directories, and wait for changes that must be stable. With a [`Ring`], the core never waits for data.
+//! that arrived together share what was read, until the server changes a file. Attributes are changed by helper threads,
+//! which also look up names that are not cached, find files that are not open, and list directories. The Reply to a change
+//! waits until a sync of all that was changed has ended, and nothing else does. With a [`Ring`], the core never waits for
+//! data.
 //!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
@@ -54,6 +56,7 @@ mod names;
 mod node;
 mod open;
 mod rights;
+mod settling;
 mod state;
 mod status;
 mod surroundings;
@@ -73,6 +76,7 @@ use helpers::Ended;
 use known::Known;
 use lists::{Read, Reading};
 use rights::Rights;
+use settling::Settling;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
 
@@ -109,8 +113,12 @@ pub struct Directory {
     rights: Arc<Rights>,
     /// Changes that helpers make.
     changes: BTreeMap<Ticket, Change>,
+    /// Changes that are made and not on stable storage yet.
+    settling: Settling,
     /// What helpers have looked up for Calls that wait.
     looked: BTreeMap<Ticket, Vec<Found>>,
+    /// Names that Calls will take which wait for changes of these directories.
+    expected: BTreeMap<FileId, Vec<Box<[u8]>>>,
     /// Directories that are read for Calls that wait.
     lists: BTreeMap<Ticket, Reading>,
     /// What was read for the Call that is executed.
@@ -169,7 +177,9 @@ impl Directory {
             tree,
             rights,
             changes: BTreeMap::new(),
+            settling: Settling::new(),
             looked: BTreeMap::new(),
+            expected: BTreeMap::new(),
             lists: BTreeMap::new(),
             listed: None,
             direct,
@@ -214,6 +224,31 @@ impl Directory {
     /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
     pub(crate) fn gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
         self.tree.helpers.gate()
+    }
+
+    /// Returns what keeps every helper from syncing while it is true.
+    pub(crate) fn sync_gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
+        self.tree.helpers.sync_gate()
+    }
+
+    /// Returns how often a file, or a directory, was synced, or began to be.
+    pub(crate) fn syncs_of(&self, file: FileId) -> usize {
+        self.settling.syncs_of(file)
+    }
+
+    /// Returns the number of helpers that have something to do other than to list.
+    pub(crate) fn busy(&self) -> usize {
+        self.tree.helpers.busy()
+    }
+
+    /// Returns whether no Call waits for stable storage.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settling.is_settled()
+    }
+
+    /// Has all syncs fail that begin from now on.
+    pub(crate) const fn fail_syncs(&mut self) {
+        self.settling.fail();
     }
 
     /// Returns the number of changes and look-ups that helpers are to make.
@@ -456,6 +491,14 @@ impl Backend for Directory {
         progress(self.begin_commit(ticket, file))
     }
 
+    fn is_unsettled(&self, file: FileId) -> bool {
+        self.settling.is_unsettled(file)
+    }
+
+    fn settle(&mut self, ticket: Ticket, files: [Option<FileId>; 3]) -> Result<(), Status> {
+        self.settle_others(ticket, files)
+    }
+
     fn look_up(
         &mut self,
         ticket: Ticket,
@@ -468,8 +511,12 @@ impl Backend for Directory {
         self.look_into(ticket, listing)
     }
 
-    fn is_changing(&self, file: FileId) -> bool {
-        self.is_changing(file)
+    fn is_changing(&self, file: FileId, name: Option<Name<'_>>) -> bool {
+        self.is_changing(file, name.map(|name| name.0))
+    }
+
+    fn expect(&mut self, dir: FileId, name: Name<'_>) {
+        self.expect(dir, name);
     }
 
     fn named_changing(&self) -> Option<FileId> {
@@ -490,7 +537,7 @@ impl Backend for Directory {
     }
 
     fn has_work(&self) -> bool {
-        self.tree.is_searching()
+        self.tree.is_searching() || self.settling.has_ended()
     }
 
     fn is_at_hand(&self, file: FileId) -> bool {
@@ -518,7 +565,20 @@ impl Backend for Directory {
                 }
                 Some(Ended::Step(file, done)) => self.tree.stepped(file, done),
                 Some(Ended::List(batch)) => self.tree.listed(*batch),
-                None => return self.next_finished(),
+                Some(Ended::Sync(target, done)) => self.synced(target, done),
+                None => {
+                    self.look_ahead();
+                    self.begin_syncs();
+                    let settled = self.settling.next_ended();
+                    if settled.is_some() {
+                        return settled;
+                    }
+                    let ended = self.transfers.poll()?;
+                    let finished = self.transferred(ended);
+                    if finished.is_some() {
+                        return finished;
+                    }
+                }
             }
         }
     }

@@ -29,6 +29,7 @@ use haulage_mr_pool::{Piece, Pieces};
 
 mod attributes;
 mod data;
+mod held;
 mod listing;
 mod names;
 mod parked;
@@ -62,6 +63,8 @@ pub struct Service<B> {
     pending: BTreeMap<Ticket, Pending>,
     /// Calls that wait until one of their files is found.
     parking: Parking,
+    /// Replies that wait until what they rest on is on stable storage.
+    held: BTreeMap<Ticket, (Procedure, LateReply)>,
     /// The network of the client whose Call is executed.
     network: u64,
     next_ticket: u64,
@@ -141,6 +144,7 @@ impl<B: Backend> Service<B> {
             config,
             pending: BTreeMap::new(),
             parking: Parking::default(),
+            held: BTreeMap::new(),
             network: 0,
             next_ticket: 0,
             arrivals: None,
@@ -178,7 +182,7 @@ impl<B: Backend> Service<B> {
     }
 
     /// Executes a Call whose files are at hand. A list of names ends at `room` octets of results.
-    fn carry_out(
+    fn execute(
         &mut self,
         cx: &Context<'_>,
         arguments: Arguments<'_>,
@@ -292,9 +296,12 @@ impl<B: Backend> Service<B> {
         // Without the attributes before, the caller does not take for its own what a WRITE under way changes (RFC 1813
         // section 2.6).
         let is_alone = !self.pending.values().any(|pending| pending.writes(file));
+        // Nor does it take for its own what changes that are under way do meanwhile.
+        let is_still = !self.backend.is_changing(file, None);
         let done = may.and_then(|()| act(self, file, &before));
-        let before = is_alone.then(|| before.wcc());
-        let wcc = Wcc { before, after: self.look(cx, file).ok() };
+        let after = self.look(cx, file).ok();
+        let is_same = is_still || after.is_some_and(|after| after == before);
+        let wcc = Wcc { before: (is_alone && is_same).then(|| before.wcc()), after };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
     }
 

@@ -70,7 +70,7 @@ impl<B: Backend> Bed<B> {
         match self.with(|backend, cx| backend.make(cx, TICKET, at, new)) {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {
-                Finished::Made(TICKET, end, _) => end,
+                Finished::Made(TICKET, end) => end,
                 other => panic!("{other:?}"),
             },
         }
@@ -212,17 +212,19 @@ impl<B: Backend> Bed<B> {
         match self.with(act) {
             Progress::Ended(end) => end,
             Progress::Later => match self.wait() {
-                Finished::Changed(TICKET, end, _) => end,
+                Finished::Changed(TICKET, end) => end,
                 other => panic!("{other:?}"),
             },
         }
     }
 
     /// Polls until something ends.
-    fn wait(&mut self) -> Finished {
+    pub(crate) fn wait(&mut self) -> Finished {
         loop {
-            if let Some(finished) = self.backend.poll() {
-                return finished;
+            match self.backend.poll() {
+                Some(Finished::Free(..)) => continue,
+                Some(finished) => return finished,
+                None => {}
             }
             std::thread::yield_now();
         }

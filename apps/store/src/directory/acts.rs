@@ -12,7 +12,9 @@ use super::making::Make;
 use super::node::{self, Descriptors, Fresh};
 use super::rights::Rights;
 use crate::access::Caller;
-use crate::nfs3::{SetTime, Status};
+use crate::backend::Around;
+use crate::handle::FileId;
+use crate::nfs3::{Attributes, SetTime, Status};
 
 /// A change.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ pub(super) struct By {
 pub(super) struct At {
     pub(super) dir: OwnedFd,
     pub(super) name: Box<[u8]>,
-    /// The way to bring the change of the directory to stable storage.
+    /// How the change of the directory is brought to stable storage.
     pub(super) changed: Option<Sync>,
 }
 
@@ -63,6 +65,13 @@ pub(super) struct At {
 pub(super) struct LookUp {
     pub(super) dir: OwnedFd,
     pub(super) name: Box<[u8]>,
+}
+
+/// Looks up names, so that the system knows of each whether there is a file.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    pub(super) dir: OwnedFd,
+    pub(super) names: Vec<Box<[u8]>>,
 }
 
 /// Opens a file by its file system's handle, which changes nothing. It waits until the system has given back the room of a
@@ -102,8 +111,8 @@ pub(super) struct Rename {
 /// What is brought to stable storage after a change.
 #[derive(Clone, Debug)]
 pub(super) enum Sync {
-    /// The file alone.
-    File(Arc<OwnedFd>),
+    /// A file, or a directory, alone.
+    File(FileId, Arc<OwnedFd>),
     /// The file system with this file.
     FileSystem(Arc<OwnedFd>),
     /// A file that its permission bits keep the core from opening.
@@ -113,6 +122,7 @@ pub(super) enum Sync {
 /// A file, or a directory, that is opened before its change.
 #[derive(Clone, Debug)]
 pub(super) struct Shut {
+    pub(super) id: FileId,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) place: Arc<OwnedFd>,
     pub(super) is_directory: bool,
@@ -127,43 +137,53 @@ pub(super) enum Undone {
     Refused(Status),
     /// The system does not open the name, or the handle.
     Absent(Errno),
-    /// The change was made, and could not be brought to stable storage.
-    Unsettled(Errno),
 }
 
 /// What a change made, or what was found.
 #[derive(Debug)]
 pub(super) enum Made {
-    /// Nothing that is new.
-    Nothing,
-    /// A file.
+    /// A change.
+    Change(Box<After>),
+    /// A file that was there.
     File(Fresh),
     /// Names of a directory.
     Names(Batch),
+}
+
+/// What is left to do, and to tell, after a change.
+#[derive(Debug)]
+pub(super) struct After {
+    /// The file, if it is new.
+    pub(super) made: Option<Fresh>,
+    /// What is to be brought to stable storage.
+    pub(super) unsettled: Vec<Sync>,
+    /// The directory before and after, if other changes of it may be queued.
+    pub(super) around: Option<Around>,
 }
 
 /// What became of a change.
 pub(super) type Done = Result<Made, Undone>;
 
 impl Act {
-    /// Makes the change, and brings it to stable storage if it is to be.
+    /// Makes the change, which is not on stable storage yet.
     pub(super) fn run(&self) -> Done {
-        let made = match self {
-            Self::Make(act) => return act.run().map(Made::File),
+        let changed = match self {
+            Self::Make(act) => return act.run(),
             Self::LookUp(act) => return act.run().map(Made::File),
             Self::Open(act) => return act.run().map(Made::File),
             Self::List(act) => return act.run().map(Made::Names).map_err(Undone::Absent),
+            Self::Unlink(act) => return act.run(),
             Self::Set(act) => act.run(),
-            Self::Unlink(act) => act.run(),
             Self::Link(act) => act.run(),
             Self::Rename(act) => act.run(),
         };
-        made.map(|()| Made::Nothing)
+        let after = |unsettled| After { made: None, unsettled, around: None };
+        changed.map(|unsettled| Made::Change(Box::new(after(unsettled))))
     }
 }
 
 impl Set {
-    fn run(&self) -> Result<(), Undone> {
+    fn run(&self) -> Result<Vec<Sync>, Undone> {
         let changed = ready(self.changed.as_ref())?;
         // A file that cannot be given away keeps its data.
         node::give(&self.place, self.uid, self.gid)?;
@@ -175,7 +195,7 @@ impl Set {
             self.descriptors.chmod(&self.place, mode)?;
         }
         node::set_times(&self.place, self.atime, self.mtime)?;
-        settle(changed.as_ref()).map_err(Undone::Unsettled)
+        Ok(changed.into_iter().collect())
     }
 }
 
@@ -183,6 +203,14 @@ impl LookUp {
     fn run(&self) -> Result<Fresh, Undone> {
         let place = node::place_of(&self.dir, &self.name);
         place.and_then(|place| Fresh::new(place, None)).map_err(Undone::Absent)
+    }
+}
+
+impl Ahead {
+    pub(super) fn run(&self) {
+        for name in &self.names {
+            drop(node::place_of(&self.dir, name));
+        }
     }
 }
 
@@ -195,9 +223,10 @@ impl Open {
 }
 
 impl Unlink {
-    fn run(&self) -> Result<(), Undone> {
+    fn run(&self) -> Done {
         let Self { by: By { rights, caller }, at, flags } = self;
         let changed = ready(at.changed.as_ref())?;
+        let before = at.look();
         let acting = rights.as_caller(caller)?;
         fs::unlinkat(&at.dir, &*at.name, *flags).map_err(|errno| match errno {
             // Some file systems return EEXIST for a directory that is not empty.
@@ -205,24 +234,41 @@ impl Unlink {
             errno => errno.into(),
         })?;
         drop(acting);
-        settle(changed.as_ref()).map_err(Undone::Unsettled)
+        Ok(at.changed(before, None, changed.into_iter().collect()))
+    }
+}
+
+impl At {
+    /// Reads the attributes of the directory.
+    pub(super) fn look(&self) -> Option<Attributes> {
+        node::look(&self.dir).ok().map(|look| look.attributes)
+    }
+
+    /// Returns what a change of one name made, with the directory before it.
+    pub(super) fn changed(
+        &self,
+        before: Option<Attributes>,
+        made: Option<Fresh>,
+        unsettled: Vec<Sync>,
+    ) -> Made {
+        let around = before.and_then(|before| Some(Around { before, after: self.look()? }));
+        Made::Change(Box::new(After { made, unsettled, around }))
     }
 }
 
 impl Link {
-    fn run(&self) -> Result<(), Undone> {
+    fn run(&self) -> Result<Vec<Sync>, Undone> {
         let Self { by: By { rights, caller }, descriptors, place, at, changed } = self;
         let (dir_changed, changed) = (ready(at.changed.as_ref())?, ready(changed.as_ref())?);
         let acting = rights.as_caller(caller)?;
         descriptors.link(place, &at.dir, &at.name)?;
         drop(acting);
-        settle(dir_changed.as_ref()).map_err(Undone::Unsettled)?;
-        settle(changed.as_ref()).map_err(Undone::Unsettled)
+        Ok(dir_changed.into_iter().chain(changed).collect())
     }
 }
 
 impl Rename {
-    fn run(&self) -> Result<(), Undone> {
+    fn run(&self) -> Result<Vec<Sync>, Undone> {
         let Self { by: By { rights, caller }, from, to } = self;
         let (from_changed, to_changed) =
             (ready(from.changed.as_ref())?, ready(to.changed.as_ref())?);
@@ -233,8 +279,7 @@ impl Rename {
             errno => errno.into(),
         })?;
         drop(acting);
-        settle(from_changed.as_ref()).map_err(Undone::Unsettled)?;
-        settle(to_changed.as_ref()).map_err(Undone::Unsettled)
+        Ok(from_changed.into_iter().chain(to_changed).collect())
     }
 }
 
@@ -253,7 +298,7 @@ impl From<Status> for Undone {
 /// Opens what is brought to stable storage after a change: a client that is told to try again for want of descriptors must
 /// not find its change done.
 pub(super) fn ready(changed: Option<&Sync>) -> Result<Option<Sync>, Errno> {
-    let Some(Sync::Shut(Shut { descriptors, place, is_directory, top })) = changed else {
+    let Some(Sync::Shut(Shut { id, descriptors, place, is_directory, top })) = changed else {
         return Ok(changed.cloned());
     };
     let opened = if *is_directory {
@@ -263,17 +308,18 @@ pub(super) fn ready(changed: Option<&Sync>) -> Result<Option<Sync>, Errno> {
     };
     Ok(Some(match opened {
         Err(Errno::ACCESS) => Sync::FileSystem(Arc::new(descriptors.open_directory(top)?)),
-        opened => Sync::File(Arc::new(opened?)),
+        opened => Sync::File(*id, Arc::new(opened?)),
     }))
 }
 
-/// Brings a change to stable storage, with all data of the file.
-pub(super) fn settle(changed: Option<&Sync>) -> Result<(), Errno> {
-    match changed {
-        None => Ok(()),
-        Some(Sync::File(file)) => fs::fsync(file),
-        Some(Sync::FileSystem(file)) => fs::syncfs(file),
-        // The file was never opened for syncing: see `ready`.
-        Some(Sync::Shut(_)) => Err(Errno::ACCESS),
+impl Sync {
+    /// Brings changes to stable storage, with all data of the file.
+    pub(super) fn run(&self) -> Result<(), Errno> {
+        match self {
+            Self::File(_, file) => fs::fsync(file),
+            Self::FileSystem(file) => fs::syncfs(file),
+            // The file was never opened for syncing: see `ready`.
+            Self::Shut(_) => Err(Errno::ACCESS),
+        }
     }
 }

@@ -17,7 +17,7 @@ impl Directory {
     /// Changes attributes before it returns.
     pub(super) fn set(&mut self, file: FileId, to: &SetAttributes) -> Result<(), Status> {
         let (act, change) = self.setting(file, to)?;
-        self.finish_change(&change, act.run()).map(drop)
+        self.change_at_once(&act, &change).map(drop)
     }
 
     /// Changes attributes. Returns whether all is done, and not left to a helper.
@@ -57,6 +57,6 @@ impl Directory {
             changed,
         });
         let then = Then::Set { node: Rc::clone(&node), mode: to.mode };
-        Ok((act, Change { files: vec![node.id], cost, then }))
+        Ok((act, Change { files: vec![node.id], name: None, cost, then }))
     }
 }

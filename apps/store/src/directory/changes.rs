@@ -5,11 +5,11 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, Done, Made, Undone};
+use super::acts::{Act, Done, Made, Sync, Undone};
 use super::found::{Found, What};
 use super::helpers::Cost;
 use super::node::Node;
-use crate::backend::{Finished, Ticket};
+use crate::backend::{Around, Finished, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
@@ -20,6 +20,9 @@ pub(super) struct Change {
     /// other change of them begins meanwhile: so changes of a file keep their order, what was checked for a change
     /// still holds when it is made, and one lock takes one helper.
     pub(super) files: Vec<FileId>,
+    /// The only name of the first of the files that the change takes, if it changes nothing else of that directory. Changes
+    /// of other names may be queued behind it.
+    pub(super) name: Option<Box<[u8]>>,
     pub(super) cost: Cost,
     pub(super) then: Then,
 }
@@ -44,21 +47,35 @@ pub(super) enum Then {
 }
 
 impl Directory {
-    /// Makes a change. Returns `None` if it is left to a helper, and otherwise the new file, if it makes one.
+    /// Makes a change. Returns `None` if it is left to a helper, and otherwise the new file, if it makes one. What the core
+    /// makes itself is on stable storage then.
     pub(super) fn begin_change(
         &mut self,
         ticket: Ticket,
         act: Act,
         change: Change,
     ) -> Result<Option<Option<FileId>>, Status> {
-        if self.tree.helpers.is_full(change.cost, ticket) {
+        if self.tree.helpers.is_full(change.cost, ticket) || self.settling.is_full(ticket) {
             return Err(Status::Jukebox);
         }
-        let Some(act) = self.tree.helpers.make(act, ticket, change.cost) else {
+        let dir = change.files.first().filter(|_| change.name.is_some());
+        let Some(act) = self.tree.helpers.make(act, ticket, (change.cost, dir.copied())) else {
             self.changes.insert(ticket, change);
+            self.settling.enter(ticket);
             return Ok(None);
         };
-        self.finish_change(&change, act.run()).map(Some)
+        self.change_at_once(&act, &change).map(Some)
+    }
+
+    /// Makes a change, and brings it to stable storage, before it returns the new file.
+    pub(super) fn change_at_once(
+        &mut self,
+        act: &Act,
+        change: &Change,
+    ) -> Result<Option<FileId>, Status> {
+        let (made, changed) = self.finish_change(change, act.run());
+        let settled = self.settle_at_once(&changed);
+        made.and_then(|made| settled.map(|()| made))
     }
 
     /// Takes in a change that a helper has made. Returns what the server is told.
@@ -85,19 +102,39 @@ impl Directory {
             return Some(Finished::LookedUp(Some(ticket), dir));
         }
         let is_new = matches!(change.then, Then::Keep { .. });
-        let ended = self.finish_change(&change, done);
-        Some(if is_new {
+        let around = match &done {
+            Ok(Made::Change(after)) => after.around,
+            _ => None,
+        };
+        let around = around.or_else(|| self.unchanged(&change));
+        self.tree.known.gather();
+        let (ended, changed) = self.finish_change(&change, done);
+        self.tree.known.stop_gathering();
+        let finished = if is_new {
             // The outcome of a change that makes a file is that file.
-            let made = ended.and_then(|made| made.ok_or(Status::ServerFault));
-            Finished::Made(ticket, made, change.files)
+            Finished::Made(ticket, ended.and_then(|made| made.ok_or(Status::ServerFault)))
         } else {
-            Finished::Changed(ticket, ended.map(drop), change.files)
-        })
+            Finished::Changed(ticket, ended.map(drop))
+        };
+        self.settle(ticket, finished, changed);
+        Some(Finished::Free(ticket, change.files, around))
     }
 
-    /// Returns whether a change of a file is under way.
-    pub(super) fn is_changing(&self, file: FileId) -> bool {
-        self.changes.values().any(|change| change.files.contains(&file))
+    /// Returns the attributes of a directory that a change has left as it is, if others may be queued behind it.
+    fn unchanged(&mut self, change: &Change) -> Option<Around> {
+        let dir = change.files.first().filter(|_| change.name.is_some())?;
+        self.tree.forget_looks();
+        let (_, look) = self.tree.find(*dir).ok()?;
+        Some(Around { before: look.attributes, after: look.attributes })
+    }
+
+    /// Returns whether a change of a file is under way that one of this name in it, or any, has to wait for.
+    pub(super) fn is_changing(&self, file: FileId, name: Option<&[u8]>) -> bool {
+        let mut queued = 0;
+        self.changes.values().filter(|change| change.files.contains(&file)).any(|change| {
+            queued += 1;
+            !change.leaves(file, name) || queued == QUEUED_MAX
+        })
     }
 
     /// Checks that no helper cuts a file. The system has everybody who changes the file, or a name of it, wait until it is
@@ -108,15 +145,16 @@ impl Directory {
         if is_cut { Err(Status::Jukebox) } else { Ok(()) }
     }
 
-    /// Takes in that a change was made, or refused. Returns the new file, if it makes one.
+    /// Takes in that a change was made, or refused. Returns the new file, if it makes one, and what is to be brought to
+    /// stable storage.
     pub(super) fn finish_change(
         &mut self,
         change: &Change,
         done: Done,
-    ) -> Result<Option<FileId>, Status> {
+    ) -> (Result<Option<FileId>, Status>, Vec<Sync>) {
         self.forget_what_was_found(&change.files);
         self.tree.forget_looks();
-        let is_made = !matches!(done, Err(Undone::Refused(_) | Undone::Absent(_)));
+        let is_made = done.is_ok();
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
             Then::Reap(node) if is_made => self.reap(node),
@@ -132,14 +170,17 @@ impl Directory {
             _ => {}
         }
         match (done, &change.then) {
-            (Ok(Made::File(fresh)), Then::Keep { dir, name }) => {
-                let node = Node::from_fresh(fresh, &self.tree.helpers);
-                Ok(Some(self.tree.keep(node, *dir, name).id))
+            (Ok(Made::Change(after)), Then::Keep { dir, name }) => {
+                let made = after.made.map(|fresh| {
+                    let node = Node::from_fresh(fresh, &self.tree.helpers);
+                    self.tree.keep(node, *dir, name).id
+                });
+                (Ok(made), after.unsettled)
             }
-            (Ok(_), _) => Ok(None),
-            (Err(Undone::Refused(status)), _) => Err(status),
-            (Err(Undone::Absent(errno)), _) => Err(errno.into()),
-            (Err(Undone::Unsettled(errno)), _) => Err(self.lost(errno)),
+            (Ok(Made::Change(after)), _) => (Ok(None), after.unsettled),
+            (Ok(Made::File(_) | Made::Names(_)), _) => (Ok(None), Vec::new()),
+            (Err(Undone::Refused(status)), _) => (Err(status), Vec::new()),
+            (Err(Undone::Absent(errno)), _) => (Err(errno.into()), Vec::new()),
         }
     }
 
@@ -163,3 +204,15 @@ impl Directory {
         }
     }
 }
+
+impl Change {
+    /// Returns whether the change leaves a name of a file as it is, and what a change of that name rests on.
+    fn leaves(&self, file: FileId, name: Option<&[u8]>) -> bool {
+        let is_it =
+            |own: &[u8]| self.files.first() == Some(&file) && name.is_some_and(|it| it != own);
+        self.name.as_deref().is_some_and(is_it)
+    }
+}
+
+/// Maximum number of changes of one directory that are under way.
+const QUEUED_MAX: usize = 32;

@@ -6,6 +6,7 @@ use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
 use super::Directory;
+use super::settling::Target;
 use super::transfers::{BLOCK, Ended, Read, Sync, Syncing, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
@@ -105,13 +106,18 @@ impl Directory {
         ended.map(|ended| self.committed(ended)).transpose()
     }
 
-    pub(super) fn next_finished(&mut self) -> Option<Finished> {
-        Some(match self.transfers.poll()? {
+    /// Takes in that a transfer has ended. Returns what the server is told.
+    pub(super) fn transferred(&mut self, ended: Ended) -> Option<Finished> {
+        Some(match ended {
             Ended::Read(ticket, ended) => Finished::Read(ticket, ended.map_err(Status::from)),
             Ended::Write(ticket, stable, ended) => {
                 Finished::Write(ticket, self.written(stable, ended))
             }
             Ended::Commit(ticket, ended) => Finished::Commit(ticket, self.committed(ended)),
+            Ended::Change(file, ended) => {
+                self.synced(Target::File(file), ended);
+                return None;
+            }
         })
     }
 

@@ -5,15 +5,19 @@
 //! of the directory, and the Call is executed once that has ended. What was found is the Call's alone, and is dropped
 //! after the turn in which it was executed, or when the names of the directory have changed before.
 //!
+//! A Call that waits for a change of a directory is not executed yet, but a helper looks up the name already, if the Call
+//! is to make a file of it: then the system knows that there is none, and the Call need not wait twice.
+//!
 //! # Limits
-//! A bounded number of helpers looks up names of one directory (`Tree::may_look_in`); other Calls wait behind them.
+//! A bounded number of helpers looks up names of one directory (`Tree::may_look_in`); other Calls wait behind them. At
+//! most [`EXPECTED_MAX`] names are looked up for Calls that wait, by a helper for each directory.
 
 use std::rc::Rc;
 
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, LookUp};
+use super::acts::{Act, Ahead, LookUp};
 use super::changes::{Change, Then};
 use super::closing::PathDescriptor;
 use super::helpers::Cost;
@@ -50,7 +54,7 @@ impl Directory {
     ) -> Names {
         if let [Some((from, _)), Some((to, _))] = names
             && from != to
-            && self.is_changing(ACROSS)
+            && self.is_changing(ACROSS, None)
         {
             return Names::Behind(ACROSS);
         }
@@ -90,7 +94,29 @@ impl Directory {
             return None;
         }
         let files = self.tree.found.iter().filter_map(|found| found.what.file());
-        files.into_iter().find(|file| self.is_changing(*file))
+        files.into_iter().find(|file| self.is_changing(*file, None))
+    }
+
+    /// Notes that a Call will take a name, which is looked up at the end of the turn.
+    pub(super) fn expect(&mut self, dir: FileId, name: Name<'_>) {
+        let count: usize = self.expected.values().map(Vec::len).sum();
+        if !self.tree.helpers.has_waker() || count >= EXPECTED_MAX {
+            return;
+        }
+        let is_cached = |dir: Rc<Node>| dir.cached_place(name.0).is_some();
+        if !self.tree.at_hand(dir).is_none_or(is_cached) {
+            self.expected.entry(dir).or_default().push(name.0.into());
+        }
+    }
+
+    /// Has helpers look up the names that Calls will take.
+    pub(super) fn look_ahead(&mut self) {
+        while let Some((dir, names)) = self.expected.pop_first() {
+            let place = self.tree.at_hand(dir).and_then(|dir| dir.another_place().ok());
+            if let Some(place) = place {
+                self.tree.helpers.look_ahead(Ahead { dir: place, names });
+            }
+        }
     }
 
     fn begin_look_up(&mut self, ticket: Ticket, dir: &Node, name: Name<'_>) -> Names {
@@ -100,9 +126,9 @@ impl Directory {
         let Ok(place) = dir.another_place() else { return Names::Full };
         let act = Act::LookUp(LookUp { dir: place, name: name.0.into() });
         let then = Then::Show { dir: dir.id, name: name.0.into() };
-        let change = Change { files: Vec::new(), cost: Cost::Little, then };
+        let change = Change { files: Vec::new(), name: None, cost: Cost::Little, then };
         if self.tree.helpers.is_full(Cost::Little, ticket)
-            || self.tree.helpers.make(act, ticket, Cost::Little).is_some()
+            || self.tree.helpers.make(act, ticket, (Cost::Little, None)).is_some()
         {
             return Names::Full;
         }
@@ -122,6 +148,9 @@ impl What {
         }
     }
 }
+
+/// Maximum number of names that are looked up for Calls that wait, begun in one turn.
+const EXPECTED_MAX: usize = 64;
 
 /// Stands for the lock of the file system that the system takes for a name that goes to another directory: such changes
 /// are made one by one.

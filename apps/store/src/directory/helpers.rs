@@ -6,31 +6,34 @@
 //! to come. The core must not wait. It checks a change, gives it to the helpers as an [`Act`], and goes on; a helper
 //! carries it out with the caller's rights and wakes the core, which answers the Call. Closing the last descriptor of a
 //! large file without a name takes as long as cutting it, and is a helper's, too. So are the steps by which a file that is
-//! not open is found: looking up a name, opening a file by its file system's handle, and listing a directory.
+//! not open is found: looking up a name, opening a file by its file system's handle, and listing a directory. Changes that
+//! take other names of one directory follow each other on the thread that has its lock, or waits for it.
 //!
 //! # Limits
 //! At most [`THREADS_MAX`] threads, started when they are needed, and [`LISTS_MAX`] more, so that directories are listed
 //! while all others wait. At most [`DEAR_THREADS_MAX`] of the former cut and close large files, of which at most
-//! [`DEAR_MAX`] wait; of other changes, at most [`CHANGES_MAX`] do, and as many lists. What is beyond is to be asked for
-//! again. All of these are shared by network. Each keeps three descriptors at most, but for what was [read](super::lists). When the backend ends, nobody waits
-//! for a helper, and what no helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the
-//! next server.
+//! [`DEAR_MAX`] wait, and at most [`SYNC_THREADS_MAX`] sync; of other changes, at most [`CHANGES_MAX`] wait, and as many
+//! lists and syncs. What is beyond is to be asked for again. All of these are shared by network. Each keeps three
+//! descriptors at most, but for what was [read](super::lists). When the backend ends, nobody waits for a helper, and what no
+//! helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the next server.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-#[cfg(test)]
-use std::sync::{Arc, atomic::AtomicBool};
 use std::thread;
 
 use haulage::provider::Waker;
 use haulage::shares::Shares;
+use rustix::io::Errno;
 
-use super::acts::{Act, Done};
+use super::acts::{Act, Ahead, Done, Sync};
 use super::lists::LISTS_MAX;
 use super::node::OpenShut;
+use super::settling::Target;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
@@ -44,19 +47,24 @@ pub(super) struct Helpers(Rc<RefCell<Crew>>);
 struct Crew {
     /// How the core hears of reports. Without it, no changes are made by helpers.
     waker: Option<Waker>,
-    threads: Vec<Sender<Task>>,
+    threads: Vec<Thread>,
     idle: Vec<usize>,
     changes: Queue,
     dear: Queue,
     lists: Queue,
+    syncs: Queue,
     /// Threads that do anything but list.
     busy: Shares,
     ended: VecDeque<Ended>,
     reports: Receiver<Report>,
     reporter: Sender<Report>,
-    /// Whether a test keeps the helpers from acting.
+    /// Whether the crew has ended.
+    over: Arc<AtomicBool>,
+    /// Whether a test keeps the helpers from acting, and from syncing.
     #[cfg(test)]
     gate: Arc<AtomicBool>,
+    #[cfg(test)]
+    sync_gate: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -66,6 +74,8 @@ enum Job {
     Step(Box<Act>, FileId),
     List(Box<Batch>),
     Open(Box<OpenShut>),
+    Sync(Sync, Target),
+    LookAhead(Ahead),
     /// Closes what a change that is not made holds.
     Forget(Box<Act>),
 }
@@ -74,6 +84,28 @@ enum Job {
 #[derive(Debug)]
 struct Task {
     job: Job,
+    cost: Cost,
+    network: u64,
+    /// The directory whose lock the job waits for, if others for the same lock may be given to the same thread.
+    lock: Option<FileId>,
+}
+
+/// The place of a task among those that a thread has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    First,
+    /// The thread had another one to do.
+    Behind,
+}
+
+/// A thread, and what it has to do.
+#[derive(Debug)]
+struct Thread {
+    tasks: Sender<(Task, Place)>,
+    /// Number of tasks that it has not reported, and the lock that all of them wait for.
+    left: usize,
+    lock: Option<FileId>,
+    /// What its first task counts as.
     cost: Cost,
     network: u64,
 }
@@ -90,8 +122,6 @@ struct Queue {
 #[derive(Debug)]
 struct Report {
     thread: usize,
-    cost: Cost,
-    network: u64,
     /// The outcome of the job, if somebody waits for it.
     ended: Option<Ended>,
 }
@@ -105,6 +135,8 @@ pub(super) enum Cost {
     Dear,
     /// The job takes as long as the system needs to list some hundred names.
     List,
+    /// The job takes as long as the disk needs to write what was changed.
+    Sync,
 }
 
 /// A job that has ended.
@@ -116,6 +148,8 @@ pub(super) enum Ended {
     Step(FileId, Done),
     /// A part of a directory that is searched.
     List(Box<Batch>),
+    /// Changes were brought to stable storage.
+    Sync(Target, Result<(), Errno>),
 }
 
 impl Helpers {
@@ -129,9 +163,16 @@ impl Helpers {
         self.0.borrow().waker.is_some()
     }
 
-    /// Has a helper make a change. Returns the change if there is no helper: the core has to make it.
-    pub(super) fn make(&self, act: Act, ticket: Ticket, cost: Cost) -> Option<Act> {
-        match self.hand(Job::Change(Box::new(act), ticket), (cost, ticket.network))? {
+    /// Has a helper make a change, behind those that wait for the lock of the same directory. Returns the change if there
+    /// is no helper: the core has to make it.
+    pub(super) fn make(
+        &self,
+        act: Act,
+        ticket: Ticket,
+        (cost, lock): (Cost, Option<FileId>),
+    ) -> Option<Act> {
+        let job = Job::Change(Box::new(act), ticket);
+        match self.hand_task(Task { job, cost, network: ticket.network, lock })? {
             Job::Change(act, _) => Some(*act),
             _ => None,
         }
@@ -145,6 +186,15 @@ impl Helpers {
         }
     }
 
+    /// Has a helper bring changes to stable storage, of which the first is of this Call. Returns how, if there is no
+    /// helper: the core has to do it.
+    pub(super) fn sync(&self, sync: Sync, target: Target, first: Ticket) -> Option<Sync> {
+        match self.hand(Job::Sync(sync, target), (Cost::Sync, first.network))? {
+            Job::Sync(sync, _) => Some(sync),
+            _ => None,
+        }
+    }
+
     /// Has a helper list a part of a directory. Returns the part if there is no helper: the core has to list it.
     pub(super) fn list(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
         match self.hand(Job::List(batch), (Cost::Little, OURS))? {
@@ -154,9 +204,13 @@ impl Helpers {
     }
 
     /// Gives a job of a network to the helpers. Returns it if there are none, or no room for it.
-    fn hand(&self, job: Job, whose: (Cost, u64)) -> Option<Job> {
+    fn hand(&self, job: Job, (cost, network): (Cost, u64)) -> Option<Job> {
+        self.hand_task(Task { job, cost, network, lock: None })
+    }
+
+    fn hand_task(&self, task: Task) -> Option<Job> {
         let mut crew = self.0.borrow_mut();
-        if crew.waker.is_none() { Some(job) } else { crew.give(job, whose) }
+        if crew.waker.is_none() { Some(task.job) } else { crew.give(task) }
     }
 
     /// Has a helper open a file. Returns it if there are no helpers: the core has to. If too much waits for them already
@@ -166,8 +220,14 @@ impl Helpers {
         if crew.waker.is_none() {
             return Some(shut);
         }
-        crew.give(Job::Open(Box::new(shut)), (Cost::Little, OURS));
+        let job = Job::Open(Box::new(shut));
+        crew.give(Task { job, cost: Cost::Little, network: OURS, lock: None });
         None
+    }
+
+    /// Has a helper look up names. If too much waits for them already, nobody looks.
+    pub(super) fn look_ahead(&self, names: Ahead) {
+        let _ = self.hand(Job::LookAhead(names), (Cost::Little, OURS));
     }
 
     /// Takes in that a list was executed, so that another one may be read.
@@ -180,7 +240,8 @@ impl Helpers {
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
         // Without helpers the core closes the file here, when the borrow is over.
-        let refused = self.0.borrow_mut().give(Job::Close(file), (Cost::Dear, OURS));
+        let (job, cost, network) = (Job::Close(file), Cost::Dear, OURS);
+        let refused = self.0.borrow_mut().give(Task { job, cost, network, lock: None });
         drop(refused);
     }
 
@@ -233,6 +294,12 @@ impl Helpers {
         Arc::clone(&self.0.borrow().gate)
     }
 
+    /// Returns what keeps every helper from syncing while it is true.
+    #[cfg(test)]
+    pub(super) fn sync_gate(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.borrow().sync_gate)
+    }
+
     /// Has as many dear jobs under way as may.
     #[cfg(test)]
     pub(super) fn fill(&self) {
@@ -250,20 +317,32 @@ impl Default for Crew {
             changes: Queue::new(CHANGES_MAX, THREADS_MAX),
             dear: Queue::new(DEAR_MAX, DEAR_THREADS_MAX),
             lists: Queue::new(CHANGES_MAX, LISTS_MAX),
+            syncs: Queue::new(CHANGES_MAX, SYNC_THREADS_MAX),
             busy: Shares::new(THREADS_MAX),
             ended: VecDeque::new(),
             reports,
             reporter,
+            over: Arc::default(),
             #[cfg(test)]
             gate: Arc::default(),
+            #[cfg(test)]
+            sync_gate: Arc::default(),
         }
     }
 }
 
 impl Crew {
     /// Takes a job. Returns it if there is no room for it, or no thread.
-    fn give(&mut self, job: Job, (cost, network): (Cost, u64)) -> Option<Job> {
+    fn give(&mut self, task: Task) -> Option<Job> {
         self.hear();
+        let Task { job, cost, network, lock } = task;
+        let has_it = |thread: &&mut Thread| thread.left > 0 && thread.lock == lock;
+        if lock.is_some()
+            && let Some(thread) = self.threads.iter_mut().find(has_it)
+        {
+            thread.send(Task { job, cost, network, lock });
+            return None;
+        }
         // A file that has to be closed was let in before (`closing::has_room_for`), or removed beside the server.
         let is_let_in = matches!(job, Job::Close(_)) && self.dear.tasks.len() < CLOSES_MAX;
         if !is_let_in && !self.queue(cost).waiting.has_room(network, 1) {
@@ -277,7 +356,7 @@ impl Crew {
         }
         let queue = self.queue(cost);
         queue.waiting.take(network, 1);
-        queue.tasks.push_back(Task { job, cost, network });
+        queue.tasks.push_back(Task { job, cost, network, lock });
         self.assign();
         None
     }
@@ -287,12 +366,22 @@ impl Crew {
             Cost::Little => &mut self.changes,
             Cost::Dear => &mut self.dear,
             Cost::List => &mut self.lists,
+            Cost::Sync => &mut self.syncs,
         }
     }
 
     /// Takes in what the threads report, and gives them the next jobs.
     fn hear(&mut self) {
-        while let Ok(Report { thread, cost, network, ended }) = self.reports.try_recv() {
+        while let Ok(Report { thread, ended }) = self.reports.try_recv() {
+            self.ended.extend(ended);
+            let Some(Thread { left, cost, network, .. }) = self.threads.get_mut(thread) else {
+                continue;
+            };
+            *left -= 1;
+            if *left > 0 {
+                continue;
+            }
+            let (cost, network) = (*cost, *network);
             self.idle.push(thread);
             if cost == Cost::Dear {
                 self.dear.waiting.give_back(network, 1);
@@ -302,7 +391,6 @@ impl Crew {
                 self.queue(cost).under_way.give_back(network, 1);
                 self.busy.give_back(network, 1);
             }
-            self.ended.extend(ended);
         }
         self.assign();
     }
@@ -311,7 +399,7 @@ impl Crew {
     fn assign(&mut self) {
         while let Some(thread) = self.idle.last().copied() {
             let Some(task) = self.next_task() else { return };
-            let Task { cost, network, .. } = task;
+            let Task { cost, network, lock, .. } = task;
             if cost != Cost::List {
                 self.busy.take(network, 1);
             }
@@ -322,40 +410,68 @@ impl Crew {
                 queue.waiting.give_back(network, 1);
             }
             self.idle.pop();
-            // A thread ends only with the crew.
-            let _ = self.threads.get(thread).map(|thread| thread.send(task));
+            let Some(thread) = self.threads.get_mut(thread) else { continue };
+            (thread.cost, thread.network, thread.lock) = (cost, network, lock);
+            thread.send(task);
+            // What waits for the same lock follows.
+            let Some(lock) = lock else { continue };
+            for task in std::mem::take(&mut self.changes.tasks) {
+                if task.lock == Some(lock) {
+                    self.changes.waiting.give_back(task.network, 1);
+                    thread.send(task);
+                } else {
+                    self.changes.tasks.push_back(task);
+                }
+            }
         }
     }
 
     /// Returns the next job for which a thread may be used: the first one of a network that has a share left.
     fn next_task(&mut self) -> Option<Task> {
-        let Self { dear, changes, lists, busy, .. } = self;
+        let Self { dear, changes, syncs, lists, busy, .. } = self;
         let has_thread = |network| busy.has_room(network, 1);
-        dear.next(has_thread).or_else(|| changes.next(has_thread)).or_else(|| lists.next(|_| true))
+        let next = dear.next(has_thread).or_else(|| changes.next(has_thread));
+        next.or_else(|| syncs.next(has_thread)).or_else(|| lists.next(|_| true))
     }
 
     fn start(&mut self) {
-        let (give, given) = channel::<Task>();
+        let (give, given) = channel::<(Task, Place)>();
         let (thread, reporter, waker) =
             (self.threads.len(), self.reporter.clone(), self.waker.clone());
+        let over = Arc::clone(&self.over);
         #[cfg(test)]
-        let gate = Arc::clone(&self.gate);
+        let (gate, sync_gate) = (Arc::clone(&self.gate), Arc::clone(&self.sync_gate));
         let help = move || {
-            for Task { job, cost, network } in given {
+            for (Task { job, .. }, place) in given {
+                // What no helper has begun when the backend ends is not done.
+                let is_over = place == Place::Behind && over.load(Ordering::Acquire);
+                let job = if is_over { job.without_change() } else { job };
                 #[cfg(test)]
-                while gate.load(std::sync::atomic::Ordering::Acquire) {
+                while gate.load(Ordering::Acquire)
+                    || matches!(job, Job::Sync(..)) && sync_gate.load(Ordering::Acquire)
+                {
                     thread::yield_now();
                 }
                 let ended = job.run();
                 // The backend may be gone.
-                let _ = reporter.send(Report { thread, cost, network, ended });
+                let _ = reporter.send(Report { thread, ended });
                 waker.iter().for_each(Waker::wake);
             }
         };
         if thread::Builder::new().name("helper".to_owned()).spawn(help).is_ok() {
             self.idle.push(thread);
-            self.threads.push(give);
+            let (cost, network) = (Cost::Little, OURS);
+            self.threads.push(Thread { tasks: give, left: 0, lock: None, cost, network });
         }
+    }
+}
+
+impl Thread {
+    fn send(&mut self, task: Task) {
+        let place = if self.left > 0 { Place::Behind } else { Place::First };
+        self.left += 1;
+        // A thread ends only with the crew.
+        let _ = self.tasks.send((task, place));
     }
 }
 
@@ -376,11 +492,12 @@ impl Queue {
 
 impl Drop for Crew {
     fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
         // The core must not wait for these jobs while it is dropped.
         let left = self.dear.tasks.drain(..).chain(self.changes.tasks.drain(..));
         for (task, thread) in left.zip(self.threads.iter().cycle()) {
             let job = task.job.without_change();
-            let _ = thread.send(Task { job, ..task });
+            let _ = thread.tasks.send((Task { job, ..task }, Place::First));
         }
     }
 }
@@ -412,6 +529,11 @@ impl Job {
                 Some(Ended::Change(ticket, done))
             }
             Self::Step(act, file) => Some(Ended::Step(file, act.run())),
+            Self::LookAhead(names) => {
+                names.run();
+                None
+            }
+            Self::Sync(sync, target) => Some(Ended::Sync(target, sync.run())),
             Self::List(mut batch) => {
                 batch.run();
                 Some(Ended::List(batch))
@@ -429,11 +551,13 @@ impl Job {
 const THREADS_MAX: usize = 16;
 /// Maximum number of threads that cut and close large files, so that others are free for what takes little.
 pub(super) const DEAR_THREADS_MAX: usize = 4;
+/// Maximum number of threads that bring changes to stable storage, so that others are free to make some.
+const SYNC_THREADS_MAX: usize = 8;
 /// Maximum number of large files that wait to be cut or closed, those under way included.
 const DEAR_MAX: usize = 64;
 /// Maximum number of large files that wait when the core has to close another one itself.
 const CLOSES_MAX: usize = 256;
-/// Maximum number of other changes that wait for a thread, and of lists.
+/// Maximum number of other changes that wait for a thread, of lists, and of syncs.
 const CHANGES_MAX: usize = 256;
 /// Stands for the network of what is done for no Call, or for Calls of several networks. No client has it: it is of
 /// multicast.

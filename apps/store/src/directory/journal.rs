@@ -25,6 +25,8 @@ pub(super) struct Journal {
     /// Length of the file up to the end of its last whole record.
     length: u64,
     records: u64,
+    /// Records that are not written yet, and their number.
+    unwritten: (Vec<u8>, u64),
 }
 
 /// A record of the journal.
@@ -52,7 +54,7 @@ impl Journal {
     /// Opens the journal in a directory; creates it if it does not exist.
     pub(super) fn open(directory: Arc<Directory>) -> io::Result<Self> {
         let file = directory.append(NAME)?;
-        Ok(Self { directory, file, length: 0, records: 0 })
+        Ok(Self { directory, file, length: 0, records: 0, unwritten: (Vec::new(), 0) })
     }
 
     /// Reads all records from the start, in bounded steps. Must be called only once, after [`Self::open`].
@@ -83,16 +85,26 @@ impl Journal {
         }
     }
 
-    /// Appends a record. It survives a crash of the server, but not of the system.
-    pub(super) fn append(&mut self, record: &Record<'_>) -> io::Result<()> {
-        let record = record.encode();
-        if let Err(error) = self.file.write_all(&record) {
+    /// Appends a record, which is to be written.
+    pub(super) fn append(&mut self, record: &Record<'_>) {
+        let (octets, count) = &mut self.unwritten;
+        record.encode(octets);
+        *count += 1;
+    }
+
+    /// Writes what was appended. It survives a crash of the server, but not of the system.
+    pub(super) fn write(&mut self) -> io::Result<()> {
+        let (octets, count) = &mut self.unwritten;
+        let written = self.file.write_all(octets);
+        let (length, count) = (octets.len() as u64, std::mem::take(count));
+        octets.clear();
+        if let Err(error) = written {
             // Records after an incomplete one would not be read again.
             self.file.set_len(self.length)?;
             return Err(error);
         }
-        self.length += record.len() as u64;
-        self.records += 1;
+        self.length += length;
+        self.records += count;
         Ok(())
     }
 
@@ -104,10 +116,12 @@ impl Journal {
         let mut out = BufWriter::new(self.directory.create(NEW)?);
         out.write_all(MAGIC)?;
         let (mut count, mut length) = (0, MAGIC.len() as u64);
+        let mut octets = Vec::new();
         for record in records {
-            let record = record.encode();
-            out.write_all(&record)?;
-            length += record.len() as u64;
+            octets.clear();
+            record.encode(&mut octets);
+            out.write_all(&octets)?;
+            length += octets.len() as u64;
             count += 1;
         }
         out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
@@ -115,6 +129,11 @@ impl Journal {
         self.file = self.directory.append(NAME)?;
         (self.length, self.records) = (length, count);
         Ok(())
+    }
+
+    /// Returns whether something was appended that is not written.
+    pub(super) const fn has_unwritten(&self) -> bool {
+        self.unwritten.1 > 0
     }
 
     /// Returns the number of records.
@@ -147,12 +166,14 @@ impl<'a> Record<'a> {
         Some((record, length + CHECK_LEN))
     }
 
-    fn encode(&self) -> Vec<u8> {
+    /// Appends the record to `bytes`.
+    fn encode(&self, bytes: &mut Vec<u8>) {
         let (kind, file, dir, name, called) = match self {
             Self::Gone { file } => (0, file, file, &[][..], &[][..]),
             Self::Seen { file, dir, name, called } => (1, file, dir, *name, *called),
         };
-        let mut bytes = Vec::with_capacity(HEAD_LEN + name.len() + called.len() + CHECK_LEN);
+        let start = bytes.len();
+        bytes.reserve(HEAD_LEN + name.len() + called.len() + CHECK_LEN);
         // Linux bounds both: names at 255 octets, handles at `FileName::BYTES_MAX`.
         bytes.extend(u16::try_from(name.len()).unwrap_or(0).to_be_bytes());
         bytes.push(u8::try_from(called.len()).unwrap_or(0));
@@ -162,8 +183,8 @@ impl<'a> Record<'a> {
         }
         bytes.extend(name);
         bytes.extend(called);
-        bytes.extend(check_sum(&bytes).to_be_bytes());
-        bytes
+        let check = check_sum(bytes.get(start..).unwrap_or_default());
+        bytes.extend(check.to_be_bytes());
     }
 }
 
@@ -228,7 +249,8 @@ mod tests {
             Record::Seen { file: A, dir: B, name: b"name", called: b"called" },
             Record::Gone { file: B },
         ] {
-            let bytes = record.encode();
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
             let followed = [&bytes[..], b"more"].concat();
             assert_eq!(Record::decode(&followed), Some((record, bytes.len())));
             for end in 0..bytes.len() {

@@ -27,6 +27,8 @@ pub(super) struct Known {
     /// The clock hand: the inode number last examined for eviction.
     hand: u64,
     journal: Option<Journal>,
+    /// Whether records wait until [`Known::write_gathered`].
+    is_gathering: bool,
 }
 
 /// The directory and the name where a file was seen.
@@ -53,7 +55,14 @@ struct PackedSeen {
 impl Known {
     /// Creates an empty table of at most `octets_max` octets.
     pub(super) const fn new(octets_max: usize) -> Self {
-        Self { entries: BTreeMap::new(), octets: 0, octets_max, hand: 0, journal: None }
+        Self {
+            entries: BTreeMap::new(),
+            octets: 0,
+            octets_max,
+            hand: 0,
+            journal: None,
+            is_gathering: false,
+        }
     }
 
     /// Creates a table from the records of a journal, to which it appends from then on.
@@ -142,11 +151,31 @@ impl Known {
         next.map(|(inode, entry)| (*inode, entry))
     }
 
-    /// Appends to the journal, and compacts it if most of its records are obsolete.
+    /// Has what is recorded from now on wait until it is [written](Self::write_gathered) in one go.
+    pub(super) const fn gather(&mut self) {
+        self.is_gathering = true;
+    }
+
+    /// Has what is recorded from now on be written at once, behind what waits.
+    pub(super) const fn stop_gathering(&mut self) {
+        self.is_gathering = false;
+    }
+
     fn write(&mut self, record: &Record<'_>) {
-        let Some(mut journal) = self.journal.take() else { return };
+        let Some(journal) = &mut self.journal else { return };
+        journal.append(record);
+        if !self.is_gathering {
+            self.write_gathered();
+        }
+    }
+
+    /// Writes the records that wait to the journal, and compacts it if most of its records are obsolete.
+    pub(super) fn write_gathered(&mut self) {
+        let Some(mut journal) = self.journal.take_if(|journal| journal.has_unwritten()) else {
+            return;
+        };
         // If the disk fails, handles may not outlive the server, but service continues.
-        let written = journal.append(record);
+        let written = journal.write();
         let wasted = journal.records() > 4 * self.entries.len() as u64 + SHORT;
         if written.is_ok() && wasted {
             let _ = self.rewrite(&mut journal);

@@ -165,7 +165,7 @@ impl Directory {
         }
         let (descriptors, traits) = (Arc::clone(&self.tree.descriptors), self.tree.traits());
         let act = Act::List(List { descriptors, place, traits, listing: *listing });
-        match self.tree.helpers.make(act, ticket, Cost::List) {
+        match self.tree.helpers.make(act, ticket, (Cost::List, None)) {
             None => {
                 self.lists.insert(ticket, reading);
                 backend::Names::Begun

@@ -7,7 +7,7 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::acts::{At, By, Sync, Undone, ready, settle};
+use super::acts::{At, By, Done, Sync, ready};
 use super::node::{self, Descriptors, Fresh, MODE_MASK};
 use super::rights::group_of;
 use crate::access::{Caller, STICKY};
@@ -45,16 +45,16 @@ impl Make {
         (New { kind, mode, uid, gid, size, atime, mtime }, path.into())
     }
 
-    /// Creates the file, and brings it to stable storage if it is to be.
-    pub(super) fn run(&self) -> Result<Fresh, Undone> {
+    /// Creates the file. Returns it with what is to be brought to stable storage.
+    pub(super) fn run(&self) -> Done {
         let dir_changed = ready(self.at.changed.as_ref())?;
+        let before = self.at.look();
         let mut fresh = self.create()?;
         // A new file that cannot be completed is removed again: nobody but this Call knows it.
         let changed = self.complete(&mut fresh).and_then(|()| self.syncing(&fresh));
         let changed = changed.inspect_err(|_| self.undo())?;
-        settle(dir_changed.as_ref()).map_err(Undone::Unsettled)?;
-        settle(changed.as_ref()).map_err(Undone::Unsettled)?;
-        Ok(fresh)
+        let changed = dir_changed.into_iter().chain(changed).collect();
+        Ok(self.at.changed(before, Some(fresh), changed))
     }
 
     fn asked(&self) -> New<'_> {
@@ -133,13 +133,15 @@ impl Make {
     fn syncing(&self, fresh: &Fresh) -> Result<Option<Sync>, Status> {
         let Some(top) = &self.top else { return Ok(None) };
         Ok(match (self.new.kind, &fresh.writing) {
-            (NewKind::Regular, Some(writing)) => Some(Sync::File(Arc::clone(writing))),
+            (NewKind::Regular, Some(writing)) => {
+                Some(Sync::File(fresh.look.id, Arc::clone(writing)))
+            }
             (NewKind::Directory, _) => match self.descriptors.open_directory(&fresh.place) {
                 Err(Errno::ACCESS) => {
                     let top = self.descriptors.open_directory(top)?;
                     Some(Sync::FileSystem(Arc::new(top)))
                 }
-                opened => Some(Sync::File(Arc::new(opened?))),
+                opened => Some(Sync::File(fresh.look.id, Arc::new(opened?))),
             },
             _ => None,
         })

@@ -40,10 +40,10 @@ impl Directory {
             #[cfg(test)]
             between: self.between.clone(),
         });
-        let files = vec![dir.id];
+        let (files, cost) = (vec![dir.id], Cost::Little);
         let then = Then::Keep { dir: dir.id, name: name.0.into() };
-        self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })
-            .map(|done| done.flatten())
+        let change = Change { files, name: Some(name.0.into()), cost, then };
+        self.begin_change(ticket, act, change).map(|done| done.flatten())
     }
 
     /// Gives a file one more name. As for a local process, the system may refuse a file that is not the caller's
@@ -67,9 +67,9 @@ impl Directory {
             at: self.at(&dir, name)?,
             changed: self.before_change(&node, look.attributes.kind)?,
         });
-        let files = vec![node.id, dir.id];
+        let (files, cost) = (vec![node.id, dir.id], Cost::Little);
         let then = Then::See { node, dir: dir.id, name: name.0.into() };
-        Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
+        Ok(self.begin_change(ticket, act, Change { files, name: None, cost, then })?.map(drop))
     }
 
     /// Removes a name, of a directory if `flags` say so.
@@ -96,8 +96,10 @@ impl Directory {
         }
         let at = self.at(&dir, name)?;
         let act = Act::Unlink(Unlink { by: self.by(caller), at, flags });
-        let (files, then) = (vec![dir.id, node.id], Then::Reap(node));
-        Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
+        let (files, cost) = (vec![dir.id, node.id], Cost::Little);
+        let name = (!wants_dir).then(|| name.0.into());
+        let change = Change { files, name, cost, then: Then::Reap(node) };
+        Ok(self.begin_change(ticket, act, change)?.map(drop))
     }
 
     pub(super) fn begin_rename(
@@ -123,8 +125,9 @@ impl Directory {
         let mut files = vec![from_dir.id, to_dir.id, node.id];
         files.extend(target.as_ref().map(|target| target.id));
         files.extend((from_dir.id != to_dir.id).then_some(ACROSS));
+        let cost = Cost::Little;
         let then = Then::Move { node, target, dir: to_dir.id, name: to.0.into() };
-        Ok(self.begin_change(ticket, act, Change { files, cost: Cost::Little, then })?.map(drop))
+        Ok(self.begin_change(ticket, act, Change { files, name: None, cost, then })?.map(drop))
     }
 
     fn by(&self, caller: &Caller) -> By {
@@ -151,12 +154,13 @@ impl Directory {
         let descriptors = &self.tree.descriptors;
         match node.syncing(kind, descriptors) {
             Err(Errno::ACCESS) => Ok(Some(Sync::Shut(Shut {
+                id: node.id,
                 descriptors: Arc::clone(descriptors),
                 place: Arc::new(node.another_place()?),
                 is_directory: kind == FileType::Directory,
                 top: Arc::clone(&self.tree.top),
             }))),
-            file => Ok(file?.map(Sync::File)),
+            file => Ok(file?.map(|file| Sync::File(node.id, file))),
         }
     }
 }

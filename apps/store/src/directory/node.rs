@@ -324,7 +324,11 @@ impl Node {
                     return Ok(Some(Arc::clone(self.reading.get_or_init(|| opened))));
                 }
             },
-            (FileType::Directory, _) => open.listing(&self.place)?,
+            (FileType::Directory, Some(open)) => return Ok(Some(Arc::clone(open))),
+            (FileType::Directory, None) => {
+                let opened = Arc::new(open.listing(&self.place)?);
+                return Ok(Some(Arc::clone(self.reading.get_or_init(|| opened))));
+            }
             _ => return Ok(None),
         };
         Ok(Some(Arc::new(opened)))

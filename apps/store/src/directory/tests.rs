@@ -16,6 +16,7 @@ use crate::testing::TempDir;
 
 mod helping;
 mod searching;
+mod stable;
 
 /// A directory to export, with the state directory of its server.
 struct World {
@@ -528,9 +529,7 @@ fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
             assert!(matches!(begun, Progress::Later));
             assert_eq!(bed.look(dir), before, "its bits were not touched");
             gate.store(false, Ordering::Release);
-            while bed.backend.poll().is_none() {
-                std::thread::yield_now();
-            }
+            assert!(matches!(bed.wait(), Finished::Changed(_, Ok(()))));
             assert!(!world.path("served/dir/old").exists());
         }
         bed.file(dir, "made");
@@ -628,11 +627,8 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     // A pipe stands for a file that cannot be synced: a change of its attributes may be the first to find a lost write.
     let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
-        let settled = acts::settle(Some(&acts::Sync::File(Arc::clone(&pipe))));
-        let then = changes::Then::Reap(std::rc::Rc::clone(directory.tree.root()));
-        let change = Change { files: Vec::new(), cost: helpers::Cost::Little, then };
-        let done = settled.map(|()| acts::Made::Nothing).map_err(acts::Undone::Unsettled);
-        directory.finish_change(&change, done).map(drop)
+        let id = directory.tree.root().id;
+        directory.settle_at_once(&[acts::Sync::File(id, Arc::clone(&pipe))])
     }));
 }
 

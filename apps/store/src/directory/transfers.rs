@@ -29,6 +29,7 @@ use super::node::Node;
 use super::rights::Rights;
 use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
+use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 
 /// The queue of transfers, with or without a ring.
@@ -98,7 +99,8 @@ pub(super) struct Write {
     pub(super) _held: Held,
 }
 
-/// Written data on its way to stable storage: a COMMIT, or a WRITE of no octets that is to be stable.
+/// What is on its way to stable storage: a COMMIT, a WRITE of no octets that is to be stable, or changes of names and
+/// attributes.
 #[derive(Debug)]
 pub(super) struct Sync {
     pub(super) ticket: Ticket,
@@ -107,12 +109,15 @@ pub(super) struct Sync {
     pub(super) _held: Held,
 }
 
-/// The procedure that brings data to stable storage.
+/// What is brought to stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Syncing {
+    /// The data of a COMMIT.
     Commit,
     /// A WRITE of no octets.
     Write(Stable),
+    /// Changes of this file, or of names in this directory.
+    Change(FileId),
 }
 
 /// The writer of data.
@@ -131,6 +136,8 @@ pub(super) enum Ended {
     /// A WRITE, with the stability asked for and the number of octets written.
     Write(Ticket, Stable, Result<usize, Errno>),
     Commit(Ticket, Result<(), Errno>),
+    /// Changes of this file, or of names in this directory, were brought to stable storage.
+    Change(FileId, Result<(), Errno>),
 }
 
 impl Transfers {
@@ -231,6 +238,7 @@ impl Transfers {
                 (UnderWay::Sync(Sync { ticket, of, .. }), _) => Some(match of {
                     Syncing::Commit => Ended::Commit(ticket, result.map(drop)),
                     Syncing::Write(stable) => Ended::Write(ticket, stable, result.map(|_| 0)),
+                    Syncing::Change(file) => Ended::Change(file, result.map(drop)),
                 }),
                 (UnderWay::Read(_) | UnderWay::Write(_), None) => {
                     unreachable!("both are queued with a lease")
@@ -392,6 +400,7 @@ impl Syncing {
         match self {
             Self::Commit => Stability::Data,
             Self::Write(stable) => stability(stable),
+            Self::Change(_) => Stability::All,
         }
     }
 }

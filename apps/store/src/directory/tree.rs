@@ -58,7 +58,7 @@ pub(super) struct Tree {
     pub(super) helpers: Helpers,
     /// A place of the directory at the top.
     pub(super) top: Arc<OwnedFd>,
-    known: Known,
+    pub(super) known: Known,
     /// What was looked up for the Call that is executed.
     pub(super) found: Vec<Found>,
     /// Whether the system itself has the attributes of all files.
@@ -225,6 +225,11 @@ impl Tree {
     /// Returns what the file system of the tree has.
     pub(super) const fn traits(&self) -> Traits {
         Traits { opens_by_handle: self.mount.is_some(), has_attributes: self.has_attributes }
+    }
+
+    /// Returns the directory in which a file was seen last.
+    pub(super) fn seen_in(&self, file: FileId) -> Option<FileId> {
+        self.known.find(file).map(|seen| seen.dir)
     }
 
     /// Records that a file is gone, so that it is not searched for.

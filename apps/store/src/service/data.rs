@@ -8,7 +8,7 @@ use super::parked::Wait;
 use super::{Answer, LateReply, Reply, Service, Surroundings, allow, row};
 use crate::access::Caller;
 use crate::backend::{
-    Backend, Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone,
+    Around, Backend, Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::{Commit, Read, Write};
@@ -32,19 +32,22 @@ pub(super) struct Pending {
     /// The directory in which a CREATE found the file, the one to which a RENAME goes, or the file of a LINK; with its
     /// attributes before.
     pub(super) other: Option<(FileId, Option<WccAttributes>)>,
+    /// The attributes of both after the Call has changed them, if it waits for stable storage alone.
+    pub(super) after: Option<[Option<Attributes>; 2]>,
 }
 
 impl Pending {
     /// Creates the Call of a procedure that acts on a file.
     pub(super) const fn new(procedure: Procedure, file: FileId, cx: &Context<'_>) -> Self {
-        Self { procedure, file, caller: *cx.caller, seen: None, before: None, other: None }
+        let (before, other, after) = (None, None, None);
+        Self { procedure, file, caller: *cx.caller, seen: None, before, other, after }
     }
 
     /// Returns whether the Call may change the data and the times of a file at any moment.
     pub(super) fn writes(&self, file: FileId) -> bool {
         let changes =
             matches!(self.procedure, Procedure::Write | Procedure::SetAttr | Procedure::Create);
-        changes && self.file == file
+        changes && self.file == file && self.after.is_none()
     }
 }
 
@@ -183,31 +186,38 @@ impl<B: Backend> Service<B> {
                 self.parking.wake(file);
                 return None;
             }
+            Finished::Free(ticket, files, seen) => {
+                self.note_after(around, ticket, seen);
+                files.iter().for_each(|file| self.parking.wake_first(*file));
+                return None;
+            }
         };
+        if let Some(reply) = self.finish_held(ticket, &finished) {
+            return Some((ticket, reply));
+        }
         let pending = self.pending.remove(&ticket)?;
         let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
-        let after = pending.seen.or_else(|| self.look(cx, pending.file).ok());
+        let after = match pending.after {
+            Some([after, _]) => after,
+            None => pending.seen.or_else(|| self.look(cx, pending.file).ok()),
+        };
         // Other Calls may have written to the file since this one began to write, and the caller would take their changes
         // for its own (RFC 1813 section 2.6).
         let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
         // A WRITE goes on once a file has lost its SUID and SGID bits.
         if pending.procedure == Procedure::Write
-            && let Finished::Changed(_, ended, _) = &finished
+            && let Finished::Changed(_, ended) = &finished
         {
             let refused = ended.err().filter(|_| self.parking.forget(ticket));
             self.parking.wake_looking(ticket);
-            self.parking.wake_first(pending.file);
             let reply = |status| (ticket, Results::Write(Err(failed(status))).into());
             return refused.map(reply);
         }
-        if let Finished::Made(.., files) | Finished::Changed(.., files) = &finished {
-            files.iter().for_each(|file| self.parking.wake_first(*file));
-        }
-        if let Finished::Made(_, made, _) = finished {
+        if let Finished::Made(_, made) = finished {
             return Some((ticket, self.made_later(cx, pending.procedure, wcc, made)));
         }
-        if let Finished::Changed(_, ended, _) = finished {
+        if let Finished::Changed(_, ended) = finished {
             return Some((ticket, self.changed(cx, &pending, wcc, ended)));
         }
         let reply = match finished {
@@ -221,6 +231,7 @@ impl<B: Backend> Service<B> {
             Finished::Commit(_, Err(status)) => Results::Commit(Err(failed(status))).into(),
             Finished::Made(..)
             | Finished::Changed(..)
+            | Finished::Free(..)
             | Finished::LookedUp(..)
             | Finished::Listed(..)
             | Finished::Located(_) => return None,
@@ -237,7 +248,10 @@ impl<B: Backend> Service<B> {
         ended: Result<(), Status>,
     ) -> LateReply {
         let other = pending.other.map(|(other, before)| {
-            let after = self.look(cx, other).ok();
+            let after = match pending.after {
+                Some([_, after]) => after,
+                None => self.look(cx, other).ok(),
+            };
             (other, Wcc { before, after })
         });
         let of_one = ended.map(|()| wcc).map_err(|status| Failure { status, rest: wcc });
@@ -262,6 +276,26 @@ impl<B: Backend> Service<B> {
             _ => Results::SetAttr(of_one),
         })
         .into()
+    }
+
+    /// Notes the attributes of the files of a Call after it has changed them, before another Call does.
+    fn note_after(&mut self, around: Surroundings<'_>, ticket: Ticket, seen: Option<Around>) {
+        let Some(pending) = self.pending.get(&ticket) else { return };
+        // A WRITE changes its file once the bits are cleared.
+        if pending.procedure == Procedure::Write {
+            return;
+        }
+        let (file, other, caller) = (pending.file, pending.other, pending.caller);
+        let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
+        let first = match seen {
+            Some(seen) => Some(Attributes { fsid: self.sealer.fsid(), ..seen.after }),
+            None => self.look(cx, file).ok(),
+        };
+        let second = other.and_then(|(other, _)| self.look(cx, other).ok());
+        if let Some(pending) = self.pending.get_mut(&ticket) {
+            pending.before = seen.map_or(pending.before, |seen| Some(seen.before.wcc()));
+            pending.after = Some([first, second]);
+        }
     }
 
     /// Returns whether a change has ended. If not, the Call is kept until it has.

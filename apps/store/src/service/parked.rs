@@ -4,7 +4,8 @@
 //! A Call whose file the backend has to search for is not executed yet: its arguments are kept, with the lease of a
 //! reduced one. When the search has ended, the Call is executed as if it had just been received, and answered under its
 //! ticket. A Call that changes a file waits in the same way for a change of it that is under way; such Calls go on one by
-//! one, in the order in which they came.
+//! one, in the order in which they came. Those that make or remove other names of one directory need not wait for each other.
+//! Behind one that waits for them, the next ones wait, too.
 //!
 //! # Limits
 //! The waiting Calls and their octets are bounded, and shared by network; a Call beyond the bounds, or one that has waited for several
@@ -21,7 +22,7 @@ use super::{Answer, LateReply, Service, Surroundings, is_costly};
 use crate::access::Caller;
 use crate::backend::{Backend, Context, Located, Names, Ticket};
 use crate::handle::FileId;
-use crate::nfs3::{Arguments, Procedure, Results, Status};
+use crate::nfs3::{Arguments, Name, Procedure, Results, Status};
 
 /// The waiting Calls.
 #[derive(Debug)]
@@ -95,10 +96,26 @@ impl Parking {
         }
     }
 
-    /// Returns whether a Call is the last one that waits for a file.
-    fn ends_in(&self, file: FileId, ticket: Ticket) -> bool {
-        let last = self.waiting.get(&file).and_then(VecDeque::back);
-        last.is_some_and(|last| last.ticket == ticket)
+    /// Returns whether a Call waits for a file.
+    fn holds(&self, file: FileId, ticket: Ticket) -> bool {
+        let waiting = self.waiting.get(&file);
+        waiting.is_some_and(|waiting| waiting.iter().any(|parked| parked.ticket == ticket))
+    }
+
+    /// Has a Call wait once more: for the same file as before, before all that came behind it.
+    fn add_again(&mut self, wait: Wait, parked: Parked, before: FileId) {
+        let (file, number) = (parked.file, parked.ticket.number);
+        self.add(wait, parked);
+        if wait != Wait::Change || file != before {
+            return;
+        }
+        let Some(waiting) = self.waiting.get_mut(&file) else { return };
+        let behind = waiting.iter().position(|other| other.ticket.number > number);
+        if let Some(behind) = behind
+            && let Some(parked) = waiting.pop_back()
+        {
+            waiting.insert(behind, parked);
+        }
     }
 
     /// Makes the Call ready of which a name was looked up. Returns whether it waits.
@@ -165,6 +182,12 @@ impl Parking {
         self.calls.has_room(network, 1) && self.octets.has_room(network, octets)
     }
 
+    /// Returns whether a Call waits.
+    #[cfg(test)]
+    pub(super) fn has_any(&self) -> bool {
+        self.calls.held() > 0
+    }
+
     /// Returns whether no Call waits.
     #[cfg(test)]
     pub(super) fn is_empty(&self) -> bool {
@@ -198,13 +221,18 @@ impl<B: Backend> Service<B> {
         for handle in arguments.files().into_iter().flatten() {
             // A forged handle is refused when the Call is executed.
             let Some(claimed) = self.sealer.peek(handle) else { continue };
-            let is_changing = changes(arguments.procedure()) && self.backend.is_changing(claimed);
+            let is_changing = changes(arguments.procedure())
+                && (self.backend.is_changing(claimed, only_name(arguments))
+                    || ticket.is_none() && self.is_queued_for(claimed));
             if !is_changing && self.backend.is_at_hand(claimed) {
                 continue;
             }
             let Ok(file) = self.sealer.open(handle) else { continue };
             match self.backend.locate(file) {
-                Located::Now if is_changing => return Some((file, Wait::Change)),
+                Located::Now if is_changing => {
+                    self.expect_names(arguments);
+                    return Some((file, Wait::Change));
+                }
                 Located::Now => {}
                 Located::Later => return Some((file, Wait::Search)),
                 Located::Busy => return Some((file, Wait::TooMany)),
@@ -233,8 +261,30 @@ impl<B: Backend> Service<B> {
             Names::Known if !changes(arguments.procedure()) => None,
             Names::Known => self.backend.named_changing().map(|file| (file, Wait::Change)),
             Names::Begun => Some((dir, Wait::Name(ticket))),
-            Names::Behind(dir) => Some((dir, Wait::Change)),
+            Names::Behind(dir) => {
+                self.expect_names(arguments);
+                Some((dir, Wait::Change))
+            }
             Names::Full => Some((dir, Wait::TooMany)),
+        }
+    }
+
+    /// Returns whether a Call that changes a file has to wait behind others.
+    fn is_queued_for(&self, file: FileId) -> bool {
+        self.parking.waiting.contains_key(&file) && self.backend.is_changing(file, None)
+    }
+
+    /// Tells the backend which names a Call takes that waits.
+    fn expect_names(&mut self, arguments: &Arguments<'_>) {
+        if !takes_new_name(arguments.procedure()) {
+            return;
+        }
+        for at in arguments.names().into_iter().flatten() {
+            if self.check_name(at.name).is_ok()
+                && let Ok(dir) = self.sealer.open(at.dir)
+            {
+                self.backend.expect(dir, at.name);
+            }
         }
     }
 
@@ -284,7 +334,9 @@ impl<B: Backend> Service<B> {
             if !self.parking.is_to_list(file, ticket) {
                 self.parking.wake_lister(file);
             }
-        } else if !self.backend.is_changing(file) && !self.parking.ends_in(file, ticket) {
+        } else if !self.backend.is_changing(file, Some(Name(b"")))
+            && !self.parking.holds(file, ticket)
+        {
             self.parking.wake_first(file);
         }
         Some(resumed)
@@ -310,8 +362,8 @@ impl<B: Backend> Service<B> {
             {
                 parked.arguments = encoded;
                 parked.waits += usize::from(wait == Wait::Search);
-                parked.file = file;
-                self.parking.add(wait, parked);
+                let before = std::mem::replace(&mut parked.file, file);
+                self.parking.add_again(wait, parked, before);
                 return None;
             }
             Some(_) => return Some((ticket, refusal(Status::Jukebox))),
@@ -373,7 +425,7 @@ impl Wait {
 }
 
 /// Returns whether a procedure changes the files that its arguments name, or names in them.
-const fn changes(procedure: Procedure) -> bool {
+pub(super) const fn changes(procedure: Procedure) -> bool {
     match procedure {
         Procedure::SetAttr
         | Procedure::Write
@@ -398,6 +450,34 @@ const fn changes(procedure: Procedure) -> bool {
         | Procedure::PathConf
         | Procedure::Commit => false,
     }
+}
+
+/// Returns the name that a Call makes or removes, if it changes nothing else.
+const fn only_name<'a>(arguments: &Arguments<'a>) -> Option<Name<'a>> {
+    match arguments {
+        Arguments::Create(_)
+        | Arguments::MkDir(_)
+        | Arguments::Symlink(_)
+        | Arguments::MkNod(_)
+        | Arguments::Remove(_) => match arguments.names() {
+            [Some(at), _] => Some(at.name),
+            [None, _] => None,
+        },
+        _ => None,
+    }
+}
+
+/// Returns whether a procedure mostly names a file that does not exist yet.
+const fn takes_new_name(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Create
+            | Procedure::MkDir
+            | Procedure::Symlink
+            | Procedure::MkNod
+            | Procedure::Link
+            | Procedure::Rename
+    )
 }
 
 /// Returns the position and the length of the reduced data of a Call, from its arguments, which end in that length.

@@ -20,6 +20,7 @@ mod outside;
 mod parked;
 mod permissions;
 mod rights;
+mod settling;
 mod waits;
 
 /// A service of one file system, with the caller of its Calls.

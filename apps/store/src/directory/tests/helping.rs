@@ -124,13 +124,8 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
         assert_eq!(act(&mut bed), Err(Status::Jukebox), "{name}");
     }
     assert!(matches!(resize(&mut bed), Progress::Ended(Err(Status::Jukebox))));
-    let ended = loop {
-        if let Some(ended) = bed.backend.poll() {
-            break ended;
-        }
-        std::thread::yield_now();
-    };
-    assert!(matches!(ended, Finished::Changed(Ticket { number: 1, network: 0 }, Ok(()), _)));
+    let ended = bed.wait();
+    assert!(matches!(ended, Finished::Changed(Ticket { number: 1, network: 0 }, Ok(()))));
     for (name, act) in acts {
         assert_eq!(act(&mut bed), Ok(()), "{name}");
     }

@@ -375,7 +375,7 @@ impl Tree {
             Ok(Made::File(fresh)) => Some(Node::from_fresh(fresh, &self.helpers)),
             // The system keeps the names where other file systems are mounted.
             Err(Undone::Absent(Errno::XDEV)) => dir.child(name).ok().map(|(node, _)| node),
-            Ok(Made::Nothing | Made::Names(_)) | Err(_) => None,
+            Ok(Made::Change(_) | Made::Names(_)) | Err(_) => None,
         }
     }
 
