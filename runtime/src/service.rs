@@ -16,7 +16,7 @@ pub use crate::items::Items;
 pub use crate::outgoing::Data;
 pub use call::{
     Argument, ArgumentItem, ArgumentLeases, Arguments, Call, CallToken, ConnectionId, Finished,
-    InlineRoom, Peer, Place, Refusal, Request, ResultSource,
+    Foreseen, InlineRoom, Peer, Place, Refusal, Request, ResultSource,
 };
 pub(crate) use call::{Ended, Placement, ReducedArgument, allows_to_reduce};
 pub use error::CallError;

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use haulage::core::{Cx, Service};
 use haulage::service::{
-    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
+    Binding, Call, CallError, CallToken, ConnectionId, Finished, Foreseen, Outcome, Peer, Program,
+    Reply,
 };
 use haulage::sys::clock;
 use haulage_proto::time::Instant;
@@ -157,6 +158,10 @@ impl<S: Service + Counted> Service for Metered<S> {
 
     fn has_promised(&self, connection: ConnectionId) -> bool {
         self.inner.has_promised(connection)
+    }
+
+    fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>) {
+        self.inner.foresee(calls);
     }
 
     fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {

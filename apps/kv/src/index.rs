@@ -13,13 +13,16 @@ use std::ops::ControlFlow;
 
 use foldhash::SharedSeed;
 use foldhash::fast::FoldHasher;
-use hashbrown::HashTable;
-use hashbrown::hash_table;
+use haulage::sys::shared::prefetch_value;
+
+use self::table::Table;
+
+mod table;
 
 /// A map from keys, kept as `K`, to values.
 pub struct Index<K, V> {
     /// Numbers of slots, by the hash of their key.
-    table: HashTable<u32>,
+    table: Table,
     slots: Box<[Slot<K, V>]>,
     /// The first free slot: the head of the list of free slots.
     free: Option<u32>,
@@ -27,16 +30,12 @@ pub struct Index<K, V> {
 }
 
 impl<K: AsRef<[u8]>, V> Index<K, V> {
-    /// Maximum heap octets for each key of the capacity: its slot, and its share of a table for twice the keys at a
-    /// load of seven eighths, rounded up to a power of two.
-    pub const OCTETS_PER_KEY: usize =
-        size_of::<Slot<K, V>>() + (2 * 2 * 8 * (size_of::<u32>() + 1)).div_ceil(7);
+    /// Maximum heap octets for each key of the capacity: its slot, and its share of the table.
+    pub const OCTETS_PER_KEY: usize = size_of::<Slot<K, V>>() + Table::OCTETS_EACH;
 
     /// Creates an index for at most `capacity` keys.
     pub fn new(capacity: u32, seed: Seed) -> Self {
-        // With room for twice the keys, the table clears tombstones in place: it grows only when more than half of it
-        // is in use.
-        let table = HashTable::with_capacity(capacity as usize * 2);
+        let table = Table::new(capacity);
         let next = |slot: u32| Some(slot + 1).filter(|next| *next < capacity);
         let slots = (0..capacity).map(|slot| Slot::Free { next: next(slot) }).collect();
         Self { table, slots, free: (capacity > 0).then_some(0), seed }
@@ -64,12 +63,11 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         let Some(key) = keep(key) else {
             return Err(Full(value));
         };
-        let used = Slot::Used { hash, key, value };
+        let used = Slot::Used { key, value };
         if let Slot::Free { next } = std::mem::replace(&mut self.slots[slot as usize], used) {
             self.free = next;
         }
-        let slots = &self.slots;
-        self.table.insert_unique(hash, slot, |slot| slots[*slot as usize].hash());
+        self.table.insert(hash, slot);
         Ok(Stored { slot, old: None })
     }
 
@@ -86,8 +84,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
     pub fn remove(&mut self, key: &[u8]) -> Option<(K, V)> {
         let slots = &mut self.slots;
         let hash = self.seed.hash(key);
-        let found = self.table.find_entry(hash, |slot| slots[*slot as usize].holds(hash, key));
-        let (slot, _) = found.ok().map(hash_table::OccupiedEntry::remove)?;
+        let slot = self.table.remove(hash, |slot| slots[slot as usize].holds(key))?;
         let freed = Slot::Free { next: self.free.replace(slot) };
         match std::mem::replace(&mut slots[slot as usize], freed) {
             Slot::Used { key, value, .. } => Some((key, value)),
@@ -101,6 +98,29 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
         match &self.slots[slot as usize] {
             Slot::Used { value, .. } => Some(value),
             Slot::Free { .. } => None,
+        }
+    }
+
+    /// Has the processor fetch what [`get`](Self::get) reads for these keys. What misses the cache is fetched for all keys at
+    /// once: first the entries of the table, then the slots, then the keys. `ahead` fetches what is behind a value.
+    pub fn foresee<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, ahead: impl Fn(&V)) {
+        let mut hashes = [0; AHEAD];
+        let mut count = 0;
+        for (hash, key) in hashes.iter_mut().zip(keys) {
+            *hash = self.seed.hash(key);
+            self.table.foresee(*hash);
+            count += 1;
+        }
+        let guess = |hash: &u64| self.slots.get(self.table.guess(*hash)? as usize);
+        let hashes = &hashes[..count];
+        for slot in hashes.iter().filter_map(guess) {
+            prefetch_value(slot);
+        }
+        for slot in hashes.iter().filter_map(guess) {
+            if let Slot::Used { key, value } = slot {
+                ahead(value);
+                key.as_ref().first().into_iter().for_each(prefetch_value);
+            }
         }
     }
 
@@ -132,7 +152,7 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
 
     /// Returns whether the index has no keys.
     pub fn is_empty(&self) -> bool {
-        self.table.is_empty()
+        self.table.len() == 0
     }
 
     /// Returns the maximum number of keys.
@@ -142,11 +162,11 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
 
     /// Returns the maximum heap octets of an index for `capacity` keys.
     pub const fn octets_max(capacity: u32) -> usize {
-        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(TABLE_LEAST)
+        (capacity as usize).saturating_mul(Self::OCTETS_PER_KEY).saturating_add(Table::OCTETS_LEAST)
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<u32> {
-        self.table.find(hash, |slot| self.slots[*slot as usize].holds(hash, key)).copied()
+        self.table.find(hash, |slot| self.slots[slot as usize].holds(key))
     }
 }
 
@@ -190,6 +210,7 @@ impl Seed {
         Self { own, shared: SharedSeed::from_u64(shared) }
     }
 
+    /// Returns the hash of a key.
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
         hasher.write(key);
@@ -197,27 +218,19 @@ impl Seed {
     }
 }
 
+/// Maximum number of keys that are foreseen at a time.
+const AHEAD: usize = 32;
+
 enum Slot<K, V> {
     Free { next: Option<u32> },
-    Used { hash: u64, key: K, value: V },
+    Used { key: K, value: V },
 }
 
 impl<K: AsRef<[u8]>, V> Slot<K, V> {
-    fn holds(&self, wanted: u64, wanted_key: &[u8]) -> bool {
-        matches!(self, Self::Used { hash, key, .. } if *hash == wanted && key.as_ref() == wanted_key)
-    }
-
-    /// Returns the hash of a used slot's key; the table never asks for a free slot.
-    fn hash(&self) -> u64 {
-        match self {
-            Self::Used { hash, .. } => *hash,
-            Self::Free { .. } => 0,
-        }
+    fn holds(&self, wanted: &[u8]) -> bool {
+        matches!(self, Self::Used { key, .. } if key.as_ref() == wanted)
     }
 }
-
-/// Octets of the smallest table, and of the overhead of any table.
-const TABLE_LEAST: usize = 256;
 
 #[cfg(test)]
 mod tests;

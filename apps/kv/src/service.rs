@@ -12,12 +12,13 @@ use haulage::core::{Cx, Service};
 use haulage::pool::{Density, Leases, Local, Mover, Step};
 use haulage::provider::Counters;
 use haulage::service::{
-    Argument, Arguments, Binding, Call, CallError, ConnectionId, Eligible, Finished, Outcome, Peer,
-    Procedure as Bound, Program, Refusal as NotFetched, Reply,
+    Argument, Arguments, Binding, Call, CallError, ConnectionId, Eligible, Finished, Foreseen,
+    Outcome, Peer, Procedure as Bound, Program, Refusal as NotFetched, Reply,
 };
 use haulage::sys::process;
+use haulage::sys::shared::prefetch_value;
 use haulage_proto::rpc::AcceptStat;
-use haulage_proto::xdr::Truncated;
+use haulage_proto::xdr::{Reader, Truncated};
 
 use self::leases::{KeyLease, Value};
 pub use self::watches::Counts;
@@ -325,6 +326,14 @@ impl Service for KvService {
 
     fn make_room(&mut self, cx: &mut Cx<'_>, octets: usize) -> bool {
         self.mover.step(cx.pool(), &mut self.index, octets) == Step::More
+    }
+
+    fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>) {
+        let gets = calls.filter(|call| call.procedure == Procedure::Get as u32);
+        let keys = gets.filter_map(|call| Reader::new(call.arguments).opaque(KEY_MAX).ok());
+        self.index.foresee(keys, |value| {
+            value.octets().and_then(<[u8]>::first).into_iter().for_each(prefetch_value);
+        });
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

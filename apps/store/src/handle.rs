@@ -31,18 +31,21 @@ pub struct Sealer {
     keyed: Hmac<Sha256>,
     fsid: u64,
     /// MACs that were computed last, each where [`place_of`] says.
-    macs: [Cell<Option<(FileId, Mac)>>; MACS],
+    macs: Box<[Cell<KeptMac>]>,
 }
 
 /// A MAC of a handle.
 type Mac = [u8; MAC_LEN];
+
+/// The MAC of a file's handle, if one is kept.
+type KeptMac = Option<(FileId, Mac)>;
 
 impl Sealer {
     /// Creates a sealer with the key of the server and the ID of the file system.
     pub fn new(key: &[u8; KEY_LEN], fsid: u64) -> Self {
         // HMAC accepts keys of any length.
         let keyed = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!());
-        Self { keyed, fsid, macs: [const { Cell::new(None) }; MACS] }
+        Self { keyed, fsid, macs: vec![Cell::new(None); MACS].into() }
     }
 
     /// Returns the handle of a file.
@@ -145,8 +148,8 @@ fn place_of(file: FileId) -> usize {
     usize::try_from(file.inode % MACS as u64).unwrap_or(0)
 }
 
-/// Number of MACs that are kept, since a Call has the handle of its directory opened several times.
-const MACS: usize = 64;
+/// Number of MACs that are kept: a MiB and more, so that a long directory is listed again without computing them.
+const MACS: usize = 1 << 15;
 /// Length of the server's key, in octets.
 pub const KEY_LEN: usize = 32;
 

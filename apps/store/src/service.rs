@@ -103,8 +103,8 @@ pub struct Surroundings<'a> {
     pub now: Time,
     /// The core's clock, which is never set.
     pub clock: Instant,
-    /// A number that grows when Calls arrive, as of [`Cx::arrivals`](haulage::core::Cx::arrivals): Calls under one number
-    /// share the attributes that are read for the first. `None` if each Call came alone.
+    /// A number that grows when Calls arrive: Calls under one number share the attributes that are read for the first.
+    /// [`Cx::arrivals`](haulage::core::Cx::arrivals) returns it. `None` if each Call came alone.
     pub arrivals: Option<u64>,
 }
 

@@ -6,7 +6,8 @@ use haulage_proto::rpc::AcceptStat;
 
 use super::cx::Cx;
 use crate::service::{
-    Binding, Call, CallError, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
+    Binding, Call, CallError, CallToken, ConnectionId, Finished, Foreseen, Outcome, Peer, Program,
+    Reply,
 };
 
 /// A server's programs, or the calling half of a client, or both. It lives on one core.
@@ -59,6 +60,17 @@ pub trait Service {
     fn has_promised(&self, connection: ConnectionId) -> bool {
         let _ = connection;
         false
+    }
+
+    /// Called with Calls of one connection that arrived together, before the first of them is served, so that memory which
+    /// they will read is fetched meanwhile. Not all Calls that are served were foreseen, nor are all foreseen ones served: their
+    /// arguments have not been checked.
+    #[inline]
+    fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>)
+    where
+        Self: Sized,
+    {
+        let _ = calls;
     }
 
     /// Called once for each connection that becomes ready, in either role, before any Call on it is served.

@@ -77,6 +77,17 @@ pub(crate) struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallToken(pub(crate) CallKey);
 
+/// A Call that has arrived and is not served yet, as it is shown to [`Service::foresee`](crate::core::Service::foresee).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Foreseen<'a> {
+    /// The position of the program among those that the service serves.
+    pub program: usize,
+    /// Procedure number, of which the program need not have one.
+    pub procedure: u32,
+    /// The arguments, but for data items in chunks. They may be malformed.
+    pub arguments: &'a [u8],
+}
+
 /// A Call being served.
 #[derive(Debug)]
 pub struct Call<'a> {

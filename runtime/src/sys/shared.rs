@@ -451,6 +451,12 @@ pub fn prefetch_sink(sink: &Sink) {
     prefetch_to_write(ptr::without_provenance(usize::try_from(sink.address()).unwrap_or(0)));
 }
 
+/// Has the processor fetch the line of a value's first octet, which is read soon.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    prefetch(ptr::from_ref(value).cast());
+}
+
 #[inline]
 fn prefetch(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

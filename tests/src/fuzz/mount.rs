@@ -86,7 +86,8 @@ impl Served {
 
         let visitor =
             Visitor { host: Host(host), credential: Credential::None, is_allowed, network: 0 };
-        let around = Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO };
+        let around =
+            Surroundings { pool: &self.pool, now: NOW, clock: Instant::ZERO, arrivals: None };
         let (mounts, service) = (&mut self.mounts, &mut self.service);
         let most = PER_OCTET * octets.len() as u64 + 1024;
         let answer = within(most, || mounts.call(service, around, &visitor, &arguments));

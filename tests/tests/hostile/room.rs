@@ -231,7 +231,7 @@ fn file_server() -> (CoreThread<SocketAddr>, File) {
             let how = How::Guarded(SetAttributes::default());
             let arguments = Arguments::Create(Create { at, how });
             let credential = Credential::Sys(AuthSys::new(0, b"tests", 0, 0));
-            let around = Surroundings { pool, now, clock: Instant::ZERO };
+            let around = Surroundings { pool, now, clock: Instant::ZERO, arrivals: None };
             service.call(
                 around,
                 Call { credential, arguments, placed: None, room: usize::MAX, network: 0 },

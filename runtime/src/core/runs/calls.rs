@@ -63,10 +63,13 @@ impl<S: Service> Runs<'_, S> {
         &mut self,
         from: Sender,
         programs: &Programs,
-        calls: impl ExactSizeIterator<Item = Taken<'a>>,
+        calls: impl ExactSizeIterator<Item = Taken<'a>> + Clone,
         port: &mut impl Port,
     ) -> usize {
         let Self { inner, service, now, reply } = self;
+        if calls.len() > 1 {
+            service.foresee(calls.clone().filter_map(|call| call.foreseen(programs)));
+        }
         let Some(mut name) = inner.responder.calls.next_key() else { return 0 };
         let mut grant = lend_replies(&mut inner.common, from.key, calls.len());
         let version = from.version;

@@ -6,7 +6,8 @@ use haulage_proto::negotiate::{
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 
-use crate::core::program::Header;
+use crate::core::program::{Header, Programs};
+use crate::service::Foreseen;
 
 /// A Call of a run.
 pub(super) struct Taken<'a> {
@@ -39,6 +40,15 @@ impl<'a> Taken<'a> {
         // Said here, so that the compiler knows.
         let header = Header { arguments_at: 0, ..header };
         Self { xid, chunk: None, header: Some(header), payload: arguments }
+    }
+
+    /// Returns what the service may know of the Call before it is served, if its header is a common one.
+    #[inline]
+    pub(super) fn foreseen(&self, programs: &Programs) -> Option<Foreseen<'a>> {
+        let header = self.header.or_else(|| programs.plain(self.payload));
+        let Header { program, procedure, arguments_at } = header?;
+        let arguments = self.payload.get(arguments_at..)?;
+        Some(Foreseen { program: program as usize, procedure, arguments })
     }
 
     /// Returns by how many octets the transport header of the Reply is longer than that of a Reply without chunks.

@@ -72,7 +72,7 @@ impl Served {
         let chunk = chunk.map(|octets| (asked.position, octets.len() as u64));
         let arguments = PayloadReader::call(&asked.octets, 0, chunk);
         let now = Time { seconds: self.seconds, nanoseconds: 0 };
-        let around = Surroundings { pool: &self.pool, now, clock: Instant::ZERO };
+        let around = Surroundings { pool: &self.pool, now, clock: Instant::ZERO, arrivals: None };
         let (uid, gid) = asked.caller;
         let credential = match asked.is_anonymous {
             true => Credential::None,
