@@ -265,8 +265,7 @@ impl<B: Backend> Service<B> {
         Ok(Attributes { fsid: self.sealer.fsid(), ..attributes })
     }
 
-    /// Runs an operation that does not change a file. Success and failure both return the file's attributes, as they were
-    /// before: with later ones, a client would take what it is told for newer than it is.
+    /// Runs an operation that does not change a file. Success and failure both return the file's attributes.
     fn on_file<T>(
         &mut self,
         cx: &Context<'_>,
@@ -275,9 +274,9 @@ impl<B: Backend> Service<B> {
     ) -> Outcome<(T, Option<Attributes>), Option<Attributes>> {
         let found = self.sealer.open(file).and_then(|file| Ok((file, self.look(cx, file)?)));
         let (file, before) = found.map_err(|status| Failure { status, rest: None })?;
-        let seen = Some(before);
         let done = act(self, file, &before);
-        done.map(|done| (done, seen)).map_err(|status| Failure { status, rest: seen })
+        let after = self.look(cx, file).ok();
+        done.map(|done| (done, after)).map_err(|status| Failure { status, rest: after })
     }
 
     /// Runs an operation that may change a file. Success and failure both return the attributes before and after; those

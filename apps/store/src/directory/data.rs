@@ -45,7 +45,11 @@ impl Directory {
         };
         let read =
             Read { ticket, file, offset, wanted, in_blocks, size, done: 0, _held: Some(node) };
-        Ok(self.transfers.read(read, lease).transpose()?)
+        let done = self.transfers.read(read, lease).transpose()?;
+        if done.is_some() {
+            self.tree.was_read(&look.attributes, cx.now);
+        }
+        Ok(done)
     }
 
     pub(super) fn begin_write(
@@ -109,7 +113,10 @@ impl Directory {
     /// Takes in that a transfer has ended. Returns what the server is told.
     pub(super) fn transferred(&mut self, ended: Ended) -> Option<Finished> {
         Some(match ended {
-            Ended::Read(ticket, ended) => Finished::Read(ticket, ended.map_err(Status::from)),
+            Ended::Read(ticket, ended) => {
+                self.tree.forget_looks();
+                Finished::Read(ticket, ended.map_err(Status::from))
+            }
             Ended::Write(ticket, stable, ended) => {
                 Finished::Write(ticket, self.written(stable, ended))
             }

@@ -23,7 +23,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use haulage::sys::by_handle::FileName;
-use rustix::fs::{FsWord, fstatfs};
+use rustix::fs::{FsWord, StatVfsMountFlags, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
 use super::Config;
@@ -36,7 +36,7 @@ use super::open::Open;
 use super::within::Within;
 use crate::backend::Located;
 use crate::handle::FileId;
-use crate::nfs3::Status;
+use crate::nfs3::{Attributes, Status, Time};
 
 mod batch;
 mod descent;
@@ -63,6 +63,7 @@ pub(super) struct Tree {
     pub(super) found: Vec<Found>,
     /// Whether the system itself has the attributes of all files.
     has_attributes: bool,
+    access_times: AccessTimes,
     /// The moment for which attributes were read.
     moment: Moment,
     /// Number of names that helpers look up in each directory.
@@ -89,6 +90,7 @@ impl Tree {
         let listing = descriptors.listing(&root.place)?;
         let called = FileName::of(root.place.as_fd());
         let has_attributes = LOCAL.contains(&fstatfs(&root.place)?.f_type);
+        let access_times = AccessTimes::of(fstatvfs(&root.place)?.f_flag);
         let opens = called.and_then(|name| name.open(listing.as_fd())).is_ok();
         Ok(Self {
             descriptors: Arc::new(descriptors),
@@ -101,6 +103,7 @@ impl Tree {
             known,
             found: Vec::new(),
             has_attributes,
+            access_times,
             moment: Moment::default(),
             looking: BTreeMap::new(),
             gone: Gone::new(GONE_MAX),
@@ -135,6 +138,13 @@ impl Tree {
     /// Has attributes read anew: Calls came, or the server has changed a file.
     pub(super) fn forget_looks(&mut self) {
         self.moment = self.moment.next();
+    }
+
+    /// Takes in that data of a file was read, which may have set its access time.
+    pub(super) fn was_read(&mut self, file: &Attributes, now: Time) {
+        if self.access_times.may_be_set(file, now) {
+            self.forget_looks();
+        }
     }
 
     /// Begins a turn: drops the cached attributes and places of directories, and continues searches. Returns whether
@@ -394,6 +404,40 @@ enum Since {
     Unknown,
 }
 
+/// When reading a file sets its access time, as mount(8) has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AccessTimes {
+    Never,
+    /// If the file was changed since, or the time is a day old.
+    Relative,
+    Always,
+}
+
+impl AccessTimes {
+    const fn of(flags: StatVfsMountFlags) -> Self {
+        if flags.contains(StatVfsMountFlags::NOATIME) {
+            Self::Never
+        } else if flags.contains(StatVfsMountFlags::RELATIME) {
+            Self::Relative
+        } else {
+            Self::Always
+        }
+    }
+
+    /// Returns whether reading a file with these attributes now sets its access time.
+    fn may_be_set(self, file: &Attributes, now: Time) -> bool {
+        let Attributes { atime, mtime, ctime, .. } = file;
+        match self {
+            Self::Never => false,
+            Self::Relative => {
+                let is_old = now.seconds.saturating_sub(atime.seconds) >= DAY - 1;
+                atime <= mtime || atime <= ctime || is_old
+            }
+            Self::Always => true,
+        }
+    }
+}
+
 /// What the file system of a tree has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Traits {
@@ -406,6 +450,8 @@ pub(super) struct Traits {
 /// The types of file systems of which the system itself has all attributes, of statfs(2): ext4 and its like, XFS, btrfs,
 /// F2FS, `tmpfs`.
 const LOCAL: [FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+/// Seconds of a day.
+const DAY: u32 = 24 * 60 * 60;
 /// Maximum number of files remembered as gone.
 const GONE_MAX: usize = 4096;
 /// Maximum number of names of one directory that are looked up at a time.

@@ -24,9 +24,6 @@ pub(super) struct Pending {
     pub(super) procedure: Procedure,
     pub(super) file: FileId,
     pub(super) caller: Caller,
-    /// The attributes of the file that a READ saw before it began: with later ones, a client would take data for newer
-    /// than it is.
-    pub(super) seen: Option<Attributes>,
     /// The attributes of the file before it was changed, unless something else may change it meanwhile.
     pub(super) before: Option<WccAttributes>,
     /// The directory in which a CREATE found the file, the one to which a RENAME goes, or the file of a LINK; with its
@@ -39,8 +36,7 @@ pub(super) struct Pending {
 impl Pending {
     /// Creates the Call of a procedure that acts on a file.
     pub(super) const fn new(procedure: Procedure, file: FileId, cx: &Context<'_>) -> Self {
-        let (before, other, after) = (None, None, None);
-        Self { procedure, file, caller: *cx.caller, seen: None, before, other, after }
+        Self { procedure, file, caller: *cx.caller, before: None, other: None, after: None }
     }
 
     /// Returns whether the Call may change the data and the times of a file at any moment.
@@ -73,8 +69,7 @@ impl<B: Backend> Service<B> {
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
             allow(attributes.kind == FileType::Regular, Status::Inval)?;
             allow(cx.caller.may_read(attributes), Status::Acces)?;
-            let mut pending = Pending::new(Procedure::Read, file, cx);
-            pending.seen = Some(*attributes);
+            let pending = Pending::new(Procedure::Read, file, cx);
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
                 Progress::Ended(end) => Some(end?),
                 Progress::Later => service.wait(ticket, pending),
@@ -199,7 +194,7 @@ impl<B: Backend> Service<B> {
         let cx = &Context { pool: around.pool, now: around.now, caller: &pending.caller };
         let after = match pending.after {
             Some([after, _]) => after,
-            None => pending.seen.or_else(|| self.look(cx, pending.file).ok()),
+            None => self.look(cx, pending.file).ok(),
         };
         // Other Calls may have written to the file since this one began to write, and the caller would take their changes
         // for its own (RFC 1813 section 2.6).
