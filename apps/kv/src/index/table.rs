@@ -6,43 +6,48 @@
 //! the entries stay free, so that runs are short. A removed entry is filled by one from behind it that may lie there: no
 //! tombstone is left.
 
-use std::num::NonZeroU32;
-
 use haulage::sys::shared::prefetch_value;
 
 /// A table with room for a number of entries that was given once.
 #[derive(Debug)]
 pub(super) struct Table {
     /// A power of two, of which one is free at least.
-    entries: Box<[Entry]>,
+    entries: Box<[u64]>,
     len: usize,
 }
 
-/// The number of a slot, and what the table keeps of the hash of its key. Free without a number.
-#[derive(Clone, Copy, Debug, Default)]
+/// The number of a slot in the lower half, and in the upper half what the table keeps of the hash of its key: zero if free.
+/// Memory that the system has zeroed, and nobody has touched, is free.
+#[derive(Clone, Copy, Debug)]
 struct Entry {
     tag: u32,
-    /// One more than the number.
-    slot: Option<NonZeroU32>,
+    slot: Option<u32>,
 }
 
 impl Entry {
-    fn slot(self) -> Option<u32> {
-        self.slot.map(|slot| slot.get() - 1)
+    #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half is wanted")]
+    const fn of(packed: u64) -> Self {
+        // One more than the number.
+        Self { tag: tag(packed), slot: (packed as u32).checked_sub(1) }
+    }
+
+    const fn packed(tag: u32, slot: u32) -> u64 {
+        (tag as u64) << u32::BITS | (slot as u64 + 1)
     }
 }
 
 impl Table {
     /// Octets of the entries for each of `capacity` numbers, at most: twice as many, rounded up to a power of two.
-    pub(super) const OCTETS_EACH: usize = 2 * 2 * size_of::<Entry>();
+    pub(super) const OCTETS_EACH: usize = 2 * 2 * size_of::<u64>();
 
     /// Octets of the smallest table.
-    pub(super) const OCTETS_LEAST: usize = 2 * size_of::<Entry>();
+    pub(super) const OCTETS_LEAST: usize = 2 * size_of::<u64>();
 
     /// Makes a table with room for `capacity` numbers.
     pub(super) fn new(capacity: u32) -> Self {
         let count = (capacity as usize * 2).next_power_of_two().clamp(2, 1 << u32::BITS);
-        Self { entries: vec![Entry::default(); count].into(), len: 0 }
+        Self { entries: vec![0; count].into(), len: 0 }
     }
 
     /// Returns how many numbers it has.
@@ -53,7 +58,7 @@ impl Table {
     /// Returns the number with this hash for which `is` returns true.
     #[inline]
     pub(super) fn find(&self, hash: u64, is: impl FnMut(u32) -> bool) -> Option<u32> {
-        self.entries.get(self.position(hash, is)?)?.slot()
+        Entry::of(*self.entries.get(self.position(hash, is)?)?).slot
     }
 
     /// Has the processor fetch what a search for a hash reads first.
@@ -72,23 +77,22 @@ impl Table {
     pub(super) fn insert(&mut self, hash: u64, slot: u32) {
         let tag = tag(hash);
         let mut at = self.home(tag);
-        while self.entries[at].slot.is_some() {
+        while self.entries[at] != 0 {
             at = self.next(at);
         }
-        self.entries[at] = Entry { tag, slot: NonZeroU32::new(slot + 1) };
+        self.entries[at] = Entry::packed(tag, slot);
         self.len += 1;
     }
 
     /// Removes the number with this hash for which `is` returns true, and returns it.
     pub(super) fn remove(&mut self, hash: u64, is: impl FnMut(u32) -> bool) -> Option<u32> {
         let mut free = self.position(hash, is)?;
-        let removed = std::mem::take(&mut self.entries[free]).slot();
+        let removed = Entry::of(std::mem::take(&mut self.entries[free])).slot;
         self.len -= 1;
         let mut at = self.next(free);
-        while let entry @ Entry { tag, slot: Some(_) } = self.entries[at] {
+        while let Entry { tag, slot: Some(_) } = Entry::of(self.entries[at]) {
             if self.steps(self.home(tag), at) >= self.steps(free, at) {
                 self.entries[free] = std::mem::take(&mut self.entries[at]);
-                debug_assert_eq!(self.entries[free].tag, entry.tag);
                 free = at;
             }
             at = self.next(at);
@@ -107,11 +111,11 @@ impl Table {
         let tag = tag(hash);
         let mut at = self.home(tag);
         loop {
-            let entry = self.entries[at];
-            if entry.tag == tag && is(entry.slot()?) {
+            let Entry { tag: found, slot } = Entry::of(self.entries[at]);
+            let slot = slot?;
+            if found == tag && is(slot) {
                 return Some(at);
             }
-            entry.slot?;
             at = self.next(at);
         }
     }
