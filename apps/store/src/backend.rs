@@ -90,15 +90,15 @@ pub trait Backend {
         Err(Status::NotSupp)
     }
 
-    /// Looks up a name that was listed for this Call, and reads the attributes of its file.
+    /// Returns the file of a name that was [read](Self::look_into) for the Call, and what it is like; `None` if the name is
+    /// to be looked up.
     fn listed(
         &mut self,
-        cx: &Context<'_>,
         dir: FileId,
         name: Name<'_>,
-    ) -> Result<(FileId, Attributes), Status> {
-        let file = self.lookup(cx, dir, name)?;
-        Ok((file, self.attributes(cx, file)?))
+    ) -> Option<Result<(FileId, Attributes), Status>> {
+        let _ = (dir, name);
+        None
     }
 
     /// Looks up the names of a Call before it is executed, so that [`lookup`](Self::lookup) and changes of these names do
@@ -363,8 +363,8 @@ pub enum Finished {
     /// The result of [`Backend::commit`].
     Commit(Ticket, Result<Verifier, Status>),
     /// The Call with this ticket keeps these files from other changes no longer: its own is made, or refused. The result
-    /// follows, once the change is on stable storage. If other changes of the first file may have been made since, its
-    /// attributes are told.
+    /// follows, once the change is on stable storage. With the attributes of the first file around the change, if later changes of
+    /// that file may have been made before this is reported.
     Free(Ticket, Vec<FileId>, Option<Around>),
     /// The result of [`Backend::make`].
     Made(Ticket, Result<FileId, Status>),

@@ -10,7 +10,7 @@
 //!
 //! # Limits
 //! A bounded number of helpers looks up names of one directory (`Tree::may_look_in`); other Calls wait behind them. At
-//! most [`EXPECTED_MAX`] names are looked up for Calls that wait, by a helper for each directory.
+//! most [`EXPECTED_MAX`] names a turn are looked up for Calls that wait, by the helper that waits for the directory's lock.
 
 use std::rc::Rc;
 
@@ -114,7 +114,7 @@ impl Directory {
         while let Some((dir, names)) = self.expected.pop_first() {
             let place = self.tree.at_hand(dir).and_then(|dir| dir.another_place().ok());
             if let Some(place) = place {
-                self.tree.helpers.look_ahead(Ahead { dir: place, names });
+                self.tree.helpers.look_ahead(Ahead { dir: place, names }, dir);
             }
         }
     }

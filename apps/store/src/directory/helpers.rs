@@ -225,9 +225,11 @@ impl Helpers {
         None
     }
 
-    /// Has a helper look up names. If too much waits for them already, nobody looks.
-    pub(super) fn look_ahead(&self, names: Ahead) {
-        let _ = self.hand(Job::LookAhead(names), (Cost::Little, OURS));
+    /// Has a helper look up names of a directory: the one that has its lock, or waits for it, if there is one. If too much
+    /// waits for them already, nobody looks.
+    pub(super) fn look_ahead(&self, names: Ahead, dir: FileId) {
+        let (job, lock) = (Job::LookAhead(names), Some(dir));
+        let _ = self.hand_task(Task { job, cost: Cost::Little, network: OURS, lock });
     }
 
     /// Takes in that a list was executed, so that another one may be read.

@@ -33,6 +33,7 @@ use super::helpers::Helpers;
 use super::known::Known;
 use super::node::{Descriptors, Look, Moment, Node, open_top};
 use super::open::Open;
+use super::transfers::TMPFS;
 use super::within::Within;
 use crate::backend::Located;
 use crate::handle::FileId;
@@ -449,7 +450,7 @@ pub(super) struct Traits {
 
 /// The types of file systems of which the system itself has all attributes, of statfs(2): ext4 and its like, XFS, btrfs,
 /// F2FS, `tmpfs`.
-const LOCAL: [FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
+const LOCAL: [FsWord; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, TMPFS];
 /// Seconds of a day.
 const DAY: u32 = 24 * 60 * 60;
 /// Maximum number of files remembered as gone.

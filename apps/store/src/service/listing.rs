@@ -69,8 +69,14 @@ impl<B: Backend> Service<B> {
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
             let complete = entries.all(|entry: Entry<'_>| {
                 // Only a caller that could look up the names gets their attributes and handles.
-                let told = service.backend.listed(cx, dir, entry.name).ok();
-                service.show(&mut w, entry, told.filter(|_| visible))
+                let told = match service.backend.listed(dir, entry.name) {
+                    Some(told) => told,
+                    None => service.backend.lookup(cx, dir, entry.name).and_then(|file| {
+                        let attributes = service.backend.attributes(cx, file)?;
+                        Ok((file, attributes))
+                    }),
+                };
+                service.show(&mut w, entry, told.ok().filter(|_| visible))
             });
             drop(entries);
             // The first name was counted even if it did not fit.

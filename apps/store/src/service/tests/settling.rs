@@ -196,3 +196,27 @@ fn changes_of_other_names_are_queued_for_one_helper_and_overtake_nobody() {
     assert!(place(&tickets[5]) < place(&tickets[6]));
     assert_eq!(world.bed.look(&dir).mode, 0o700);
 }
+
+#[test]
+fn names_are_looked_up_ahead_by_one_helper_of_a_directory() {
+    let (mut world, dir, _) = shut();
+    world.bed.service.backend.sync_gate().store(false, Ordering::Release);
+    let gate = world.bed.service.backend.gate();
+    gate.store(true, Ordering::Release);
+    world.begin(Arguments::MkDir(MkDir { at: dir.at("first"), attributes: mode(0o700) }));
+    let set = SetAttr { file: dir.get(), to: mode(0o700), guard: None };
+    world.begin(Arguments::SetAttr(set));
+    let busy = world.bed.service.backend.busy();
+    for number in 0..12 {
+        let how = How::Guarded(mode(0o600));
+        world.begin(Arguments::Create(Create { at: dir.at(&format!("new-{number}")), how }));
+        // Each turn has other names to look up.
+        assert!(world.poll(Procedure::Create).is_none());
+    }
+    assert_eq!(world.bed.service.backend.busy(), busy + 1, "one looks them all up");
+    gate.store(false, Ordering::Release);
+    for _ in 0..14 {
+        let (_, sent) = world.end(Procedure::Create);
+        assert_eq!(sent.bytes[..4], [0; 4]);
+    }
+}
