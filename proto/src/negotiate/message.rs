@@ -164,15 +164,18 @@ pub fn put_unchunked_header(
         (Version::Two, Kind::Call) => {
             //~ V2-4.6.1-2: `v2::VERSION` -> `1`
             //~ V2-4.6.2-2: `v2::VERSION` -> `1`
-            put_words(message, [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0])
+            put_pairs(message, [[xid, v2::VERSION], [credit, CALL_INLINE], [0; 2], [0; 2]])?;
+            Some(())
         }
         // An empty Write list.
         (Version::Two, Kind::Reply) => {
-            put_words(message, [xid, v2::VERSION, credit, REPLY_INLINE, 0])
+            put_word(put_pairs(message, [[xid, v2::VERSION], [credit, REPLY_INLINE]])?, 0)
         }
         // RDMA_MSG with two empty lists and no Reply chunk.
         //~ R8167-5.1-1: `v1::VERSION` -> `v1::VERSION + 1`
-        (Version::One, _) => put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0]),
+        (Version::One, _) => {
+            put_word(put_pairs(message, [[xid, v1::VERSION], [credit, 0], [0; 2]])?, 0)
+        }
     }
 }
 
@@ -224,15 +227,18 @@ pub fn put_results_headers(
     }
 }
 
-#[inline]
+#[inline(always)]
 fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
     //~ R8167-5.2-1: `v1::VERSION` -> `v1::VERSION + 1`
+    let transport = [[xid, v1::VERSION], [credit, 0], [0; 2]];
     //~ R8167-5.2-2: `0, xid` -> `0, xid ^ 1`
-    put_words(message, [xid, v1::VERSION, credit, 0, 0, 0, 0, xid, REPLY, 0, 0, 0, 0])
+    let rpc = [[0, xid], [REPLY, 0], [0; 2]];
+    let rest = put_pairs(put_pairs(message, transport)?, rpc)?;
+    put_word(rest, 0)
 }
 
-#[inline]
+#[inline(always)]
 fn put_results_headers_one_with(
     message: &mut [u8],
     xid: u32,
@@ -241,21 +247,21 @@ fn put_results_headers_one_with(
 ) -> Option<()> {
     let [handle, length, high, low] = words_of(segment);
     // RDMA_MSG, no Read list, a Write list of one chunk of one segment, and no Reply chunk.
-    let transport = [xid, v1::VERSION, credit, 0, 0, 1, 1, handle, length, high, low, 0];
-    let (front, rest) = message.split_at_mut_checked(size_of_val(&transport))?;
-    put_words(rest, [0, xid, REPLY, 0, 0, 0, 0])?;
-    put_words(front, transport)
+    let transport =
+        [[xid, v1::VERSION], [credit, 0], [0, 1], [1, handle], [length, high], [low, 0]];
+    let rest = put_pairs(put_pairs(message, transport)?, [[0, xid], [REPLY, 0], [0; 2]])?;
+    put_word(rest, 0)
 }
 
 #[inline(always)]
 fn put_results_headers_two(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
-    let (pairs, last) = message.split_first_chunk_mut::<40>()?;
     // An empty Write list; accepted, with AUTH_NONE for a verifier, and success.
-    let words = [xid, v2::VERSION, credit, REPLY_INLINE, 0, xid, REPLY, 0, 0, 0];
-    put_pairs(pairs.as_chunks_mut().0, words.as_chunks().0);
-    *last.first_chunk_mut()? = [0; 4];
-    Some(())
+    let rest = put_pairs(
+        message,
+        [[xid, v2::VERSION], [credit, REPLY_INLINE], [0, xid], [REPLY, 0], [0; 2]],
+    )?;
+    put_word(rest, 0)
 }
 
 #[inline(always)]
@@ -266,16 +272,11 @@ fn put_results_headers_two_with(
     segment: &Segment,
 ) -> Option<()> {
     use v2::header::REPLY_INLINE;
-    let (pairs, last) = message.split_first_chunk_mut::<64>()?;
     let [handle, length, high, low] = words_of(segment);
     // A Write list of one chunk of one segment; accepted, with AUTH_NONE for a verifier, and success.
-    let transport = [xid, v2::VERSION, credit, REPLY_INLINE, 1, 1, handle, length];
-    let rest = [high, low, 0, xid, REPLY, 0, 0, 0];
-    let (first, second) = pairs.as_chunks_mut().0.split_at_mut(4);
-    put_pairs(first, transport.as_chunks().0);
-    put_pairs(second, rest.as_chunks().0);
-    *last.first_chunk_mut()? = [0; 4];
-    Some(())
+    let transport = [[xid, v2::VERSION], [credit, REPLY_INLINE], [1, 1], [handle, length]];
+    let rest = put_pairs(message, transport)?;
+    put_word(put_pairs(rest, [[high, low], [0, xid], [REPLY, 0], [0; 2]])?, 0)
 }
 
 /// Writes the transport header and the RPC header of an anonymous (AUTH_NONE) version 2 Call without chunks, for this
@@ -290,13 +291,10 @@ fn put_call_headers(
     use v2::header::CALL_INLINE;
     const CALL: u32 = 0;
     const RPC: u32 = 2;
-    let pairs = message.first_chunk_mut::<72>()?;
     // No handle to invalidate, two empty lists, no Reply chunk; AUTH_NONE, twice.
-    let transport = [xid, v2::VERSION, credit, CALL_INLINE, 0, 0, 0, 0];
-    let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
-    let (transport_pairs, rpc_pairs) = pairs.as_chunks_mut().0.split_at_mut(4);
-    put_pairs(transport_pairs, transport.as_chunks().0);
-    put_pairs(rpc_pairs, rpc.as_chunks().0);
+    let transport = [[xid, v2::VERSION], [credit, CALL_INLINE], [0; 2], [0; 2]];
+    let rpc = [[xid, CALL], [RPC, program], [version, procedure], [0; 2], [0; 2]];
+    put_pairs(put_pairs(message, transport)?, rpc)?;
     Some(())
 }
 
@@ -317,23 +315,19 @@ pub fn put_call_headers_with(
     use v2::header::CALL_INLINE;
     const CALL: u32 = 0;
     const RPC: u32 = 2;
-    let pairs = message.first_chunk_mut::<96>()?;
     let [handle, length, high, low] = words_of(segment);
-    let [first, second, third, fourth, fifth, sixth] = match position {
+    let lists = match position {
         // One entry, and then no Write list and no Reply chunk.
-        Some(position) => [1, position, handle, length, high, low],
+        Some(position) => [[1, position], [handle, length], [high, low]],
         // No Read list, a list of one chunk of one segment.
-        None => [0, 1, 1, handle, length, high],
+        None => [[0, 1], [1, handle], [length, high]],
     };
     let last = if position.is_some() { 0 } else { low };
-    let transport = [xid, v2::VERSION, credit, CALL_INLINE, inv_handle.0, first, second, third];
-    let lists = [fourth, fifth, sixth, last, 0, 0];
-    let rpc = [xid, CALL, RPC, program, version, procedure, 0, 0, 0, 0];
-    let (transport_pairs, rest) = pairs.as_chunks_mut().0.split_at_mut(4);
-    let (lists_pairs, rpc_pairs) = rest.split_at_mut(3);
-    put_pairs(transport_pairs, transport.as_chunks().0);
-    put_pairs(lists_pairs, lists.as_chunks().0);
-    put_pairs(rpc_pairs, rpc.as_chunks().0);
+    let [[first, second], [third, fourth], [fifth, sixth]] = lists;
+    let front = [[xid, v2::VERSION], [credit, CALL_INLINE], [inv_handle.0, first]];
+    let back = [[second, third], [fourth, fifth], [sixth, last], [0; 2]];
+    let rpc = [[xid, CALL], [RPC, program], [version, procedure], [0; 2], [0; 2]];
+    put_pairs(put_pairs(put_pairs(message, front)?, back)?, rpc)?;
     Some(())
 }
 
@@ -448,24 +442,23 @@ const fn words_of(segment: &Segment) -> [u32; 4] {
     [handle.0, length, (offset >> 32) as u32, offset as u32]
 }
 
-#[inline]
-fn put_pairs(places: &mut [[u8; 8]], pairs: &[[u32; 2]]) {
-    for (place, [first, second]) in places.iter_mut().zip(pairs) {
-        *place = (u64::from(*first) << 32 | u64::from(*second)).to_be_bytes();
+/// Writes words in pairs, as 64-bit stores: a provider that copies 64 bits at a time can then forward each store to its
+/// load. Returns what follows them in `message`.
+#[inline(always)]
+fn put_pairs<const N: usize>(message: &mut [u8], pairs: [[u32; 2]; N]) -> Option<&mut [u8]> {
+    let (front, rest) = message.split_at_mut_checked(size_of_val(&pairs))?;
+    // The lengths are those of arrays, so that the loop is unrolled wherever this is compiled.
+    let places: &mut [[u8; 8]; N] = front.as_chunks_mut().0.first_chunk_mut()?;
+    for (place, &[first, second]) in places.iter_mut().zip(&pairs) {
+        *place = (u64::from(first) << 32 | u64::from(second)).to_be_bytes();
     }
+    Some(rest)
 }
 
-/// Writes words in pairs, as 64-bit stores: a provider that copies 64 bits at a time can then forward each store to its
-/// load.
-#[inline]
-fn put_words<const N: usize>(message: &mut [u8], words: [u32; N]) -> Option<()> {
-    let (pairs, last) = words.as_chunks();
-    let (front, rest) =
-        message.get_mut(..size_of_val(&words))?.split_at_mut_checked(size_of_val(pairs))?;
-    put_pairs(front.as_chunks_mut().0, pairs);
-    if let ([last], Some(place)) = (last, rest.first_chunk_mut()) {
-        *place = last.to_be_bytes();
-    }
+/// Writes one word.
+#[inline(always)]
+fn put_word(message: &mut [u8], word: u32) -> Option<()> {
+    *message.first_chunk_mut()? = word.to_be_bytes();
     Some(())
 }
 

@@ -227,16 +227,18 @@ impl Memory {
         let Some(octets) = wanted.lease.checked_add(wanted.later) else {
             return MemoryGrant::Never;
         };
-        let free = pool.free_bytes().saturating_sub(self.promised);
+        let promised = self.promised;
+        // Most grants do not depend on it.
+        let free = || pool.free_bytes().saturating_sub(promised);
         let Some(holder) = self.holders.get_mut(share.holder) else { panic!("{NO_HOLDER}") };
         // A Call that already holds memory may exceed its origin's share: the sooner it goes on, the sooner it returns
         // all of it.
         let exceeds_share = own == 0
             && holder.held > 0
-            && holder.held.saturating_add(octets) > free.saturating_sub(octets);
+            && holder.held.saturating_add(octets) > free().saturating_sub(octets);
         // `free` counts whole free pages. A short lease may fit into a page in use, so `free` decides only where memory
         // is promised.
-        let exceeds_rest = wanted.later + self.promised > 0 && octets > free;
+        let exceeds_rest = wanted.later + promised > 0 && octets > free();
         let makes_room = self.making.can(octets);
         let density = if makes_room { Density::Full } else { Density::Any };
         let lease =
@@ -255,7 +257,7 @@ impl Memory {
                 self.making.wanted.get_or_insert(octets);
                 MemoryGrant::Waits(Until::Memory)
             }
-            None if others > 0 && free.saturating_add(others) >= octets => {
+            None if others > 0 && free().saturating_add(others) >= octets => {
                 MemoryGrant::Waits(Until::Memory)
             }
             None => MemoryGrant::Never,

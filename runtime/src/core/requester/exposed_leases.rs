@@ -76,10 +76,14 @@ impl ExposedLeases {
     /// Holds an argument that is exposed already, or the room for a result, as one segment.
     #[inline]
     pub(super) fn begin_open(&mut self, role: LeaseRole, lease: Exposed, segment: Segment) {
-        self.items = [const { CallLease::None }; ITEMS_MAX as usize];
+        for item in &mut self.items {
+            // Of the Call before, as a rule nothing is left.
+            if !matches!(item, CallLease::None) {
+                *item = CallLease::None;
+            }
+        }
         *self.item(role) = CallLease::Exposed(lease);
-        let offered = || Segments::collect(std::iter::once(segment));
-        self.offered = [(role == LeaseRole::Result).then(offered), None];
+        self.offered = [(role == LeaseRole::Result).then(|| Segments::one(segment)), None];
         self.arrived = None;
         self.further.forget();
     }

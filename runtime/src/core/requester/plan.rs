@@ -53,6 +53,8 @@ pub(super) struct PlanKey {
 pub(crate) struct Planned {
     plan_key: PlanKey,
     plan: CallPlan,
+    /// The only chunk, as [`PlanKey::only_chunk`] returns it.
+    only_chunk: Option<Option<u32>>,
 }
 
 impl PlanKey {
@@ -102,7 +104,11 @@ impl PlanKey {
         made: &mut Option<Planned>,
         connection: &Connection,
     ) -> Option<Option<u32>> {
-        let plan = self.plan(made, connection, None).ok()?;
+        self.planned(made, connection, None).ok()?.only_chunk
+    }
+
+    /// Finds the only chunk in a plan of this plan key.
+    fn only_chunk_of(&self, plan: &CallPlan) -> Option<Option<u32>> {
         let is_all = |length, octets| usize::try_from(length) == Ok(octets);
         match (plan.only_read(), plan.only_write()) {
             (Some(read), None) if is_all(read.length, self.argument) => Some(Some(read.position)),
@@ -119,6 +125,15 @@ impl PlanKey {
         connection: &Connection,
         further: Option<&Further>,
     ) -> Result<&'a CallPlan, CallError> {
+        self.planned(made, connection, further).map(|made| &made.plan)
+    }
+
+    fn planned<'a>(
+        &self,
+        made: &'a mut Option<Planned>,
+        connection: &Connection,
+        further: Option<&Further>,
+    ) -> Result<&'a Planned, CallError> {
         if further.is_some() {
             // No other Call has its plan.
             *made = None;
@@ -138,9 +153,10 @@ impl PlanKey {
                 plan => plan,
             }?;
             let length = if further.is_none() { self.length } else { usize::MAX };
-            *made = Some(Planned { plan_key: Self { length, ..*self }, plan });
+            let (plan_key, only_chunk) = (Self { length, ..*self }, self.only_chunk_of(&plan));
+            *made = Some(Planned { plan_key, plan, only_chunk });
         }
-        made.as_ref().map(|made| &made.plan).ok_or(CallError::Busy)
+        made.as_ref().ok_or(CallError::Busy)
     }
 
     /// Plans the Call again, which the peer refused with `error` when it was sent by `plan`, or by the first plan.
