@@ -30,8 +30,8 @@ pub struct FileId {
 pub struct Sealer {
     keyed: Hmac<Sha256>,
     fsid: u64,
-    /// MACs that were computed last, each where [`place_of`] says.
-    macs: Box<[Cell<KeptMac>]>,
+    /// MACs that were computed last, each in one of the places that its inode number leads to, the latest first.
+    macs: Box<[[Cell<KeptMac>; MACS_NEAR]]>,
 }
 
 /// A MAC of a handle.
@@ -45,7 +45,8 @@ impl Sealer {
     pub fn new(key: &[u8; KEY_LEN], fsid: u64) -> Self {
         // HMAC accepts keys of any length.
         let keyed = Hmac::new_from_slice(key).unwrap_or_else(|_| unreachable!());
-        Self { keyed, fsid, macs: vec![Cell::new(None); MACS].into() }
+        let macs = vec![[const { Cell::new(None) }; MACS_NEAR]; MACS / MACS_NEAR].into();
+        Self { keyed, fsid, macs }
     }
 
     /// Returns the handle of a file.
@@ -78,14 +79,18 @@ impl Sealer {
 
     /// Returns the MAC of a file's handle, whose other fields are `body`.
     fn mac(&self, file: FileId, body: &[u8]) -> Mac {
-        let place = &self.macs[place_of(file)];
-        if let Some((_, mac)) = place.get().filter(|(of, _)| *of == file) {
+        let near = &self.macs[scatter(file.inode, self.macs.len())];
+        let mut kept = near.iter().filter_map(Cell::get);
+        if let Some((_, mac)) = kept.find(|(of, _)| *of == file) {
             return mac;
         }
         let full = self.keyed.clone().chain_update(body).finalize().into_bytes();
         let mut mac = [0; MAC_LEN];
         mac.copy_from_slice(&full[..MAC_LEN]);
-        place.set(Some((file, mac)));
+        let mut next = Some((file, mac));
+        for place in near {
+            next = place.replace(next);
+        }
         mac
     }
 
@@ -143,13 +148,19 @@ impl fmt::Debug for SealedHandle {
     }
 }
 
-/// Returns where the MAC of a file's handle is kept.
-fn place_of(file: FileId) -> usize {
-    usize::try_from(file.inode % MACS as u64).unwrap_or(0)
+/// Returns one of `count` places for an inode number. File systems give numbers in strides, which scatter to different
+/// places.
+#[expect(clippy::cast_possible_truncation, reason = "a place is below `count`")]
+pub(crate) const fn scatter(inode: u64, count: usize) -> usize {
+    // The odd number next to 2^64 over the golden ratio.
+    let mixed = inode.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    ((mixed as u128 * count as u128) >> 64) as usize
 }
 
 /// Number of MACs that are kept: a MiB and more, so that a long directory is listed again without computing them.
 const MACS: usize = 1 << 15;
+/// Number of places for one MAC.
+const MACS_NEAR: usize = 4;
 /// Length of the server's key, in octets.
 pub const KEY_LEN: usize = 32;
 

@@ -11,10 +11,13 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::journal::{Journal, Record};
-use crate::handle::FileId;
+use crate::handle::{FileId, scatter};
 
 /// The table of where files were last seen.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub(super) struct Known {
     /// Estimated size of the table, in octets.
     octets: usize,
     octets_max: usize,
+    /// The entries with a file system's handle.
+    called: Arc<Called>,
     /// The clock hand: the inode number last examined for eviction.
     hand: u64,
     journal: Option<Journal>,
@@ -54,11 +59,12 @@ struct PackedSeen {
 
 impl Known {
     /// Creates an empty table of at most `octets_max` octets.
-    pub(super) const fn new(octets_max: usize) -> Self {
+    pub(super) fn new(octets_max: usize) -> Self {
         Self {
             entries: BTreeMap::new(),
             octets: 0,
             octets_max,
+            called: Arc::default(),
             hand: 0,
             journal: None,
             is_gathering: false,
@@ -96,11 +102,20 @@ impl Known {
         called: impl FnOnce() -> Box<[u8]>,
         is_open: impl Fn(FileId) -> bool,
     ) {
-        let old = self.find(file);
-        if old.is_some_and(|seen| seen.dir == dir && *seen.name == *name) {
+        // Most files are listed where they were before.
+        if self.called.has(file, (dir, name)) {
             return;
         }
-        let called = old.map_or_else(called, |seen| seen.called.into());
+        let old = self.find(file);
+        let is_there = old.is_some_and(|seen| seen.dir == dir && *seen.name == *name);
+        let called = match old.map(|seen| seen.called).filter(|called| !called.is_empty()) {
+            Some(_) if is_there => return,
+            Some(called) => called.into(),
+            None => called(),
+        };
+        if is_there && called.is_empty() {
+            return;
+        }
         self.write(&Record::Seen { file, dir, name, called: &called });
         self.insert(file, Seen { dir, name, called: &called }, is_open);
     }
@@ -122,12 +137,25 @@ impl Known {
         }
         self.octets += entry.octets();
         self.entries.insert(file.inode, entry);
+        if !seen.called.is_empty() {
+            self.called.set(file, (seen.dir, seen.name));
+        }
     }
 
     fn remove(&mut self, inode: u64) {
         if let Some(entry) = self.entries.remove(&inode) {
             self.octets -= entry.octets();
+            let file = FileId { inode, generation: entry.generation };
+            entry
+                .seen()
+                .into_iter()
+                .for_each(|seen| self.called.clear(file, (seen.dir, seen.name)));
         }
+    }
+
+    /// Returns which files are in the table with a file system's handle, for other threads to ask.
+    pub(super) fn called(&self) -> Arc<Called> {
+        Arc::clone(&self.called)
     }
 
     /// Returns the inode number of a file to evict. Skips files in use, at most [`PASSED_MAX`] of them.
@@ -224,6 +252,58 @@ impl PackedSeen {
     }
 }
 
+/// The files that are in the table with a file system's handle, and where. Other threads may ask while the table changes, so
+/// an answer is a hint: some files with a handle are not among them.
+#[derive(Debug)]
+pub(super) struct Called(Box<[Marks]>);
+
+/// The marks of files, each in one of the places that its inode number leads to; zero for none.
+type Marks = [AtomicU64; 8];
+
+impl Called {
+    /// Returns whether the table has a file at a name in a directory, with its handle.
+    pub(super) fn has(&self, file: FileId, at: (FileId, &[u8])) -> bool {
+        let mark = mark(file, at);
+        self.places(file).iter().any(|place| place.load(Ordering::Relaxed) == mark)
+    }
+
+    fn set(&self, file: FileId, at: (FileId, &[u8])) {
+        let mark = mark(file, at);
+        let places = self.places(file);
+        let free = places.iter().find(|place| place.load(Ordering::Relaxed) == 0);
+        // If all places are taken, the file takes that of another.
+        let place = free.or_else(|| places.get(usize::from(mark.to_le_bytes()[0] % 8)));
+        place.into_iter().for_each(|place| place.store(mark, Ordering::Relaxed));
+    }
+
+    fn clear(&self, file: FileId, at: (FileId, &[u8])) {
+        let mark = mark(file, at);
+        let places = self.places(file).iter();
+        let taken = places.filter(|place| place.load(Ordering::Relaxed) == mark);
+        taken.for_each(|place| place.store(0, Ordering::Relaxed));
+    }
+
+    fn places(&self, file: FileId) -> &[AtomicU64] {
+        let number = scatter(file.inode, self.0.len());
+        self.0.get(number).map_or(&[], <[AtomicU64; 8]>::as_slice)
+    }
+}
+
+impl Default for Called {
+    fn default() -> Self {
+        Self(std::iter::repeat_with(Marks::default).take(CALLED / 8).collect())
+    }
+}
+
+/// Returns the mark of a file at a name in a directory, which is not zero.
+fn mark(file: FileId, at: (FileId, &[u8])) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (file, at).hash(&mut hasher);
+    hasher.finish().max(1)
+}
+
+/// Number of files that [`Called`] may know: half a MiB.
+const CALLED: usize = 1 << 16;
 /// Octets of an entry besides its own block: some 150 in all for a name of 16.
 const AROUND: usize = {
     let mut octets = 0;
@@ -275,6 +355,40 @@ mod tests {
         let mut none = Known::new(each - 1);
         note(&mut none, 100, &[]);
         assert_eq!(none.len(), (0, 0));
+    }
+
+    #[test]
+    fn others_see_which_handles_are_known() {
+        let each = AROUND + 16 + 1 + 3 + 8;
+        let mut known = Known::new(10 * each);
+        let called = known.called();
+        let has = |inode: u64| called.has(file(inode), (ROOT, &inode.to_be_bytes()));
+        for inode in 0..100 {
+            assert!(!has(inode));
+            note(&mut known, inode, &[]);
+            assert!(has(inode), "{inode}");
+        }
+        let seen = (0..100).filter(|inode| has(*inode)).count();
+        assert_eq!(seen, 10, "those that were evicted are not known");
+        assert!(!called.has(FileId { inode: 99, generation: 8 }, (ROOT, &99_u64.to_be_bytes())));
+        known.forget(file(99));
+        assert!(!has(99));
+        // A handle that was not known when a file was noted is noted with the next one.
+        for handle in [&[][..], &[], &[4, 5]] {
+            known.note(file(7), (ROOT, b"seven"), || handle.into(), |_| false);
+            let seen = Seen { dir: ROOT, name: b"seven", called: handle };
+            assert_eq!(known.find(file(7)), Some(seen));
+            assert_eq!(called.has(file(7), (ROOT, b"seven")), !handle.is_empty());
+        }
+        let another = || panic!("the handle is known");
+        known.note(file(7), (ROOT, b"seven"), another, |_| false);
+        known.note(file(7), (ROOT, b"moved"), another, |_| false);
+        let moved = Seen { dir: ROOT, name: b"moved", called: &[4, 5] };
+        assert_eq!(known.find(file(7)), Some(moved));
+        assert_eq!(
+            [&b"seven"[..], b"moved"].map(|name| called.has(file(7), (ROOT, name))),
+            [false, true]
+        );
     }
 
     #[test]

@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use super::Directory;
 use super::acts::{Act, Done, Made, Undone};
 use super::helpers::Cost;
+use super::known::Called;
 use super::listing::{Named, Names};
 use super::node::{self, Descriptors, Look};
-use super::tree::Traits;
 use crate::backend::{self, Listing, ListingKind, Shown, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Name, Status};
@@ -31,7 +31,10 @@ use crate::nfs3::{Attributes, Name, Status};
 pub(super) struct List {
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) place: OwnedFd,
-    pub(super) traits: Traits,
+    /// Whether the system itself has the attributes of all files, and asks no server for them.
+    pub(super) has_attributes: bool,
+    /// The files of which the file system's handle is known, if files are opened by handles.
+    pub(super) called: Option<Arc<Called>>,
     pub(super) listing: Listing,
 }
 
@@ -51,7 +54,7 @@ struct Entry {
     /// Where its octets end; they begin where those of the name before end.
     end: usize,
     /// Where the octets of the file system's handle of the file end, which are behind the name; there are none where
-    /// files are not opened by them.
+    /// files are not opened by them, or where it is known already.
     called_end: usize,
     cookie: u64,
     id: FileId,
@@ -97,8 +100,10 @@ impl List {
             left = left.saturating_sub(octets);
             batch.octets.extend(named.name);
             let end = batch.octets.len();
-            if self.traits.opens_by_handle && matches!(look, Some(Ok(_))) {
-                batch.octets.extend(self.called(named.name).unwrap_or_default());
+            let at = (self.listing.dir, named.name);
+            let is_new = |called: &Arc<Called>| !called.has(id, at);
+            if matches!(look, Some(Ok(_))) && self.called.as_ref().is_some_and(is_new) {
+                batch.octets.extend(self.handle(named.name).unwrap_or_default());
             }
             let called_end = batch.octets.len();
             batch.entries.push(Entry { end, called_end, cookie: named.cookie, id, look });
@@ -112,12 +117,10 @@ impl List {
         let Self { place, listing, .. } = self;
         let peek = || node::peek(place, listing.dir, named.name);
         let look = match listing.kind {
-            ListingKind::Files if !self.traits.has_attributes => {
-                match node::place_of(place, named.name) {
-                    Err(Errno::XDEV) => peek(),
-                    place => place.and_then(node::look),
-                }
-            }
+            ListingKind::Files if !self.has_attributes => match node::place_of(place, named.name) {
+                Err(Errno::XDEV) => peek(),
+                place => place.and_then(node::look),
+            },
             ListingKind::Files | ListingKind::Names => peek(),
         };
         let tells = listing.kind == ListingKind::Files;
@@ -133,7 +136,7 @@ impl List {
     }
 
     /// Returns the file system's handle of the file with a name.
-    fn called(&self, name: &[u8]) -> Option<Box<[u8]>> {
+    fn handle(&self, name: &[u8]) -> Option<Box<[u8]>> {
         let called = FileName::at(self.place.as_fd(), &CString::new(name).ok()?);
         Some(called.ok()?.to_bytes())
     }
@@ -163,8 +166,13 @@ impl Directory {
         if self.tree.helpers.is_full(Cost::List, ticket) {
             return backend::Names::Full;
         }
-        let (descriptors, traits) = (Arc::clone(&self.tree.descriptors), self.tree.traits());
-        let act = Act::List(List { descriptors, place, traits, listing: *listing });
+        let act = Act::List(List {
+            descriptors: Arc::clone(&self.tree.descriptors),
+            place,
+            has_attributes: self.tree.has_attributes(),
+            called: self.tree.called(),
+            listing: *listing,
+        });
         match self.tree.helpers.make(act, ticket, (Cost::List, None)) {
             None => {
                 self.lists.insert(ticket, reading);

@@ -30,7 +30,7 @@ use super::Config;
 use super::found::{Found, What};
 use super::gone::{Gone, Searched};
 use super::helpers::Helpers;
-use super::known::Known;
+use super::known::{Called, Known};
 use super::node::{Descriptors, Look, Moment, Node, open_top};
 use super::open::Open;
 use super::transfers::TMPFS;
@@ -233,9 +233,14 @@ impl Tree {
         self.known.note(file, at, called, |file| self.open.contains(file));
     }
 
-    /// Returns what the file system of the tree has.
-    pub(super) const fn traits(&self) -> Traits {
-        Traits { opens_by_handle: self.mount.is_some(), has_attributes: self.has_attributes }
+    /// Returns whether the system itself has the attributes of all files, and asks no server for them.
+    pub(super) const fn has_attributes(&self) -> bool {
+        self.has_attributes
+    }
+
+    /// Returns the files of which the file system's handle is known, if files can be opened by handles.
+    pub(super) fn called(&self) -> Option<Arc<Called>> {
+        self.mount.as_ref().map(|_| self.known.called())
     }
 
     /// Returns the directory in which a file was seen last.
@@ -437,15 +442,6 @@ impl AccessTimes {
             Self::Always => true,
         }
     }
-}
-
-/// What the file system of a tree has.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Traits {
-    /// Whether files are opened by their file system's handles.
-    pub(super) opens_by_handle: bool,
-    /// Whether the system itself has the attributes of all files, and asks no server for them.
-    pub(super) has_attributes: bool,
 }
 
 /// The types of file systems of which the system itself has all attributes, of statfs(2): ext4 and its like, XFS, btrfs,
