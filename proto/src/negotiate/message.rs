@@ -159,6 +159,7 @@ pub fn put_unchunked_header(
     credit: u32,
 ) -> Option<()> {
     use v2::header::{CALL_INLINE, REPLY_INLINE};
+    let message = message.get_mut(..unchunked_header_len(version, kind))?;
     match (version, kind) {
         // No handle to invalidate, two empty lists, no Reply chunk.
         (Version::Two, Kind::Call) => {
@@ -172,8 +173,8 @@ pub fn put_unchunked_header(
             put_word(put_pairs(message, [[xid, v2::VERSION], [credit, REPLY_INLINE]])?, 0)
         }
         // RDMA_MSG with two empty lists and no Reply chunk.
-        //~ R8167-5.1-1: `v1::VERSION` -> `v1::VERSION + 1`
         (Version::One, _) => {
+            //~ R8167-5.1-1: `v1::VERSION` -> `v1::VERSION + 1`
             put_word(put_pairs(message, [[xid, v1::VERSION], [credit, 0], [0; 2]])?, 0)
         }
     }
