@@ -543,6 +543,11 @@ impl ServedCall {
         matches!(self.stage, Stage::Fetching { .. } | Stage::Reading { .. })
     }
 
+    /// Returns the octets of memory that its Reply may take if that is made in memory of its own.
+    pub(crate) const fn body_room(&self) -> usize {
+        self.room.body
+    }
+
     /// Gives up the message of the Call. Returns the Receive that the Call held, or counted as holding.
     pub(crate) fn release(&mut self) -> Option<Filled> {
         self.body = None;

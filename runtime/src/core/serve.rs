@@ -393,7 +393,7 @@ fn answer(
 ) {
     let Some(call) = responder.calls.remove(name) else { return };
     let (key, xid) = (call.connection, call.xid);
-    common.streams.end_call(key);
+    common.streams.end_call(key, call.body_room());
     common.counters.calls_served += 1;
     match outcome(acted, xid, reply) {
         Some(header) => common.send_record(key, &header, reply, call.charge),

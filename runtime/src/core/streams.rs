@@ -307,19 +307,19 @@ impl Streams {
         self.serving < self.serving_max
     }
 
-    /// Notes that a Call is in service and not answered.
-    pub(super) fn keep_call(&mut self, key: ConnectionKey) {
+    /// Notes that a Call is in service and not answered, with memory for `body` octets of a Reply.
+    pub(super) fn keep_call(&mut self, key: ConnectionKey, body: usize) {
         self.serving += 1;
         if let Some(stream) = self.get_mut(key) {
-            stream.keep_call();
+            stream.keep_call(body);
         }
     }
 
-    /// Notes that a Call that was in service is answered.
-    pub(super) fn end_call(&mut self, key: ConnectionKey) {
+    /// Notes that a Call that was in service is answered, with memory for `body` octets of a Reply.
+    pub(super) fn end_call(&mut self, key: ConnectionKey, body: usize) {
         self.serving -= 1;
         if let Some(stream) = self.get_mut(key) {
-            stream.end_call();
+            stream.end_call(body);
         }
     }
 }

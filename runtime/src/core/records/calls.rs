@@ -215,7 +215,7 @@ impl<S: Service> Reading<'_, S> {
         let promised = if waits { None } else { common.promise_some(*key, room.result) };
         let Some(charge) = promised else {
             let call = ServedCall::with(*key, xid, None).in_record(header, room);
-            common.streams.keep_call(*key);
+            common.streams.keep_call(*key, room.body);
             // A connection has few Calls in service, and most records of those that wait are short.
             responder.keep(common, call, record.into());
             return Taken::Done;
@@ -245,7 +245,7 @@ impl<S: Service> Reading<'_, S> {
                     deferred.map_or((header, false), |it| (it.header, it.is_resumed));
                 let inserted = responder.insert(call.in_record(header, Room::default()));
                 assert!(inserted == name, "nothing else entered meanwhile");
-                common.streams.keep_call(*key);
+                common.streams.keep_call(*key, 0);
                 if is_resumed {
                     responder.resume(name);
                 }
