@@ -23,8 +23,10 @@ use crate::service::Reply;
 enum Taken {
     /// The Call is answered, or it waits for its turn, for memory, or for the service.
     Done,
-    /// There is no room for it now.
+    /// There is no send buffer for it now.
     Waits,
+    /// Others have as many Calls in service as there may be.
+    Crowded,
     /// The connection has to end.
     Ends(&'static str),
 }
@@ -38,7 +40,7 @@ enum Go {
     Told,
     /// Once it has fewer Calls in service, or less to send.
     Less,
-    /// Once others have less memory for long records.
+    /// Once others have less memory for long records, or fewer Calls in service.
     Room,
 }
 
@@ -152,9 +154,9 @@ impl<S: Service> Reading<'_, S> {
                     taken
                 }
                 Next::Long(long) => match self.call(long.octets()) {
-                    Taken::Waits => {
+                    taken @ (Taken::Waits | Taken::Crowded) => {
                         inflow.put_back(long);
-                        Taken::Waits
+                        taken
                     }
                     taken => {
                         self.inner.common.streams.give_back(self.key, long.held());
@@ -165,6 +167,7 @@ impl<S: Service> Reading<'_, S> {
             match taken {
                 Taken::Done => self.worked += 1,
                 Taken::Waits => return Ok(Go::Again),
+                Taken::Crowded => return Ok(Go::Room),
                 Taken::Ends(why) => return Err(why),
             }
         }
@@ -205,8 +208,8 @@ impl<S: Service> Reading<'_, S> {
             return Taken::Ends("the service does not admit the peer");
         }
         let room = served.room_over_tcp(header.procedure, record.get(header.arguments_at..));
-        let name = responder.calls.next_key().filter(|_| common.streams.take_calls());
-        let Some(name) = name else { return Taken::Waits };
+        let name = responder.calls.next_key().filter(|_| common.streams.take_calls(*key));
+        let Some(name) = name else { return Taken::Crowded };
         if common.streams.get_mut(*key).is_some_and(|stream| !stream.begin_call()) {
             return Taken::Ends(TOO_MANY);
         }
