@@ -8,7 +8,7 @@ use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::Charge;
 use crate::core::program::{Room, Unserved};
-use crate::core::responder::ServedCall;
+use crate::core::responder::{Body, ServedCall};
 use crate::core::runs::with_buffer;
 use crate::core::serve::{Acted, Whole, outcome, serve};
 use crate::core::service::Service;
@@ -21,8 +21,10 @@ use crate::service::Reply;
 /// What became of a record.
 #[derive(Debug)]
 enum Taken {
-    /// The Call is answered, or it waits for its turn, for memory, or for the service.
+    /// The Call is answered, or it waits for the service, and its record is not needed any more.
     Done,
+    /// The Call waits for its turn or for memory, with a copy of its record.
+    Kept,
     /// There is no send buffer for it now.
     Waits,
     /// Others have as many Calls in service as there may be.
@@ -147,25 +149,27 @@ impl<S: Service> Reading<'_, S> {
                 }
                 Next::Record(range) => {
                     let end = range.end;
-                    let taken = self.call(inflow.octets(range));
-                    if let Taken::Done = taken {
+                    let taken = self.call(inflow.octets(range), 0);
+                    if let Taken::Done | Taken::Kept = taken {
                         inflow.pass(end);
                     }
                     taken
                 }
-                Next::Long(long) => match self.call(long.octets()) {
-                    taken @ (Taken::Waits | Taken::Crowded) => {
-                        inflow.put_back(long);
-                        taken
+                Next::Long(long) => {
+                    let copied = long.octets().len();
+                    let taken = self.call(long.octets(), copied);
+                    let streams = &mut self.inner.common.streams;
+                    match taken {
+                        Taken::Waits | Taken::Crowded => inflow.put_back(long),
+                        // The copy takes the place of the record.
+                        Taken::Kept => streams.give_back(self.key, long.held() - copied),
+                        Taken::Done | Taken::Ends(_) => streams.give_back(self.key, long.held()),
                     }
-                    taken => {
-                        self.inner.common.streams.give_back(self.key, long.held());
-                        taken
-                    }
-                },
+                    taken
+                }
             };
             match taken {
-                Taken::Done => self.worked += 1,
+                Taken::Done | Taken::Kept => self.worked += 1,
                 Taken::Waits => return Ok(Go::Again),
                 Taken::Crowded => return Ok(Go::Room),
                 Taken::Ends(why) => return Err(why),
@@ -173,8 +177,8 @@ impl<S: Service> Reading<'_, S> {
         }
     }
 
-    /// Serves the Call in a record.
-    fn call(&mut self, record: &[u8]) -> Taken {
+    /// Serves the Call in a record. If the Call is kept, so is the memory of `held` octets that the connection took for it.
+    fn call(&mut self, record: &[u8], held: usize) -> Taken {
         let Self { inner, service, reply, now, key, .. } = self;
         let Inner { responder, common, .. } = &mut **inner;
         let Some(programs) = responder.accepted.serves.clone() else {
@@ -219,9 +223,8 @@ impl<S: Service> Reading<'_, S> {
         let Some(charge) = promised else {
             let call = ServedCall::with(*key, xid, None).in_record(header, room);
             common.streams.keep_call(*key, room.body);
-            // A connection has few Calls in service, and most records of those that wait are short.
-            responder.keep(common, call, record.into());
-            return Taken::Done;
+            responder.keep(common, call, Body::Record { octets: record.into(), held });
+            return Taken::Kept;
         };
         let whole = Whole {
             programs: &programs,
