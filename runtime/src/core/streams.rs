@@ -8,8 +8,8 @@
 //!
 //! # Limits
 //! Each listening port has [`TcpLimits`] of its own. Results and what has not left are charged to the connection as the
-//! memory of a Call over RDMA is; long records have memory beside the pool, of which networks have shares. A connection with many Calls in service, or much that has not
-//! left, is not read until there is less. From its first octet on, each 64 KiB of a record has a bounded time, and so
+//! memory of a Call over RDMA is; long records have memory beside the pool, of which networks have shares. Origins share the Calls in service. A connection with
+//! many of them, or much that has not left, is not read until there is less. From its first octet on, each 64 KiB of a record has a bounded time, and so
 //! has each 64 KiB that is sent. If there are too many connections, one gives way ([`crowd`](crate::crowd)).
 //!
 //! Peers that the service does not admit have a few places of their own, for a few Calls of the programs that are
