@@ -182,11 +182,9 @@ pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
     let Inner { responder, common, .. } = inner;
     responder.drop_calls(common, key);
     let Common { streams, memory, connections, .. } = common;
-    let Some(place) = streams.place(key) else { return };
     let held = streams.get(key).map_or(0, Stream::held);
     streams.give_back(key, held);
-    let Some(mut stream) = streams.table.remove(place) else { return };
-    streams.serving -= stream.serving();
+    let Some(mut stream) = streams.remove(key) else { return };
     stream.release(&mut streams.left);
     for charge in streams.left.drain(..) {
         memory.discharge(Some(&mut stream.share), &charge);

@@ -101,8 +101,8 @@ pub(crate) struct ServedCall {
 pub(crate) enum Body {
     /// It was fetched from a Call chunk.
     Fetched(Local),
-    /// It came in a record over TCP.
-    Record(Box<[u8]>),
+    /// It came in a record over TCP. `held` octets of it are memory of long records; a short one is charged to nobody.
+    Record { octets: Box<[u8]>, held: usize },
 }
 
 impl Body {
@@ -110,7 +110,7 @@ impl Body {
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Fetched(lease) => lease.bytes(),
-            Self::Record(octets) => octets,
+            Self::Record { octets, .. } => octets,
         }
     }
 }
@@ -431,8 +431,8 @@ impl Responder {
     }
 
     /// Enters a Call that came in the record `body`. It waits for its turn, and for memory for its Reply.
-    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Box<[u8]>) {
-        call.body = Some(Body::Record(body));
+    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Body) {
+        call.body = Some(body);
         let name = self.insert(call);
         self.make_ready(common, name, Items::None);
     }
@@ -463,6 +463,9 @@ fn forget(common: &mut Common, call: ServedCall) {
     }
     if let Stage::Replying(answer) = call.stage {
         common.buffers.recycle(answer.buffer);
+    }
+    if let Some(Body::Record { held, .. }) = call.body {
+        common.streams.give_back(call.connection, held);
     }
     common.discharge(call.connection, call.charge);
 }
@@ -541,6 +544,11 @@ impl ServedCall {
     /// Returns whether RDMA Reads of ours are under way for the Call.
     const fn is_being_read(&self) -> bool {
         matches!(self.stage, Stage::Fetching { .. } | Stage::Reading { .. })
+    }
+
+    /// Returns the octets of memory that its Reply may take if that is made in memory of its own.
+    pub(crate) const fn body_room(&self) -> usize {
+        self.room.body
     }
 
     /// Gives up the message of the Call. Returns the Receive that the Call held, or counted as holding.

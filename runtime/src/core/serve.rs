@@ -15,7 +15,7 @@ use super::cx::Cx;
 use super::inner::Inner;
 use super::memory::Charge;
 use super::program::{Header, KnownHeader, Programs, Served, Unserved};
-use super::responder::{Deferred, Running, ServedCall, Stage};
+use super::responder::{Body, Deferred, Running, ServedCall, Stage};
 use crate::core::service::Service;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::INLINE_SIZE;
@@ -281,6 +281,14 @@ fn go_on<S: Service>(
             let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
             inner.responder.running = None;
             inner.common.receives.restore(buffers);
+            // A service that answers later has read the record.
+            let body = match body {
+                Some(Body::Record { held, .. }) => {
+                    inner.common.streams.give_back(key, held);
+                    None
+                }
+                body => body,
+            };
             let leased = inner.responder.with_leased(Charge::default());
             match inner.responder.calls.get_mut(name) {
                 Some(call) => {
@@ -393,7 +401,7 @@ fn answer(
 ) {
     let Some(call) = responder.calls.remove(name) else { return };
     let (key, xid) = (call.connection, call.xid);
-    common.streams.end_call(key);
+    common.streams.end_call(key, call.body_room());
     common.counters.calls_served += 1;
     match outcome(acted, xid, reply) {
         Some(header) => common.send_record(key, &header, reply, call.charge),

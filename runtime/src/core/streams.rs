@@ -8,8 +8,8 @@
 //!
 //! # Limits
 //! Each listening port has [`TcpLimits`] of its own. Results and what has not left are charged to the connection as the
-//! memory of a Call over RDMA is; long records have memory beside the pool, of which networks have shares. A connection with many Calls in service, or much that has not
-//! left, is not read until there is less. From its first octet on, each 64 KiB of a record has a bounded time, and so
+//! memory of a Call over RDMA is; long records have memory beside the pool, of which networks have shares. Origins share the Calls in service. A connection with
+//! many of them, or much that has not left, is not read until there is less. From its first octet on, each 64 KiB of a record has a bounded time, and so
 //! has each 64 KiB that is sent. If there are too many connections, one gives way ([`crowd`](crate::crowd)).
 //!
 //! Peers that the service does not admit have a few places of their own, for a few Calls of the programs that are
@@ -66,8 +66,10 @@ pub(crate) struct Streams {
     /// Memory that long records hold.
     pub(super) records: Shares,
     /// Calls in service, of all connections.
-    pub(super) serving: u32,
-    pub(super) serving_max: u32,
+    serving: u32,
+    /// Calls in service, of the connections of each origin.
+    serving_of: Vec<u32>,
+    serving_max: u32,
     pub(crate) counters: TcpCounters,
 }
 
@@ -95,6 +97,7 @@ impl Streams {
             left: Vec::new(),
             records: Shares::new(0),
             serving: 0,
+            serving_of: Vec::new(),
             serving_max: 0,
             counters: TcpCounters::default(),
         }
@@ -285,42 +288,79 @@ impl Streams {
         may
     }
 
-    /// Has a connection read again once others have less memory for long records.
+    /// Has a connection read again once others have less memory for long records, or fewer Calls in service.
     pub(super) fn wait_for_room(&mut self, key: ConnectionKey) {
-        self.short.push(key);
+        // A peer that sends on has its connection looked at each time.
+        if !self.short.contains(&key) {
+            self.short.push(key);
+        }
+    }
+
+    /// Has the connections read again that wait for room.
+    fn room_is_made(&mut self) {
+        while let Some(short) = self.short.pop() {
+            self.be_readable(short);
+        }
     }
 
     /// Gives back memory of a long record.
     pub(super) fn give_back(&mut self, key: ConnectionKey, octets: usize) {
-        while octets > 0
-            && let Some(short) = self.short.pop()
-        {
-            self.be_readable(short);
+        if octets > 0 {
+            self.room_is_made();
         }
         if let Some(network) = self.get(key).map(|stream| network(stream.peer().ip())) {
             self.records.give_back(network, octets);
         }
     }
 
-    /// Returns whether another Call may be in service.
-    pub(super) const fn take_calls(&self) -> bool {
-        self.serving < self.serving_max
+    /// Returns whether another Call of a connection may be in service. An origin that has some gets one more if it then has
+    /// no more than are then left to others, as it is with memory.
+    pub(super) fn take_calls(&self, key: ConnectionKey) -> bool {
+        let free = self.serving_max.saturating_sub(self.serving);
+        // While all have few there is no need to know the origin.
+        if self.serving + 1 < free {
+            return true;
+        }
+        let origin = self.get(key).map(|stream| stream.share.origin());
+        let own = origin.and_then(|origin| self.serving_of.get(origin)).map_or(0, |own| *own);
+        free > 0 && (own == 0 || own + 1 < free)
     }
 
-    /// Notes that a Call is in service and not answered.
-    pub(super) fn keep_call(&mut self, key: ConnectionKey) {
-        self.serving += 1;
+    /// Notes that a Call is in service and not answered, with memory for `body` octets of a Reply.
+    pub(super) fn keep_call(&mut self, key: ConnectionKey, body: usize) {
         if let Some(stream) = self.get_mut(key) {
-            stream.keep_call();
+            stream.keep_call(body);
+            let origin = stream.share.origin();
+            self.serving += 1;
+            if self.serving_of.len() <= origin {
+                self.serving_of.resize(origin + 1, 0);
+            }
+            self.serving_of.get_mut(origin).into_iter().for_each(|own| *own += 1);
         }
     }
 
-    /// Notes that a Call that was in service is answered.
-    pub(super) fn end_call(&mut self, key: ConnectionKey) {
-        self.serving -= 1;
+    /// Notes that a Call that was in service is answered, with memory for `body` octets of a Reply.
+    pub(super) fn end_call(&mut self, key: ConnectionKey, body: usize) {
         if let Some(stream) = self.get_mut(key) {
-            stream.end_call();
+            stream.end_call(body);
+            let origin = stream.share.origin();
+            self.end_calls(origin, 1);
         }
+    }
+
+    /// Notes that Calls of an origin are no longer in service.
+    fn end_calls(&mut self, origin: usize, count: u32) {
+        self.serving -= count;
+        self.serving_of.get_mut(origin).into_iter().for_each(|own| *own -= count);
+        self.room_is_made();
+    }
+
+    /// Takes out a connection that ends.
+    pub(super) fn remove(&mut self, key: ConnectionKey) -> Option<Stream> {
+        let stream = self.table.remove(self.place(key)?)?;
+        self.end_calls(stream.share.origin(), stream.serving());
+        self.short.retain(|short| *short != key);
+        Some(stream)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::Charge;
 use crate::core::program::{Room, Unserved};
-use crate::core::responder::ServedCall;
+use crate::core::responder::{Body, ServedCall};
 use crate::core::runs::with_buffer;
 use crate::core::serve::{Acted, Whole, outcome, serve};
 use crate::core::service::Service;
@@ -21,10 +21,14 @@ use crate::service::Reply;
 /// What became of a record.
 #[derive(Debug)]
 enum Taken {
-    /// The Call is answered, or it waits for its turn, for memory, or for the service.
+    /// The Call is answered, or it waits for the service, and its record is not needed any more.
     Done,
-    /// There is no room for it now.
+    /// The Call waits for its turn or for memory, with a copy of its record.
+    Kept,
+    /// There is no send buffer for it now.
     Waits,
+    /// Others have as many Calls in service as there may be.
+    Crowded,
     /// The connection has to end.
     Ends(&'static str),
 }
@@ -38,7 +42,7 @@ enum Go {
     Told,
     /// Once it has fewer Calls in service, or less to send.
     Less,
-    /// Once others have less memory for long records.
+    /// Once others have less memory for long records, or fewer Calls in service.
     Room,
 }
 
@@ -145,33 +149,36 @@ impl<S: Service> Reading<'_, S> {
                 }
                 Next::Record(range) => {
                     let end = range.end;
-                    let taken = self.call(inflow.octets(range));
-                    if let Taken::Done = taken {
+                    let taken = self.call(inflow.octets(range), 0);
+                    if let Taken::Done | Taken::Kept = taken {
                         inflow.pass(end);
                     }
                     taken
                 }
-                Next::Long(long) => match self.call(long.octets()) {
-                    Taken::Waits => {
-                        inflow.put_back(long);
-                        Taken::Waits
+                Next::Long(long) => {
+                    let copied = long.octets().len();
+                    let taken = self.call(long.octets(), copied);
+                    let streams = &mut self.inner.common.streams;
+                    match taken {
+                        Taken::Waits | Taken::Crowded => inflow.put_back(long),
+                        // The copy takes the place of the record.
+                        Taken::Kept => streams.give_back(self.key, long.held() - copied),
+                        Taken::Done | Taken::Ends(_) => streams.give_back(self.key, long.held()),
                     }
-                    taken => {
-                        self.inner.common.streams.give_back(self.key, long.held());
-                        taken
-                    }
-                },
+                    taken
+                }
             };
             match taken {
-                Taken::Done => self.worked += 1,
+                Taken::Done | Taken::Kept => self.worked += 1,
                 Taken::Waits => return Ok(Go::Again),
+                Taken::Crowded => return Ok(Go::Room),
                 Taken::Ends(why) => return Err(why),
             }
         }
     }
 
-    /// Serves the Call in a record.
-    fn call(&mut self, record: &[u8]) -> Taken {
+    /// Serves the Call in a record. If the Call is kept, so is the memory of `held` octets that the connection took for it.
+    fn call(&mut self, record: &[u8], held: usize) -> Taken {
         let Self { inner, service, reply, now, key, .. } = self;
         let Inner { responder, common, .. } = &mut **inner;
         let Some(programs) = responder.accepted.serves.clone() else {
@@ -205,8 +212,8 @@ impl<S: Service> Reading<'_, S> {
             return Taken::Ends("the service does not admit the peer");
         }
         let room = served.room_over_tcp(header.procedure, record.get(header.arguments_at..));
-        let name = responder.calls.next_key().filter(|_| common.streams.take_calls());
-        let Some(name) = name else { return Taken::Waits };
+        let name = responder.calls.next_key().filter(|_| common.streams.take_calls(*key));
+        let Some(name) = name else { return Taken::Crowded };
         if common.streams.get_mut(*key).is_some_and(|stream| !stream.begin_call()) {
             return Taken::Ends(TOO_MANY);
         }
@@ -215,10 +222,9 @@ impl<S: Service> Reading<'_, S> {
         let promised = if waits { None } else { common.promise_some(*key, room.result) };
         let Some(charge) = promised else {
             let call = ServedCall::with(*key, xid, None).in_record(header, room);
-            common.streams.keep_call(*key);
-            // A connection has few Calls in service, and most records of those that wait are short.
-            responder.keep(common, call, record.into());
-            return Taken::Done;
+            common.streams.keep_call(*key, room.body);
+            responder.keep(common, call, Body::Record { octets: record.into(), held });
+            return Taken::Kept;
         };
         let whole = Whole {
             programs: &programs,
@@ -245,7 +251,7 @@ impl<S: Service> Reading<'_, S> {
                     deferred.map_or((header, false), |it| (it.header, it.is_resumed));
                 let inserted = responder.insert(call.in_record(header, Room::default()));
                 assert!(inserted == name, "nothing else entered meanwhile");
-                common.streams.keep_call(*key);
+                common.streams.keep_call(*key, 0);
                 if is_resumed {
                     responder.resume(name);
                 }

@@ -127,7 +127,7 @@ impl Outflow {
                     self.sent += some;
                     octets -= some;
                     if *length > 0 {
-                        return;
+                        break;
                     }
                 }
                 Part::Lying { data, sent, charge } => {
@@ -135,23 +135,40 @@ impl Outflow {
                     *sent += some;
                     octets -= some;
                     if *sent < data.len() {
-                        return;
+                        break;
                     }
                     left.push(std::mem::take(charge));
                 }
             }
             self.parts.pop_front();
         }
-        self.sent = 0;
-        self.copied.clear();
-        if self.copied.capacity() > KEPT {
-            self.copied = Vec::new();
+        self.forget_sent();
+    }
+
+    /// Gives up what has left of the octets that were copied. A peer that is always a little behind never has all of them.
+    fn forget_sent(&mut self) {
+        if self.sent == self.copied.len() {
+            self.copied.clear();
+            if self.copied.capacity() > KEPT {
+                self.copied = Vec::new();
+            }
+        } else if self.sent >= KEPT && self.sent >= self.copied.len() / 2 {
+            // No more octets are moved than have left since they were moved last.
+            self.copied.drain(..self.sent);
+        } else {
+            return;
         }
+        self.sent = 0;
     }
 
     /// Returns the octets that wait.
     pub(in crate::core) const fn waiting(&self) -> usize {
         self.waiting
+    }
+
+    /// Returns how many of these were copied: no pool bounds their memory.
+    pub(in crate::core) const fn copied(&self) -> usize {
+        self.copied.len() - self.sent
     }
 
     /// Takes out the charges of all that waits, of a connection that ends.

@@ -28,6 +28,8 @@ pub(crate) struct Stream {
     outflow: Outflow,
     /// Calls that are not answered.
     serving: u32,
+    /// Octets of the Replies to them that will be copied, at most.
+    promised: usize,
     /// Calls that it may still make.
     calls_left: Option<u32>,
     phase: Phase,
@@ -99,6 +101,7 @@ impl Stream {
             inflow: Inflow::default(),
             outflow: Outflow::default(),
             serving: 0,
+            promised: 0,
             calls_left,
             // An idle connection gives way first; a new one gets time to send its request.
             phase: Phase::Transferring,
@@ -209,7 +212,9 @@ impl Stream {
 
     /// Returns whether another Call may be taken.
     pub(in crate::core) const fn may_be_read(&self) -> bool {
-        self.serving < CALLS_EACH_MAX && self.outflow.waiting() < WAITING_MAX
+        self.serving < CALLS_EACH_MAX
+            && self.outflow.waiting() < WAITING_MAX
+            && self.outflow.copied() + self.promised < COPIED_MAX
     }
 
     /// Notes that the connection is not read until it has less under way.
@@ -267,14 +272,16 @@ impl Stream {
         }
     }
 
-    /// Notes that a Call is answered later.
-    pub(in crate::core) const fn keep_call(&mut self) {
+    /// Notes that a Call is answered later, with memory for `body` octets of its Reply.
+    pub(in crate::core) const fn keep_call(&mut self, body: usize) {
         self.serving += 1;
+        self.promised += body;
     }
 
     /// Notes that a Call that was kept is answered.
-    pub(in crate::core) const fn end_call(&mut self) {
+    pub(in crate::core) const fn end_call(&mut self, body: usize) {
         self.serving -= 1;
+        self.promised -= body;
     }
 
     /// Queues a Reply. Returns its charge if nothing of it is left in the pool.
@@ -358,3 +365,5 @@ impl Stream {
 const STEP: usize = 64 << 10;
 /// Octets that wait to be sent before a connection is read no more.
 const WAITING_MAX: usize = 4 << 20;
+/// Octets of these that were copied or will be, for which no pool has the memory.
+const COPIED_MAX: usize = 256 << 10;

@@ -448,7 +448,13 @@ fn long_records_wait_for_the_memory_that_others_have() {
     second.stream.write_all(begun).unwrap();
     (0..10).for_each(|_| _ = world.server.turn(world.now));
     assert!(!world.server.turn(world.now), "it waits without turning");
-    for (client, rest) in [(&mut first, rest), (&mut second, rest)] {
+    // More octets of it have it looked at, and it waits once.
+    for octet in &rest[..20] {
+        second.stream.write_all(&[*octet]).unwrap();
+        world.server.turn(world.now);
+    }
+    assert_eq!(world.server.inner.common.streams.short.len(), 1);
+    for (client, rest) in [(&mut first, rest), (&mut second, &rest[20..])] {
         let mut sent = 0;
         while sent < rest.len() {
             sent += client.stream.write(&rest[sent..]).unwrap_or(0);
@@ -457,13 +463,17 @@ fn long_records_wait_for_the_memory_that_others_have() {
         assert_eq!(world.reply_of(client), (1, success(), Vec::new()));
     }
     assert_eq!(world.server.inner.common.streams.records.held(), 0);
-    // One that goes away gives its memory back, too.
-    first.stream.write_all(begun).unwrap();
-    (0..10).for_each(|_| _ = world.server.turn(world.now));
+    // One that goes away gives its memory back, too, and one that waits for it goes, too.
+    for client in [&mut first, &mut second] {
+        client.stream.write_all(begun).unwrap();
+        (0..10).for_each(|_| _ = world.server.turn(world.now));
+    }
     assert!(world.server.inner.common.streams.records.held() > 0);
-    world.gone(first);
-    assert_eq!(world.server.inner.common.streams.records.held(), 0);
-    world.gone(second);
+    assert_eq!(world.server.inner.common.streams.short.len(), 1);
+    drop((first, second));
+    (0..10).for_each(|_| _ = world.server.turn(world.now));
+    assert_eq!((world.streams(), world.server.inner.common.streams.records.held()), (0, 0));
+    assert_eq!(world.server.inner.common.streams.short, []);
     world.all_home();
 }
 
