@@ -147,34 +147,53 @@ const PAGE: usize = 4096;
 /// The longest value that shares pages with others.
 const LONGEST_IN_SLABS: usize = 64 << 10;
 
+/// The maximum lengths of the values, in turns; a value has at least half of its maximum.
+const MIXES: [&[usize]; 8] = [
+    &[4096, 1000],
+    &[3500, 1 << 20],
+    &[2300, 1100, 3300],
+    &[700, 100_000],
+    &[20_000, 1400, 2600],
+    &[1100, 300_000, 1800],
+    &[3000, 500, 64 << 10, 2000],
+    &[900, 6000, 1300, 12_000],
+];
+
 #[test]
 fn a_value_fits_if_its_octets_are_free_whatever_lengths_there_were() {
+    mixed(0);
+    mixed(3);
+}
+
+/// A test of its own, so that two CPUs share the time.
+#[test]
+fn a_value_fits_if_its_octets_are_free_where_two_lengths_were_alike_or_far_apart() {
+    mixed(1);
+    mixed(4);
+}
+
+#[test]
+#[ignore = "it takes a minute: tests/check --full runs it"]
+fn a_value_fits_if_its_octets_are_free_in_every_mix_of_lengths() {
+    (0..MIXES.len()).for_each(mixed);
+}
+
+/// Stores values of the lengths of one mix and deletes many of them, again and again.
+fn mixed(seed: usize) {
     const STEPS: usize = 1_500;
-    // The maximum lengths of the values, in turns; a value has at least half of its maximum.
-    let mixes: [&[usize]; 8] = [
-        &[4096, 1000],
-        &[3500, 1 << 20],
-        &[2300, 1100, 3300],
-        &[700, 100_000],
-        &[20_000, 1400, 2600],
-        &[1100, 300_000, 1800],
-        &[3000, 500, 64 << 10, 2000],
-        &[900, 6000, 1300, 12_000],
-    ];
-    for (seed, mix) in mixes.into_iter().enumerate() {
-        let mut rng = Rng::new(seed as u64);
-        let mut stored = Stored::new(100_000, 8 << 20);
-        for (turn, most) in mix.iter().cycle().enumerate() {
-            let refused = stored
-                .fill(|| if rng.below(2) == 0 { *most } else { most / 2 + rng.below(most / 2) });
-            let used = stored.used() + stored.part(refused);
-            assert!(used > 0.95, "mix {seed} is refused when {used} of the memory is of use");
-            let part = [2, 8, 64][rng.below(3)];
-            stored.thin(|_| rng.below(part) == 0);
-            stored.check();
-            if stored.steps >= STEPS && turn >= 2 * mix.len() {
-                break;
-            }
+    let mix = MIXES[seed];
+    let mut rng = Rng::new(seed as u64);
+    let mut stored = Stored::new(100_000, 8 << 20);
+    for (turn, most) in mix.iter().cycle().enumerate() {
+        let refused =
+            stored.fill(|| if rng.below(2) == 0 { *most } else { most / 2 + rng.below(most / 2) });
+        let used = stored.used() + stored.part(refused);
+        assert!(used > 0.95, "mix {seed} is refused when {used} of the memory is of use");
+        let part = [2, 8, 64][rng.below(3)];
+        stored.thin(|_| rng.below(part) == 0);
+        stored.check();
+        if stored.steps >= STEPS && turn >= 2 * mix.len() {
+            break;
         }
     }
 }
