@@ -64,7 +64,7 @@ impl Known {
             entries: BTreeMap::new(),
             octets: 0,
             octets_max,
-            called: Arc::default(),
+            called: Arc::new(Called::of(octets_max / AROUND)),
             hand: 0,
             journal: None,
             is_gathering: false,
@@ -261,6 +261,12 @@ pub(super) struct Called(Box<[Marks]>);
 type Marks = [AtomicU64; 8];
 
 impl Called {
+    /// Makes places for as many files, or for [`CALLED_MAX`].
+    fn of(files: usize) -> Self {
+        let groups = files.min(CALLED_MAX).div_ceil(Marks::default().len());
+        Self(std::iter::repeat_with(Marks::default).take(groups).collect())
+    }
+
     /// Returns whether the table has a file at a name in a directory, with its handle.
     pub(super) fn has(&self, file: FileId, at: (FileId, &[u8])) -> bool {
         let mark = mark(file, at);
@@ -289,12 +295,6 @@ impl Called {
     }
 }
 
-impl Default for Called {
-    fn default() -> Self {
-        Self(std::iter::repeat_with(Marks::default).take(CALLED / 8).collect())
-    }
-}
-
 /// Returns the mark of a file at a name in a directory, which is not zero.
 fn mark(file: FileId, at: (FileId, &[u8])) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -302,8 +302,8 @@ fn mark(file: FileId, at: (FileId, &[u8])) -> u64 {
     hasher.finish().max(1)
 }
 
-/// Number of files that [`Called`] may know: half a MiB.
-const CALLED: usize = 1 << 16;
+/// Maximum number of files that [`Called`] knows: half a MiB.
+const CALLED_MAX: usize = 1 << 16;
 /// Octets of an entry besides its own block: some 150 in all for a name of 16.
 const AROUND: usize = {
     let mut octets = 0;
