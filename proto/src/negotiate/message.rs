@@ -230,6 +230,7 @@ pub fn put_results_headers(
 
 #[inline(always)]
 fn put_results_headers_one(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
+    let message = message.first_chunk_mut::<52>()?;
     // RDMA_MSG, two empty lists and no Reply chunk; accepted, with AUTH_NONE for a verifier, and success.
     //~ R8167-5.2-1: `v1::VERSION` -> `v1::VERSION + 1`
     let transport = [[xid, v1::VERSION], [credit, 0], [0; 2]];
@@ -246,6 +247,7 @@ fn put_results_headers_one_with(
     credit: u32,
     segment: &Segment,
 ) -> Option<()> {
+    let message = message.first_chunk_mut::<76>()?;
     let [handle, length, high, low] = words_of(segment);
     // RDMA_MSG, no Read list, a Write list of one chunk of one segment, and no Reply chunk.
     let transport =
@@ -257,6 +259,7 @@ fn put_results_headers_one_with(
 #[inline(always)]
 fn put_results_headers_two(message: &mut [u8], xid: u32, credit: u32) -> Option<()> {
     use v2::header::REPLY_INLINE;
+    let message = message.first_chunk_mut::<44>()?;
     // An empty Write list; accepted, with AUTH_NONE for a verifier, and success.
     let rest = put_pairs(
         message,
@@ -273,6 +276,7 @@ fn put_results_headers_two_with(
     segment: &Segment,
 ) -> Option<()> {
     use v2::header::REPLY_INLINE;
+    let message = message.first_chunk_mut::<68>()?;
     let [handle, length, high, low] = words_of(segment);
     // A Write list of one chunk of one segment; accepted, with AUTH_NONE for a verifier, and success.
     let transport = [[xid, v2::VERSION], [credit, REPLY_INLINE], [1, 1], [handle, length]];
@@ -292,6 +296,7 @@ fn put_call_headers(
     use v2::header::CALL_INLINE;
     const CALL: u32 = 0;
     const RPC: u32 = 2;
+    let message = message.first_chunk_mut::<72>()?;
     // No handle to invalidate, two empty lists, no Reply chunk; AUTH_NONE, twice.
     let transport = [[xid, v2::VERSION], [credit, CALL_INLINE], [0; 2], [0; 2]];
     let rpc = [[xid, CALL], [RPC, program], [version, procedure], [0; 2], [0; 2]];
@@ -316,6 +321,7 @@ pub fn put_call_headers_with(
     use v2::header::CALL_INLINE;
     const CALL: u32 = 0;
     const RPC: u32 = 2;
+    let message = message.first_chunk_mut::<96>()?;
     let [handle, length, high, low] = words_of(segment);
     let lists = match position {
         // One entry, and then no Write list and no Reply chunk.
