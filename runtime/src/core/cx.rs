@@ -62,22 +62,24 @@ impl<'a> Cx<'a> {
         token: u64,
         encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
     ) -> Result<(), (CallError, Request)> {
-        // Destructuring the request lets the compiler keep one without leases in registers.
-        let Request { procedure, arguments, rooms, timeout } = request;
-        if arguments.is_empty() && rooms.is_empty() {
-            let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));
-            if (is_open || self.open_grant(connection))
-                && let (Some(grant), Some(port)) = (&mut self.grant, self.exit.port())
-            {
-                let Inner { requester, common, .. } = &mut *self.inner;
-                let caller = Caller::Service(token);
-                let new = NewCall { now: self.now, procedure, timeout, caller };
-                return requester
-                    .call_at_once(common, grant, port, new, encode)
-                    .map_err(|error| (error, Request { timeout, ..Request::new(procedure) }));
-            }
+        if request.opens() {
+            return self.call_otherwise(connection, request, token, encode);
         }
-        let request = Request { procedure, arguments, rooms, timeout };
+        // Without leases there is nothing to move but these, and nothing to drop.
+        let Request { procedure, timeout, .. } = request;
+        std::mem::forget(request);
+        let is_open = self.grant.as_ref().is_some_and(|grant| grant.takes(connection.0));
+        if (is_open || self.open_grant(connection))
+            && let (Some(grant), Some(port)) = (&mut self.grant, self.exit.port())
+        {
+            let Inner { requester, common, .. } = &mut *self.inner;
+            let caller = Caller::Service(token);
+            let new = NewCall { now: self.now, procedure, timeout, caller };
+            return requester
+                .call_at_once(common, grant, port, new, encode)
+                .map_err(|error| (error, Request { timeout, ..Request::new(procedure) }));
+        }
+        let request = Request { timeout, ..Request::new(procedure) };
         self.call_otherwise(connection, request, token, encode)
     }
 
