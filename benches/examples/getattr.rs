@@ -221,7 +221,7 @@ impl Client {
         Ok(Self { core })
     }
 
-    /// Looks up a file in the root, to be read by so many octets.
+    /// Looks up a file in the root, and has the Calls from then on be READs of `size` octets of it.
     fn open(&mut self, size: u32, file: &str) -> Result<(), Failure> {
         let (mut cx, caller) = self.core.cx(clock::now());
         caller.look_up(&mut cx, file);

@@ -165,7 +165,7 @@ fn a_value_fits_if_its_octets_are_free_whatever_lengths_there_were() {
     mixed(3);
 }
 
-/// A test of its own, so that two CPUs share the time.
+/// The test above for two other mixes. They are tests apart, so that both run at once.
 #[test]
 fn a_value_fits_if_its_octets_are_free_where_two_lengths_were_alike_or_far_apart() {
     mixed(1);
