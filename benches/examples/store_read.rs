@@ -3,8 +3,8 @@
 //!
 //! `store_read [--floor RATIO] [--pairs N] [--seconds S] [--file BYTES]`: measures pairs of the raw stream and of READs
 //! of 1 MiB, eight under way as with `haulage store get`, and prints the ratio of each pair. A shared machine changes
-//! its speed from moment to moment, so there are several pairs. The file is in the server's memory. There is no CRC, as
-//! `store get` asks for none.
+//! its speed from moment to moment, so there are several pairs. The file is in the server's memory, and the raw stream
+//! sends from memory of that length, too. There is no CRC, as `store get` asks for none.
 //!
 //! Fails if the best pair is below the floor. Other work on the machine may slow either half of a pair, so one bad pair
 //! proves little; but a client or server that has become slower has no good pair.
@@ -130,9 +130,10 @@ fn run(options: &Options) -> Result<Vec<f64>, Failure> {
         .map_err(|error| failed(&error))?;
     // One pass warms up caches, TCP windows and the pool.
     read(&mut client, &file, options.file, Duration::ZERO)?;
+    let file_room = usize::try_from(options.file).unwrap_or(usize::MAX);
     let mut ratios = Vec::new();
     for _ in 0..options.pairs {
-        let raw = limits::tcp_stream_gib_per_s(pair, PIECE, READS, options.time);
+        let raw = limits::tcp_file_gib_per_s(pair, PIECE, READS, file_room, options.time);
         let raw = raw.map_err(|error| Failure::failed(error.to_string()))?;
         let ours = read(&mut client, &file, options.file, options.time)?;
         let ratio = ours / raw;

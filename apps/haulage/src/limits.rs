@@ -22,7 +22,10 @@ mod tcp;
 
 pub use memory::{cacheline_rtt_us, memcpy_gib_per_s};
 pub use noise::Noise;
-pub use tcp::{answer, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s, tcp_stream_gib_per_s_to};
+pub use tcp::{
+    answer, tcp_file_gib_per_s, tcp_rtt_us, tcp_rtt_us_to, tcp_stream_gib_per_s,
+    tcp_stream_gib_per_s_to,
+};
 
 /// The measured limits of a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

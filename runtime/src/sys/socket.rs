@@ -94,7 +94,7 @@ impl Listener {
         stream.set_nodelay(true)?;
         vanished.end(&stream)?;
         let socket = Socket(stream);
-        socket.suit_path_to(peer.ip());
+        suit_path(&socket.0, peer.ip());
         Ok(Some((socket, peer)))
     }
 
@@ -151,7 +151,7 @@ impl Socket {
         stream.set_nodelay(true)?;
         vanished.end(&stream)?;
         let socket = Self(stream);
-        socket.suit_path_to(to.ip());
+        suit_path(&socket.0, to.ip());
         Ok(socket)
     }
 
@@ -270,21 +270,6 @@ impl Socket {
         state(&self.0) == Some(ESTABLISHED)
     }
 
-    /// Chooses the congestion control of a path that does not leave this machine; every other path keeps the operator's
-    /// choice.
-    ///
-    /// Nothing congests a local path, and an algorithm that paces its segments all the same, as BBR does, makes the
-    /// receiver wait for timers.
-    fn suit_path_to(&self, peer: IpAddr) {
-        let peer = peer.to_canonical();
-        let stays = |local: SocketAddr| local.ip().to_canonical() == peer;
-        if !peer.is_loopback() && !self.0.local_addr().is_ok_and(stays) {
-            return;
-        }
-        // If the system refuses, the connection works, only more slowly.
-        let _ = sockopt::set_tcp_congestion(&self.0, UNPACED);
-    }
-
     /// Closes our direction. The peer reads to the end of the stream.
     pub fn shutdown_write(&self) {
         // The only failure is a connection that is gone already.
@@ -352,6 +337,21 @@ const _: () = assert!(
     KEEPALIVE_AFTER.as_millis() + KEEPALIVE_EVERY.as_millis() * KEEPALIVE_PROBES as u128
         == UNACKNOWLEDGED_MIN_MILLIS as u128
 );
+
+/// Chooses the congestion control of a connection to `peer` that does not leave this machine; every other one keeps the
+/// operator's choice.
+///
+/// Nothing congests a local path, and an algorithm that paces its segments all the same, as BBR does, makes the
+/// receiver wait for timers.
+pub fn suit_path(stream: &TcpStream, peer: IpAddr) {
+    let peer = peer.to_canonical();
+    let stays = |local: SocketAddr| local.ip().to_canonical() == peer;
+    if !peer.is_loopback() && !stream.local_addr().is_ok_and(stays) {
+        return;
+    }
+    // If the system refuses, the connection works, only more slowly.
+    let _ = sockopt::set_tcp_congestion(stream, UNPACED);
+}
 
 /// A congestion control that every Linux has and every user may choose. It does not pace, and on a path that loses
 /// nothing its window only grows.

@@ -2,8 +2,9 @@
 //!
 //! # Normal operation
 //! The near side first sends the length of answers. The far side then answers each request of 32 octets with one
-//! message of that length, always from the same buffer. The near side receives into one of the buffers it reuses. So
-//! this moves the same octets as fetching items of that length, without a protocol.
+//! message of that length, from one buffer again and again. The near side receives into one of the buffers it reuses.
+//! So this moves the same octets as fetching items of that length, without a protocol. A connection that stays on the
+//! machine has the congestion control that the provider `iwarp` chooses for such paths.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -11,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use haulage::limits::ITEM_MAX;
-use haulage::sys::socket::is_of_the_peer;
+use haulage::sys::socket::{is_of_the_peer, suit_path};
 use haulage::sys::{affinity, clock};
 
 use super::{GIB, Pair};
@@ -32,8 +33,20 @@ pub fn tcp_stream_gib_per_s(
     depth: usize,
     budget: Duration,
 ) -> io::Result<f64> {
+    tcp_file_gib_per_s(pair, size, depth, size, budget)
+}
+
+/// Like [`tcp_stream_gib_per_s`], but the messages are those of a file of `file` octets, read from its beginning to its
+/// end again and again. So a file that is larger than the caches comes from memory.
+pub fn tcp_file_gib_per_s(
+    pair: Pair,
+    size: usize,
+    depth: usize,
+    file: usize,
+    budget: Duration,
+) -> io::Result<f64> {
     let (near, far) = Polled::connected(pair)?;
-    pair.run(move || stream_gib_per_s(&near, size, depth, budget), move || far.answer())
+    pair.run(move || stream_gib_per_s(&near, size, depth, budget), move || far.answer_from(file))
 }
 
 /// Like [`tcp_rtt_us`], but with the thread of [`answer`] at the address `to`.
@@ -150,6 +163,7 @@ impl Polled {
     fn new(stream: TcpStream, pair: Pair, patience: Option<Duration>) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
+        suit_path(&stream, stream.peer_addr()?.ip());
         Ok(Self { stream, pair, patience })
     }
 
@@ -175,8 +189,14 @@ impl Polled {
         self.send(&(length as u64).to_be_bytes())
     }
 
-    /// Answers until the near side closes the connection.
+    /// Answers until the near side closes the connection, with one message again and again.
     fn answer(&self) -> io::Result<()> {
+        self.answer_from(0)
+    }
+
+    /// Answers until the near side closes the connection, with the messages of a file of `file` octets in turn. There
+    /// is at least one.
+    fn answer_from(&self, file: usize) -> io::Result<()> {
         let mut length = [0; 8];
         if !self.receive_or_end(&mut length)? {
             return Ok(());
@@ -185,10 +205,11 @@ impl Polled {
         if length > ITEM_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let message = vec![1; length];
+        let file = vec![1; file.max(length)];
+        let mut messages = file.chunks_exact(length.max(1)).cycle();
         let mut request = REQUEST;
         while self.receive_or_end(&mut request)? {
-            match self.send(&message) {
+            match self.send(messages.next().unwrap_or_default()) {
                 // The near side closed with answers in flight.
                 Err(error) if ended(&error) => return Ok(()),
                 sent => sent?,
