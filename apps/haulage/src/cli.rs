@@ -264,6 +264,10 @@ pub struct ServeStore {
     /// fails
     #[arg(long)]
     pub unstable_names: bool,
+    /// Keep lists of a directory for this long; its names and what clients change show at once, other
+    /// changes of files after this time; 0: never keep any
+    #[arg(long, value_name = "SECONDS", default_value = "1")]
+    pub lists_kept: Unlimited,
     /// Where to accept NFS over RDMA; `:PORT` is this machine only
     #[arg(long, value_name = "ADDR:PORT", default_value = ":20049")]
     pub listen: Address,

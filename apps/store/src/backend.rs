@@ -313,7 +313,7 @@ pub enum Located {
 }
 
 /// The names of a directory that a Call lists, and what it takes of them at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listing {
     /// The directory.
     pub dir: FileId,
@@ -330,7 +330,7 @@ pub struct Listing {
 }
 
 /// The knowledge that a Call needs of the names that it lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListingKind {
     /// The Call needs to know which files have the names.
     Names,

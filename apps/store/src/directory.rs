@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use haulage::provider::Waker;
 use haulage::service::ResultSource;
@@ -55,6 +56,7 @@ mod mounted;
 mod names;
 mod node;
 mod open;
+mod recent;
 mod rights;
 mod settling;
 mod state;
@@ -75,6 +77,8 @@ use found::Found;
 use helpers::Ended;
 use known::Known;
 use lists::{Read, Reading};
+use node::Look;
+use recent::Recent;
 use rights::Rights;
 use settling::Settling;
 use transfers::{Transfers, UnderWay};
@@ -95,6 +99,9 @@ pub struct Config {
     pub search_turn_max: usize,
     /// Maximum octets of the table of where files were seen: some 150 for each file.
     pub known_octets_max: usize,
+    /// How long a list of a directory is kept, for the next Call that asks for it. It shows the names that the directory
+    /// has, and every change by the server, but other changes of the files' attributes only when it is that old.
+    pub lists_kept: Duration,
     /// Whether a change of names or attributes is on stable storage before the Reply, as the protocol demands
     /// (RFC 1813 section 4.7).
     pub stable: bool,
@@ -123,6 +130,8 @@ pub struct Directory {
     lists: BTreeMap<Ticket, Reading>,
     /// What was read for the Call that is executed.
     listed: Option<Read>,
+    /// What was read for the Calls before.
+    recent: Recent,
     direct: bool,
     stable: bool,
     run: u64,
@@ -182,6 +191,7 @@ impl Directory {
             expected: BTreeMap::new(),
             lists: BTreeMap::new(),
             listed: None,
+            recent: Recent::new(config.lists_kept),
             direct,
             stable,
             run,
@@ -342,8 +352,10 @@ impl Backend for Directory {
         })
     }
 
-    fn attributes(&mut self, _: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
-        self.tree.find(file).map(|(_, look)| look.attributes)
+    fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
+        let (_, Look { id, attributes }) = self.tree.find(file)?;
+        self.recent.note_told(id, attributes.ctime, cx.now);
+        Ok(attributes)
     }
 
     fn set_attributes(
@@ -449,7 +461,9 @@ impl Backend for Directory {
             return Err(Status::Inval);
         }
         let path = fs::readlinkat(&node.place, "", Vec::new())?;
-        self.tree.was_read(&look.attributes, cx.now);
+        if self.tree.notes_reading(&look.attributes, cx.now) {
+            self.note_change([link]);
+        }
         let mut lease = cx.pool.lease(path.as_bytes().len()).ok_or(Status::Jukebox)?;
         lease.bytes_mut().copy_from_slice(path.as_bytes());
         Ok(Piece::whole(lease.share()))
@@ -529,6 +543,7 @@ impl Backend for Directory {
 
     fn turn(&mut self) -> bool {
         self.listed = None;
+        self.recent.turn();
         self.tree.turn()
     }
 

@@ -282,6 +282,7 @@ const CONFIG: Config = Config {
     search_max: 8,
     search_turn_max: 8,
     known_octets_max: 0,
+    lists_kept: std::time::Duration::ZERO,
     stable: false,
     direct: false,
 };

@@ -2,6 +2,7 @@
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::time::Duration;
 
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::pool::Pool;
@@ -62,6 +63,8 @@ pub(super) struct How {
     pub(super) stable: bool,
     /// Whether data bypasses the page cache where possible.
     pub(super) direct: bool,
+    /// How long a list of a directory is kept for the next Call.
+    pub(super) lists_kept: Duration,
     /// The maximum number of connections, whose descriptors are not to be had for files.
     pub(super) connections: Count,
 }
@@ -89,13 +92,14 @@ pub(super) fn directory(
         }
     };
     let make = move |pool: &Pool, waker: &Waker| {
-        let How { stable, direct, connections } = how;
+        let How { stable, direct, lists_kept, connections } = how;
         let config = Config {
             run: secrets.run,
             open_max: open_max(open_files::for_files(connections)),
             search_max: SEARCH_MAX,
             search_turn_max: SEARCH_TURN_MAX,
             known_octets_max: NAMES_ROOM,
+            lists_kept,
             stable,
             direct,
         };

@@ -57,7 +57,8 @@ pub fn run(options: &ServeStore, output: &Output) -> Result<(), Failure> {
             let beside = export::DESCRIPTORS_MIN;
             let connections = open_files::connections(options.connections, beside, output)?;
             let (stable, direct) = (!options.unstable_names, options.direct);
-            let how = How { stable, direct, connections };
+            let lists_kept = options.lists_kept.0.unwrap_or_default();
+            let how = How { stable, direct, lists_kept, connections };
             let state = options.state.as_deref();
             let export = export::directory(path, state, how, output)?;
             if export.owner.is_none() {

@@ -70,6 +70,7 @@ fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
         search_max: 1000,
         search_turn_max: 100,
         known_octets_max: 1 << 20,
+        lists_kept: std::time::Duration::ZERO,
         stable: false,
         direct,
     };

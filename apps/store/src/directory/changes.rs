@@ -153,7 +153,7 @@ impl Directory {
         done: Done,
     ) -> (Result<Option<FileId>, Status>, Vec<Sync>) {
         self.forget_what_was_found(&change.files);
-        self.tree.forget_looks();
+        self.note_change(change.files.iter().copied());
         let is_made = done.is_ok();
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
@@ -182,6 +182,12 @@ impl Directory {
             (Err(Undone::Refused(status)), _) => (Err(status), Vec::new()),
             (Err(Undone::Absent(errno)), _) => (Err(errno.into()), Vec::new()),
         }
+    }
+
+    /// Takes in that the server has changed files, or may have.
+    pub(super) fn note_change(&mut self, files: impl IntoIterator<Item = FileId>) {
+        self.tree.forget_looks();
+        files.into_iter().for_each(|file| self.recent.note_change(file));
     }
 
     /// Forgets what names in these directories led to before they were changed.

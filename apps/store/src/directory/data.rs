@@ -44,10 +44,10 @@ impl Directory {
             None => (node.reader(&self.tree.descriptors)?, false),
         };
         let read =
-            Read { ticket, file, offset, wanted, in_blocks, size, done: 0, _held: Some(node) };
+            Read { ticket, file, offset, wanted, in_blocks, size, done: 0, held: Some(node) };
         let done = self.transfers.read(read, lease).transpose()?;
-        if done.is_some() {
-            self.tree.was_read(&look.attributes, cx.now);
+        if done.is_some() && self.tree.notes_reading(&look.attributes, cx.now) {
+            self.note_change([look.id]);
         }
         Ok(done)
     }
@@ -67,16 +67,16 @@ impl Directory {
         let length = data.bytes().len();
         check_end(offset, length)?;
         self.transfers.admit(ticket)?;
-        let file = node.writer(&self.tree.descriptors)?;
-        let (writer, _held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
+        let (id, file) = (Some(node.id), node.writer(&self.tree.descriptors)?);
+        let (writer, held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
         if length == 0 {
             let ended =
-                self.transfers.sync(Sync { ticket, file, of: Syncing::Write(stable), _held });
-            return ended.map(|ended| self.written(stable, ended.map(|()| 0))).transpose();
+                self.transfers.sync(Sync { ticket, file, of: Syncing::Write(stable), held });
+            return ended.map(|ended| self.written(id, (stable, ended.map(|()| 0)))).transpose();
         }
-        let mut write = Write { ticket, file, offset, stable, writer, done: 0, _held };
+        let mut write = Write { ticket, file, offset, stable, writer, done: 0, held };
         if !self.direct && self.transfers.write_promptly(&mut write, data.bytes()) {
-            return self.written(stable, Ok(length)).map(Some);
+            return self.written(id, (stable, Ok(length))).map(Some);
         }
         let ended = match kept(cx, data) {
             Ok(lease) => {
@@ -93,7 +93,7 @@ impl Directory {
             Err(_) if self.transfers.has_ring() => return Err(Status::Jukebox),
             Err(octets) => Some(self.transfers.write_here(&write, octets)),
         };
-        ended.map(|ended| self.written(stable, ended)).transpose()
+        ended.map(|ended| self.written(id, (stable, ended))).transpose()
     }
 
     pub(super) fn begin_commit(
@@ -105,20 +105,20 @@ impl Directory {
         look.regular()?;
         self.transfers.admit(ticket)?;
         let file = node.syncing_data(&self.tree.descriptors)?;
-        let (of, _held) = (Syncing::Commit, Some(node));
-        let ended = self.transfers.sync(Sync { ticket, file, of, _held });
+        let (of, held) = (Syncing::Commit, Some(node));
+        let ended = self.transfers.sync(Sync { ticket, file, of, held });
         ended.map(|ended| self.committed(ended)).transpose()
     }
 
     /// Takes in that a transfer has ended. Returns what the server is told.
     pub(super) fn transferred(&mut self, ended: Ended) -> Option<Finished> {
         Some(match ended {
-            Ended::Read(ticket, ended) => {
-                self.tree.forget_looks();
+            Ended::Read(ticket, held, ended) => {
+                self.note_change(held.map(|node| node.id));
                 Finished::Read(ticket, ended.map_err(Status::from))
             }
-            Ended::Write(ticket, stable, ended) => {
-                Finished::Write(ticket, self.written(stable, ended))
+            Ended::Write(ticket, held, written) => {
+                Finished::Write(ticket, self.written(held.map(|node| node.id), written))
             }
             Ended::Commit(ticket, ended) => Finished::Commit(ticket, self.committed(ended)),
             Ended::Change(file, ended) => {
@@ -130,10 +130,10 @@ impl Directory {
 
     pub(super) fn written(
         &mut self,
-        stable: Stable,
-        ended: Result<usize, Errno>,
+        file: Option<FileId>,
+        (stable, ended): (Stable, Result<usize, Errno>),
     ) -> Result<WriteDone, Status> {
-        self.tree.forget_looks();
+        self.note_change(file);
         let done = ended.map_err(|errno| match stable {
             Stable::Unstable => errno.into(),
             Stable::DataSync | Stable::FileSync if is_refusal(errno) => errno.into(),

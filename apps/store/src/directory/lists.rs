@@ -3,7 +3,7 @@
 //! # Normal operation
 //! Reading the names of a directory, and their attributes, waits for its lock. So a helper reads as many names as the
 //! Call's limits take, with what the Call wants to know of each, and the Call is executed once that has ended. What was
-//! read is the Call's alone: what its Reply does not take is dropped, and the next Call reads it anew.
+//! read is [kept](super::recent) for a while, for Calls that list the same.
 //!
 //! # Limits
 //! One helper reads a directory at a time; another Call begins when the one before it was executed. At most [`LISTS_MAX`]
@@ -11,6 +11,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use haulage::sys::by_handle::FileName;
@@ -22,9 +23,10 @@ use super::helpers::Cost;
 use super::known::Called;
 use super::listing::{Named, Names};
 use super::node::{self, Descriptors, Look};
+use super::recent::Began;
 use crate::backend::{self, Listing, ListingKind, Shown, Ticket};
 use crate::handle::FileId;
-use crate::nfs3::{Attributes, Name, Status};
+use crate::nfs3::{Attributes, Name, Status, Time};
 
 /// Reads names of a directory, with their files' attributes if the Call tells them.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub(super) struct Batch {
     entries: Vec<Entry>,
     /// Whether no name is left behind these.
     is_last: bool,
+    /// The `ctime` of the directory before the reading, if the system itself has it.
+    dir_changed: Option<Time>,
 }
 
 /// A name that was read.
@@ -65,8 +69,8 @@ struct Entry {
 /// A directory that is read for a Call.
 #[derive(Debug)]
 pub(super) struct Reading {
-    dir: FileId,
-    after: u64,
+    listing: Listing,
+    began: Began,
     /// The names read, once the reading has ended.
     read: Option<Read>,
 }
@@ -76,7 +80,7 @@ pub(super) struct Reading {
 pub(super) struct Read {
     dir: FileId,
     after: u64,
-    names: Result<Batch, Errno>,
+    names: Result<Rc<Batch>, Errno>,
     /// The number of the name behind the one that was told last.
     next: usize,
 }
@@ -85,8 +89,10 @@ impl List {
     /// Reads the names.
     pub(super) fn run(&self) -> Result<Batch, Errno> {
         let Listing { after, names_max, octets_max, octets_each, .. } = self.listing;
+        let dir = node::look(&self.place).ok().filter(|_| self.has_attributes);
+        let dir_changed = dir.map(|look| look.attributes.ctime);
         let mut names = Names::of(self.descriptors.listing(&self.place)?, after, names_max)?;
-        let mut batch = Batch::default();
+        let mut batch = Batch { dir_changed, ..Batch::default() };
         let mut left = octets_max;
         while let Some(named) = names.next() {
             let named = named?;
@@ -153,13 +159,16 @@ impl Directory {
         if self.listed.as_ref().is_some_and(is_it) {
             return backend::Names::Known;
         }
-        let reading = Reading { dir: dir.id, after: listing.after, read: None };
-        if dir.is_stand_in() {
-            let nothing = Batch { is_last: true, ..Batch::default() };
-            self.listed = Some(Self::read_for(&reading, Ok(nothing)));
+        if let Some(names) = self.recent_list(listing) {
+            self.listed = Some(Read::of(listing, Ok(names)));
             return backend::Names::Known;
         }
-        if self.lists.values().any(|other| other.dir == dir.id) {
+        if dir.is_stand_in() {
+            let nothing = Batch { is_last: true, ..Batch::default() };
+            self.listed = Some(Read::of(listing, Ok(Rc::new(nothing))));
+            return backend::Names::Known;
+        }
+        if self.lists.values().any(|other| other.listing.dir == dir.id) {
             return backend::Names::Behind(dir.id);
         }
         let Ok(place) = dir.another_place() else { return backend::Names::Full };
@@ -173,13 +182,14 @@ impl Directory {
             called: self.tree.called(),
             listing: *listing,
         });
+        let reading = Reading { listing: *listing, began: self.recent.begin(), read: None };
         match self.tree.helpers.make(act, ticket, (Cost::List, None)) {
             None => {
                 self.lists.insert(ticket, reading);
                 backend::Names::Begun
             }
             Some(act) => {
-                self.listed = Some(Self::read_for(&reading, batch_of(act.run())));
+                self.listed = Some(self.read_for(&reading, act.run()));
                 backend::Names::Known
             }
         }
@@ -188,8 +198,8 @@ impl Directory {
     /// Takes in what a helper has read for a Call. Returns the directory, or what became of another act.
     pub(super) fn finish_list(&mut self, ticket: Ticket, done: Done) -> Result<FileId, Done> {
         let Some(mut reading) = self.lists.remove(&ticket) else { return Err(done) };
-        let dir = reading.dir;
-        reading.read = Some(Self::read_for(&reading, batch_of(done)));
+        let dir = reading.listing.dir;
+        reading.read = Some(self.read_for(&reading, done));
         self.lists.insert(ticket, reading);
         Ok(dir)
     }
@@ -238,9 +248,22 @@ impl Directory {
         Some(Ok((look.id, look.attributes)))
     }
 
-    /// Returns what was read.
-    const fn read_for(reading: &Reading, names: Result<Batch, Errno>) -> Read {
-        Read { dir: reading.dir, after: reading.after, names, next: 0 }
+    /// Returns the names of a list that was read for an earlier Call, if the directory has them still.
+    fn recent_list(&mut self, listing: &Listing) -> Option<Rc<Batch>> {
+        if self.recent.is_empty() {
+            return None;
+        }
+        let (_, dir) = self.tree.find(listing.dir).ok()?;
+        self.recent.find(listing, dir.attributes.ctime)
+    }
+
+    /// Takes in what was read for a Call, and keeps it.
+    fn read_for(&mut self, reading: &Reading, done: Done) -> Read {
+        let names = batch_of(done).map(Rc::new);
+        if let Ok(names) = &names {
+            self.recent.keep(&reading.listing, reading.began, names);
+        }
+        Read::of(&reading.listing, names)
     }
 }
 
@@ -253,7 +276,41 @@ fn batch_of(done: Done) -> Result<Batch, Errno> {
     }
 }
 
+impl Read {
+    const fn of(listing: &Listing, names: Result<Rc<Batch>, Errno>) -> Self {
+        Self { dir: listing.dir, after: listing.after, names, next: 0 }
+    }
+}
+
 impl Batch {
+    /// Returns the `ctime` that the directory had before the reading, if the system itself has it.
+    pub(super) const fn dir_changed(&self) -> Option<Time> {
+        self.dir_changed
+    }
+
+    /// Returns the files, each with its `ctime` if that was read.
+    pub(super) fn files(&self) -> impl Iterator<Item = (FileId, Option<Time>)> {
+        let changed = |look: Look| look.attributes.ctime;
+        self.entries
+            .iter()
+            .map(move |entry| (entry.id, entry.look.and_then(Result::ok).map(changed)))
+    }
+
+    /// Returns names of as many files, read when the directory had this `ctime`.
+    #[cfg(test)]
+    pub(super) fn of_files(dir_changed: Time, files: u64) -> Self {
+        let id = |inode| FileId { inode, generation: 1 };
+        let entry =
+            |inode| Entry { end: 0, called_end: 0, cookie: inode, id: id(inode), look: None };
+        let (entries, dir_changed) = ((0..files).map(entry).collect(), Some(dir_changed));
+        Self { entries, dir_changed, ..Self::default() }
+    }
+
+    /// Returns the memory that the names take, in octets.
+    pub(super) fn size(&self) -> usize {
+        size_of::<Self>() + self.octets.capacity() + self.entries.capacity() * size_of::<Entry>()
+    }
+
     /// Returns the name with a number.
     fn name(&self, at: usize) -> &[u8] {
         let begin = at.checked_sub(1).and_then(|before| self.entries.get(before));

@@ -303,7 +303,7 @@ impl Directory {
             let done = match (sync, target) {
                 (Sync::File(_, file), Target::File(id)) if by_ring => {
                     let of = Syncing::Change(id);
-                    self.transfers.sync(transfers::Sync { ticket, file, of, _held: held })
+                    self.transfers.sync(transfers::Sync { ticket, file, of, held })
                 }
                 (sync, target) => {
                     let refused = self.tree.helpers.sync(sync, target, ticket);

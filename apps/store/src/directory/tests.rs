@@ -1,5 +1,6 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,6 +16,7 @@ use crate::nfs3::arguments::Stable;
 use crate::testing::TempDir;
 
 mod helping;
+mod recent;
 mod searching;
 mod stable;
 
@@ -61,6 +63,7 @@ const CONFIG: Config = Config {
     search_max: 10_000,
     search_turn_max: 100,
     known_octets_max: 1 << 20,
+    lists_kept: std::time::Duration::ZERO,
     stable: false,
     direct: false,
 };
@@ -619,7 +622,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
         [(Errno::IO, true), (Errno::NOSPC, true), (Errno::FBIG, false), (Errno::INVAL, false)]
     {
         let written = |stable| {
-            move |directory: &mut Directory| directory.written(stable, Err(errno)).map(drop)
+            move |directory: &mut Directory| directory.written(None, (stable, Err(errno))).map(drop)
         };
         assert_eq!(changes(&written(Stable::FileSync)), lost, "{errno}");
         assert!(!changes(&written(Stable::Unstable)), "{errno}: nothing was promised");

@@ -84,7 +84,7 @@ pub(super) struct Read {
     /// Size of the file when the READ began.
     pub(super) size: u64,
     pub(super) done: usize,
-    pub(super) _held: Held,
+    pub(super) held: Held,
 }
 
 /// A WRITE.
@@ -96,7 +96,7 @@ pub(super) struct Write {
     pub(super) stable: Stable,
     pub(super) writer: Writer,
     pub(super) done: usize,
-    pub(super) _held: Held,
+    pub(super) held: Held,
 }
 
 /// What is on its way to stable storage: a COMMIT, a WRITE of no octets that is to be stable, or changes of names and
@@ -106,7 +106,7 @@ pub(super) struct Sync {
     pub(super) ticket: Ticket,
     pub(super) file: Arc<OwnedFd>,
     pub(super) of: Syncing,
-    pub(super) _held: Held,
+    pub(super) held: Held,
 }
 
 /// What is brought to stable storage.
@@ -132,9 +132,9 @@ pub(super) enum Writer {
 /// A transfer that has ended.
 #[derive(Debug)]
 pub(super) enum Ended {
-    Read(Ticket, Result<ReadDone, Errno>),
+    Read(Ticket, Held, Result<ReadDone, Errno>),
     /// A WRITE, with the stability asked for and the number of octets written.
-    Write(Ticket, Stable, Result<usize, Errno>),
+    Write(Ticket, Held, (Stable, Result<usize, Errno>)),
     Commit(Ticket, Result<(), Errno>),
     /// Changes of this file, or of names in this directory, were brought to stable storage.
     Change(FileId, Result<(), Errno>),
@@ -235,9 +235,11 @@ impl Transfers {
             let ended = match (what, lease) {
                 (UnderWay::Read(read), Some(lease)) => self.on_read(read, lease, result),
                 (UnderWay::Write(write), Some(lease)) => self.on_written(write, lease, result),
-                (UnderWay::Sync(Sync { ticket, of, .. }), _) => Some(match of {
+                (UnderWay::Sync(Sync { ticket, of, held, .. }), _) => Some(match of {
                     Syncing::Commit => Ended::Commit(ticket, result.map(drop)),
-                    Syncing::Write(stable) => Ended::Write(ticket, stable, result.map(|_| 0)),
+                    Syncing::Write(stable) => {
+                        Ended::Write(ticket, held, (stable, result.map(|_| 0)))
+                    }
                     Syncing::Change(file) => Ended::Change(file, result.map(drop)),
                 }),
                 (UnderWay::Read(_) | UnderWay::Write(_), None) => {
@@ -288,7 +290,7 @@ impl Transfers {
         lease: Local,
         result: Result<usize, Errno>,
     ) -> Option<Ended> {
-        let ticket = read.ticket;
+        let (ticket, held) = (read.ticket, read.held.clone());
         let ended = match result {
             Err(errno) if !is_passing(errno) => Err(errno),
             // The file was truncated meanwhile.
@@ -298,7 +300,7 @@ impl Transfers {
                 if read.is_done() { Ok(read.end(lease)) } else { self.read(read, lease)? }
             }
         };
-        Some(Ended::Read(ticket, ended))
+        Some(Ended::Read(ticket, held, ended))
     }
 
     fn on_written(
@@ -307,7 +309,7 @@ impl Transfers {
         lease: Local,
         result: Result<usize, Errno>,
     ) -> Option<Ended> {
-        let (ticket, stable) = (write.ticket, write.stable);
+        let (ticket, held, stable) = (write.ticket, write.held.clone(), write.stable);
         let ended = match result {
             Err(errno) if !is_passing(errno) => write.end(Err(errno)),
             Ok(0) => write.end(Ok(())),
@@ -320,7 +322,7 @@ impl Transfers {
                 }
             }
         };
-        Some(Ended::Write(ticket, stable, ended))
+        Some(Ended::Write(ticket, held, (stable, ended)))
     }
 
     /// Queues a transfer behind those that wait. One of which a part is done goes before those that have not begun.

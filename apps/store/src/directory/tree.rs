@@ -141,11 +141,9 @@ impl Tree {
         self.moment = self.moment.next();
     }
 
-    /// Takes in that data of a file was read, which may have set its access time.
-    pub(super) fn was_read(&mut self, file: &Attributes, now: Time) {
-        if self.access_times.may_be_set(file, now) {
-            self.forget_looks();
-        }
+    /// Returns whether reading a file with these attributes now sets its access time.
+    pub(super) fn notes_reading(&self, file: &Attributes, now: Time) -> bool {
+        self.access_times.may_be_set(file, now)
     }
 
     /// Begins a turn: drops the cached attributes and places of directories, and continues searches. Returns whether

@@ -21,6 +21,7 @@ const CONFIG: Config = Config {
     search_max: 1000,
     search_turn_max: 100,
     known_octets_max: 1 << 20,
+    lists_kept: std::time::Duration::ZERO,
     stable: false,
     direct: false,
 };
@@ -45,16 +46,8 @@ fn bed(ring: Option<u16>) -> (Bed<Directory>, FileId) {
 fn fill(bed: &mut Bed<Directory>) -> PipeWriter {
     let (from, into) = std::io::pipe().unwrap();
     let (ticket, file) = (Ticket { number: 1, network: 0 }, Arc::new(from.into()));
-    let read = Read {
-        ticket,
-        file,
-        offset: 0,
-        wanted: 4,
-        in_blocks: false,
-        size: 4,
-        done: 0,
-        _held: None,
-    };
+    let read =
+        Read { ticket, file, offset: 0, wanted: 4, in_blocks: false, size: 4, done: 0, held: None };
     let lease = bed.pool.lease(4).unwrap();
     bed.backend.transfers.queue(UnderWay::Read(read), Some(lease));
     into

@@ -54,7 +54,7 @@ fn a_sync_goes_by_the_ring_and_waits_for_room_there() {
         in_blocks: false,
         size: 4,
         done: 0,
-        _held: None,
+        held: None,
     };
     let lease = bed.pool.lease(4).unwrap();
     assert!(bed.backend.transfers.read(read, lease).is_none());

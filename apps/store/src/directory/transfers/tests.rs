@@ -31,7 +31,7 @@ fn lease(pool: &Pool, octets: &[u8]) -> Local {
 fn write(file: &Arc<OwnedFd>, writer: Writer) -> Write {
     let (ticket, stable, file) =
         (Ticket { number: 1, network: 0 }, Stable::Unstable, Arc::clone(file));
-    Write { ticket, file, offset: 0, stable, writer, done: 0, _held: None }
+    Write { ticket, file, offset: 0, stable, writer, done: 0, held: None }
 }
 
 fn ended(transfers: &mut Transfers, at_once: Option<Ended>) -> Ended {
@@ -50,7 +50,7 @@ fn what_was_written_in_part_goes_on_behind_it() {
     each(|transfers, pool, file| {
         let write = Write { offset: 10, ..write(file, Writer::Other) };
         let begun = transfers.on_written(write, lease(pool, b"0123456789"), Ok(4));
-        let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
+        let Ended::Write(.., (_, count)) = ended(transfers, begun) else { panic!() };
         let mut read = [0xee; 30];
         let length = io::pread(file, &mut read, 0).unwrap();
         // The octets in front of the rest of the write are a hole.
@@ -72,9 +72,9 @@ fn the_system_takes_set_id_from_what_others_than_the_superuser_write() {
             fs::fchmod(file, set_id).unwrap();
             let at_once = transfers.write(write(file, writer), lease(pool, b"octets"));
             let at_once = at_once.map(|ended| {
-                Ended::Write(Ticket { number: 1, network: 0 }, Stable::Unstable, ended)
+                Ended::Write(Ticket { number: 1, network: 0 }, None, (Stable::Unstable, ended))
             });
-            let Ended::Write(_, _, count) = ended(transfers, at_once) else { panic!() };
+            let Ended::Write(.., (_, count)) = ended(transfers, at_once) else { panic!() };
             let mode = fs::Mode::from_raw_mode(fs::fstat(file).unwrap().st_mode);
             assert_eq!((count, mode), (Ok(6), left), "{writer:?} {transfers:?}");
         }
@@ -94,10 +94,10 @@ fn what_was_read_in_part_goes_on_behind_it() {
             in_blocks: false,
             size: 10,
             done: 0,
-            _held: None,
+            held: None,
         };
         let begun = transfers.on_read(read, lease(pool, b"------"), Ok(2));
-        let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
+        let Ended::Read(.., Ok(done)) = ended(transfers, begun) else { panic!() };
         let octets: Vec<u8> = done.data.iter().flat_map(|piece| piece.bytes().to_vec()).collect();
         assert_eq!((&octets[..], done.eof), (&b"--4567"[..], false));
     });
@@ -118,11 +118,11 @@ fn what_is_read_in_blocks_goes_on_behind_whole_ones_and_ends_within_one() {
                 in_blocks: true,
                 size,
                 done: 0,
-                _held: None,
+                held: None,
             };
             assert_eq!(read.asked(), 3 * BLOCK);
             let begun = transfers.on_read(read, lease(pool, &[b'-'; 3 * BLOCK]), Ok(first));
-            let Ended::Read(_, Ok(done)) = ended(transfers, begun) else { panic!() };
+            let Ended::Read(.., Ok(done)) = ended(transfers, begun) else { panic!() };
             assert_eq!((done.data.len(), done.eof), (expected, true));
         }
     });
@@ -134,7 +134,7 @@ fn that_some_was_written_counts_more_than_that_the_rest_was_not() {
         for (done, expected) in [(0, Err(Errno::NOSPC)), (4, Ok(4))] {
             let write = Write { done, ..write(file, Writer::Other) };
             let begun = transfers.on_written(write, lease(pool, b"01234567"), Err(Errno::NOSPC));
-            let Ended::Write(_, _, count) = ended(transfers, begun) else { panic!() };
+            let Ended::Write(.., (_, count)) = ended(transfers, begun) else { panic!() };
             assert_eq!(count, expected);
         }
     });
@@ -163,11 +163,11 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
 /// A READ of the first four octets of a file.
 fn read(ticket: u64, file: &Arc<OwnedFd>) -> Read {
     let (ticket, file) = (Ticket { number: ticket, network: 0 }, Arc::clone(file));
-    Read { ticket, file, offset: 0, wanted: 4, in_blocks: false, size: 4, done: 0, _held: None }
+    Read { ticket, file, offset: 0, wanted: 4, in_blocks: false, size: 4, done: 0, held: None }
 }
 
 fn sync(ticket: u64, file: &Arc<OwnedFd>, of: Syncing) -> Sync {
-    Sync { ticket: Ticket { number: ticket, network: 0 }, file: Arc::clone(file), of, _held: None }
+    Sync { ticket: Ticket { number: ticket, network: 0 }, file: Arc::clone(file), of, held: None }
 }
 
 fn size(file: &OwnedFd) -> i64 {
@@ -193,12 +193,12 @@ fn what_finds_the_ring_full_waits_for_it_in_order() {
         into.write_all(b"1234").unwrap();
         let ended: Vec<_> = (0..6).map(|_| ended(transfers, None)).collect();
         let [
-            Ended::Read(Ticket { number: 1, network: 0 }, Ok(_)),
-            Ended::Write(Ticket { number: 2, network: 0 }, Stable::Unstable, Ok(4)),
-            Ended::Write(Ticket { number: 3, network: 0 }, Stable::Unstable, Ok(4)),
-            Ended::Write(Ticket { number: 4, network: 0 }, Stable::FileSync, Ok(0)),
+            Ended::Read(Ticket { number: 1, network: 0 }, _, Ok(_)),
+            Ended::Write(Ticket { number: 2, network: 0 }, _, (Stable::Unstable, Ok(4))),
+            Ended::Write(Ticket { number: 3, network: 0 }, _, (Stable::Unstable, Ok(4))),
+            Ended::Write(Ticket { number: 4, network: 0 }, _, (Stable::FileSync, Ok(0))),
             Ended::Commit(Ticket { number: 5, network: 0 }, Ok(())),
-            Ended::Read(Ticket { number: 6, network: 0 }, Ok(done)),
+            Ended::Read(Ticket { number: 6, network: 0 }, _, Ok(done)),
         ] = &ended[..]
         else {
             panic!("{ended:?}")
@@ -217,10 +217,10 @@ fn what_is_done_in_part_goes_on_before_what_waits() {
         }
         into.write_all(b"34").unwrap();
         let first = ended(transfers, None);
-        let Ended::Read(_, Ok(done)) = &first else { panic!("{first:?}") };
+        let Ended::Read(.., Ok(done)) = &first else { panic!("{first:?}") };
         assert_eq!(done.data.iter().next().unwrap().bytes(), b"1234");
         drop(first);
-        let Ended::Write(_, _, Ok(4)) = ended(transfers, None) else { panic!() };
+        let Ended::Write(.., (_, Ok(4))) = ended(transfers, None) else { panic!() };
     });
 }
 
@@ -235,7 +235,7 @@ fn no_more_wait_for_the_ring_than_may() {
         }
         assert_eq!((transfers.admit(one), transfers.admit(other)), (Err(Errno::AGAIN), Ok(())));
         into.write_all(b"1234").unwrap();
-        let Ended::Read(Ticket { number: 1, network: 0 }, Ok(_)) = ended(transfers, None) else {
+        let Ended::Read(Ticket { number: 1, network: 0 }, _, Ok(_)) = ended(transfers, None) else {
             panic!()
         };
         assert_eq!(transfers.admit(one), Ok(()));
@@ -267,10 +267,10 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     let ticket = Ticket { number: 5, network: 1 };
     let write = Write { ticket, ..write(&file, Writer::Other) };
     assert_eq!(transfers.write(write, lease(&pool, b"abcd")), None);
-    assert!(matches!(ended(&mut transfers, None), Ended::Write(_, _, Ok(4))));
+    assert!(matches!(ended(&mut transfers, None), Ended::Write(.., (_, Ok(4)))));
     into.write_all(&[b'-'; 16]).unwrap();
     for _ in 0..4 {
-        assert!(matches!(ended(&mut transfers, None), Ended::Read(_, Ok(_))));
+        assert!(matches!(ended(&mut transfers, None), Ended::Read(.., Ok(_))));
     }
 }
 
@@ -280,7 +280,7 @@ fn an_unstable_write_of_nothing_ends_at_once() {
         let nothing = sync(2, file, Syncing::Write(Stable::Unstable));
         assert_eq!(transfers.sync(nothing), Some(Ok(())));
         drop(into);
-        let Ended::Read(Ticket { number: 1, network: 0 }, Ok(_)) = ended(transfers, None) else {
+        let Ended::Read(Ticket { number: 1, network: 0 }, _, Ok(_)) = ended(transfers, None) else {
             panic!()
         };
     });

@@ -41,6 +41,7 @@ const CONFIG: directory::Config = directory::Config {
     search_max: 1000,
     search_turn_max: 100,
     known_octets_max: 1 << 20,
+    lists_kept: std::time::Duration::ZERO,
     stable: false,
     direct: false,
 };

@@ -498,6 +498,7 @@ const CONFIG: directory::Config = directory::Config {
     search_max: 10_000,
     search_turn_max: 100,
     known_octets_max: 1 << 20,
+    lists_kept: std::time::Duration::ZERO,
     stable: true,
     direct: false,
 };

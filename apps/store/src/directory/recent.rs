@@ -1,0 +1,181 @@
+//! Lists of directories that were read, for Calls that list the same soon after.
+//!
+//! # Normal operation
+//! Clients list a directory again and again, and several of them at once. A list is kept for a while, and taken for every
+//! Call that asks for the same, as long as nothing tells that it is old: the directory has the `ctime` of before the
+//! reading, so it has the same names; and the server has changed none of the files since the reading began. A file that
+//! another process changes is shown as it was until the list is too old. Clients keep attributes themselves for longer,
+//! but ask anew for those of a file that they open. No list takes them back behind what they were told: a change that
+//! shows in the attributes of a file makes the lists old that have the file. So that each change shows, in a `ctime` of its own, a
+//! list is not kept while the directory or one of the files was changed a moment ago.
+//!
+//! # Limits
+//! Lists take at most [`OCTETS_MAX`] octets; the oldest go first.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+use std::time::Duration;
+
+use haulage::proto::time::Instant;
+use haulage::sys::clock;
+
+use super::lists::Batch;
+use crate::backend::Listing;
+use crate::handle::{FileId, scatter};
+use crate::nfs3::Time;
+
+/// The lists that are kept.
+#[derive(Debug)]
+pub(super) struct Recent {
+    pub(super) age_max: Duration,
+    /// What was changed this long ago is at rest: a change that comes while a list is kept gives it another `ctime`.
+    pub(super) rest: Duration,
+    lists: BTreeMap<Listing, Kept>,
+    /// Which lists were kept when, the oldest first. Some were replaced since.
+    order: VecDeque<(Began, Listing)>,
+    octets: usize,
+    /// Number of changes of files, and which change was the last of files with these inode numbers.
+    changes: u64,
+    changed: Box<[u64]>,
+}
+
+/// A list that is kept.
+#[derive(Debug)]
+struct Kept {
+    began: Began,
+    names: Rc<Batch>,
+}
+
+/// When a reading began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Began {
+    at: Instant,
+    time_of_day: Duration,
+    /// Number of changes by then.
+    changes: u64,
+}
+
+impl Recent {
+    /// Keeps lists for `age_max`, or none if that is zero.
+    pub(super) fn new(age_max: Duration) -> Self {
+        Self {
+            age_max,
+            rest: age_max.saturating_add(STEP),
+            lists: BTreeMap::new(),
+            order: VecDeque::new(),
+            octets: 0,
+            changes: 0,
+            changed: vec![0; CHANGED].into(),
+        }
+    }
+
+    /// Returns when a reading begins, which is now.
+    pub(super) fn begin(&self) -> Began {
+        Began { at: clock::now(), time_of_day: clock::time_of_day(), changes: self.changes }
+    }
+
+    /// Keeps what was read, unless it may be old unnoticed.
+    pub(super) fn keep(&mut self, listing: &Listing, began: Began, names: &Rc<Batch>) {
+        if self.age_max.is_zero() {
+            return;
+        }
+        self.remove(listing);
+        // A list that has a file which was changed a moment ago is old from its beginning, as are others that have it.
+        let is_moving = |at: Time| !self.is_at_rest(at, began.time_of_day);
+        let moving: Vec<_> = names.files().filter(|(_, at)| at.is_some_and(is_moving)).collect();
+        let is_dir_moving = names.dir_changed().is_none_or(is_moving);
+        moving.iter().for_each(|(file, _)| self.note_change(*file));
+        if is_dir_moving || !moving.is_empty() || names.size() > OCTETS_MAX {
+            return;
+        }
+        self.octets += names.size();
+        self.lists.insert(*listing, Kept { began, names: Rc::clone(names) });
+        self.order.push_back((began, *listing));
+        while self.octets > OCTETS_MAX || self.order.len() > LISTS_MAX {
+            self.remove_oldest();
+        }
+    }
+
+    /// Returns the names for a Call, if they were read lately and are not old. `changed` is the `ctime` of the directory.
+    pub(super) fn find(&self, listing: &Listing, changed: Time) -> Option<Rc<Batch>> {
+        let Kept { began, names } = self.lists.get(listing)?;
+        let is_changed = |(file, _)| self.last_change(file) > began.changes;
+        let is_fresh = !self.is_over(*began)
+            && names.dir_changed() == Some(changed)
+            && !names.files().any(is_changed);
+        is_fresh.then(|| Rc::clone(names))
+    }
+
+    /// Returns whether no list is kept.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lists.is_empty()
+    }
+
+    /// Takes in that the server has changed a file.
+    pub(super) fn note_change(&mut self, file: FileId) {
+        self.changes += 1;
+        if let Some(last) = self.changed.get_mut(scatter(file.inode, CHANGED)) {
+            *last = self.changes;
+        }
+    }
+
+    /// Takes in the `ctime` of a file that a client is told.
+    pub(super) fn note_told(&mut self, file: FileId, changed: Time, now: Time) {
+        if !self.is_empty() && !self.is_at_rest(changed, since_1970(now)) {
+            self.note_change(file);
+        }
+    }
+
+    /// Begins a turn: drops lists that are too old.
+    pub(super) fn turn(&mut self) {
+        while self.order.front().is_some_and(|(began, _)| self.is_over(*began)) {
+            self.remove_oldest();
+        }
+    }
+
+    /// Returns the number of the last change of a file, or of another that shares its place.
+    fn last_change(&self, file: FileId) -> u64 {
+        self.changed.get(scatter(file.inode, CHANGED)).copied().unwrap_or(u64::MAX)
+    }
+
+    fn is_at_rest(&self, changed: Time, time_of_day: Duration) -> bool {
+        since_1970(changed).saturating_add(self.rest) < time_of_day
+    }
+
+    fn is_over(&self, began: Began) -> bool {
+        clock::now().saturating_since(began.at) >= self.age_max
+    }
+
+    /// Returns the size of all lists, in octets.
+    #[cfg(test)]
+    pub(super) fn octets(&self) -> usize {
+        assert_eq!(self.octets, self.lists.values().map(|kept| kept.names.size()).sum());
+        self.octets
+    }
+
+    fn remove_oldest(&mut self) {
+        let Some((began, listing)) = self.order.pop_front() else { return };
+        if self.lists.get(&listing).is_some_and(|kept| kept.began == began) {
+            self.remove(&listing);
+        }
+    }
+
+    fn remove(&mut self, listing: &Listing) {
+        if let Some(kept) = self.lists.remove(listing) {
+            self.octets -= kept.names.size();
+        }
+    }
+}
+
+const fn since_1970(time: Time) -> Duration {
+    Duration::new(time.seconds as u64, time.nanoseconds)
+}
+
+/// Maximum size of all lists, in octets: the names of some 80,000 files.
+pub(super) const OCTETS_MAX: usize = 16 << 20;
+/// Maximum number of lists, with those that were replaced.
+pub(super) const LISTS_MAX: usize = 1 << 12;
+/// The step in which the file systems count that keep the time worst.
+const STEP: Duration = Duration::from_secs(2);
+/// Number of places for the last changes of files.
+const CHANGED: usize = 1 << 12;
