@@ -121,7 +121,8 @@ impl Recent {
 
     /// Takes in the `ctime` of a file that a client is told.
     pub(super) fn note_told(&mut self, file: FileId, changed: Time, now: Time) {
-        if !self.is_empty() && !self.is_at_rest(changed, since_1970(now)) {
+        // No list may be kept, but one that is being read.
+        if !self.age_max.is_zero() && !self.is_at_rest(changed, since_1970(now)) {
             self.note_change(file);
         }
     }

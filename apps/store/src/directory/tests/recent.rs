@@ -150,6 +150,24 @@ fn no_list_shows_what_is_older_than_what_was_told() {
 }
 
 #[test]
+fn a_list_is_old_if_a_client_was_told_of_a_change_while_it_was_read() {
+    let dir = Listing { ..all_of(FileId { inode: 2, generation: 1 }) };
+    let (ctime, now) =
+        (Time { seconds: 7, nanoseconds: 0 }, Time { seconds: 1000, nanoseconds: 0 });
+    let (changed, another) =
+        (FileId { inode: 0, generation: 1 }, FileId { inode: 1, generation: 1 });
+    for (file, told, is_old) in
+        [(changed, now, true), (changed, ctime, false), (another, now, false)]
+    {
+        let mut recent = Recent::new(Duration::from_secs(5));
+        let began = recent.begin();
+        recent.note_told(file, told, now);
+        recent.keep(&dir, began, &Rc::new(Batch::of_files(ctime, 1)));
+        assert_eq!(recent.find(&dir, ctime).is_none(), is_old, "{file:?} {told:?}");
+    }
+}
+
+#[test]
 fn lists_take_a_bounded_room_and_time() {
     let dir = |inode| Listing { ..all_of(FileId { inode, generation: 1 }) };
     let ctime = Time { seconds: 7, nanoseconds: 0 };
