@@ -71,9 +71,10 @@ served() {
 # start SCRIPT [FILE...]: boots a guest that runs guest/SCRIPT, with the FILEs in its PATH.
 #   MEMORY=MiB, SHARE=DIRECTORY for its /share, EXTRA=1 for the larger tools, SUITES=1 for the
 #   suites that file systems are judged by, WORDS='lab.name=value', CAPTURE=1 to keep
-#   what goes over its network, IPV6=on, MACHINE='OPTIONS' for more of QEMU's
-# It has one processor and place for another: where there can be only one, QEMU before 8.1 leaves out the
-# guest's memory barriers, which its threads of devices need too, and the network stands still for good.
+#   what goes over its network, IPV6=on, CPUS=N, ACCEL=kvm, MACHINE='OPTIONS' for more of QEMU's
+# It has one processor, unless told otherwise, and place for another: where there can be only one, QEMU before
+# 8.1 leaves out the guest's memory barriers, which its threads of devices need too, and the network stands still
+# for good.
 start() {
     local script=$1 archives=("$lab/guest.cpio") share=() dump=() machine words=${WORDS:-}
     shift
@@ -95,8 +96,8 @@ start() {
     [[ -z ${CAPTURE:-} ]] || dump=(-object "filter-dump,id=dump,netdev=net,file=$capture")
     read -ra machine <<<"${MACHINE:-}"
     mkfifo "$place/say"
-    qemu-system-x86_64 -machine q35 -cpu max -accel tcg,thread=multi,tb-size=512 \
-        -smp 1,maxcpus=2 -m "${MEMORY:-512}" -nodefaults -no-user-config -display none -no-reboot \
+    qemu-system-x86_64 -machine q35 -cpu max -accel "${ACCEL:-tcg,thread=multi,tb-size=512}" \
+        -smp "${CPUS:-1},maxcpus=2" -m "${MEMORY:-512}" -nodefaults -no-user-config -display none -no-reboot \
         -serial stdio -kernel "$lab/vmlinux" -initrd "$place/initramfs" "${share[@]}" \
         -netdev "user,id=net,ipv4=on,ipv6=${IPV6:-off}$forwards" "${dump[@]}" \
         -device virtio-net-pci,netdev=net,romfile= "${machine[@]}" \
