@@ -181,8 +181,8 @@ const MEMORY_MIN: usize = 4 << 20;
 pub(crate) const DIRECTORY_ROOM: usize = 64 << 20;
 
 /// Octets of the table of where files are: as much as for data, enough for some 400,000 files. Besides the transport, a
-/// directory server takes twice this, a 64th of it for the duplicate request cache, and the Calls that wait for
-/// searches.
+/// directory server takes twice this, a 64th of it for the duplicate request cache, a fourth of it for lists that are
+/// kept, and the Calls that wait for searches.
 const NAMES_ROOM: usize = DIRECTORY_ROOM;
 
 /// Number of client addresses for which the duplicate request cache of a directory holds the Replies to twice the Calls
