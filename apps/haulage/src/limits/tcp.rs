@@ -2,9 +2,9 @@
 //!
 //! # Normal operation
 //! The near side first sends the length of answers. The far side then answers each request of 32 octets with one
-//! message of that length, from one buffer again and again. The near side receives into one of the buffers it reuses.
-//! So this moves the same octets as fetching items of that length, without a protocol. A connection that stays on the
-//! machine has the congestion control that the provider `iwarp` chooses for such paths.
+//! message of that length, from one buffer again and again, or from those of a file in turn. The near side receives into
+//! one of the buffers it reuses. So this moves the same octets as fetching items of that length, without a protocol. A
+//! connection that stays on the machine has the congestion control that the provider `iwarp` chooses for such paths.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

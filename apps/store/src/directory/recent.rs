@@ -6,8 +6,8 @@
 //! reading, so it has the same names; and the server has changed none of the files since the reading began. A file that
 //! another process changes is shown as it was until the list is too old. Clients keep attributes themselves for longer,
 //! but ask anew for those of a file that they open. No list takes them back behind what they were told: a change that
-//! shows in the attributes of a file makes the lists old that have the file. So that each change shows, in a `ctime` of its own, a
-//! list is not kept while the directory or one of the files was changed a moment ago.
+//! shows in the attributes of a file makes the lists old that have the file. A list is not kept if the directory or one
+//! of the files was changed a moment ago, so that the next change shows in another `ctime`.
 //!
 //! # Limits
 //! Lists take at most [`OCTETS_MAX`] octets; the oldest go first.
@@ -27,6 +27,7 @@ use crate::nfs3::Time;
 /// The lists that are kept.
 #[derive(Debug)]
 pub(super) struct Recent {
+    /// How long a list is kept; zero: not at all.
     pub(super) age_max: Duration,
     /// What was changed this long ago is at rest: a change that comes while a list is kept gives it another `ctime`.
     pub(super) rest: Duration,
@@ -91,7 +92,7 @@ impl Recent {
         self.octets += names.size();
         self.lists.insert(*listing, Kept { began, names: Rc::clone(names) });
         self.order.push_back((began, *listing));
-        while self.octets > OCTETS_MAX || self.order.len() > LISTS_MAX {
+        while self.octets > OCTETS_MAX || self.order.len() > KEPT_MAX {
             self.remove_oldest();
         }
     }
@@ -175,7 +176,7 @@ const fn since_1970(time: Time) -> Duration {
 /// Maximum size of all lists, in octets: the names of some 80,000 files.
 pub(super) const OCTETS_MAX: usize = 16 << 20;
 /// Maximum number of lists, with those that were replaced.
-pub(super) const LISTS_MAX: usize = 1 << 12;
+pub(super) const KEPT_MAX: usize = 1 << 12;
 /// The step in which the file systems count that keep the time worst.
 const STEP: Duration = Duration::from_secs(2);
 /// Number of places for the last changes of files.

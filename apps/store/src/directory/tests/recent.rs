@@ -3,7 +3,7 @@
 use super::*;
 use crate::backend::{Names, Octets};
 use crate::directory::lists::Batch;
-use crate::directory::recent::{LISTS_MAX, OCTETS_MAX, Recent};
+use crate::directory::recent::{KEPT_MAX, OCTETS_MAX, Recent};
 
 /// Serves a directory, of which every list is kept as long as nothing tells that it is old.
 fn keeping(world: &World, lists_kept: Duration) -> Bed<Directory> {
@@ -171,7 +171,7 @@ fn a_list_is_old_if_a_client_was_told_of_a_change_while_it_was_read() {
 fn lists_take_a_bounded_room_and_time() {
     let dir = |inode| Listing { ..all_of(FileId { inode, generation: 1 }) };
     let ctime = Time { seconds: 7, nanoseconds: 0 };
-    for (files, kept) in [(0, LISTS_MAX as u64), (10_000, 0)] {
+    for (files, kept) in [(0, KEPT_MAX as u64), (10_000, 0)] {
         let mut recent = Recent::new(Duration::from_secs(3600));
         let names = Rc::new(Batch::of_files(ctime, files));
         let kept = if kept > 0 { kept } else { (OCTETS_MAX / names.size()) as u64 };
