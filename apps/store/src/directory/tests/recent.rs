@@ -126,6 +126,19 @@ fn a_list_that_may_be_old_is_not_kept() {
 }
 
 #[test]
+fn the_names_of_a_directory_that_was_changed_a_moment_ago_are_not_kept() {
+    let now = haulage::sys::clock::time_of_day().as_secs().try_into().unwrap();
+    let dir = all_of(FileId { inode: 2, generation: 1 });
+    // The next change of names may leave this ctime as it is.
+    for (seconds, is_kept) in [(now, false), (now - 1, false), (now - 60, true)] {
+        let mut recent = Recent::new(Duration::from_secs(5));
+        let ctime = Time { seconds, nanoseconds: 0 };
+        recent.keep(&dir, recent.begin(), &Rc::new(Batch::of_files(ctime, 1)));
+        assert_eq!(recent.find(&dir, ctime).is_some(), is_kept, "{seconds} of {now}");
+    }
+}
+
+#[test]
 fn no_list_shows_what_is_older_than_what_was_told() {
     let world = World::new();
     let mut bed = keeping(&world, Duration::from_secs(3600));
