@@ -111,12 +111,12 @@ impl<K: AsRef<[u8]>, V> Index<K, V> {
             self.table.foresee(*hash);
             count += 1;
         }
-        let guess = |hash: &u64| self.slots.get(self.table.guess(*hash)? as usize);
-        let hashes = &hashes[..count];
-        for slot in hashes.iter().filter_map(guess) {
-            prefetch_value(slot);
+        let mut slots = [None; AHEAD];
+        for (slot, hash) in slots.iter_mut().zip(&hashes[..count]) {
+            *slot = self.table.guess(*hash).and_then(|number| self.slots.get(number as usize));
+            slot.iter().copied().for_each(prefetch_value);
         }
-        for slot in hashes.iter().filter_map(guess) {
+        for slot in slots[..count].iter().flatten() {
             if let Slot::Used { key, value } = slot {
                 ahead(value);
                 key.as_ref().first().into_iter().for_each(prefetch_value);

@@ -99,13 +99,12 @@ impl KvService {
 
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
-        let value = self.index.get(key.bytes()).ok_or(Refusal::NotFound)?;
+        let value = self.index.get(key).ok_or_else(|| no_value(key))?;
         let length = value.len();
         if reply.item_room().is_some() {
             reply.results(|w| w.u32(OK));
             reply.item(value.data());
         } else if has_room(reply, length, 0) {
-            reply.results(|w| w.u32(OK));
             put_inline(reply, value);
         } else {
             // The client expected a short value, and asks again.
@@ -204,9 +203,9 @@ impl KvService {
 
     fn del(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
-        let (_, value) = self.index.remove(key.bytes()).ok_or(Refusal::NotFound)?;
+        let (_, value) = self.index.remove(key).ok_or_else(|| no_value(key))?;
         self.value_bytes -= value.len();
-        self.watches.changed(key.bytes(), State::Deleted);
+        self.watches.changed(key, State::Deleted);
         reply.results(|w| w.u32(OK));
         Ok(())
     }
@@ -380,13 +379,16 @@ pub fn copied_system(moved: &Counters) -> u64 {
     (moved.tagged_sent + moved.tagged_received).min(moved.bytes_system)
 }
 
-/// Appends a value for which there is no chunk, and which has room in the message.
+/// Answers with a value for which there is no chunk, and which has room in the message.
 #[inline]
 fn put_inline(reply: &mut Reply, value: &Value) {
     match value.octets() {
         // The octets are at hand: counting another reference to them would touch more memory.
-        Some(octets) => reply.item_copied(octets),
-        None => reply.item(value.data()),
+        Some(octets) => reply.results_and_item(|w| w.u32(OK), octets),
+        None => {
+            reply.results(|w| w.u32(OK));
+            reply.item(value.data());
+        }
     }
 }
 
@@ -395,11 +397,18 @@ fn has_room(reply: &Reply, length: u64, rest: u64) -> bool {
     4 + 4 + length.next_multiple_of(4) + rest <= reply.room() as u64
 }
 
-/// Decodes the key, which must be all of the arguments.
-fn key<'a>(arguments: &mut Arguments<'a>) -> Result<Key<'a>, Stop> {
+/// Decodes what may be a key, which must be all of the arguments.
+fn key<'a>(arguments: &mut Arguments<'a>) -> Result<&'a [u8], Stop> {
     let bytes = arguments.opaque(KEY_MAX)?;
     end(arguments)?;
-    Ok(Key::new(bytes)?)
+    Ok(bytes)
+}
+
+/// Says why no value is stored under these octets: only those that are no key need to be told from one, as a value is stored
+/// under a key alone.
+#[cold]
+fn no_value(bytes: &[u8]) -> Refusal {
+    Key::new(bytes).err().unwrap_or(Refusal::NotFound)
 }
 
 /// Checks that nothing is left of the arguments.

@@ -217,11 +217,19 @@ impl Reply {
         }
     }
 
-    /// Appends the next DDP-eligible result, an opaque, to the Payload stream, without a reference to the memory it is copied
-    /// from. For an item that has no chunk ([`Self::item_room`]) and has the [room](Self::room); [`Self::item`] takes any.
+    /// Appends results that are never reduced, then the next DDP-eligible result, an opaque, to the Payload stream, without a
+    /// reference to the memory it is copied from. For an item that has no chunk ([`Self::item_room`]) and has the
+    /// [room](Self::room); [`Self::item`] takes any.
     #[inline]
-    pub fn item_copied(&mut self, octets: &[u8]) {
-        self.results(|w| w.opaque(octets));
+    pub fn results_and_item(
+        &mut self,
+        encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>,
+        octets: &[u8],
+    ) {
+        self.results(|w| {
+            encode(w)?;
+            w.opaque(octets)
+        });
         let (index, length) = (self.next, octets.len());
         self.next = index.wrapping_add(1);
         if length > 0 {
@@ -244,9 +252,10 @@ impl Reply {
 
     /// Returns the octets that the Write chunk of this index has, or `None` if the peer offered no such chunk.
     fn offered_to(&self, index: u32) -> Option<u64> {
-        let first = self.offered.into_iter();
-        let mut all = first.chain(self.further.iter().map(|chunk| chunk.offered));
-        all.nth(index as usize)
+        match index {
+            0 => self.offered,
+            _ => self.further.as_slice().get(index as usize - 1).map(|chunk| chunk.offered),
+        }
     }
 
     /// Returns the octets of results that the Reply still has room for, beside what goes into a Write chunk.

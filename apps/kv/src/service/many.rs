@@ -4,9 +4,9 @@ use haulage::core::Cx;
 use haulage::service::{Arguments, Reply};
 
 use super::leases::Value;
-use super::{KvService, OK, Stop, end, has_room, put_inline};
+use super::{KvService, OK, Stop, end, has_room, no_value, put_inline};
 use crate::protocol::many::{ANSWER_MAX, KEYS_MAX, encode_too_long};
-use crate::protocol::{KEY_MAX, Key, Refusal};
+use crate::protocol::{KEY_MAX, Refusal};
 
 impl KvService {
     pub(super) fn get_many(
@@ -30,20 +30,15 @@ impl KvService {
 
     /// Appends the answer for one key, and leaves `rest` octets of the message for the answers that follow.
     fn answer(&self, key: &[u8], rest: usize, reply: &mut Reply) {
-        let found = Key::new(key);
-        let found = found.and_then(|key| self.index.get(key.bytes()).ok_or(Refusal::NotFound));
-        let value = match found {
-            Ok(value) => value,
-            Err(refusal) => {
-                reply.results(|w| refusal.encode(w));
-                return reply.absent();
-            }
+        let Some(value) = self.index.get(key) else {
+            let refusal = no_value(key);
+            reply.results(|w| refusal.encode(w));
+            return reply.absent();
         };
         let length = value.len();
         let room = reply.item_room();
         let is_inline = has_room(reply, length, rest as u64);
         if room.is_none() && is_inline {
-            reply.results(|w| w.u32(OK));
             return put_inline(reply, value);
         }
         if is_inline || room.is_some_and(|room| room >= length) {
