@@ -97,6 +97,13 @@ impl KvService {
         self.memory.saturating_sub(Self::index_octets_max(keys_max) as u64)
     }
 
+    /// Has the processor fetch what Calls with these keys read.
+    fn fetch<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        self.index.foresee(keys, |value| {
+            value.octets().and_then(<[u8]>::first).into_iter().for_each(prefetch_value);
+        });
+    }
+
     fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
         let value = self.index.get(key).ok_or_else(|| no_value(key))?;
@@ -328,11 +335,9 @@ impl Service for KvService {
     }
 
     fn foresee<'a>(&mut self, calls: impl Iterator<Item = Foreseen<'a>>) {
-        let gets = calls.filter(|call| call.procedure == Procedure::Get as u32);
-        let keys = gets.filter_map(|call| Reader::new(call.arguments).opaque(KEY_MAX).ok());
-        self.index.foresee(keys, |value| {
-            value.octets().and_then(<[u8]>::first).into_iter().for_each(prefetch_value);
-        });
+        let keyed = [Procedure::Get, Procedure::Put, Procedure::Del].map(|one| one as u32);
+        let keyed = calls.filter(|call| keyed.contains(&call.procedure));
+        self.fetch(keyed.filter_map(|call| Reader::new(call.arguments).opaque(KEY_MAX).ok()));
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {

@@ -21,6 +21,7 @@ impl KvService {
             *key = arguments.opaque(KEY_MAX)?;
         }
         end(arguments)?;
+        self.fetch(keys.iter().copied());
         reply.results(|w| w.u32(wire(count)));
         for (key, after) in keys.iter().zip((0..count).rev()) {
             self.answer(key, after * ANSWER_MAX as usize, reply);
@@ -63,6 +64,7 @@ impl KvService {
             *pair = Some(Pair { key, value: self.take_value(cx, arguments)? });
         }
         end(arguments)?;
+        self.fetch(pairs.iter().flatten().map(|pair| pair.key));
         reply.results(|w| w.u32(wire(count)));
         for Pair { key, value } in pairs.into_iter().flatten() {
             match value.and_then(|value| self.keep(cx, key, value)) {
