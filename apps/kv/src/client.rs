@@ -33,6 +33,35 @@ pub struct Client<'a> {
     lengths: Lengths,
 }
 
+/// A value that was fetched.
+#[derive(Debug)]
+pub enum Fetched {
+    /// It came in a message, and was copied out of it.
+    Inline(Vec<u8>),
+    /// The server placed it in registered memory.
+    Placed(Local),
+}
+
+impl Fetched {
+    /// Borrows the octets.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Inline(octets) => octets,
+            Self::Placed(lease) => lease.bytes(),
+        }
+    }
+
+    /// Returns the length in octets.
+    pub fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    /// Returns whether the value is empty.
+    pub fn is_empty(&self) -> bool {
+        self.bytes().is_empty()
+    }
+}
+
 /// Some of the keys that a server stores.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyPage {
@@ -83,13 +112,13 @@ impl<'a> Client<'a> {
         self.lengths
     }
 
-    /// Returns the value of `key`, in registered memory; `None` if it is empty. Where the value is expected to be long, the
-    /// memory has at least `room` octets at first. A longer value takes more memory of the core.
+    /// Returns the value of `key`. Where it is expected to be long, it is placed in registered memory, of at least `room`
+    /// octets at first. A longer value takes more memory of the core.
     ///
     /// # Errors
     /// Among others [`Refusal::NotFound`], and [`ClientError::Room`] if the value has more than `room` octets and the core
     /// lacks the memory, or if the server speaks version 1 and does not tell the length.
-    pub fn get(&mut self, key: Key<'_>, room: usize) -> Result<Option<Local>, ClientError> {
+    pub fn get(&mut self, key: Key<'_>, room: usize) -> Result<Fetched, ClientError> {
         let mut offer = match self.expects_chunk(key) {
             None => None,
             Some(expected) => match self.remote.lease(expected.max(room)) {
@@ -141,10 +170,8 @@ impl<'a> Client<'a> {
         let results = reply.results();
         let carriage = Carriage::of(results.reduced());
         let value = match Answer::decode(Procedure::Get, results.rest(), carriage)? {
-            Answer::Value(Value::Reduced { length }) => Some(placed(lease, length.into())?),
-            Answer::Value(Value::Unreduced([])) => None,
-            // A server of version 2 may send a value that is too long for its room in several messages.
-            Answer::Value(Value::Unreduced(value)) => Some(self.kept(lease, value)?),
+            Answer::Value(Value::Reduced { length }) => placed(lease, length.into())?,
+            Answer::Value(Value::Unreduced(value)) => Fetched::Inline(value.to_vec()),
             Answer::TooLong { length } if offered.is_none() => {
                 return Ok(Got::Longer(Some(usize::try_from(length).unwrap_or(usize::MAX))));
             }
@@ -156,7 +183,7 @@ impl<'a> Client<'a> {
             Answer::Refused(refusal) => return Err(refusal.into()),
             _ => return Err(ClientError::Mismatch("the reply holds no value")),
         };
-        self.lengths.remember(key, value.as_ref().map_or(0, Local::len));
+        self.lengths.remember(key, value.len());
         self.remote.recycle(reply);
         Ok(Got::Value(value))
     }
@@ -256,25 +283,11 @@ impl<'a> Client<'a> {
     fn request(&self, procedure: Procedure) -> Request {
         Request { timeout: self.timeout, ..Request::new(procedure as u32) }
     }
-
-    /// Copies a value that came in a message to the lease that was meant for it, or to a longer one.
-    fn kept(&mut self, lease: Option<Local>, value: &[u8]) -> Result<Local, ClientError> {
-        let lease = match lease.filter(|lease| lease.capacity() >= value.len()) {
-            Some(lease) => Ok(lease),
-            None => self.remote.lease(value.len()),
-        };
-        let room = ClientError::Room { needed: Some(value.len()) };
-        let mut lease = lease.map_err(|_| room)?;
-        lease.set_len(value.len());
-        lease.bytes_mut().copy_from_slice(value);
-        Ok(lease)
-    }
 }
 
 /// What came of a GET.
 enum Got {
-    /// The value; `None` if it is empty.
-    Value(Option<Local>),
+    Value(Fetched),
     /// The value is longer than the room for it: its length in octets, if the server tells.
     Longer(Option<usize>),
 }
@@ -302,9 +315,10 @@ fn longer(refusal: TransportError, offered: Option<usize>) -> Result<Option<usiz
 }
 
 /// Returns the value of `length` octets that was placed in `lease`.
-fn placed(lease: Option<Local>, length: u64) -> Result<Local, ClientError> {
+fn placed(lease: Option<Local>, length: u64) -> Result<Fetched, ClientError> {
     lease
         .filter(|lease| lease.len() as u64 == length)
+        .map(Fetched::Placed)
         .ok_or(ClientError::Mismatch("the server wrote another length than it says"))
 }
 

@@ -55,7 +55,7 @@
 //! let key = Key::new(b"greeting")?;
 //! let mut client = Client::new(&mut connected.started, None);
 //! client.put(key, b"good morning")?;
-//! let value = client.get(key, 64)?.expect("it was stored");
+//! let value = client.get(key, 64)?;
 //! assert_eq!(value.bytes(), b"good morning");
 //! client.del(key)?;
 //! drop(value);

@@ -7,10 +7,9 @@ use std::time::Duration;
 use haulage::cores::{CoreThread, Placement};
 use haulage::limits::ITEM_MAX;
 use haulage::polling::Polling;
-use haulage::pool::Local;
 use haulage::remote::RemoteClient;
 use haulage::service::CallError;
-use haulage_kv::client::{Client, ClientError};
+use haulage_kv::client::{Client, ClientError, Fetched};
 use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Key, Refusal};
 use haulage_kv::service::binding;
@@ -67,8 +66,8 @@ impl KvClient {
         Ok(())
     }
 
-    /// Returns the value of `key`, in registered memory.
-    pub fn get(&mut self, key: Key<'_>) -> Result<Option<Local>, Failure> {
+    /// Returns the value of `key`.
+    pub fn get(&mut self, key: Key<'_>) -> Result<Fetched, Failure> {
         self.find(key)?.map_err(|refusal| Failure::failed(refused(&refusal)))
     }
 
@@ -79,8 +78,8 @@ impl KvClient {
         mut sink: impl FnMut(Key<'_>, Option<&[u8]>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut keys = keys.iter();
-        let mut take = |key, value: Result<Option<&Local>, Refusal>| match value {
-            Ok(value) => sink(key, Some(value.map_or(&[], Local::bytes))),
+        let mut take = |key, value: Result<&Fetched, Refusal>| match value {
+            Ok(value) => sink(key, Some(value.bytes())),
             Err(Refusal::NotFound) => sink(key, None),
             Err(refusal) => Err(Failure::failed(refused(&refusal))),
         };
@@ -90,7 +89,7 @@ impl KvClient {
                 client.get_many(keys.clone().as_slice(), EACH_ROOM, |value| {
                     let Some(key) = keys.next() else { return ControlFlow::Break(()) };
                     let taken = match &value {
-                        Ok(value) => take(*key, Ok(value.as_ref())),
+                        Ok(value) => take(*key, Ok(value)),
                         Err(ClientError::Refused(refusal)) => take(*key, Err(*refusal)),
                         Err(_) => {
                             long = Some(*key);
@@ -110,7 +109,7 @@ impl KvClient {
             if let Some(key) = long {
                 // The value is larger than the memory of this core.
                 let value = self.find(key)?;
-                take(key, value.as_ref().map(Option::as_ref).map_err(|refusal| *refusal))?;
+                take(key, value.as_ref().map_err(|refusal| *refusal))?;
             }
         }
         Ok(())
@@ -130,8 +129,8 @@ impl KvClient {
         self.explained(done)
     }
 
-    /// Returns the value of `key`, in registered memory, or why the server has none.
-    fn find(&mut self, key: Key<'_>) -> Result<Result<Option<Local>, Refusal>, Failure> {
+    /// Returns the value of `key`, or why the server has none.
+    fn find(&mut self, key: Key<'_>) -> Result<Result<Fetched, Refusal>, Failure> {
         let mut room = FIRST_ROOM;
         for _ in 0..TRIES_MAX {
             room = match self.ask(|client| client.get(key, room)) {

@@ -28,9 +28,7 @@ pub fn put(connect: &ConnectOptions, key: &str, file: &Path) -> Result<(), Failu
 pub fn get(connect: &ConnectOptions, key: &str, output: &Output) -> Result<(), Failure> {
     let key = parse_key(key)?;
     let mut client = KvClient::connect(config(connect)?, 0)?;
-    if let Some(value) = client.get(key)? {
-        output.bytes(value.bytes())?;
-    }
+    output.bytes(client.get(key)?.bytes())?;
     client.close()
 }
 

@@ -5,7 +5,7 @@
 //! memory for more. What a Call brought is passed on, and its leases are free again, before another one begins in its place.
 //! Chunks are for the first keys of a Call, so that a short value before a long one has a chunk, too.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 use haulage::limits::ITEM_MAX;
@@ -13,18 +13,17 @@ use haulage::pool::Local;
 use haulage::proto::chunk::{Item, Kind};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::xdr::Writer;
-use haulage::remote::{Failed, RemoteClient, RemoteReply};
+use haulage::remote::{CALLS_MAX, Failed, RemoteClient, RemoteReply};
 use haulage::service::{CallError, Place};
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, Fetched};
 use crate::protocol::many::{self, Found, KEYS_MAX, RESULTS_MAX};
 use crate::protocol::{Key, Procedure, Refusal, Value, opaque_len};
 
 impl Client<'_> {
     /// Fetches the values of `keys`, several in one Call. Passes what became of each key to `sink`, in order, until it
-    /// breaks: its value, in registered memory, `None` if that is empty; or [`ClientError::Refused`], or
-    /// [`ClientError::Room`] if the core lacks the memory for the value. Where a value is expected to be long, the memory has
-    /// at least `room` octets; a longer value is fetched again, alone.
+    /// breaks: its value, or [`ClientError::Refused`], or [`ClientError::Room`] if the core lacks the memory for the value.
+    /// Where a value is expected to be long, the memory has at least `room` octets; a longer value is fetched again, alone.
     ///
     /// A server of a release without MGET is asked for one key at a time. No Call of the caller's own may be under way.
     ///
@@ -34,7 +33,7 @@ impl Client<'_> {
         &mut self,
         keys: &[Key<'_>],
         room: usize,
-        mut sink: impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+        mut sink: impl FnMut(Result<Fetched, ClientError>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         let mut calls = Calls::default();
         let done = self.get_each(&mut calls, (keys, room), &mut sink);
@@ -64,7 +63,7 @@ impl Client<'_> {
         &mut self,
         calls: &mut Calls,
         (keys, room): (&[Key<'_>], usize),
-        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(Result<Fetched, ClientError>) -> ControlFlow<()>,
     ) -> Result<(), ClientError> {
         loop {
             while calls.may_begin(keys.len()) && self.begin_get(calls, (keys, room))? {}
@@ -88,7 +87,7 @@ impl Client<'_> {
     ) -> Result<bool, ClientError> {
         let keys = keys.get(calls.begun..).unwrap_or_default();
         let mut keys = keys.get(..keys.len().min(KEYS_MAX)).unwrap_or_default();
-        let mut request = self.request(Procedure::MGet);
+        let (mut request, mut leased) = (self.request(Procedure::MGet), 0);
         for (at, key) in keys.iter().take(self.chunks(keys)).enumerate() {
             let expected = self.lengths.expected(*key);
             let lease = match self.lease(expected.max(room))? {
@@ -100,11 +99,12 @@ impl Client<'_> {
                 keys = keys.get(..at).unwrap_or_default();
                 break;
             };
+            leased += lease.len();
             request = request.room(lease);
         }
         if !keys.is_empty() {
             let token = self.remote.begin(request, |w| many::encode_keys(keys, w));
-            calls.begin(token.map_err(CallError::from)?, keys.len());
+            calls.begin(token.map_err(CallError::from)?, keys.len(), leased);
         }
         Ok(!keys.is_empty())
     }
@@ -129,7 +129,7 @@ impl Client<'_> {
     fn pass_alone(
         &mut self,
         (keys, room): (&[Key<'_>], usize),
-        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(Result<Fetched, ClientError>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, ClientError> {
         for key in keys {
             if sink(alone(self.get(*key, room))?).is_break() {
@@ -144,7 +144,7 @@ impl Client<'_> {
         &mut self,
         mut reply: RemoteReply,
         keys: &[Key<'_>],
-        sink: &mut impl FnMut(Result<Option<Local>, ClientError>) -> ControlFlow<()>,
+        sink: &mut impl FnMut(Result<Fetched, ClientError>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, ClientError> {
         let mut rooms = reply.rooms.take().into_iter();
         let found = many::decode_found(reply.results(), keys.len())?;
@@ -154,9 +154,8 @@ impl Client<'_> {
                 self.lengths.remember(*key, usize::try_from(length).unwrap_or(usize::MAX));
             }
             let value = match found {
-                Found::Value(Item::Reduced { length }) => Ok(Some(super::placed(room, length)?)),
-                Found::Value(Item::Unreduced([])) => Ok(None),
-                Found::Value(Item::Unreduced(octets)) => alone(self.kept(room, octets).map(Some))?,
+                Found::Value(Item::Reduced { length }) => Ok(super::placed(room, length)?),
+                Found::Value(Item::Unreduced(octets)) => Ok(Fetched::Inline(octets.to_vec())),
                 Found::TooLong { length } => {
                     drop(room);
                     self.get_long(*key, length)?
@@ -176,7 +175,7 @@ impl Client<'_> {
         &mut self,
         key: Key<'_>,
         length: u64,
-    ) -> Result<Result<Option<Local>, ClientError>, ClientError> {
+    ) -> Result<Result<Fetched, ClientError>, ClientError> {
         let needed = usize::try_from(length).ok();
         match needed.filter(|needed| *needed <= ITEM_MAX) {
             None => Ok(Err(ClientError::Room { needed })),
@@ -195,8 +194,11 @@ impl Client<'_> {
         pairs: &[(Key<'_>, &[u8])],
         sink: &mut impl FnMut(Result<(), Refusal>),
     ) -> Result<(), ClientError> {
+        let mut last = HashMap::with_capacity(pairs.len());
+        let earlier = pairs.iter().zip(0..).map(|((key, _), at)| last.insert(key.bytes(), at));
+        let earlier: Vec<_> = earlier.collect();
         loop {
-            while calls.may_begin(pairs.len()) && self.begin_put(calls, pairs)? {}
+            while calls.may_begin(pairs.len()) && self.begin_put(calls, pairs, &earlier)? {}
             let Some((range, reply)) = calls.next(self.remote, pairs.len())? else {
                 return Ok(());
             };
@@ -232,11 +234,13 @@ impl Client<'_> {
     }
 
     /// Begins an MPUT of the next pairs. Returns whether one of them can be sent now: the server may carry out the Calls
-    /// that are under way in any order, so that none of them may have the same key.
+    /// that are under way in any order, so that none of them may have the same key. `earlier` says of each pair which one
+    /// before it has its key.
     fn begin_put(
         &mut self,
         calls: &mut Calls,
         pairs: &[(Key<'_>, &[u8])],
+        earlier: &[Option<usize>],
     ) -> Result<bool, ClientError> {
         let first = calls.first();
         let mut room = self.remote.inline_room();
@@ -246,10 +250,10 @@ impl Client<'_> {
         while values.len() < KEYS_MAX
             && let Some((key, value)) = pairs.get(end)
         {
-            let before = pairs.get(first..end).unwrap_or_default();
             octets += value.len();
             let is_much = octets > OCTETS_AT_ONCE && !values.is_empty();
-            if is_much || before.iter().any(|(other, _)| other == key) {
+            let is_under_way = earlier.get(end).is_some_and(|at| at.is_some_and(|at| at >= first));
+            if is_much || is_under_way {
                 break;
             }
             let value = if self.lengths.stores_inline(*key, value.len(), room) {
@@ -270,13 +274,14 @@ impl Client<'_> {
         }
         let offsets = many::length_offsets(values.iter().copied()).zip(&values);
         let reduced = offsets.filter(|(_, (_, value))| matches!(value, Value::Reduced { .. }));
+        let leased = leases.iter().map(Local::len).sum();
         let request =
             reduced.zip(leases).fold(self.request(Procedure::MPut), |request, ((at, _), lease)| {
                 request.argument_at(Place::At(Kind::Opaque, at), lease)
             });
         let encode = |w: &mut Writer<'_>| many::encode_pairs(values.iter().copied(), w);
         let token = self.remote.begin(request, encode);
-        calls.begin(token.map_err(CallError::from)?, values.len());
+        calls.begin(token.map_err(CallError::from)?, values.len(), leased);
         Ok(true)
     }
 
@@ -313,14 +318,15 @@ struct Calls {
 struct UnderWay {
     token: u64,
     keys: Range<usize>,
+    leased: usize,
     outcome: Option<Result<RemoteReply, Failed>>,
 }
 
 impl Calls {
-    /// Adds a Call for the next `count` keys.
-    fn begin(&mut self, token: u64, count: usize) {
+    /// Adds a Call for the next `count` keys, with `leased` octets of leases.
+    fn begin(&mut self, token: u64, count: usize, leased: usize) {
         let keys = self.skip(count);
-        self.under_way.push_back(UnderWay { token, keys, outcome: None });
+        self.under_way.push_back(UnderWay { token, keys, leased, outcome: None });
     }
 
     /// Returns the next `count` keys, which need no other Call.
@@ -380,7 +386,9 @@ impl Calls {
 
     /// Returns whether another Call may begin, for some of `all` keys.
     fn may_begin(&self, all: usize) -> bool {
-        self.begun < all && self.under_way.len() < CALLS_AT_ONCE && !self.is_lacking
+        let leased: usize = self.under_way.iter().map(|call| call.leased).sum();
+        let most = if leased < LEASED_MOST { CALLS_MOST } else { CALLS_LEAST };
+        self.begun < all && self.under_way.len() < most && !self.is_lacking
     }
 
     /// Returns the first key whose outcome was not passed on.
@@ -392,8 +400,17 @@ impl Calls {
 /// Octets of the number of pairs in front of the arguments of an MPUT.
 const COUNT: usize = 4;
 
-/// Calls under way at once: while the server works on one, others travel.
-const CALLS_AT_ONCE: usize = 4;
+/// Calls under way at once, whatever memory their values take: while the server works on one, others travel.
+const CALLS_LEAST: usize = 4;
+
+/// Calls under way at once while their values take less than [`LEASED_MOST`] octets of leases. What threads need to wake
+/// each other is shared by so many.
+const CALLS_MOST: usize = 32;
+
+const _: () = assert!(CALLS_MOST <= CALLS_MAX);
+
+/// Octets of leases for the values of more than [`CALLS_LEAST`] Calls.
+const LEASED_MOST: usize = 1 << 20;
 
 /// Octets of values in one MPUT, if there is more than one: longer values gain nothing from each other's company, and a
 /// server has memory for all of a Call or for none.
