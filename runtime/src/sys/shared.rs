@@ -457,6 +457,14 @@ pub fn prefetch_value<T>(value: &T) {
     prefetch(ptr::from_ref(value).cast());
 }
 
+/// Has the processor fetch all lines of these octets, which are read soon.
+#[inline]
+pub fn prefetch_octets(octets: &[u8]) {
+    for line in octets.chunks(LINE) {
+        prefetch(line.as_ptr());
+    }
+}
+
 #[inline]
 fn prefetch(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
