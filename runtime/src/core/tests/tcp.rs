@@ -9,6 +9,7 @@ use haulage_proto::xdr::Writer;
 
 use super::*;
 use crate::core::TcpLimits;
+use crate::pool::Shared;
 
 const PROGRAM: u32 = 0x2000_0001;
 const TCP: TcpLimits = TcpLimits { connections_max: 8, ..TcpLimits::DEFAULT };
@@ -430,6 +431,50 @@ fn results_over_tcp_are_charged_until_they_have_left_and_wait_for_memory_as_othe
         assert_eq!((body, results.len()), (success(), 4 + (1 << 20)));
     }
     assert_eq!(world.server.service.lent, 16);
+    world.gone(client);
+    world.all_home();
+}
+
+/// A service whose FETCH sends the same memory to all.
+#[derive(Debug, Default)]
+struct Shows {
+    shown: Option<Shared>,
+    times: u32,
+}
+
+impl Service for Shows {
+    fn programs(&self) -> Vec<Program> {
+        vec![Program::new(binding())]
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, _: Call<'_>, reply: &mut Reply) -> Outcome {
+        let shown = self.shown.get_or_insert_with(|| cx.pool().lease(SHOWN).unwrap().share());
+        reply.item(Data::Shared(shown.clone()));
+        self.times += 1;
+        Outcome::Done
+    }
+}
+
+/// Octets that [`Shows`] sends.
+const SHOWN: usize = 256 << 10;
+
+#[test]
+fn a_peer_that_takes_no_replies_is_not_read_though_they_take_no_memory() {
+    let mut world = World::with(Shows::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let mut client = world.dial_tcp(at);
+    let asked = 512;
+    let calls: Vec<u8> = (0..asked).flat_map(|xid| record(&call(xid, FETCH, &word(0)))).collect();
+    client.stream.write_all(&calls).unwrap();
+    (0..1000).for_each(|_| _ = world.server.turn(world.now));
+    // What is on its way to the client, and 4 MiB that wait for their turn, are far less than all.
+    let times = world.server.service.times;
+    assert!((1..asked / 2).contains(&times), "{times} of {asked}");
+    for _ in 0..asked {
+        let (_, body, results) = world.reply_of(&mut client);
+        assert_eq!((body, results.len()), (success(), 4 + SHOWN));
+    }
+    world.server.service.shown = None;
     world.gone(client);
     world.all_home();
 }
