@@ -69,16 +69,18 @@ fn end(output: &Output) -> (Option<i32>, &str) {
 
 #[test]
 fn several_values_go_there_and_back_whatever_their_lengths() {
-    // One value is longer than the room for it, another than the memory that a client has at first.
-    let lengths = [0, 1, 4096, 70_000, 12 << 20, 3, 2 << 20, 65_536, 100];
+    // One value is longer than the room for it, another than the memory that a client has at first. There are more short ones
+    // than a client has under way.
+    let long = [0, 1, 4096, 70_000, 12 << 20, 3, 2 << 20, 65_536, 100];
+    let lengths: Vec<_> = long.into_iter().chain(200..400).collect();
     for (provider, version) in [("iwarp", "auto"), ("iwarp", "1"), ("shm", "auto"), ("shm", "1")] {
         let common = ["--provider", provider, "--rpc-version", version, "--timeout", "60"];
         let place = Place::new(&format!("{provider}-{version}"), &["--provider", provider]);
         let keys: Vec<_> = lengths.iter().map(|length| format!("a={length}")).collect();
         let pairs: Vec<_> = keys
             .iter()
-            .zip(lengths)
-            .map(|(key, length)| place.pair(key, &pattern(length)))
+            .zip(&lengths)
+            .map(|(key, length)| place.pair(key, &pattern(*length)))
             .collect();
         let pairs: Vec<_> = pairs.iter().map(String::as_str).collect();
         let put = place.run(&[&["mput"], &pairs[..], &common].concat());
@@ -89,9 +91,9 @@ fn several_values_go_there_and_back_whatever_their_lengths() {
         let get = place.run(&[&["mget"], &asked[..], &common].concat());
         assert_eq!(end(&get), (Some(0), ""));
         let mut expected = Vec::new();
-        for (key, length) in keys.iter().zip(lengths) {
+        for (key, length) in keys.iter().zip(&lengths) {
             expected.extend(format!("{key} {length}\n").into_bytes());
-            expected.extend(pattern(length));
+            expected.extend(pattern(*length));
         }
         assert!(get.stdout == expected, "{provider} {version}: {} bytes", get.stdout.len());
     }

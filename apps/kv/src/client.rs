@@ -23,7 +23,7 @@ use crate::inline::{INLINE_MAX, Lengths};
 use crate::protocol::{Answer, BadReply, Carriage, Key, Procedure, Refusal, Value};
 use crate::stat::Stat;
 
-mod many;
+pub mod many;
 
 /// A client of one server, by a connection with the service's [`binding`](crate::service::binding).
 #[derive(Debug)]

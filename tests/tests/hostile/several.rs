@@ -192,6 +192,28 @@ fn a_caller_that_has_seen_enough_keeps_nothing_under_way() {
 }
 
 #[test]
+fn a_core_with_room_for_few_calls_is_given_few() {
+    let server = server_of(|_| kv());
+    for calls_out_max in [1, 3, 20] {
+        let limits = Limits { calls_out_max, send_buffers_max: 4, ..LIMITS_DEFAULT };
+        let mut core = connect(limits, server.started);
+        let names: Vec<_> = (0..90).map(|n| n.to_string()).collect();
+        let values: Vec<_> = (0..90).map(|n| value(60 + n, n)).collect();
+        let both = names.iter().zip(&values);
+        let pairs: Vec<_> = both.map(|(name, value)| (key(name), &value[..])).collect();
+        let (stored, done) = put_many(&mut core.started, &pairs);
+        done.unwrap();
+        assert_eq!(stored, vec![Ok(()); 90], "{calls_out_max}");
+        let keys: Vec<_> = names.iter().map(|name| key(name)).collect();
+        let (got, done) = get_many(&mut core.started, &keys);
+        done.unwrap();
+        assert!(got == values.into_iter().map(Ok).collect::<Vec<_>>(), "{calls_out_max}");
+        core.stop().unwrap();
+    }
+    server.stop().unwrap();
+}
+
+#[test]
 fn short_values_come_when_this_end_has_no_memory_left() {
     let server = server_of(|_| kv());
     let mut core = connect(LIMITS_DEFAULT, server.started);
@@ -204,9 +226,10 @@ fn short_values_come_when_this_end_has_no_memory_left() {
     while let Ok(lease) = core.started.lease(1) {
         held.push(lease);
     }
-    let (got, done) = get_many(&mut core.started, &keys);
+    // There is no memory for the arguments of more Calls at once than there were before, either.
+    let (got, done) = get_many(&mut core.started, &keys.repeat(8));
     done.unwrap();
-    assert_eq!(got, vec![Ok(octets.clone()); 12]);
+    assert_eq!(got, vec![Ok(octets.clone()); 96]);
     let got = Client::new(&mut core.started, None).get(keys[3], 0).unwrap();
     assert_eq!(got.bytes(), octets);
     drop(held);

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use haulage::cores::{CoreThread, Placement};
-use haulage::limits::ITEM_MAX;
+use haulage::limits::{ITEM_MAX, Limits};
 use haulage::polling::Polling;
 use haulage::remote::RemoteClient;
 use haulage::service::CallError;
+use haulage_kv::client::many::CALLS_MOST;
 use haulage_kv::client::{Client, ClientError, Fetched};
 use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Key, Refusal};
@@ -228,7 +229,12 @@ impl ClientConfig {
 
     /// Returns the configuration of a core with memory for `room` octets of values.
     pub fn node(&self, room: usize) -> NodeConfig {
-        let limits = self.rpc_version.within(client_limits(self.timeout));
+        let limits = Limits {
+            calls_out_max: CALLS_MOST,
+            send_buffers_max: 2 * CALLS_MOST,
+            ..client_limits(self.timeout)
+        };
+        let limits = self.rpc_version.within(limits);
         // A few pages more than the values: keys, arguments, and the slabs they come from.
         NodeConfig { room: room + OVERHEAD, asked: None, limits, crc: self.crc }
     }

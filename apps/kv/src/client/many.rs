@@ -102,11 +102,11 @@ impl Client<'_> {
             leased += lease.len();
             request = request.room(lease);
         }
-        if !keys.is_empty() {
-            let token = self.remote.begin(request, |w| many::encode_keys(keys, w));
-            calls.begin(token.map_err(CallError::from)?, keys.len(), leased);
+        if keys.is_empty() {
+            return Ok(false);
         }
-        Ok(!keys.is_empty())
+        let token = self.remote.begin(request, |w| many::encode_keys(keys, w));
+        calls.begin(token, keys.len(), leased)
     }
 
     /// Returns how many of the first `keys` have a chunk: all up to the last one whose value is expected to have no room in
@@ -281,8 +281,7 @@ impl Client<'_> {
             });
         let encode = |w: &mut Writer<'_>| many::encode_pairs(values.iter().copied(), w);
         let token = self.remote.begin(request, encode);
-        calls.begin(token.map_err(CallError::from)?, values.len(), leased);
-        Ok(true)
+        calls.begin(token, values.len(), leased)
     }
 
     /// Takes a lease, or returns `None` if the core has no memory for it now.
@@ -304,7 +303,7 @@ fn alone<T>(done: Result<T, ClientError>) -> Result<Result<T, ClientError>, Clie
 }
 
 /// The Calls for several keys.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Calls {
     /// Those whose outcome was not passed on, in the order of their keys.
     under_way: VecDeque<UnderWay>,
@@ -312,6 +311,14 @@ struct Calls {
     begun: usize,
     /// Whether the server lacks the procedure, or does not take such Calls.
     is_lacking: bool,
+    /// How many may be under way: at first [`CALLS_MOST`], then as many as the core had room for.
+    most: usize,
+}
+
+impl Default for Calls {
+    fn default() -> Self {
+        Self { under_way: VecDeque::new(), begun: 0, is_lacking: false, most: CALLS_MOST as usize }
+    }
 }
 
 #[derive(Debug)]
@@ -322,11 +329,36 @@ struct UnderWay {
     outcome: Option<Result<RemoteReply, Failed>>,
 }
 
+impl UnderWay {
+    /// Returns whether the core had no room for the Call.
+    const fn was_refused_room(&self) -> bool {
+        matches!(self.outcome, Some(Err(Failed { error: CallError::Busy, .. })))
+    }
+}
+
 impl Calls {
-    /// Adds a Call for the next `count` keys, with `leased` octets of leases.
-    fn begin(&mut self, token: u64, count: usize, leased: usize) {
-        let keys = self.skip(count);
-        self.under_way.push_back(UnderWay { token, keys, leased, outcome: None });
+    /// Adds a Call for the next `count` keys, with `leased` octets of leases. Returns whether the core took it: if not, there
+    /// is room once another one has ended.
+    fn begin(
+        &mut self,
+        token: Result<u64, Failed>,
+        count: usize,
+        leased: usize,
+    ) -> Result<bool, ClientError> {
+        match token {
+            Ok(token) => {
+                let keys = self.skip(count);
+                self.under_way.push_back(UnderWay { token, keys, leased, outcome: None });
+                Ok(true)
+            }
+            Err(Failed { error: CallError::Busy | CallError::NoMemory, .. })
+                if !self.under_way.is_empty() =>
+            {
+                self.most = self.under_way.len();
+                Ok(false)
+            }
+            Err(failed) => Err(CallError::from(failed).into()),
+        }
     }
 
     /// Returns the next `count` keys, which need no other Call.
@@ -337,7 +369,7 @@ impl Calls {
     }
 
     /// Waits for the Call of the first keys, and returns them and its Reply: none if the server lacks the procedure, or does
-    /// not take such Calls. If no Call could be begun, returns the next key without a Reply. Returns `None` at the end of `all` keys.
+    /// not take such Calls, or if the core had no room for so many. If no Call could be begun, returns the next key without a Reply. Returns `None` at the end of `all` keys.
     #[expect(clippy::type_complexity, reason = "the one caller takes it apart at once")]
     fn next(
         &mut self,
@@ -359,6 +391,13 @@ impl Calls {
                 self.is_lacking = true;
                 Ok(Some((keys, None)))
             }
+            Some(Err(Failed { error: CallError::Busy, .. })) => {
+                // There is room once the others have ended.
+                self.wait_for_all(remote)?;
+                let were_made = self.under_way.iter().filter(|call| !call.was_refused_room());
+                self.most = self.most.min(were_made.count()).max(1);
+                Ok(Some((keys, None)))
+            }
             Some(Err(failed)) => Err(CallError::from(failed).into()),
             Some(Ok(reply)) => Ok(Some((keys, Some(reply)))),
             None => Ok(None),
@@ -367,12 +406,16 @@ impl Calls {
 
     /// Waits until the Calls under way have ended, whatever became of them.
     fn end(mut self, remote: &mut RemoteClient) {
+        // An error says that the core is gone, or will never tell.
+        let _ = self.wait_for_all(remote);
+    }
+
+    /// Waits for the end of all Calls under way.
+    fn wait_for_all(&mut self, remote: &mut RemoteClient) -> Result<(), CallError> {
         while self.under_way.iter().any(|call| call.outcome.is_none()) {
-            // An error says that the core is gone, or will never tell.
-            if self.wait(remote).is_err() {
-                return;
-            }
+            self.wait(remote)?;
         }
+        Ok(())
     }
 
     /// Waits for the end of any of the Calls.
@@ -387,7 +430,7 @@ impl Calls {
     /// Returns whether another Call may begin, for some of `all` keys.
     fn may_begin(&self, all: usize) -> bool {
         let leased: usize = self.under_way.iter().map(|call| call.leased).sum();
-        let most = if leased < LEASED_MOST { CALLS_MOST } else { CALLS_LEAST };
+        let most = if leased < LEASED_MOST { self.most } else { self.most.min(CALLS_LEAST) };
         self.begun < all && self.under_way.len() < most && !self.is_lacking
     }
 
@@ -403,11 +446,11 @@ const COUNT: usize = 4;
 /// Calls under way at once, whatever memory their values take: while the server works on one, others travel.
 const CALLS_LEAST: usize = 4;
 
-/// Calls under way at once while their values take less than [`LEASED_MOST`] octets of leases. What threads need to wake
-/// each other is shared by so many.
-const CALLS_MOST: usize = 32;
+/// Calls under way at once while their values take less than 1 MiB of leases, if the core has room for so many. What threads
+/// need to wake each other is shared by them.
+pub const CALLS_MOST: u32 = 32;
 
-const _: () = assert!(CALLS_MOST <= CALLS_MAX);
+const _: () = assert!(CALLS_MOST as usize <= CALLS_MAX);
 
 /// Octets of leases for the values of more than [`CALLS_LEAST`] Calls.
 const LEASED_MOST: usize = 1 << 20;
