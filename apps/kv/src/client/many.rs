@@ -369,7 +369,8 @@ impl Calls {
     }
 
     /// Waits for the Call of the first keys, and returns them and its Reply: none if the server lacks the procedure, or does
-    /// not take such Calls, or if the core had no room for so many. If no Call could be begun, returns the next key without a Reply. Returns `None` at the end of `all` keys.
+    /// not take such Calls, or if the core had no room for so many. If no Call could be begun, returns the next key without a
+    /// Reply. Returns `None` at the end of `all` keys.
     #[expect(clippy::type_complexity, reason = "the one caller takes it apart at once")]
     fn next(
         &mut self,
