@@ -368,9 +368,11 @@ impl Calls {
         first..self.begun
     }
 
-    /// Waits for the Call of the first keys, and returns them and its Reply: none if the server lacks the procedure, or does
-    /// not take such Calls, or if the core had no room for so many. If no Call could be begun, returns the next key without a
-    /// Reply. Returns `None` at the end of `all` keys.
+    /// Waits for the Call of the first keys that were not passed on, and returns those keys and the Reply.
+    ///
+    /// The keys come without a Reply, and have to be asked for one by one, if the server lacks the procedure or does not take
+    /// such Calls, if the core had no room for this Call, and, then one key alone, if no Call could be begun. Returns `None`
+    /// when none of `all` keys is left.
     #[expect(clippy::type_complexity, reason = "the one caller takes it apart at once")]
     fn next(
         &mut self,
@@ -444,16 +446,17 @@ impl Calls {
 /// Octets of the number of pairs in front of the arguments of an MPUT.
 const COUNT: usize = 4;
 
-/// Calls under way at once, whatever memory their values take: while the server works on one, others travel.
-const CALLS_LEAST: usize = 4;
-
-/// Calls under way at once while their values take less than 1 MiB of leases, if the core has room for so many. What threads
-/// need to wake each other is shared by them.
+/// The most Calls that an MGET or MPUT of many keys has under way, while the leases for their values have less than 1 MiB. With
+/// fewer, the time in which the caller's thread and the core's wake each other is longer than the Calls take. A core with room
+/// for fewer Calls is given fewer.
 pub const CALLS_MOST: u32 = 32;
 
 const _: () = assert!(CALLS_MOST as usize <= CALLS_MAX);
 
-/// Octets of leases for the values of more than [`CALLS_LEAST`] Calls.
+/// The most Calls under way while the leases for their values have 1 MiB or more: the server works on one as others travel.
+const CALLS_LEAST: usize = 4;
+
+/// Octets of leases with which no more than [`CALLS_LEAST`] Calls are under way: other clients share the core's memory.
 const LEASED_MOST: usize = 1 << 20;
 
 /// Octets of values in one MPUT, if there is more than one: longer values gain nothing from each other's company, and a

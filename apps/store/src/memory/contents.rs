@@ -309,8 +309,9 @@ fn least(a: usize, b: u64) -> usize {
 
 /// Length of a block, in octets: sixteen pages.
 pub(super) const BLOCK: usize = 64 << 10;
-/// Octets of the longest READ whose data the processor fetches ahead, before the Replies of a turn leave together: with up to
-/// so many it was worth a tenth, also with several READs under way (`nfs-read-4k-32-iwarp-memory` in `docs/perf/peers.tsv`).
+/// Octets of the longest READ whose data the processor is asked to fetch when the READ is served: the system copies the Replies
+/// of a turn into the socket at its end, and then waits less for memory (`nfs-read-4k-32-ahead` and `nfs-read-64k-32-ahead` in
+/// `docs/perf/read-write.tsv`). Longer READs were not measured.
 const AHEAD_MAX: usize = 64 << 10;
 /// Blocks whose leases a cut examines: 1 MiB touches as many.
 const BLOCKS_MAX: u64 = 17;

@@ -149,8 +149,8 @@ fn changes_of_a_directory_keep_their_order_and_tell_what_was_before() {
     gate.store(true, Ordering::Release);
     let mut tickets: Vec<_> =
         names.iter().map(|name| world.begin(Arguments::Remove(dir.at(name)))).collect();
-    // The second REMOVE of the name finds it gone, as the first is made before. Its Reply may come before that of the first: it
-    // waits until the directory is on stable storage, the first also for what is changed below of the directory above.
+    // Changes are made in order, so the second REMOVE of a name finds that it is gone. The Replies may come in another order: both
+    // wait until `dir` is on stable storage, and that of the first also until the SETATTR of the directory above `dir` is.
     tickets.push(world.begin(Arguments::Remove(dir.at("0"))));
     // Calls for other files do not wait behind them.
     let chmod = SetAttr { file: elsewhere.get(), to: mode(0o755), guard: None };
