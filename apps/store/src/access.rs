@@ -5,7 +5,7 @@
 
 use haulage_proto::rpc::Credential;
 
-use crate::nfs3::{Attributes, FileType, NO_ID, rights};
+use crate::nfs3::{Attributes, FileType, NO_ID, Status, rights};
 
 /// The user and groups of a caller, after squashing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +96,15 @@ impl Caller {
         [self.gid].into_iter().chain(self.groups[..self.group_count].iter().copied())
     }
 
+    /// Checks that a file's permission bits allow the caller all of `wanted`, a sum of [`READ`], [`WRITE`] and
+    /// [`EXECUTE`].
+    ///
+    /// # Errors
+    /// [`Status::Acces`] if they do not.
+    pub fn check(&self, file: &Attributes, wanted: u32) -> Result<(), Status> {
+        if self.may(file, wanted) { Ok(()) } else { Err(Status::Acces) }
+    }
+
     /// Returns whether a file's permission bits allow the caller all of `wanted`, a sum of [`READ`], [`WRITE`] and
     /// [`EXECUTE`].
     pub fn may(&self, file: &Attributes, wanted: u32) -> bool {
@@ -115,35 +124,21 @@ impl Caller {
         wanted & !granted == 0
     }
 
-    /// Returns whether the caller may read a file's data. The owner always may, since a client keeps reading an open
-    /// file after its bits changed. A caller who may execute the file may read it, too (RFC 1813 section 4.4).
-    pub fn may_read(&self, file: &Attributes) -> bool {
-        self.owns(file) || self.may(file, READ) || self.may(file, EXECUTE)
-    }
-
-    /// Returns whether the caller may write a file's data. The owner always may, since a client keeps writing an open
-    /// file after its bits changed.
-    pub fn may_write(&self, file: &Attributes) -> bool {
-        self.owns(file) || self.may(file, WRITE)
-    }
-
     /// Returns whether the caller may remove or rename a file in a directory that it may change. If the directory has
     /// the sticky bit, the caller must own the file or the directory.
     pub const fn may_unlink(&self, dir: &Attributes, file: &Attributes) -> bool {
         dir.mode & STICKY == 0 || self.owns(file) || self.owns(dir)
     }
+}
 
-    /// Returns the subset of `asked`, which are [`rights`], that the caller has.
-    pub fn rights(&self, file: &Attributes, asked: u32) -> u32 {
-        let is_dir = file.kind == FileType::Directory;
-        let has = |right| match (right, is_dir) {
-            (rights::READ, _) => self.may(file, READ),
-            (rights::LOOKUP, true) | (rights::EXECUTE, false) => self.may(file, EXECUTE),
-            (rights::MODIFY | rights::EXTEND, _) | (rights::DELETE, true) => self.may(file, WRITE),
-            _ => false,
-        };
-        let all = (0..u32::BITS).map(|bit| 1 << bit);
-        all.filter(|right| asked & right != 0 && has(*right)).sum()
+/// Returns the permission that one of the [`rights`] takes of a file of this kind; `None` for a right that no such file
+/// gives.
+pub const fn permission(right: u32, kind: FileType) -> Option<u32> {
+    match (right, matches!(kind, FileType::Directory)) {
+        (rights::READ, _) => Some(READ),
+        (rights::LOOKUP, true) | (rights::EXECUTE, false) => Some(EXECUTE),
+        (rights::MODIFY | rights::EXTEND, _) | (rights::DELETE, true) => Some(WRITE),
+        _ => None,
     }
 }
 
@@ -156,6 +151,10 @@ pub const EXECUTE: u32 = 1;
 
 /// The sticky bit: only owners remove names from a directory that has it.
 pub(crate) const STICKY: u32 = 0o1000;
+/// The SUID bit: a program runs as its owner.
+pub(crate) const SET_UID: u32 = 0o4000;
+/// The SGID bit: a program runs as its group; new files in a directory get its group.
+pub(crate) const SET_GID: u32 = 0o2000;
 /// The ID of the superuser, and of its group.
 const ROOT: u32 = 0;
 /// The default ID of the anonymous user, and of its group.

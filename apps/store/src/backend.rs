@@ -17,8 +17,9 @@ use haulage_mr_pool::{Piece, Pieces};
 /// - No method blocks. A slow operation returns [`Progress::Later`], and [`poll`](Self::poll) returns its result, once,
 ///   with the ticket of the operation.
 /// - An unknown file is [`Status::Stale`]: a backend never acts on a [`FileId`] whose file is gone.
-/// - The server checks permissions before it calls; a backend may refuse more. What it does by name, it does with no
-///   more than the caller's rights: another process may have changed what the name leads to.
+/// - A change of attributes or names is the backend's to judge, for the caller in its [`Context`], and when it is made:
+///   what was read before may be true no longer. Before reading, writing, looking up and listing, the server
+///   [asks](Self::check); a backend may refuse more.
 /// - Names are as clients sent them, but never empty, never `.` or `..` (except in [`lookup`](Self::lookup)), never
 ///   with a slash or a NUL, and never longer than [`Capabilities::name_max`].
 /// - A file's `ctime` changes with every change of the file, so that comparing it detects changes.
@@ -55,25 +56,32 @@ pub trait Backend {
     /// Returns a file's attributes. The server fills in their `fsid`.
     fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status>;
 
-    /// Changes a file's attributes. A new size truncates the file, or extends it with zeros.
-    fn set_attributes(
+    /// Checks that a file with these attributes, which were just [read](Self::attributes), allows the caller all of
+    /// `wanted`, a sum of [`READ`](crate::access::READ), [`WRITE`](crate::access::WRITE) and
+    /// [`EXECUTE`](crate::access::EXECUTE). By default the permission bits decide.
+    ///
+    /// # Errors
+    /// [`Status::Acces`] if the owner could allow it, [`Status::Perm`] if not.
+    fn check(
         &mut self,
         cx: &Context<'_>,
         file: FileId,
-        to: &SetAttributes,
-    ) -> Result<(), Status>;
+        attributes: &Attributes,
+        wanted: u32,
+    ) -> Result<(), Status> {
+        let _ = file;
+        cx.caller.check(attributes, wanted)
+    }
 
-    /// Changes a file's attributes, as [`set_attributes`](Self::set_attributes) does at once.
+    /// Changes a file's attributes, if the caller may. A new size truncates the file, or extends it with zeros. A program
+    /// loses SUID and SGID when its owner or group is set, and when anybody but the superuser sets its size.
     fn change(
         &mut self,
         cx: &Context<'_>,
         ticket: Ticket,
         file: FileId,
-        to: &SetAttributes,
-    ) -> Progress<()> {
-        let _ = ticket;
-        self.set_attributes(cx, file, to).into()
-    }
+        setting: &Setting,
+    ) -> Progress<()>;
 
     /// Looks up a name. `.` is the directory itself and `..` its parent; the top is its own parent.
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status>;
@@ -194,7 +202,8 @@ pub trait Backend {
         count: usize,
     ) -> Progress<ReadDone>;
 
-    /// Writes to a regular file. A backend should keep placed octets where they are, and not copy them.
+    /// Writes to a regular file. A backend should keep placed octets where they are, and not copy them. A program loses
+    /// SUID and SGID when anybody but the superuser writes to it.
     fn write(
         &mut self,
         cx: &Context<'_>,
@@ -396,6 +405,22 @@ pub struct ReadDone {
     pub data: Pieces,
     /// Whether the file ends after the octets.
     pub eof: bool,
+}
+
+/// The attributes that a caller sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting {
+    /// The attributes. Times have less than a second of nanoseconds.
+    pub to: SetAttributes,
+    /// The `ctime` that the file must have; with another one it is left as it is, and the result is
+    /// [`Status::NotSync`].
+    pub guard: Option<Time>,
+}
+
+impl From<SetAttributes> for Setting {
+    fn from(to: SetAttributes) -> Self {
+        Self { to, guard: None }
+    }
 }
 
 /// The data of a write, and where it goes.

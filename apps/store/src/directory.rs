@@ -32,13 +32,15 @@ use haulage_mr_pool::{Piece, Pool};
 use rustix::fs::{self, AtFlags};
 use rustix::process::{getegid, geteuid, umask};
 
+use crate::access::WRITE;
 use crate::backend::{
     Backend, Capabilities, Context, Finished, Incoming, Listing, Located, New, Progress, ReadDone,
-    Room, Shown, Ticket, WriteDone,
+    Room, Setting, Shown, Ticket, WriteDone,
 };
 use crate::handle::FileId;
-use crate::nfs3::{Attributes, FileType, Name, SetAttributes, Status, Time, Verifier};
+use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
 
+mod acl;
 mod acts;
 mod attributes;
 mod changes;
@@ -353,28 +355,34 @@ impl Backend for Directory {
     }
 
     fn attributes(&mut self, cx: &Context<'_>, file: FileId) -> Result<Attributes, Status> {
-        let (_, Look { id, attributes }) = self.tree.find(file)?;
+        let (_, Look { id, attributes, .. }) = self.tree.find(file)?;
         self.recent.note_told(id, attributes.ctime, cx.now);
         Ok(attributes)
     }
 
-    fn set_attributes(
+    fn check(
         &mut self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         file: FileId,
-        to: &SetAttributes,
+        attributes: &Attributes,
+        wanted: u32,
     ) -> Result<(), Status> {
-        self.set(file, to)
+        let (node, look) = self.tree.find(file)?;
+        if wanted & WRITE != 0 && look.is_held() {
+            return Err(Status::Perm);
+        }
+        let may = node.allows((cx.caller, wanted), attributes, &self.tree.descriptors)?;
+        if may { Ok(()) } else { Err(Status::Acces) }
     }
 
     fn change(
         &mut self,
-        _: &Context<'_>,
+        cx: &Context<'_>,
         ticket: Ticket,
         file: FileId,
-        to: &SetAttributes,
+        setting: &Setting,
     ) -> Progress<()> {
-        progress(self.begin_set(ticket, file, to))
+        progress(self.begin_set((cx.caller, ticket), file, setting))
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {

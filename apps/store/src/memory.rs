@@ -9,23 +9,26 @@
 
 use haulage_mr_pool::Pool;
 
+use crate::access::WRITE;
 use crate::backend::{
-    Backend, Capabilities, Context, Incoming, New, NewKind, Progress, ReadDone, Room, Shown,
-    Ticket, WriteDone,
+    Backend, Capabilities, Context, Incoming, New, NewKind, Progress, ReadDone, Room, Setting,
+    Shown, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
-use crate::nfs3::{Attributes, FileType, Name, SetAttributes, SetTime, Status, Time, Verifier};
+use crate::nfs3::{Attributes, FileType, Name, SetTime, Status, Time, Verifier};
 use haulage_mr_pool::Piece;
 
 mod contents;
 mod directory;
 mod inodes;
+mod rights;
 mod tree;
 
 use contents::Contents;
 use directory::Directory;
 use inodes::{Inode, Inodes, Kind, Times};
+use rights::{Change, permitted, without_set_id};
 
 /// The limits of a memory backend on files and names, which are on the heap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,12 +86,35 @@ impl Memory {
 }
 
 impl Memory {
+    /// Changes a file's attributes, as its permission bits allow it.
+    fn set(&mut self, cx: &Context<'_>, file: FileId, setting: &Setting) -> Result<(), Status> {
+        let before = self.inodes.get(file)?.attributes(file.inode);
+        if setting.guard.is_some_and(|ctime| ctime != before.ctime) {
+            return Err(Status::NotSync);
+        }
+        let to = permitted(cx.caller, &before, setting.to)?;
+        if let Some(size) = to.size {
+            let (contents, times, _) = self.regular_mut(file)?;
+            contents.set_length(cx.pool, size)?;
+            times.modify(cx.now);
+        }
+        let inode = self.inodes.get_mut(file)?;
+        inode.mode = to.mode.map_or(inode.mode, |mode| mode & MODE_MASK);
+        inode.uid = to.uid.unwrap_or(inode.uid);
+        inode.gid = to.gid.unwrap_or(inode.gid);
+        inode.times.touch(cx.now);
+        inode.times.atime = set(to.atime, inode.times.atime, cx.now);
+        inode.times.mtime = set(to.mtime, inode.times.mtime, cx.now);
+        Ok(())
+    }
+
     fn make_at(
         &mut self,
         cx: &Context<'_>,
         (dir, name): (FileId, Name<'_>),
         new: &New<'_>,
     ) -> Result<FileId, Status> {
+        self.check_change_of_names(cx, dir)?;
         self.check_free(dir, name)?;
         let kind = match new.kind {
             NewKind::Regular => {
@@ -136,13 +162,14 @@ impl Memory {
         if self.is_directory(file.inode) {
             return Err(Status::Inval);
         }
+        self.check_change_of_names(cx, dir)?;
         self.check_free(dir, name)?;
         self.attach(dir, name, file.inode, cx.now);
         Ok(())
     }
 
     fn unlink(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        let number = self.find(dir, name)?;
+        let number = self.check_unlink(cx, dir, name)?;
         if self.is_directory(number) {
             return Err(Status::IsDir);
         }
@@ -152,7 +179,7 @@ impl Memory {
     }
 
     fn unlink_dir(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<(), Status> {
-        let number = self.find(dir, name)?;
+        let number = self.check_unlink(cx, dir, name)?;
         match &self.inodes.at(number).kind {
             Kind::Directory(names) if names.is_empty() => {}
             Kind::Directory(_) => return Err(Status::NotEmpty),
@@ -169,8 +196,16 @@ impl Memory {
         (from_dir, from): (FileId, Name<'_>),
         (to_dir, to): (FileId, Name<'_>),
     ) -> Result<(), Status> {
-        let moved = self.find(from_dir, from)?;
-        let target = self.directory(to_dir)?.find(to.0);
+        let moved = self.check_unlink(cx, from_dir, from)?;
+        let target = match self.check_unlink(cx, to_dir, to) {
+            Ok(target) => Some(target),
+            Err(Status::NoEnt) => None,
+            Err(status) => return Err(status),
+        };
+        // Moving a directory changes its `..`.
+        if self.is_directory(moved) && from_dir != to_dir {
+            cx.caller.check(&self.inodes.at(moved).attributes(moved), WRITE)?;
+        }
         if target == Some(moved) {
             return Ok(());
         }
@@ -231,25 +266,14 @@ impl Backend for Memory {
         Ok(self.inodes.get(file)?.attributes(file.inode))
     }
 
-    fn set_attributes(
+    fn change(
         &mut self,
         cx: &Context<'_>,
+        _: Ticket,
         file: FileId,
-        to: &SetAttributes,
-    ) -> Result<(), Status> {
-        if let Some(size) = to.size {
-            let (contents, times, _) = self.regular_mut(file)?;
-            contents.set_length(cx.pool, size)?;
-            times.modify(cx.now);
-        }
-        let inode = self.inodes.get_mut(file)?;
-        inode.mode = to.mode.map_or(inode.mode, |mode| mode & MODE_MASK);
-        inode.uid = to.uid.unwrap_or(inode.uid);
-        inode.gid = to.gid.unwrap_or(inode.gid);
-        inode.times.touch(cx.now);
-        inode.times.atime = set(to.atime, inode.times.atime, cx.now);
-        inode.times.mtime = set(to.mtime, inode.times.mtime, cx.now);
-        Ok(())
+        setting: &Setting,
+    ) -> Progress<()> {
+        self.set(cx, file, setting).into()
     }
 
     fn lookup(&mut self, _: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {
@@ -349,11 +373,17 @@ impl Backend for Memory {
         write: Incoming<'_>,
     ) -> Progress<WriteDone> {
         let verifier = Verifier(self.run);
-        Progress::Ended(self.regular_mut(file).and_then(|(contents, times, _)| {
+        let written = self.regular_mut(file).and_then(|(contents, times, _)| {
             let count = contents.write(cx.pool, write.offset, write.data)?;
             if count > 0 {
                 times.modify(cx.now);
             }
+            Ok(count)
+        });
+        Progress::Ended(written.and_then(|count| {
+            let inode = self.inodes.get_mut(file)?;
+            let left = without_set_id(cx.caller, &inode.attributes(file.inode), Change::Octets);
+            inode.mode = left.unwrap_or(inode.mode);
             // The data lives exactly as long as the server, so that it counts as stable.
             Ok(WriteDone { count, stable: Stable::FileSync, verifier })
         }))

@@ -17,7 +17,7 @@ use haulage_proto::rpc::Credential;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
-use crate::access::{Caller, Policy};
+use crate::access::{EXECUTE, Policy, READ, WRITE};
 use crate::backend::{Backend, Context, Ticket};
 use crate::handle::{FileId, SealedHandle, Sealer};
 use crate::nfs3::binding::Limits;
@@ -191,7 +191,7 @@ impl<B: Backend> Service<B> {
     ) -> Answer<'_> {
         Answer::Now(match arguments {
             Arguments::Read(arguments) => return self.read(cx, &arguments),
-            Arguments::Write(arguments) => return self.write(cx, &arguments, (placed, room)),
+            Arguments::Write(arguments) => return self.write(cx, &arguments, placed),
             Arguments::Commit(arguments) => return self.commit(cx, &arguments),
             Arguments::Create(arguments) => return self.create(cx, &arguments),
             Arguments::MkDir(arguments) => return self.mk_dir(cx, &arguments),
@@ -302,6 +302,49 @@ impl<B: Backend> Service<B> {
         let is_same = is_still || after.is_some_and(|after| after == before);
         let wcc = Wcc { before: (is_alone && is_same).then(|| before.wcc()), after };
         done.map(|done| (done, wcc)).map_err(|status| Failure { status, rest: wcc })
+    }
+
+    /// Checks that a file is a directory, and allows the caller what is `wanted`.
+    fn check_in(
+        &mut self,
+        cx: &Context<'_>,
+        dir: FileId,
+        attributes: &Attributes,
+        wanted: u32,
+    ) -> Result<(), Status> {
+        allow(attributes.kind == FileType::Directory, Status::NotDir)?;
+        self.backend.check(cx, dir, attributes, wanted)
+    }
+
+    /// Checks that the caller may read a file's data. The owner always may, since a client keeps reading an open file after
+    /// its bits changed. A caller who may execute the file may read it, too (RFC 1813 section 4.4).
+    fn check_read(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        attributes: &Attributes,
+    ) -> Result<(), Status> {
+        if cx.caller.owns(attributes) {
+            return Ok(());
+        }
+        match self.backend.check(cx, file, attributes, READ) {
+            Err(Status::Acces) => self.backend.check(cx, file, attributes, EXECUTE),
+            checked => checked,
+        }
+    }
+
+    /// Checks that the caller may write a file's data. The owner may, whatever the file allows him, since a client keeps
+    /// writing an open file after its bits changed.
+    fn check_write(
+        &mut self,
+        cx: &Context<'_>,
+        file: FileId,
+        attributes: &Attributes,
+    ) -> Result<(), Status> {
+        match self.backend.check(cx, file, attributes, WRITE) {
+            Err(Status::Acces) if cx.caller.owns(attributes) => Ok(()),
+            checked => checked,
+        }
     }
 
     /// Returns whether nobody may change a file.
@@ -441,14 +484,8 @@ fn row(piece: Piece) -> Pieces {
 }
 
 /// Returns `status` as the error unless `may` is true.
-const fn allow(may: bool, status: Status) -> Result<(), Status> {
+pub(crate) const fn allow(may: bool, status: Status) -> Result<(), Status> {
     if may { Ok(()) } else { Err(status) }
-}
-
-/// Checks that `dir` is a directory, and that its permission bits allow the caller what is `wanted`.
-fn allow_in(caller: &Caller, dir: &Attributes, wanted: u32) -> Result<(), Status> {
-    allow(dir.kind == FileType::Directory, Status::NotDir)?;
-    allow(caller.may(dir, wanted), Status::Acces)
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use haulage_mr_pool::{PagePreference, Piece, Pool, PoolConfig};
 use crate::access::Caller;
 use crate::backend::{
     Backend, Context, Finished, Incoming, Listing, ListingKind, Located, Names, New, NewKind,
-    Octets, Progress, ReadDone, Ticket, WriteDone,
+    Octets, Progress, ReadDone, Setting, Ticket, WriteDone,
 };
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
-use crate::nfs3::{Attributes, FileType, Name, SetTime, Status, Time, Verifier};
+use crate::nfs3::{Attributes, FileType, Name, SetAttributes, SetTime, Status, Time, Verifier};
 use crate::testing::TempDir;
 
 /// A backend under test with the context of its Calls. The clock stands still unless a test moves it.
@@ -166,6 +166,10 @@ impl<B: Backend> Bed<B> {
                 other => panic!("{other:?}"),
             },
         }
+    }
+
+    pub(crate) fn set(&mut self, file: FileId, to: SetAttributes) -> Result<(), Status> {
+        self.change(|backend, cx| backend.change(cx, TICKET, file, &Setting::from(to)))
     }
 
     pub(crate) fn commit(&mut self, file: FileId) -> Result<Verifier, Status> {

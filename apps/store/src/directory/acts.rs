@@ -4,15 +4,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use haulage::sys::by_handle::FileName;
-use rustix::fs::{self, AtFlags};
+use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::lists::{Batch, List};
 use super::making::Make;
 use super::node::{self, Descriptors, Fresh};
 use super::rights::Rights;
-use crate::access::Caller;
-use crate::backend::Around;
+use crate::access::{Caller, SET_GID, SET_UID};
+use crate::backend::{Around, Setting};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, SetTime, Status};
 
@@ -29,22 +29,17 @@ pub(super) enum Act {
     Rename(Rename),
 }
 
-/// Sets attributes of an open file.
+/// Sets attributes of a file.
 #[derive(Debug)]
 pub(super) struct Set {
+    pub(super) by: By,
     pub(super) descriptors: Arc<Descriptors>,
     pub(super) place: OwnedFd,
-    pub(super) uid: Option<u32>,
-    pub(super) gid: Option<u32>,
-    /// The new size, and the descriptor by which it is set.
-    pub(super) size: Option<(Arc<OwnedFd>, u64)>,
-    pub(super) mode: Option<u32>,
-    pub(super) atime: SetTime,
-    pub(super) mtime: SetTime,
+    pub(super) setting: Setting,
     pub(super) changed: Option<Sync>,
 }
 
-/// The caller of a change of names, whose rights it takes.
+/// The caller of a change, whose rights it takes.
 #[derive(Debug)]
 pub(super) struct By {
     pub(super) rights: Arc<Rights>,
@@ -145,7 +140,7 @@ pub(super) enum Made {
     /// A change.
     Change(Box<After>),
     /// A file that was there.
-    File(Fresh),
+    File(Box<Fresh>),
     /// Names of a directory.
     Names(Batch),
 }
@@ -169,8 +164,8 @@ impl Act {
     pub(super) fn run(&self) -> Done {
         let changed = match self {
             Self::Make(act) => return act.run(),
-            Self::LookUp(act) => return act.run().map(Made::File),
-            Self::Open(act) => return act.run().map(Made::File),
+            Self::LookUp(act) => return act.run().map(Box::new).map(Made::File),
+            Self::Open(act) => return act.run().map(Box::new).map(Made::File),
             Self::List(act) => return act.run().map(Made::Names).map_err(Undone::Absent),
             Self::Unlink(act) => return act.run(),
             Self::Set(act) => act.run(),
@@ -183,19 +178,51 @@ impl Act {
 }
 
 impl Set {
+    /// Sets the attributes as the caller, so that the system judges each of them when it is set. What the caller may not
+    /// set keeps the file's data as they are: they are cut last.
     fn run(&self) -> Result<Vec<Sync>, Undone> {
-        let changed = ready(self.changed.as_ref())?;
-        // A file that cannot be given away keeps its data.
-        node::give(&self.place, self.uid, self.gid)?;
-        if let Some((writer, size)) = &self.size {
-            fs::ftruncate(writer, *size)?;
+        let Self { by, descriptors, place, setting: Setting { to, guard }, changed } = self;
+        let changed = ready(changed.as_ref())?;
+        let writer = to.size.map(|_| self.writer()).transpose()?;
+        let acting = by.rights.as_caller(&by.caller)?;
+        if let Some(ctime) = guard
+            && node::look(place)?.attributes.ctime != *ctime
+        {
+            return Err(Status::NotSync.into());
         }
-        // The mode is set after the owner and the size, since changing these clears bits.
-        if let Some(mode) = self.mode {
-            self.descriptors.chmod(&self.place, mode)?;
+        node::give(place, to.uid, to.gid)?;
+        let set_mode = || to.mode.map_or(Ok(()), |mode| descriptors.chmod(place, mode));
+        set_mode()?;
+        // To cut a file sets its time of modification to now.
+        let is_cut = writer.is_some();
+        let mtime = if is_cut && to.mtime == SetTime::ToServer { SetTime::Keep } else { to.mtime };
+        node::set_times(place, to.atime, mtime)?;
+        if let (Some(writer), Some(size)) = (writer, to.size) {
+            fs::ftruncate(writer, size)?;
+            // That has changed the time, and taken SUID and SGID from the file.
+            if to.mode.is_some_and(|mode| mode & (SET_UID | SET_GID) != 0) {
+                set_mode()?;
+            }
+            node::set_times(place, SetTime::Keep, mtime)?;
         }
-        node::set_times(&self.place, self.atime, self.mtime)?;
+        drop(acting);
         Ok(changed.into_iter().collect())
+    }
+
+    /// Opens the file to be cut: as the caller, or for him if he owns it, since he may cut it whatever its permission bits
+    /// are. He owns it after it is open, so he could have opened it then.
+    fn writer(&self) -> Result<OwnedFd, Errno> {
+        let Self { by: By { rights, caller }, descriptors, place, .. } = self;
+        let acting = rights.as_caller(caller)?;
+        let opened = descriptors.open_as_is(place, OFlags::WRONLY);
+        drop(acting);
+        let Err(Errno::ACCESS) = opened else { return opened };
+        if !caller.owns(&node::look(place)?.attributes) {
+            return opened;
+        }
+        let opened = descriptors.open(place, OFlags::WRONLY)?;
+        let owns = caller.owns(&node::look(place)?.attributes);
+        if owns { Ok(opened) } else { Err(Errno::ACCESS) }
     }
 }
 

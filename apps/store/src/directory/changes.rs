@@ -92,7 +92,7 @@ impl Directory {
         if let Then::Show { dir, name } = change.then {
             let what = match done {
                 Ok(Made::File(fresh)) => {
-                    What::Descriptor(Node::from_fresh(fresh, &self.tree.helpers).place)
+                    What::Descriptor(Node::from_fresh(*fresh, &self.tree.helpers).place)
                 }
                 Err(Undone::Absent(errno)) => What::Failed(errno),
                 _ => What::Failed(Errno::IO),

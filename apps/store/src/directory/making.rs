@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 use super::acts::{At, By, Done, Sync, ready};
 use super::node::{self, Descriptors, Fresh, MODE_MASK};
 use super::rights::group_of;
-use crate::access::{Caller, STICKY};
+use crate::access::{Caller, SET_GID, SET_UID, STICKY};
 use crate::backend::{New, NewKind};
 use crate::nfs3::{Attributes, FileType, Status};
 
@@ -71,7 +71,15 @@ impl Make {
         let acting = self.by.rights.as_maker(&self.by.caller, &new)?;
         let mode = Mode::from_raw_mode(new.mode & MODE_MASK);
         match new.kind {
-            NewKind::Regular => return Ok(self.descriptors.create(dir, name, mode)?),
+            NewKind::Regular => {
+                let made = self.descriptors.create(dir, name, mode)?;
+                #[cfg(test)]
+                {
+                    drop(acting);
+                    (self.between.0)();
+                }
+                return Ok(made);
+            }
             NewKind::Directory => fs::mkdirat(dir, name, mode)?,
             NewKind::Symlink(path) => fs::symlinkat(path, dir, name)?,
             NewKind::Special(kind, device) => {
@@ -97,8 +105,8 @@ impl Make {
 
     /// Sets what the system does not give a new file when it is created. A file that is not exactly as a new one was
     /// replaced by another process, or is on a file system that keeps no owners, or in a directory with a default ACL:
-    /// it is left as it is. A file that was opened by its name is changed as its owner, who may do as much to all that
-    /// it can be.
+    /// it is left as it is. What is changed is changed as the owner, who may do as much to all that it can be, and to all
+    /// that becomes of it meanwhile.
     fn complete(&self, fresh: &mut Fresh) -> Result<(), Status> {
         let (new, By { rights, caller }) = (self.asked(), &self.by);
         let is_regular = matches!(new.kind, NewKind::Regular);
@@ -111,18 +119,20 @@ impl Make {
         if found.uid != uid || is_foreign {
             return Ok(());
         }
-        let acting = if by_name { rights.as_owner(caller, &new)? } else { None };
+        let acting = rights.as_owner(caller, &new)?;
         let (mode, gid) = given(caller, &self.parent, &new);
         if !is_sole_owner && found.gid == gid && gid != new.gid {
             node::give(&fresh.place, None, Some(new.gid))?;
         }
-        if found.mode == mode && (mode != new.mode || gid != new.gid) {
-            self.descriptors.chmod(&fresh.place, new.mode)?;
-            fresh.look.attributes.mode = new.mode;
-        }
         if let (Some(size), Some(writing)) = (new.size, &fresh.writing) {
             super::data::check_end(size, 0)?;
             fs::ftruncate(writing, size)?;
+        }
+        // To set the size, or the group, takes SUID and SGID from a file.
+        let is_taken = new.size.is_some() && new.mode & (SET_UID | SET_GID) != 0;
+        if found.mode == mode && (mode != new.mode || gid != new.gid || is_taken) {
+            self.descriptors.chmod(&fresh.place, new.mode)?;
+            fresh.look.attributes.mode = new.mode;
         }
         node::set_times(&fresh.place, new.atime, new.mtime)?;
         drop(acting);
@@ -185,5 +195,3 @@ fn special(kind: FileType) -> Result<fs::FileType, Status> {
 const ROOT: u32 = 0;
 /// The bits of permissions alone.
 const PERMISSIONS: u32 = 0o777;
-/// New files in a directory with this bit get its group.
-const SET_GID: u32 = 0o2000;

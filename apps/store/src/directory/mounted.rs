@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::node::Look;
+use super::node::{Hold, Look};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType};
 
@@ -26,7 +26,7 @@ pub(super) fn id(dir: FileId, name: &[u8]) -> FileId {
 pub(super) fn look(id: FileId, dir: Attributes) -> Look {
     let (kind, mode, links) = (FileType::Directory, MODE, LINKS);
     let attributes = Attributes { kind, mode, links, size: 0, used: 0, fileid: id.inode, ..dir };
-    Look { id, attributes }
+    Look { id, attributes, hold: Hold::None }
 }
 
 /// The permission bits: all may look into it, and see nothing.

@@ -130,7 +130,8 @@ impl Directory {
         Ok(self.begin_change(ticket, act, Change { files, name: None, cost, then })?.map(drop))
     }
 
-    fn by(&self, caller: &Caller) -> By {
+    /// Returns the rights of a change for a caller.
+    pub(super) fn by(&self, caller: &Caller) -> By {
         By { rights: Arc::clone(&self.rights), caller: *caller }
     }
 

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
+use haulage::sys::clock;
 use rustix::fs::{
     self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
     Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
@@ -16,10 +17,12 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
+use super::acl::{self, Acl};
 use super::closing::{PathDescriptor, may_be_large};
 use super::helpers::Helpers;
 use super::mounted;
 use super::status::status;
+use crate::access::Caller;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, SetTime, Status, Time};
 
@@ -42,6 +45,8 @@ pub(super) struct Node {
     opening: RefCell<Option<Opening>>,
     /// What the file was like at a [`Moment`].
     seen: Cell<Option<(Moment, Look)>>,
+    /// Whom the file allows what beside its owner, and the `ctime` with which it did.
+    acl: RefCell<Option<(Time, Option<Acl>)>>,
     helpers: Helpers,
     /// The place is closed after all other descriptors.
     pub(super) place: PathDescriptor,
@@ -53,6 +58,20 @@ pub(super) struct Look {
     pub(super) id: FileId,
     /// The attributes, as the protocol has them.
     pub(super) attributes: Attributes,
+    /// What nobody may change of the file, whatever its permission bits.
+    pub(super) hold: Hold,
+}
+
+/// What nobody may change of a file (`chattr +i`, `chattr +a`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// All may be changed.
+    #[default]
+    None,
+    /// Data and names may be added; none may be changed or removed.
+    Appended,
+    /// Nothing may be changed.
+    Immutable,
 }
 
 /// A time within which attributes hold: no Call came after they were read, and the server changed nothing.
@@ -129,6 +148,7 @@ impl Node {
             is_shut: Cell::new(false),
             opening: RefCell::new(None),
             seen: Cell::new(None),
+            acl: RefCell::new(None),
             helpers: helpers.clone(),
             place,
         }
@@ -235,6 +255,34 @@ impl Node {
         let look = self.look()?;
         self.seen.set(Some((moment, look)));
         Ok(look)
+    }
+
+    /// Returns whether the file, with these attributes, allows a caller all of `wanted`, as the system judges it: by its
+    /// ACL if it has one (acl(5)).
+    pub(super) fn allows(
+        &self,
+        (caller, wanted): (&Caller, u32),
+        file: &Attributes,
+        open: &Descriptors,
+    ) -> Result<bool, Errno> {
+        // The permission bits of the group are the most that an ACL gives anybody but the owner.
+        if caller.owns(file) || file.mode & GROUP == 0 {
+            return Ok(caller.may(file, wanted));
+        }
+        if let Some((then, acl)) = &*self.acl.borrow()
+            && *then == file.ctime
+        {
+            return Ok(allows(acl.as_ref(), caller, (file, wanted)));
+        }
+        let acl = open.acl(&self.place)?;
+        let allows = allows(acl.as_ref(), caller, (file, wanted));
+        // A change of a moment later would not show in another time.
+        if acl::is_at_rest(file.ctime, clock::time_of_day())
+            && acl.as_ref().is_none_or(Acl::is_short)
+        {
+            self.acl.replace(Some((file.ctime, acl)));
+        }
+        Ok(allows)
     }
 
     /// Notes the attributes that the file has at this moment.
@@ -426,7 +474,7 @@ impl Descriptors {
     /// exceptions. So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
     /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
     /// this rare, a file stays open after its creation, and is evicted last (`is_irreplaceable`).
-    fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(super) fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opened = self.open_as_is(place, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
         let (mode, widened) = widened(place, flags)?;
@@ -439,7 +487,8 @@ impl Descriptors {
         opened
     }
 
-    fn open_as_is(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    /// Opens the file that a place stands for, as far as its permission bits allow it to this thread.
+    pub(super) fn open_as_is(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let asked = flags | AT_ONCE | OFlags::CLOEXEC | OFlags::NOCTTY;
         let opened = fs::openat(&self.0, &*number(place), asked, Mode::empty())?;
         // A ring of an older system would take the flag to mean that a transfer must not wait for the disk.
@@ -483,6 +532,22 @@ impl Descriptors {
         }
     }
 
+    /// Reads the ACL of the file of a place, if it has one.
+    fn acl(&self, place: &OwnedFd) -> Result<Option<Acl>, Errno> {
+        let path = format!("/proc/self/fd/{}", number(place));
+        let mut short = [0; acl::SHORT];
+        match fs::getxattr(&*path, acl::NAME, &mut short) {
+            Ok(length) => Acl::decode(&short[..length]).map(Some),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(Errno::RANGE) => {
+                let mut long = vec![0; acl::LONG];
+                let length = fs::getxattr(&*path, acl::NAME, &mut long)?;
+                Acl::decode(&long[..length]).map(Some)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Gives the file of a place one more name.
     pub(super) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         fs::linkat(&self.0, &*number(place), dir, name, AtFlags::SYMLINK_FOLLOW)
@@ -516,7 +581,23 @@ impl Look {
             mtime: time(found.stx_mtime),
             ctime: time(found.stx_ctime),
         };
-        Self { id, attributes }
+        let hold = if found.stx_attributes.contains(StatxAttributes::IMMUTABLE) {
+            Hold::Immutable
+        } else if found.stx_attributes.contains(StatxAttributes::APPEND) {
+            Hold::Appended
+        } else {
+            Hold::None
+        };
+        Self { id, attributes, hold }
+    }
+
+    /// Returns whether the system refuses all writes: those of a client may be anywhere in the file.
+    pub(super) const fn is_held(&self) -> bool {
+        match self.hold {
+            Hold::None => false,
+            Hold::Appended => matches!(self.attributes.kind, FileType::Regular),
+            Hold::Immutable => true,
+        }
     }
 
     /// Returns whether it is a directory.
@@ -608,7 +689,11 @@ const fn is_shut(mode: Mode) -> bool {
 /// [`Errno::ACCESS`] if the file is not our own user's, or the permission bits are not the reason why it does not open.
 fn widened(place: &OwnedFd, flags: OFlags) -> Result<(u32, u32), Errno> {
     let Attributes { uid, mode, .. } = look(place)?.attributes;
-    let needed = if flags.contains(OFlags::RDWR) { 0o600 } else { 0o400 };
+    let needed = match flags & OFlags::RWMODE {
+        OFlags::RDWR => 0o600,
+        OFlags::WRONLY => 0o200,
+        _ => 0o400,
+    };
     let is_shut = uid == rustix::process::geteuid().as_raw() && mode | needed != mode;
     if is_shut { Ok((mode, mode | needed)) } else { Err(Errno::ACCESS) }
 }
@@ -660,6 +745,14 @@ const fn timespec(to: SetTime) -> Timespec {
     }
 }
 
+/// Returns whether a file with this ACL, or its permission bits if there is none, allows a caller all of `wanted`.
+fn allows(acl: Option<&Acl>, caller: &Caller, (file, wanted): (&Attributes, u32)) -> bool {
+    match acl {
+        Some(acl) => acl.allows(caller, file.gid, wanted),
+        None => caller.may(file, wanted),
+    }
+}
+
 /// Returns the name of a descriptor in `/proc/self/fd`.
 fn number(open: &OwnedFd) -> String {
     open.as_raw_fd().to_string()
@@ -685,6 +778,8 @@ const AT_ONCE: OFlags = OFlags::NONBLOCK;
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// The file system type of `/proc`, in `statfs`.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
+/// The permission bits of the group.
+const GROUP: u32 = 0o070;
 /// All permission bits.
 pub(super) const MODE_MASK: u32 = 0o7777;
 /// The unit of `stx_blocks`, in octets.

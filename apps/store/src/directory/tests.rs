@@ -11,8 +11,8 @@ use super::*;
 use crate::access::Caller;
 use crate::backend::bed::Bed;
 use crate::backend::{ListingKind, NewKind};
-use crate::nfs3::NO_ID;
 use crate::nfs3::arguments::Stable;
+use crate::nfs3::{NO_ID, SetAttributes};
 use crate::testing::TempDir;
 
 mod helping;
@@ -104,12 +104,12 @@ fn no_link_leads_anywhere() {
         assert_eq!(bed.read(link, 0, 10), Err(Status::Inval), "{name}");
         assert_eq!(bed.write(link, 0, b"x"), Err(Status::Inval), "{name}");
         let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
-        let cut = bed.with(|directory, cx| directory.set_attributes(cx, link, &cut));
+        let cut = bed.set(link, cut);
         assert_eq!(cut, Err(Status::Inval), "{name}");
         assert_eq!(bed.make(root, name, NewKind::Regular), Err(Status::Exist), "{name}");
         // A change of the link's attributes changes the link itself.
         let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
-        bed.with(|directory, cx| directory.set_attributes(cx, link, &mode)).unwrap();
+        bed.set(link, mode).unwrap();
         bed.link(link, root, "second").unwrap();
         assert_eq!(bed.find(root, "second"), Ok(link), "{name}");
         bed.remove(root, "second").unwrap();
@@ -130,7 +130,7 @@ fn a_file_that_cannot_be_given_away_is_not_truncated() {
     let before = bed.look(file);
     // The system takes this user ID for "do not change".
     let to = SetAttributes { uid: Some(NO_ID), size: Some(0), ..SetAttributes::default() };
-    let refused = bed.with(|directory, cx| directory.set_attributes(cx, file, &to));
+    let refused = bed.set(file, to);
     assert_eq!((refused, bed.look(file)), (Err(Status::Inval), before));
 }
 
@@ -176,7 +176,7 @@ fn what_is_mounted_below_is_an_empty_directory() {
     // The service asks for no changes of a read-only directory; the backend refuses them all the same.
     assert_eq!(bed.make(proc, "new", NewKind::Directory), Err(Status::RoFs));
     let mode = SetAttributes { mode: Some(0), ..SetAttributes::default() };
-    let changed = bed.with(|directory, cx| directory.set_attributes(cx, proc, &mode));
+    let changed = bed.set(proc, mode);
     assert_eq!(changed, Err(Status::RoFs));
     assert_eq!(bed.remove_dir(root, "proc"), Err(Status::Acces));
     assert_eq!(bed.rename((root, "proc"), (root, "moved")), Err(Status::Acces));
@@ -436,7 +436,7 @@ fn nobody_waits_for_a_local_process_to_give_up_its_lease() {
         let read = if kind == lease::Kind::Read { Ok(b"kept".to_vec()) } else { JUKEBOX };
         assert_eq!(bed.read(file, 0, 9), read, "{name}");
         assert_eq!(bed.write(file, 0, b"x").map(|done| done.count), Err(Status::Jukebox), "{name}");
-        let set = bed.with(|directory, cx| directory.set_attributes(cx, file, &cut));
+        let set = bed.set(file, cut);
         assert_eq!((set, bed.look(file).size), (Err(Status::Jukebox), 4), "{name}");
         drop(lease);
         assert_eq!(bed.write(file, 0, b"x").map(|done| done.count), Ok(1), "{name}");
@@ -464,7 +464,7 @@ fn an_owner_goes_on_writing_what_was_made_read_only() {
     let root = bed.root();
     let file = bed.file(root, "file");
     let mode = SetAttributes { mode: Some(0o040), ..SetAttributes::default() };
-    bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();
+    bed.set(file, mode).unwrap();
     bed.file(root, "other");
     bed.write(file, 0, b"x").unwrap();
     bed.file(root, "another");
@@ -548,7 +548,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
     let root = bed.root();
     let (shut, plain) = (bed.file(root, "shut"), bed.file(root, "plain"));
     let mode = SetAttributes { mode: Some(0o444), ..SetAttributes::default() };
-    bed.with(|directory, cx| directory.set_attributes(cx, shut, &mode)).unwrap();
+    bed.set(shut, mode).unwrap();
     let kept = bed.with(|directory, _| {
         let node = directory.tree.find(shut).unwrap().0;
         node.writer(&directory.tree.descriptors).unwrap()
@@ -566,7 +566,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
     // If all open files are irreplaceable, the oldest is closed.
     for number in 0..5 {
         let file = bed.file(root, &format!("shut-{number}"));
-        bed.with(|directory, cx| directory.set_attributes(cx, file, &mode)).unwrap();
+        bed.set(file, mode).unwrap();
     }
     assert!(!bed.backend.is_at_hand(shut));
     assert_eq!((bed.backend.tree.open_len(), bed.look(shut).mode), (4, 0o444));
@@ -580,7 +580,7 @@ fn only_the_privileged_give_files_away() {
     let file = bed.file(root, "file");
     let mut give = |uid| {
         let to = SetAttributes { uid: Some(uid), ..SetAttributes::default() };
-        bed.with(|directory, cx| directory.set_attributes(cx, file, &to))
+        bed.set(file, to)
     };
     let given = if sole_owner().unwrap().is_none() { Ok(()) } else { Err(Status::Perm) };
     assert_eq!(give(4321), given);
@@ -672,7 +672,7 @@ fn all_kinds_of_change_can_be_stable() {
     ] {
         let made = bed.make(root, name, kind).unwrap();
         let to = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-        bed.with(|directory, cx| directory.set_attributes(cx, made, &to)).unwrap();
+        bed.set(made, to).unwrap();
         bed.link(made, dir, name).unwrap();
         bed.rename((dir, name), (root, "other")).unwrap();
         bed.remove(root, "other").unwrap();

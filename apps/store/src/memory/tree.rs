@@ -3,6 +3,8 @@
 use super::Memory;
 use super::directory::Directory;
 use super::inodes::Kind;
+use crate::access::{EXECUTE, WRITE};
+use crate::backend::Context;
 use crate::handle::FileId;
 use crate::nfs3::{Name, Status, Time};
 
@@ -31,6 +33,30 @@ impl Memory {
     /// Returns the inode number of the file with a name.
     pub(super) fn find(&self, dir: FileId, name: Name<'_>) -> Result<u64, Status> {
         self.directory(dir)?.find(name.0).ok_or(Status::NoEnt)
+    }
+
+    /// Checks that a directory's permission bits allow the caller to change its names.
+    pub(super) fn check_change_of_names(
+        &self,
+        cx: &Context<'_>,
+        dir: FileId,
+    ) -> Result<(), Status> {
+        self.directory(dir)?;
+        cx.caller.check(&self.inodes.get(dir)?.attributes(dir.inode), WRITE | EXECUTE)
+    }
+
+    /// Checks that the caller may remove a name. Returns the inode number of its file.
+    pub(super) fn check_unlink(
+        &self,
+        cx: &Context<'_>,
+        dir: FileId,
+        name: Name<'_>,
+    ) -> Result<u64, Status> {
+        self.check_change_of_names(cx, dir)?;
+        let number = self.find(dir, name)?;
+        let attributes = |number| self.inodes.at(number).attributes(number);
+        let may = cx.caller.may_unlink(&attributes(dir.inode), &attributes(number));
+        if may { Ok(number) } else { Err(Status::Acces) }
     }
 
     /// Checks that a name can be added.

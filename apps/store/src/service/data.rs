@@ -3,8 +3,6 @@
 use haulage_mr_pool::Local;
 use haulage_proto::chunk::Item;
 
-use super::attributes::{Change, without_set_id};
-use super::parked::Wait;
 use super::{Answer, LateReply, Reply, Service, Surroundings, allow, row};
 use crate::access::Caller;
 use crate::backend::{
@@ -14,8 +12,8 @@ use crate::handle::FileId;
 use crate::nfs3::arguments::{Commit, Read, Write};
 use crate::nfs3::results::{Committed, Contents, Linked, Renamed, Target, Written};
 use crate::nfs3::{
-    Arguments, Attributes, Data, Failure, FileHandle, FileType, Outcome, Path, Procedure, Results,
-    SetAttributes, Status, Verifier, Wcc, WccAttributes,
+    Attributes, Data, Failure, FileHandle, FileType, Outcome, Path, Procedure, Results, Status,
+    Verifier, Wcc, WccAttributes,
 };
 
 /// A Call that waits for the backend.
@@ -68,7 +66,7 @@ impl<B: Backend> Service<B> {
         let ticket = self.ticket();
         let begun = self.on_file(cx, asked.file, |service, file, attributes| {
             allow(attributes.kind == FileType::Regular, Status::Inval)?;
-            allow(cx.caller.may_read(attributes), Status::Acces)?;
+            service.check_read(cx, file, attributes)?;
             let pending = Pending::new(Procedure::Read, file, cx);
             Ok(match service.backend.read(cx, ticket, file, asked.offset, count) {
                 Progress::Ended(end) => Some(end?),
@@ -86,26 +84,14 @@ impl<B: Backend> Service<B> {
         &mut self,
         cx: &Context<'_>,
         asked: &Write<'_>,
-        (placed, room): (Option<Local>, usize),
+        placed: Option<Local>,
     ) -> Answer<'static> {
         let ticket = self.ticket();
-        let mut cleared = None;
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
-            allow(cx.caller.may_write(before), Status::Acces)?;
+            service.check_write(cx, file, before)?;
             allow(asked.data.length() == u64::from(asked.count), Status::Inval)?;
             let pending = Pending::new(Procedure::Write, file, cx);
-            if let mode @ Some(_) = without_set_id(cx.caller, before, Change::Octets) {
-                let to = SetAttributes { mode, ..SetAttributes::default() };
-                match service.backend.change(cx, ticket, file, &to) {
-                    Progress::Ended(end) => end?,
-                    Progress::Later => {
-                        // The WRITE is executed anew when the bits have been cleared.
-                        cleared = Some((file, placed));
-                        return Ok(service.wait(ticket, pending));
-                    }
-                }
-            }
             let write_max = service.config.limits.write_max as usize;
             let data = service.octets(asked.data.0, placed, write_max)?;
             let write = Incoming { offset: asked.offset, data, stable: asked.stable };
@@ -114,14 +100,6 @@ impl<B: Backend> Service<B> {
                 Progress::Later => service.wait(ticket, pending),
             })
         });
-        if let Some((file, placed)) = cleared {
-            let at = (file, Wait::Name(ticket));
-            let parked = self.park(at, cx.caller, &Arguments::Write(*asked), (placed, room));
-            return match parked {
-                Some(ticket) => Answer::Later(ticket),
-                None => Answer::Now(Results::refusal(Procedure::Write, Status::Jukebox).into()),
-            };
-        }
         match begun {
             Ok((None, _)) => Answer::Later(ticket),
             Ok((Some(done), wcc)) => Answer::Now(write_results(done, wcc).into()),
@@ -133,7 +111,7 @@ impl<B: Backend> Service<B> {
         let ticket = self.ticket();
         let begun = self.changing(cx, asked.file, |service, file, before| {
             allow(before.kind == FileType::Regular, Status::Inval)?;
-            allow(cx.caller.may_write(before), Status::Acces)?;
+            service.check_write(cx, file, before)?;
             let pending = Pending::new(Procedure::Commit, file, cx);
             let (offset, count) = (asked.offset, asked.count);
             Ok(match service.backend.commit(cx, ticket, file, offset, count) {
@@ -200,15 +178,6 @@ impl<B: Backend> Service<B> {
         // for its own (RFC 1813 section 2.6).
         let wcc = Wcc { before: pending.before, after };
         let failed = |status| Failure { status, rest: wcc };
-        // A WRITE goes on once a file has lost its SUID and SGID bits.
-        if pending.procedure == Procedure::Write
-            && let Finished::Changed(_, ended) = &finished
-        {
-            let refused = ended.err().filter(|_| self.parking.forget(ticket));
-            self.parking.wake_looking(ticket);
-            let reply = |status| (ticket, Results::Write(Err(failed(status))).into());
-            return refused.map(reply);
-        }
         if let Finished::Made(_, made) = finished {
             return Some((ticket, self.made_later(cx, pending.procedure, wcc, made)));
         }
@@ -276,10 +245,6 @@ impl<B: Backend> Service<B> {
     /// Notes the attributes of the files of a Call after it has changed them, before another Call does.
     fn note_after(&mut self, around: Surroundings<'_>, ticket: Ticket, seen: Option<Around>) {
         let Some(pending) = self.pending.get(&ticket) else { return };
-        // A WRITE changes its file once the bits are cleared.
-        if pending.procedure == Procedure::Write {
-            return;
-        }
         let (file, other, caller) = (pending.file, pending.other, pending.caller);
         let cx = &Context { pool: around.pool, now: around.now, caller: &caller };
         let first = match seen {

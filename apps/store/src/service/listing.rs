@@ -5,7 +5,7 @@
 //! wants less than one name takes. Where the Reply has less room than that, the list has one name all the same: the
 //! transport then tells the caller's how much room the Reply takes, which the caller itself knows nothing of.
 
-use super::{Service, allow, allow_in};
+use super::{Service, allow};
 use crate::access::{EXECUTE, READ};
 use crate::backend::{Backend, COOKIE_MIN, Context, Listing as Wanted, ListingKind};
 use crate::codec::{List, ListWriter};
@@ -63,7 +63,7 @@ impl<B: Backend> Service<B> {
             let w = ListWriter::new(&mut names[..wanted]).ending_at(room);
             let mut listed = service.list(cx, dir, (asked.cookie, verifier), NAMES_PLUS_MAX, w)?;
             let listed_names = List::rewrap(&names[..listed.length]);
-            let visible = cx.caller.may(attributes, EXECUTE);
+            let visible = service.backend.check(cx, dir, attributes, EXECUTE).is_ok();
             let mut w = NamesPlusWriter::new(&mut plus[..wanted], names_max).ending_at(room);
             let mut fit = 0;
             let mut entries = listed_names.iter().inspect(|_| fit += 1);
@@ -162,7 +162,7 @@ impl<B: Backend> Service<B> {
         attributes: &Attributes,
         (cookie, verifier): (u64, Verifier),
     ) -> Result<Verifier, Status> {
-        allow_in(cx.caller, attributes, READ)?;
+        self.check_in(cx, dir, attributes, READ)?;
         let current = self.backend.cookie_verifier(cx, dir)?;
         allow(cookie == 0 || verifier == current, Status::BadCookie)?;
         Ok(current)

@@ -2,11 +2,10 @@
 
 use haulage_mr_pool::Local;
 
-use super::attributes::{Change, SET_GID, without_set_id};
 use super::data::Pending;
-use super::{Answer, LateReply, Service, allow, allow_in};
-use crate::access::{EXECUTE, WRITE};
-use crate::backend::{Backend, Context, New, NewKind, Ticket};
+use super::{Answer, LateReply, Service, allow};
+use crate::access::{EXECUTE, SET_GID};
+use crate::backend::{Backend, Context, New, NewKind, Setting, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::arguments::{Create, How, Link, MkDir, MkNod, Rename, Special, Symlink};
 use crate::nfs3::results::{Found, Linked, Made, Renamed};
@@ -18,7 +17,7 @@ use crate::nfs3::{
 impl<B: Backend> Service<B> {
     pub(super) fn lookup(&mut self, cx: &Context<'_>, at: &DirName<'_>) -> Results<'_> {
         let outcome = self.on_file(cx, at.dir, |service, dir, attributes| {
-            allow_in(cx.caller, attributes, EXECUTE)?;
+            service.check_in(cx, dir, attributes, EXECUTE)?;
             service.check_name(at.name)?;
             let file = service.backend.lookup(cx, dir, at.name)?;
             Ok((file, service.look(cx, file).ok()))
@@ -106,7 +105,8 @@ impl<B: Backend> Service<B> {
         let ticket = self.ticket();
         let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
             allow(!is_dots(at.name), Status::Inval)?;
-            service.check_unlink(cx, dir, attributes, at.name)?;
+            service.check_in(cx, dir, attributes, EXECUTE)?;
+            service.check_name(at.name)?;
             let progress = service.backend.remove(cx, ticket, dir, at.name);
             service.until(progress, ticket, Pending::new(Procedure::Remove, dir, cx))
         });
@@ -118,7 +118,8 @@ impl<B: Backend> Service<B> {
         let outcome = self.changing(cx, at.dir, |service, dir, attributes| {
             allow(at.name.0 != b".", Status::Inval)?;
             allow(at.name.0 != b"..", Status::Exist)?;
-            service.check_unlink(cx, dir, attributes, at.name)?;
+            service.check_in(cx, dir, attributes, EXECUTE)?;
+            service.check_name(at.name)?;
             let progress = service.backend.remove_dir(cx, ticket, dir, at.name);
             service.until(progress, ticket, Pending::new(Procedure::RmDir, dir, cx))
         });
@@ -131,14 +132,10 @@ impl<B: Backend> Service<B> {
         let outcome = self.changing(cx, from.dir, |service, from_dir, from_attributes| {
             let inner = service.changing(cx, to.dir, |service, to_dir, to_attributes| {
                 allow(!is_dots(from.name) && !is_dots(to.name), Status::Inval)?;
-                let moved = service.check_unlink(cx, from_dir, from_attributes, from.name)?;
-                match service.check_unlink(cx, to_dir, to_attributes, to.name) {
-                    Ok(_) | Err(Status::NoEnt) => {}
-                    Err(status) => return Err(status),
-                }
-                // Moving a directory changes its `..`.
-                let turns = moved.kind == FileType::Directory && from_dir != to_dir;
-                allow(!turns || cx.caller.may(&moved, WRITE), Status::Acces)?;
+                service.check_in(cx, from_dir, from_attributes, EXECUTE)?;
+                service.check_in(cx, to_dir, to_attributes, EXECUTE)?;
+                service.check_name(from.name)?;
+                service.check_name(to.name)?;
                 let (from, to) = ((from_dir, from.name), (to_dir, to.name));
                 let progress = service.backend.rename(cx, ticket, from, to);
                 let mut pending = Pending::new(Procedure::Rename, from_dir, cx);
@@ -172,7 +169,7 @@ impl<B: Backend> Service<B> {
         let outcome = self.changing(cx, asked.at.dir, |service, dir, dir_attributes| {
             let file = service.sealer.open(asked.file)?;
             attributes = Some(service.look(cx, file)?);
-            allow_in(cx.caller, dir_attributes, WRITE | EXECUTE)?;
+            service.check_in(cx, dir, dir_attributes, EXECUTE)?;
             service.check_name(asked.at.name)?;
             allow(!is_dots(asked.at.name), Status::Exist)?;
             let progress = service.backend.link(cx, ticket, file, (dir, asked.at.name));
@@ -203,13 +200,12 @@ impl<B: Backend> Service<B> {
         entry: &NewEntry<'_>,
         (kind, wanted): (NewKind<'_>, &SetAttributes),
     ) -> Result<Option<FileId>, Status> {
-        allow_in(cx.caller, entry.attributes, EXECUTE)?;
+        self.check_in(cx, entry.dir, entry.attributes, EXECUTE)?;
         self.check_name(entry.name)?;
         allow(!is_dots(entry.name), Status::Exist)?;
         if self.backend.lookup(cx, entry.dir, entry.name).is_ok() {
             return Err(Status::Exist);
         }
-        allow(cx.caller.may(entry.attributes, WRITE), Status::Acces)?;
         allow(wanted.has_valid_times(), Status::Inval)?;
         let new = entry.owned(cx, kind, wanted);
         let progress = self.backend.make(cx, ticket, (entry.dir, entry.name), new);
@@ -228,31 +224,13 @@ impl<B: Backend> Service<B> {
         let found = self.look(cx, file)?;
         allow(found.kind == FileType::Regular, Status::Exist)?;
         if wanted.size.is_some() {
-            allow(cx.caller.may_write(&found), Status::Acces)?;
-            let mode = without_set_id(cx.caller, &found, Change::Octets);
-            let to = SetAttributes { size: wanted.size, mode, ..SetAttributes::default() };
-            let progress = self.backend.change(cx, ticket, file, &to);
+            let to = SetAttributes { size: wanted.size, ..SetAttributes::default() };
+            let progress = self.backend.change(cx, ticket, file, &Setting::from(to));
             let mut pending = Pending::new(Procedure::Create, file, cx);
             pending.other = Some((entry.dir, None));
             return Ok(self.until(progress, ticket, pending)?.map(|()| file));
         }
         Ok(Some(file))
-    }
-
-    /// Checks that the caller may remove a name. Returns the attributes of its file.
-    fn check_unlink(
-        &mut self,
-        cx: &Context<'_>,
-        dir: FileId,
-        dir_attributes: &Attributes,
-        name: Name<'_>,
-    ) -> Result<Attributes, Status> {
-        allow_in(cx.caller, dir_attributes, WRITE | EXECUTE)?;
-        self.check_name(name)?;
-        let file = self.backend.lookup(cx, dir, name)?;
-        let attributes = self.look(cx, file)?;
-        allow(cx.caller.may_unlink(dir_attributes, &attributes), Status::Acces)?;
-        Ok(attributes)
     }
 
     /// Answers a Call that has created a file, or will have.

@@ -30,7 +30,7 @@ pub(super) struct Parking {
     waiting: BTreeMap<FileId, VecDeque<Parked>>,
     /// Calls that wait until a directory has been read for another Call, by directory.
     listing: BTreeMap<FileId, VecDeque<Parked>>,
-    /// Calls of which a name is looked up, for which a directory is read, or whose file loses its SUID and SGID bits.
+    /// Calls of which a name is looked up, or for which a directory is read.
     looking: BTreeMap<Ticket, Parked>,
     /// Calls that are ready to be resumed.
     ready: VecDeque<Parked>,
@@ -124,13 +124,6 @@ impl Parking {
         let waits = parked.is_some();
         self.ready.extend(parked);
         waits
-    }
-
-    /// Drops a Call for which something was begun. Returns whether it waited.
-    pub(super) fn forget(&mut self, ticket: Ticket) -> bool {
-        let parked = self.looking.remove(&ticket);
-        parked.iter().for_each(|parked| self.leave(parked));
-        parked.is_some()
     }
 
     fn add(&mut self, wait: Wait, parked: Parked) {
@@ -409,7 +402,7 @@ pub(super) enum Wait {
     Search,
     /// The file is changed, or names in it are looked up for other Calls.
     Change,
-    /// A name of the Call with this ticket is looked up, its directory is read for it, or its file loses bits.
+    /// A name of the Call with this ticket is looked up, or its directory is read for it.
     Name(Ticket),
     /// The directory is read for another Call.
     List,

@@ -12,6 +12,7 @@ use crate::testing::written;
 mod attributes;
 mod data;
 mod every;
+mod judged;
 pub(crate) mod later;
 mod listing;
 mod lists;

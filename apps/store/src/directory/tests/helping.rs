@@ -52,7 +52,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
             SetAttributes { size: Some(0), ..SetAttributes::default() },
         );
         let cut = bed.with(|directory, cx| {
-            directory.change(cx, Ticket { number: 1, network: 0 }, again, &cut)
+            directory.change(cx, Ticket { number: 1, network: 0 }, again, &cut.into())
         });
         assert!(matches!(cut, Progress::Ended(Err(Status::Jukebox))), "{act}");
         assert_eq!(bed.look(again).size, 100_000, "{act}");
@@ -106,13 +106,15 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
     bed.file(root, "other");
     let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
     let resize = |bed: &mut Bed<Directory>| {
-        bed.with(|directory, cx| directory.change(cx, Ticket { number: 1, network: 0 }, file, &to))
+        bed.with(|directory, cx| {
+            directory.change(cx, Ticket { number: 1, network: 0 }, file, &to.into())
+        })
     };
     assert!(matches!(resize(&mut bed), Progress::Later));
     let acts: [(&str, &Act<'_>); 6] = [
         ("SETATTR", &|bed| {
             let to = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
-            bed.with(|directory, cx| directory.set_attributes(cx, file, &to))
+            bed.set(file, to)
         }),
         ("WRITE", &|bed| bed.write(file, 0, b"y").map(drop)),
         ("LINK", &|bed| bed.link(file, root, "linked")),
@@ -146,8 +148,9 @@ fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done
     gate.store(true, Ordering::Release);
     for (file, number) in files.iter().zip(1..) {
         let to = SetAttributes { size: Some(1), ..SetAttributes::default() };
-        let begun = bed
-            .with(|directory, cx| directory.change(cx, Ticket { number, network: 0 }, *file, &to));
+        let begun = bed.with(|directory, cx| {
+            directory.change(cx, Ticket { number, network: 0 }, *file, &to.into())
+        });
         assert!(matches!(begun, Progress::Later), "{begun:?}");
     }
     drop(bed);
@@ -176,7 +179,8 @@ fn a_network_leaves_helpers_to_others() {
     gate.store(true, Ordering::Release);
     let mut begin = |number: usize, network| {
         let ticket = Ticket { number: number as u64, network };
-        let begun = bed.with(|directory, cx| directory.change(cx, ticket, files[number], &to));
+        let begun =
+            bed.with(|directory, cx| directory.change(cx, ticket, files[number], &to.into()));
         (matches!(begun, Progress::Later), bed.backend.tree.helpers.busy())
     };
     let greedy: Vec<_> = (0..200).map(|number| begin(number, 1)).collect();

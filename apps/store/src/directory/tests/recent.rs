@@ -62,7 +62,7 @@ fn a_list_is_read_anew_once_something_tells_that_it_is_old() {
         ("WRITE", &|bed| bed.write(file, 0, b"o").map(drop)),
         ("SETATTR", &|bed| {
             let to = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
-            bed.with(|directory, cx| directory.set_attributes(cx, file, &to))
+            bed.set(file, to)
         }),
         ("LINK elsewhere", &|bed| bed.link(file, other, "second")),
         ("REMOVE elsewhere", &|bed| bed.remove(other, "second")),

@@ -372,7 +372,7 @@ impl Tree {
     /// Takes in what a name in a directory leads to.
     fn named(&self, dir: &Node, name: &[u8], done: Done) -> Option<Node> {
         match done {
-            Ok(Made::File(fresh)) => Some(Node::from_fresh(fresh, &self.helpers)),
+            Ok(Made::File(fresh)) => Some(Node::from_fresh(*fresh, &self.helpers)),
             // The system keeps the names where other file systems are mounted.
             Err(Undone::Absent(Errno::XDEV)) => dir.child(name).ok().map(|(node, _)| node),
             Ok(Made::Change(_) | Made::Names(_)) | Err(_) => None,
@@ -397,7 +397,7 @@ impl Tree {
             _ => return Opened::Unknown,
         };
         let look = fresh.look;
-        let node = Node::from_fresh(fresh, &self.helpers);
+        let node = Node::from_fresh(*fresh, &self.helpers);
         if node.id != id || look.attributes.links == 0 {
             return Opened::Gone;
         }

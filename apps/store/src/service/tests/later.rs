@@ -83,13 +83,14 @@ impl Backend for Slow {
         self.inner.attributes(cx, file)
     }
 
-    fn set_attributes(
+    fn change(
         &mut self,
         cx: &Context<'_>,
+        ticket: Ticket,
         file: FileId,
-        to: &SetAttributes,
-    ) -> Result<(), Status> {
-        self.inner.set_attributes(cx, file, to)
+        setting: &Setting,
+    ) -> Progress<()> {
+        self.inner.change(cx, ticket, file, setting)
     }
 
     fn lookup(&mut self, cx: &Context<'_>, dir: FileId, name: Name<'_>) -> Result<FileId, Status> {

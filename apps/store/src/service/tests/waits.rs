@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use haulage::provider::Waker;
 
 use super::*;
-use crate::backend::Finished;
 use crate::directory::{self, Directory};
 use crate::testing::TempDir;
 
@@ -51,15 +50,11 @@ impl World {
 
     /// Makes a Call that is answered later.
     pub(super) fn begin(&mut self, arguments: Arguments<'_>) -> Ticket {
-        self.begin_placed(arguments, None)
-    }
-
-    fn begin_placed(&mut self, arguments: Arguments<'_>, placed: Option<Local>) -> Ticket {
         let (bed, procedure) = (&mut self.bed, arguments.procedure());
         let credential = Credential::Sys(AuthSys::new(0, b"tests", bed.uid, bed.gid));
         let around =
             Surroundings { pool: &bed.pool, now: bed.now, clock: Instant::ZERO, arrivals: None };
-        let call = Call { credential, arguments, placed, room: usize::MAX, network: 0 };
+        let call = Call { credential, arguments, placed: None, room: usize::MAX, network: 0 };
         match bed.service.call(around, call) {
             Answer::Later(ticket) => ticket,
             Answer::Now(_) => panic!("the core made the change of {procedure:?}"),
@@ -440,56 +435,6 @@ fn names_go_to_other_directories_one_by_one() {
         assert_eq!(tickets.len(), before - 1);
         assert!(world.bed.service.backend.under_way() <= 1);
     }
-}
-
-#[test]
-fn what_is_written_to_a_program_waits_until_it_has_lost_its_bits() {
-    use std::os::unix::fs::PermissionsExt;
-
-    let mut world = World::new();
-    let (file, other) = (world.file("file"), world.file("other"));
-    let path = world.place.path().join("dir/file");
-    let set_id = || fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
-    let gate = world.bed.service.backend.gate();
-    world.bed.by(9, 9);
-    for is_placed in [false, true] {
-        set_id();
-        gate.store(true, Ordering::Release);
-        let mut lease = world.bed.pool.lease(3).unwrap();
-        lease.bytes_mut().copy_from_slice(b"new");
-        let placed = is_placed.then_some(lease);
-        let item = if is_placed { Item::Reduced { length: 3 } } else { Item::Unreduced(b"new") };
-        let ticket = world.begin_placed(Arguments::Write(super::write(&file, 0, item)), placed);
-        assert!(world.poll(Procedure::Write).is_none());
-        assert_eq!(world.bed.look(&other).size, 6, "others are served");
-        assert_eq!(world.bed.look(&file).mode, 0o6777);
-        gate.store(false, Ordering::Release);
-        let (ended, sent) = world.end(Procedure::Write);
-        assert_eq!((ended, sent.results().status()), (ticket, Status::Ok));
-        assert_eq!(world.bed.look(&file).mode, 0o777);
-        assert_eq!(world.bed.read(&file, 0, 9), Ok((b"newets".to_vec(), true)));
-    }
-    // The system refuses to clear the bits.
-    set_id();
-    gate.store(true, Ordering::Release);
-    let refused = world.begin(Arguments::Write(super::write(&file, 0, Item::Unreduced(b"not"))));
-    let around = Surroundings {
-        pool: &world.bed.pool,
-        now: world.bed.now,
-        clock: Instant::ZERO,
-        arrivals: None,
-    };
-    let finished = Finished::Changed(refused, Err(Status::Perm));
-    let (ticket, reply) = world.bed.service.finish(around, finished).unwrap();
-    let sent = Sent { procedure: Procedure::Write, bytes: written(|w| reply.encode_inline(w)) };
-    assert_eq!((ticket, sent.results().status()), (refused, Status::Perm));
-    assert_eq!(world.bed.read(&file, 0, 9), Ok((b"newets".to_vec(), true)));
-    gate.store(false, Ordering::Release);
-    while !world.bed.service.backend.is_idle() {
-        std::thread::yield_now();
-    }
-    assert!(world.poll(Procedure::Write).is_none(), "it is answered once");
-    assert!(world.bed.service.parking.is_empty() && world.bed.service.pending.is_empty());
 }
 
 const CONFIG: directory::Config = directory::Config {
