@@ -403,7 +403,9 @@ pub struct Around {
 pub struct ReadDone {
     /// The octets.
     pub data: Pieces,
-    /// Whether the file ends after the octets.
+    /// The offset in the file behind the octets.
+    pub end: u64,
+    /// Whether the file ended there when they were read.
     pub eof: bool,
 }
 

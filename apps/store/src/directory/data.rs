@@ -27,7 +27,8 @@ impl Directory {
         let left = usize::try_from(size.saturating_sub(offset));
         let wanted = left.map_or(count, |left| left.min(count));
         if wanted == 0 {
-            return Ok(Some(ReadDone { data: Pieces::default(), eof: offset >= size }));
+            let data = Pieces::default();
+            return Ok(Some(ReadDone { data, end: offset, eof: offset >= size }));
         }
         self.transfers.admit(ticket)?;
         let blocks = wanted.next_multiple_of(BLOCK);
@@ -46,7 +47,11 @@ impl Directory {
         let read =
             Read { ticket, file, offset, wanted, in_blocks, size, done: 0, held: Some(node) };
         let done = self.transfers.read(read, lease).transpose()?;
-        if done.is_some() && self.tree.notes_reading(&look.attributes, cx.now) {
+        // A file that ends earlier than it did has been cut.
+        let is_short = |done: &ReadDone| done.data.len() < wanted;
+        if let Some(done) = &done
+            && (is_short(done) || self.tree.notes_reading(&look.attributes, cx.now))
+        {
             self.note_change([look.id]);
         }
         Ok(done)
@@ -75,9 +80,6 @@ impl Directory {
             return ended.map(|ended| self.written(id, (stable, ended.map(|()| 0)))).transpose();
         }
         let mut write = Write { ticket, file, offset, stable, writer, done: 0, held };
-        if !self.direct && self.transfers.write_promptly(&mut write, data.bytes()) {
-            return self.written(id, (stable, Ok(length))).map(Some);
-        }
         let ended = match kept(cx, data) {
             Ok(lease) => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);

@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //! The kernel reads into the lease from which the Reply is sent, and writes from the lease into which a WRITE was placed.
-//! What it can transfer without waiting it transfers within the turn: reads of data in memory, and writes where the file
-//! system has writes that never wait. With a ring, all else is queued, a COMMIT always is, and ends in a later turn. What
+//! Data in memory is read within the turn. With a ring, all else is queued and ends in a later turn: of a file system that
+//! is frozen, the system keeps a write waiting before it looks at whether the write may wait, but not one of a ring. What
 //! finds the ring full waits until a transfer has ended, in the order in which Calls came: no system call that may wait is
 //! made where there is a ring. Without one, a blocking system call transfers the data at once. Either way, what the
 //! superuser did not write is written without the server's privileges.
@@ -13,7 +13,7 @@
 //! [shared](crate::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
 
 use std::collections::VecDeque;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,12 +44,11 @@ pub(super) struct Transfers {
     flights: Shares,
     rights: Arc<Rights>,
     reads: Promptness,
-    writes: Promptness,
     /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
     anonymous: Option<Credentials>,
 }
 
-/// Whether data is transferred without waiting.
+/// Whether data is read without waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Promptness {
     /// Every call does: the file system has no disk.
@@ -159,8 +158,8 @@ impl Transfers {
         let flights = Shares::new(ring.as_ref().map_or(0, FileRing::requests_max));
         let has_disk = fs::fstatfs(top)?.f_type != TMPFS;
         let reads = if has_disk { Promptness::Asked } else { Promptness::Always };
-        let (waiting, writes) = (VecDeque::new(), Promptness::Asked);
-        Ok(Self { ring, waiting, places, flights, rights, reads, writes, anonymous })
+        let waiting = VecDeque::new();
+        Ok(Self { ring, waiting, places, flights, rights, reads, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
@@ -197,22 +196,6 @@ impl Transfers {
         }
         self.queue(UnderWay::Write(write), Some(lease));
         None
-    }
-
-    /// Writes `octets` within the turn, as far as the system does not wait. Returns whether all are written.
-    pub(super) fn write_promptly(&mut self, write: &mut Write, octets: &[u8]) -> bool {
-        let is_ours = write.writer == Writer::Superuser || self.rights.is_sole_owner();
-        let may = self.writes == Promptness::Asked && write.stable == Stable::Unstable && is_ours;
-        if !may || !self.has_ring() {
-            return false;
-        }
-        let from = &[IoSlice::new(&octets[write.done..])];
-        match io::pwritev2(&write.file, from, write.at(), ReadWriteFlags::NOWAIT) {
-            Ok(count) => write.done += count,
-            Err(Errno::OPNOTSUPP) => self.writes = Promptness::Never,
-            Err(_) => {}
-        }
-        write.done == octets.len()
     }
 
     /// Starts bringing a file to stable storage. Returns the result if that ended at once.
@@ -429,7 +412,8 @@ impl Read {
         let mut data = Pieces::default();
         let fits = data.push(Piece::whole(lease.share()));
         debug_assert!(fits.is_ok(), "the row is empty");
-        ReadDone { data, eof: done < self.wanted || self.offset + done as u64 >= self.size }
+        let end = self.offset + done as u64;
+        ReadDone { data, end, eof: done < self.wanted || end >= self.size }
     }
 }
 

@@ -65,6 +65,8 @@ pub(super) struct Tree {
     /// Whether the system itself has the attributes of all files.
     has_attributes: bool,
     access_times: AccessTimes,
+    /// Whether the directory at the top was removed.
+    is_top_gone: bool,
     /// The moment for which attributes were read.
     moment: Moment,
     /// Number of names that helpers look up in each directory.
@@ -105,6 +107,7 @@ impl Tree {
             found: Vec::new(),
             has_attributes,
             access_times,
+            is_top_gone: false,
             moment: Moment::default(),
             looking: BTreeMap::new(),
             gone: Gone::new(GONE_MAX),
@@ -123,7 +126,11 @@ impl Tree {
     /// Finds a file, and reads its attributes.
     pub(super) fn find(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if id == self.root.id {
-            return Ok((Rc::clone(&self.root), self.root.look_at(self.moment)?));
+            let look = self.root.look_at(self.moment)?;
+            return match look.attributes.links {
+                0 => Err(self.lose_top()),
+                _ => Ok((Rc::clone(&self.root), look)),
+            };
         }
         if let Some(node) = self.open.get(id) {
             let look = node.look_at(self.moment)?;
@@ -134,6 +141,15 @@ impl Tree {
             return Err(Status::Stale);
         }
         self.find_closed(id)
+    }
+
+    /// Says, once, that the directory at the top was removed, also if another one has its name now.
+    fn lose_top(&mut self) -> Status {
+        if !std::mem::replace(&mut self.is_top_gone, true) {
+            let hint = "clients mount nothing: restart the server, which serves the directory of that name";
+            tracing::error!(target: "haulage", hint, "store.export_removed");
+        }
+        Status::Stale
     }
 
     /// Has attributes read anew: Calls came, or the server has changed a file.

@@ -61,7 +61,7 @@ impl Contents {
             }
             at += length as u64;
         }
-        ReadDone { data, eof: at >= self.length }
+        ReadDone { data, end: at, eof: at >= self.length }
     }
 
     /// Writes `octets`, or as many of them as there is memory for. Returns the number written.

@@ -11,6 +11,7 @@ use crate::testing::written;
 
 mod attributes;
 mod data;
+mod elsewhere;
 mod every;
 mod judged;
 pub(crate) mod later;

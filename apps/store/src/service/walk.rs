@@ -122,7 +122,9 @@ impl<B: Backend> Service<B> {
         }
         let reached = FileHandle::new(&walk.reached).ok_or(Status::ServerFault);
         let reached = reached.and_then(|reached| self.sealer.open(reached));
-        Walked::Ended(reached.map(|file| self.sealer.seal(file)).map_err(refusal))
+        // The top may be gone: nobody looked at it if the path has no name.
+        let there = reached.and_then(|file| self.look(cx, file).map(|_| file));
+        Walked::Ended(there.map(|file| self.sealer.seal(file)).map_err(refusal))
     }
 }
 
@@ -150,7 +152,7 @@ impl Walk {
 /// Converts the status of LOOKUP to that of MNT.
 const fn refusal(status: Status) -> mount3::Status {
     match status {
-        Status::NoEnt => mount3::Status::NoEnt,
+        Status::NoEnt | Status::Stale => mount3::Status::NoEnt,
         Status::Acces => mount3::Status::Acces,
         Status::NotDir => mount3::Status::NotDir,
         Status::Inval => mount3::Status::Inval,
