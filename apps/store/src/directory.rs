@@ -607,8 +607,8 @@ impl Backend for Directory {
 /// without the page cache.
 pub const DESCRIPTORS_PER_FILE: usize = 5;
 
-/// Maximum number of transfers between files and memory in flight.
-const TRANSFERS_MAX: u16 = 256;
+/// Maximum number of transfers between files and memory in flight: 128 READs, WRITEs and syncs each.
+const TRANSFERS_MAX: u16 = 384;
 /// Maximum length of a name on Linux, in octets.
 const NAME_MAX: u32 = 255;
 /// Maximum number of names of a file: the limit of ext4, the least of the common file systems.

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::Directory;
 use super::settling::Target;
-use super::transfers::{BLOCK, Ended, Read, Sync, Syncing, Write, Writer};
+use super::transfers::{BLOCK, Ended, Lane, Read, Sync, Syncing, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -30,7 +30,7 @@ impl Directory {
             let data = Pieces::default();
             return Ok(Some(ReadDone { data, end: offset, eof: offset >= size }));
         }
-        self.transfers.admit(ticket)?;
+        self.transfers.admit(Lane::Read, ticket)?;
         let blocks = wanted.next_multiple_of(BLOCK);
         let lease = |length| cx.pool.lease(length).ok_or(Status::Jukebox);
         let direct = self.direct && is_aligned(offset);
@@ -71,7 +71,7 @@ impl Directory {
         let Incoming { offset, data, stable } = write;
         let length = data.bytes().len();
         check_end(offset, length)?;
-        self.transfers.admit(ticket)?;
+        self.transfers.admit(Lane::Write, ticket)?;
         let (id, file) = (Some(node.id), node.writer(&self.tree.descriptors)?);
         let (writer, held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
         if length == 0 {
@@ -105,7 +105,7 @@ impl Directory {
     ) -> Result<Option<Verifier>, Status> {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
-        self.transfers.admit(ticket)?;
+        self.transfers.admit(Lane::Sync, ticket)?;
         let file = node.syncing_data(&self.tree.descriptors)?;
         let (of, held) = (Syncing::Commit, Some(node));
         let ended = self.transfers.sync(Sync { ticket, file, of, held });

@@ -9,8 +9,8 @@
 //! superuser did not write is written without the server's privileges.
 //!
 //! # Limits
-//! At most [`WAITING_MAX`] transfers wait for the ring. These places, and those of the ring, are
-//! [shared](crate::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
+//! READs, WRITEs and syncs have a third of the ring each, and at most [`WAITING_MAX`] of each wait for it. These places are
+//! [shared](haulage::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -39,9 +39,8 @@ pub(super) struct Transfers {
     /// Transfers that the ring has no room for, each with the lease it reads into or writes from. If there are any, the
     /// ring is full, or has as many of their networks as it may.
     waiting: VecDeque<(UnderWay, Option<Local>)>,
-    /// What networks have of the places where transfers wait, and of the ring.
-    places: Shares,
-    flights: Shares,
+    /// What networks have of the places where transfers wait, and of the ring, in each [`Lane`].
+    lanes: [Places; 3],
     rights: Arc<Rights>,
     reads: Promptness,
     /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
@@ -57,6 +56,22 @@ pub(super) enum Promptness {
     Asked,
     /// Not known of any call: the file system has none that can be refused.
     Never,
+}
+
+/// The places of transfers of one kind, which networks share.
+#[derive(Debug)]
+struct Places {
+    waiting: Shares,
+    under_way: Shares,
+}
+
+/// The kind of a transfer. Each has a third of the ring: READs, or WRITEs, of files that are locked for long keep neither
+/// the other nor a sync waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    Read,
+    Write,
+    Sync,
 }
 
 /// A transfer, with its progress.
@@ -154,12 +169,14 @@ impl Transfers {
             .map(|ring| ring.register_credentials(|| Ok(rights.as_anonymous()?)))
             .transpose()?
             .flatten();
-        let places = Shares::new(WAITING_MAX);
-        let flights = Shares::new(ring.as_ref().map_or(0, FileRing::requests_max));
+        let under_way = ring.as_ref().map_or(0, FileRing::requests_max).div_ceil(3);
+        let lane =
+            || Places { waiting: Shares::new(WAITING_MAX), under_way: Shares::new(under_way) };
+        let lanes = [lane(), lane(), lane()];
         let has_disk = fs::fstatfs(top)?.f_type != TMPFS;
         let reads = if has_disk { Promptness::Asked } else { Promptness::Always };
         let waiting = VecDeque::new();
-        Ok(Self { ring, waiting, places, flights, rights, reads, anonymous })
+        Ok(Self { ring, waiting, lanes, rights, reads, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
@@ -212,7 +229,7 @@ impl Transfers {
     pub(super) fn poll(&mut self) -> Option<Ended> {
         loop {
             let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
-            self.flights.give_back(what.network(), 1);
+            self.lanes[what.lane() as usize].under_way.give_back(what.network(), 1);
             // Every error of the ring has an errno.
             let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));
             let ended = match (what, lease) {
@@ -245,9 +262,10 @@ impl Transfers {
     /// Checks that a Call may start a transfer.
     ///
     /// # Errors
-    /// [`Errno::AGAIN`] if as many of its network wait for the ring as may.
-    pub(super) fn admit(&self, ticket: Ticket) -> Result<(), Errno> {
-        if self.places.has_room(ticket.network, 1) { Ok(()) } else { Err(Errno::AGAIN) }
+    /// [`Errno::AGAIN`] if as many of its kind and its network wait for the ring as may.
+    pub(super) fn admit(&self, lane: Lane, ticket: Ticket) -> Result<(), Errno> {
+        let waiting = &self.lanes[lane as usize].waiting;
+        if waiting.has_room(ticket.network, 1) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     /// Writes `octets` by blocking calls, as [`write_all`] does, without privileges unless the superuser is the writer.
@@ -310,7 +328,7 @@ impl Transfers {
 
     /// Queues a transfer behind those that wait. One of which a part is done goes before those that have not begun.
     pub(super) fn queue(&mut self, what: UnderWay, lease: Option<Local>) {
-        self.places.take(what.network(), 1);
+        self.lanes[what.lane() as usize].waiting.take(what.network(), 1);
         if what.has_begun() {
             self.waiting.push_front((what, lease));
         } else {
@@ -321,14 +339,16 @@ impl Transfers {
 
     /// Hands what waits to the ring until the ring is full: of each network in order, as long as that has a share left.
     fn feed(&mut self) {
-        let Self { ring: Some(ring), waiting, places, flights, anonymous, .. } = self else {
+        let Self { ring: Some(ring), waiting, lanes, anonymous, .. } = self else {
             return;
         };
         loop {
-            let may_begin = |(what, _): &(UnderWay, _)| flights.has_room(what.network(), 1);
+            let may_begin = |(what, _): &(UnderWay, _)| {
+                lanes[what.lane() as usize].under_way.has_room(what.network(), 1)
+            };
             let Some(first) = waiting.iter().position(may_begin) else { return };
             let Some((what, lease)) = waiting.remove(first) else { return };
-            let network = what.network();
+            let (network, lane) = (what.network(), what.lane());
             let handed = match (what, lease) {
                 (UnderWay::Read(read), Some(lease)) => {
                     let (file, at) = (Arc::clone(&read.file), read.at());
@@ -354,8 +374,9 @@ impl Transfers {
             if let Err(refused) = handed {
                 return waiting.insert(first, refused);
             }
-            places.give_back(network, 1);
-            flights.take(network, 1);
+            let lane = &mut lanes[lane as usize];
+            lane.waiting.give_back(network, 1);
+            lane.under_way.take(network, 1);
         }
     }
 }
@@ -367,6 +388,14 @@ impl UnderWay {
             Self::Read(Read { ticket, .. })
             | Self::Write(Write { ticket, .. })
             | Self::Sync(Sync { ticket, .. }) => ticket.network,
+        }
+    }
+
+    const fn lane(&self) -> Lane {
+        match self {
+            Self::Read(_) => Lane::Read,
+            Self::Write(_) => Lane::Write,
+            Self::Sync(_) => Lane::Sync,
         }
     }
 

@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::io::{IoSlice, IoSliceMut, PipeWriter, Write as _};
+use std::io::{IoSliceMut, PipeWriter, Write as _};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -125,16 +125,9 @@ fn what_is_in_memory_is_transferred_in_the_turn_although_the_ring_is_full() {
         let Progress::Ended(Ok(read)) = read else { panic!("{read:?}") };
         assert_eq!((read.data.iter().next().unwrap().bytes(), read.eof), (&b"234"[..], true));
     }
-    let prompt = may_be_asked(&path, |file| {
-        rustix::io::pwritev2(file, &[IoSlice::new(b"1234")], 0, ReadWriteFlags::NOWAIT)
-    });
+    // A WRITE that might wait for a frozen file system is never the core's.
     let written = begin_write(&mut bed, 3, file, (b"abcdef", Stable::Unstable));
-    if prompt {
-        let Progress::Ended(Ok(done)) = written else { panic!("{written:?}") };
-        assert_eq!((done.count, std::fs::read(&path).unwrap()), (6, b"abcdef".to_vec()));
-    } else {
-        assert!(matches!(written, Progress::Later));
-    }
+    assert!(matches!(written, Progress::Later));
     drop(into);
 }
 
@@ -155,11 +148,14 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
         return eprintln!("skipped: there are no rings");
     }
     let into = fill(&mut bed);
-    // One network may take only half of the waiting places.
+    // One network may take only half of the waiting places of each kind.
+    let readers: Vec<_> = (0..WAITING_MAX / 2).map(|_| fill(&mut bed)).collect();
     for ticket in 0..WAITING_MAX as u64 / 2 {
         let begun = bed.with(|directory, cx| {
             directory.commit(cx, Ticket { number: ticket, network: 0 }, file, 0, 0)
         });
+        assert!(matches!(begun, Progress::Later));
+        let begun = begin_write(&mut bed, ticket, file, (b"abcd", Stable::Unstable));
         assert!(matches!(begun, Progress::Later));
     }
     let verifier = bed.backend.verifier();
@@ -175,7 +171,7 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
     assert!(matches!(commit, Progress::Ended(Err(Status::Jukebox))), "{commit:?}");
     // The verifier stays, because no data was lost.
     assert_eq!(bed.backend.verifier(), verifier);
-    drop(into);
+    drop((into, readers));
 }
 
 #[test]

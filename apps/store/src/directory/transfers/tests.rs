@@ -230,15 +230,18 @@ fn no_more_wait_for_the_ring_than_may() {
         // One network may take only half of the waiting places.
         let [one, other] = [0, 1].map(|network| Ticket { number: 1, network });
         for ticket in 0..WAITING_MAX as u64 / 2 {
-            assert_eq!(transfers.admit(one), Ok(()));
+            assert_eq!(transfers.admit(Lane::Sync, one), Ok(()));
             assert_eq!(transfers.sync(sync(ticket, file, Syncing::Commit)), None);
         }
-        assert_eq!((transfers.admit(one), transfers.admit(other)), (Err(Errno::AGAIN), Ok(())));
+        assert_eq!(
+            (transfers.admit(Lane::Sync, one), transfers.admit(Lane::Sync, other)),
+            (Err(Errno::AGAIN), Ok(()))
+        );
         into.write_all(b"1234").unwrap();
         let Ended::Read(Ticket { number: 1, network: 0 }, _, Ok(_)) = ended(transfers, None) else {
             panic!()
         };
-        assert_eq!(transfers.admit(one), Ok(()));
+        assert_eq!(transfers.admit(Lane::Sync, one), Ok(()));
         for expected in 0..WAITING_MAX as u64 / 2 {
             let Ended::Commit(Ticket { number: ticket, network: 0 }, Ok(())) =
                 ended(transfers, None)
@@ -270,6 +273,35 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     assert!(matches!(ended(&mut transfers, None), Ended::Write(.., (_, Ok(4)))));
     into.write_all(&[b'-'; 16]).unwrap();
     for _ in 0..4 {
+        assert!(matches!(ended(&mut transfers, None), Ended::Read(.., Ok(_))));
+    }
+}
+
+#[test]
+fn what_hangs_keeps_nothing_of_another_kind_waiting() {
+    let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
+    let (pool, waker) = (Pool::new(&config).unwrap(), Waker::new().unwrap());
+    let Ok(ring) = FileRing::new(12, &pool, &waker) else { return };
+    let (from, mut into) = std::io::pipe().unwrap();
+    let rights = Arc::new(Rights::find().unwrap());
+    let mut transfers = Transfers::new(Some(ring), rights, &from).unwrap();
+    let from = Arc::new(from.into());
+    let one = Ticket { number: 1, network: 0 };
+    let mut hanging = 0;
+    while transfers.admit(Lane::Read, one).is_ok() {
+        hanging += 1;
+        transfers.queue(UnderWay::Read(read(hanging, &from)), Some(lease(&pool, b"----")));
+    }
+    let place = TempDir::new();
+    let file = Arc::new(File::create_new(place.path().join("file")).unwrap().into());
+    assert_eq!(transfers.admit(Lane::Write, one), Ok(()));
+    assert_eq!(transfers.write(write(&file, Writer::Other), lease(&pool, b"abcd")), None);
+    assert!(matches!(ended(&mut transfers, None), Ended::Write(.., (_, Ok(4)))));
+    assert_eq!(transfers.admit(Lane::Sync, one), Ok(()));
+    assert_eq!(transfers.sync(sync(2, &file, Syncing::Commit)), None);
+    assert!(matches!(ended(&mut transfers, None), Ended::Commit(_, Ok(()))));
+    for _ in 0..hanging {
+        into.write_all(b"----").unwrap();
         assert!(matches!(ended(&mut transfers, None), Ended::Read(.., Ok(_))));
     }
 }
