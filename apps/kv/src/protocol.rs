@@ -242,10 +242,10 @@ pub enum Refusal {
     BadKey,
     /// 6: the server tells as many clients of changes as it can.
     #[error(
-        "{max} clients are watching the server, the most there may be; end one, then try again"
+        "{max} clients are watching the server, which has room for no more of this address; end one, then try again"
     )]
     Crowded {
-        /// Maximum number of watches.
+        /// The number of watches of all clients.
         max: u64,
     },
 }

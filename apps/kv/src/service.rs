@@ -219,13 +219,16 @@ impl KvService {
 
     fn watch(
         &mut self,
+        cx: &Cx<'_>,
         connection: ConnectionId,
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
         let prefix = arguments.opaque(KEY_MAX)?;
         end(arguments)?;
-        self.watches.begin(connection, prefix)?;
+        // A connection that has ended is told nothing.
+        let origin = cx.origin(connection).unwrap_or_default();
+        self.watches.begin((connection, origin), prefix)?;
         reply.results(|w| w.u32(OK));
         Ok(())
     }
@@ -358,7 +361,7 @@ impl Service for KvService {
             Some(Procedure::Keys) => self.keys(arguments, reply),
             Some(Procedure::MGet) => self.get_many(arguments, reply),
             Some(Procedure::MPut) => self.put_many(cx, arguments, reply),
-            Some(Procedure::Watch) => self.watch(call.connection, arguments, reply),
+            Some(Procedure::Watch) => self.watch(cx, call.connection, arguments, reply),
             None => return Outcome::Failed(AcceptStat::ProcUnavail),
         };
         match done {

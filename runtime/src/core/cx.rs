@@ -175,6 +175,14 @@ impl<'a> Cx<'a> {
         over_rdma.or_else(|| streams.get(connection.0).map(Stream::peer))
     }
 
+    /// Returns the number of the origin of a connection, as long as the connection exists: its peer's IPv4 address, IPv6
+    /// network of 64 bits, or process over `shm`. No other origin that has connections has this number. A service that
+    /// lends something to peers shares it by origin ([`Shares`](crate::shares::Shares)).
+    pub fn origin(&self, connection: ConnectionId) -> Option<u64> {
+        let found = self.inner.common.connections.get(connection.0)?;
+        Some(found.share.origin() as u64)
+    }
+
     /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when
     /// the peer connects, and only if [`Service::identifies_peers`](crate::core::Service::identifies_peers) returns
     /// true.

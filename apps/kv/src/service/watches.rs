@@ -3,7 +3,8 @@
 //! # Limits
 //! What a client was not told is kept by key, in its last state. If all clients together have more of that than
 //! [`KEPT_OCTETS_MAX`], the watch with the most ends: its client is told that the rest is lost. So a client that does not
-//! answer takes no more than that, however long it is connected.
+//! answer takes no more than that, however long it is connected. A connection has one watch and at most one Call under way,
+//! however often it watches anew, and the connections of one origin have at most half of all watches.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -11,16 +12,21 @@ use std::time::Duration;
 
 use haulage::core::Cx;
 use haulage::service::{CallError, ConnectionId, Request};
+use haulage::shares::Shares;
 
 use crate::protocol::watch::{CHANGED, CHANGES_MAX, Heading, State, length_max};
 use crate::protocol::{KEY_MAX, Refusal};
 
 /// The watches of a core.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Watches {
     list: Vec<Watch>,
+    /// What origins have of the watches.
+    shares: Shares,
     /// Whether a watch may have something to tell, and no Call under way.
     is_due: bool,
+    /// Whether a watch has something to tell once a Call has ended: as many are under way as may be.
+    is_kept_waiting: bool,
     next_token: u64,
     counts: Counts,
 }
@@ -40,6 +46,7 @@ pub struct Counts {
 #[derive(Debug)]
 struct Watch {
     connection: ConnectionId,
+    origin: u64,
     prefix: Box<[u8]>,
     /// The token of the Call under way.
     calling: Option<u64>,
@@ -50,30 +57,67 @@ struct Watch {
     heading: Heading,
     /// Octets of what is kept.
     kept: usize,
+    /// Whether the Call under way is the last one.
+    is_over: bool,
+}
+
+impl Default for Watches {
+    fn default() -> Self {
+        Self {
+            list: Vec::new(),
+            shares: Shares::new(WATCHES_MAX),
+            is_due: false,
+            is_kept_waiting: false,
+            next_token: 0,
+            counts: Counts::default(),
+        }
+    }
 }
 
 impl Watches {
-    /// Has a connection be told of changes to keys with a prefix from now on, instead of the prefix that it had.
-    pub(super) fn begin(&mut self, connection: ConnectionId, prefix: &[u8]) -> Result<(), Refusal> {
-        self.end(connection);
-        if self.list.len() == WATCHES_MAX {
-            return Err(Refusal::Crowded { max: WATCHES_MAX as u64 });
+    /// Has a connection of an origin be told of changes to keys with a prefix from now on, instead of the prefix that it
+    /// had. A Call that tells it of earlier changes stays under way, and is the only one until it is answered.
+    pub(super) fn begin(
+        &mut self,
+        (connection, origin): (ConnectionId, u64),
+        prefix: &[u8],
+    ) -> Result<(), Refusal> {
+        if let Some(watch) = self.list.iter_mut().find(|watch| watch.connection == connection) {
+            watch.give_up();
+            (watch.prefix, watch.heading) = (prefix.into(), Heading::default());
+            watch.is_over = false;
+            return Ok(());
         }
+        if !self.shares.has_room(origin, 1) {
+            return Err(Refusal::Crowded { max: self.list.len() as u64 });
+        }
+        self.shares.take(origin, 1);
         self.list.push(Watch {
             connection,
+            origin,
             prefix: prefix.into(),
             calling: None,
             states: BTreeMap::new(),
             order: VecDeque::new(),
             heading: Heading::default(),
             kept: 0,
+            is_over: false,
         });
         Ok(())
     }
 
     /// Ends the watch of a connection, if it has one.
     pub(super) fn end(&mut self, connection: ConnectionId) {
-        self.list.retain(|watch| watch.connection != connection);
+        if let Some(at) = self.list.iter().position(|watch| watch.connection == connection) {
+            self.remove(at);
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let watch = self.list.swap_remove(at);
+        self.shares.give_back(watch.origin, 1);
+        // The Call that the watch had under way ends with it.
+        self.is_due |= std::mem::take(&mut self.is_kept_waiting);
     }
 
     /// Returns whether a connection has a watch.
@@ -126,27 +170,29 @@ impl Watches {
     }
 
     fn tell_each(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Self { list, is_due, next_token, counts } = self;
+        let Self { list, shares, is_due, is_kept_waiting, next_token, counts } = self;
         let mut has_told = false;
         *is_due = false;
         list.retain_mut(|watch| {
             if watch.calling.is_some() || watch.has_nothing_to_tell() {
                 return true;
             }
-            let is_last = watch.heading.is_over;
             match watch.tell(cx, *next_token) {
                 Ok(count) => {
                     counts.told += count;
                     *next_token += 1;
                     has_told = true;
-                    !is_last
+                    true
                 }
                 // Other Calls are under way, of which one ends first.
                 Err(CallError::Busy) => {
-                    *is_due = true;
+                    *is_kept_waiting = true;
                     true
                 }
-                Err(_) => false,
+                Err(_) => {
+                    shares.give_back(watch.origin, 1);
+                    false
+                }
             }
         });
         has_told
@@ -154,22 +200,23 @@ impl Watches {
 
     /// Takes in the end of a Call. A client that cannot be told of changes has no watch any more.
     pub(super) fn told(&mut self, token: u64, is_answered: Result<(), CallError>) {
+        self.is_due |= std::mem::take(&mut self.is_kept_waiting);
         let Some(at) = self.list.iter().position(|watch| watch.calling == Some(token)) else {
             return;
         };
         match (is_answered, self.list.get_mut(at)) {
-            (Ok(()), Some(watch)) => {
+            (Ok(()), Some(watch)) if !watch.is_over => {
                 watch.calling = None;
                 self.is_due = true;
             }
-            _ => drop(self.list.swap_remove(at)),
+            _ => self.remove(at),
         }
     }
 }
 
 impl Watch {
     fn tells(&self, key: &[u8]) -> bool {
-        key.starts_with(&self.prefix) && !self.heading.is_over
+        key.starts_with(&self.prefix) && !self.heading.is_over && !self.is_over
     }
 
     fn has_nothing_to_tell(&self) -> bool {
@@ -208,7 +255,8 @@ impl Watch {
             states.remove(&key);
             self.kept -= octets(&key);
         }
-        (self.heading, self.calling) = (Heading::default(), Some(token));
+        (self.is_over, self.calling) = (self.heading.is_over, Some(token));
+        self.heading = Heading::default();
         Ok(count as u64)
     }
 }
@@ -227,7 +275,8 @@ pub(super) const KEPT_OCTETS_MAX: usize = 4 << 20;
 /// Octets of a change besides its key: two references, the state, the counts of references, and free room.
 const OVERHEAD: usize = 128;
 
-/// Maximum time of a Call. A client does not answer while its user does not read: a watch lasts as long as its connection.
+/// Maximum time of a Call. A client does not answer while its user does not read: a watch, with the Call that it has under
+/// way, lasts as long as its connection.
 const PATIENCE: Duration = Duration::MAX;
 
 const _: () = assert!(length_max(KEY_MAX) <= CHANGES_MAX, "every change has room in a Call");

@@ -284,6 +284,53 @@ fn a_watch_with_more_than_is_kept_ends_and_its_client_is_told() {
 }
 
 #[test]
+fn a_client_that_watches_anew_without_answering_has_one_call() {
+    for versions in EITHER {
+        let mut world = World::speaking(versions);
+        let honest = world.watch("");
+        let silent = world.watch("x");
+        world.told().slow.push(silent);
+        for n in 0..2 * WATCHES_MAX {
+            assert_eq!(world.watch_on(silent, "x"), DONE);
+            world.set("x", n);
+        }
+        world.settle();
+        assert_eq!(world.told().of(silent), (vec![("x", set(0))], 0));
+        let (told, merged) = world.told().of(honest);
+        assert_eq!(told.len() as u64 + merged, 2 * WATCHES_MAX as u64);
+        // Others may still watch, and it is told the last state once it answers.
+        let late = world.watch("x");
+        world.hasten();
+        world.set("x", 7);
+        world.settle();
+        let last = Some(&("x", set(7)));
+        for watcher in [silent, honest, late] {
+            assert_eq!(world.told().of(watcher).0.last(), last);
+        }
+    }
+}
+
+#[test]
+fn a_watch_that_is_over_keeps_its_call_until_it_is_answered() {
+    let mut world = World::speaking(Versions::OnlyTwo);
+    let silent = world.watch("");
+    world.told().slow.push(silent);
+    let key = |n: usize| format!("{n}-{}", "k".repeat(480));
+    for round in 0..3 {
+        for n in 0..=KEPT_OCTETS_MAX / 480 {
+            world.set(&key(n), 0);
+        }
+        // Only its first Call is under way: what it missed is lost each time.
+        assert_eq!(world.told().calls.len(), 1, "{round}");
+        assert_eq!(world.watch_on(silent, ""), DONE);
+    }
+    world.hasten();
+    world.set("last", 1);
+    world.settle();
+    assert_eq!(world.told().of(silent).0.last(), Some(&("last", set(1))));
+}
+
+#[test]
 fn a_watch_lasts_as_long_as_its_connection() {
     let limits = Limits { idle_timeout: Some(Duration::from_secs(1)), ..LIMITS };
     let mut world = World::within(1, 64 << 20, 1000, limits);
@@ -317,7 +364,8 @@ fn a_client_that_serves_no_calls_is_told_nothing() {
 
 #[test]
 fn there_are_so_many_watches_and_no_more() {
-    let most = u32::try_from(WATCHES_MAX).unwrap();
+    // All clients of the world have one address.
+    let most = u32::try_from(WATCHES_MAX / 2).unwrap();
     let limits = Limits {
         connections_max: most + 2,
         connections_each_max: most + 2,
