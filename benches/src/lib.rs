@@ -4,6 +4,8 @@
 //! compare two versions on one machine, not two machines. `haulage demo` measures over a real transport.
 #![forbid(unsafe_code)]
 
+mod streams;
 mod world;
 
-pub use world::{Keeper, Kind, Part, Speech, World, loopback, memory, shm_part};
+pub use streams::StreamWorld;
+pub use world::{Asked, Keeper, Kind, Part, Speech, World, loopback, memory, shm_part};

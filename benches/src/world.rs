@@ -8,9 +8,9 @@ use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
 use haulage::proto::rpc::AcceptStat;
 use haulage::proto::time::Instant;
-use haulage::provider::Provider;
 use haulage::provider::iwarp::{self, Iwarp};
 use haulage::provider::shm::{self, Shm};
+use haulage::provider::{Provider, Waker};
 use haulage::service::{
     Binding, Call, ConnectionId, Data, Eligible, Finished, Items, Outcome, Procedure, Program,
     Reply, Request,
@@ -43,7 +43,7 @@ pub struct Part<P> {
     pub pool: Pool,
 }
 
-/// The procedure of a Call.
+/// What a Call asks for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
     /// A Call without arguments and results.
@@ -52,17 +52,28 @@ pub enum Kind {
     Read,
     /// A Call that brings 4 KiB by direct data placement.
     Write,
-    /// An NFS version 3 GETATTR of the file that [`World::names`] set.
-    GetAttr,
+    /// A Call of another service than [`Keeper`], which [`World::asks`] set.
+    Asked,
 }
 
-impl Kind {
-    const fn procedure(self) -> u32 {
-        match self {
-            Self::Null => 0,
-            Self::Read | Self::GetAttr => 1,
-            Self::Write => 2,
-        }
+/// A Call, and those that take turns with it.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// The number of the procedure.
+    pub procedure: u32,
+    /// The arguments in the message, encoded. With several, one Call after another has the next of them.
+    pub arguments: Vec<Vec<u8>>,
+    /// Octets of an argument that goes by direct data placement; 0 for none.
+    pub argument: usize,
+    /// Octets of room for a result that comes by direct data placement, if there is no such argument; 0 for none.
+    pub room: usize,
+}
+
+impl Asked {
+    /// Returns the arguments of Call number `at`.
+    pub(crate) fn arguments_of(&self, at: u64) -> &[u8] {
+        let turn = at.checked_rem(self.arguments.len() as u64).map(usize::try_from);
+        turn.and_then(|turn| self.arguments.get(turn.ok()?)).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -99,12 +110,12 @@ impl<P: Provider> World<P> {
     ///
     /// If a provider or a pool is too small.
     pub fn new(now: Instant, parts: [Part<P>; 2], at: SocketAddr, speech: Speech) -> Self {
-        Self::serving(now, parts, at, speech, |_| Keeper { item: None })
+        Self::serving(now, parts, at, speech, |_, _| Keeper { item: None })
     }
 }
 
 impl<P: Provider, S: Service> World<P, S> {
-    /// Like [`World::new`], with the service that `make` builds from the server's pool.
+    /// Like [`World::new`], with the service that `make` builds from the server's pool and waker.
     ///
     /// # Panics
     ///
@@ -114,16 +125,14 @@ impl<P: Provider, S: Service> World<P, S> {
         [client, server]: [Part<P>; 2],
         at: SocketAddr,
         speech: Speech,
-        make: impl FnOnce(&Pool) -> S,
+        make: impl FnOnce(&Pool, &Waker) -> S,
     ) -> Self {
-        let service = make(&server.pool);
+        let service = make(&server.pool, &server.provider.waker());
         let served = service.programs();
         let binding = served.first().expect("a program to call").binding().clone();
         let (versions, identity) = match speech {
             Speech::Ours => (Versions::OnlyTwo, Identity::Anonymous),
-            Speech::Linux => {
-                (Versions::OnlyOne, Identity::User(User::new("bench", 1000, 1000, &[10, 27])))
-            }
+            Speech::Linux => (Versions::OnlyOne, user()),
         };
         let mut server =
             Core::new(server.provider, service, server.pool, LIMITS, 1).expect("room enough");
@@ -136,9 +145,11 @@ impl<P: Provider, S: Service> World<P, S> {
         Self { server, client, connection }
     }
 
-    /// Sets the encoded arguments of all later Calls.
-    pub fn names(&mut self, now: Instant, arguments: Vec<u8>) {
-        self.client.cx(now).1.arguments = arguments;
+    /// Sets the Call that [`Kind::Asked`] is from now on.
+    pub fn asks(&mut self, now: Instant, asked: Asked) {
+        let caller = self.client.cx(now).1;
+        caller.asked = asked;
+        caller.leases.clear();
     }
 
     /// Makes `depth` Calls, and another for each one answered, `count` in all.
@@ -212,7 +223,7 @@ pub fn shm_part() -> Part<Shm> {
 ///
 /// If there is too little memory.
 pub fn memory(pages: PagePreference) -> Pool {
-    Pool::new(&PoolConfig { bytes: 16 << 20, pages, node: None }).expect("16 MiB of memory")
+    Pool::new(&PoolConfig { bytes: MEMORY, pages, node: None }).expect("enough memory")
 }
 
 /// A service that keeps one item.
@@ -227,12 +238,12 @@ impl Service for Keeper {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        if call.procedure == Kind::Read.procedure() {
+        if call.procedure == READ {
             let item = self
                 .item
                 .get_or_insert_with(|| cx.pool().lease(ITEM).expect("room for an item").share());
             reply.item(Data::Shared(item.clone()));
-        } else if call.procedure == Kind::Write.procedure() {
+        } else if call.procedure == WRITE {
             let (_, Ok(Items::One(_lease))) = call.arguments.into_parts() else {
                 return Outcome::Failed(AcceptStat::GarbageArgs);
             };
@@ -259,8 +270,8 @@ struct Caller {
     left: u64,
     in_flight: u64,
     leases: Vec<Local>,
-    /// The inline arguments of a GETATTR.
-    arguments: Vec<u8>,
+    /// The Call of [`Kind::Asked`].
+    asked: Asked,
 }
 
 impl Caller {
@@ -268,15 +279,23 @@ impl Caller {
         let (Some((connection, kind)), Some(left)) = (self.calls, self.left.checked_sub(1)) else {
             return;
         };
-        let mut lease = || self.leases.pop().or_else(|| cx.pool().lease(ITEM));
-        let request = Request::new(kind.procedure());
+        let mut lease = |length| self.leases.pop().or_else(|| cx.pool().lease(length));
         let request = match kind {
-            Kind::Null | Kind::GetAttr => request,
-            Kind::Read => request.room(lease()),
-            Kind::Write => request.argument(lease()),
+            Kind::Null => Request::new(NULL),
+            Kind::Read => Request::new(READ).room(lease(ITEM)),
+            Kind::Write => Request::new(WRITE).argument(lease(ITEM)),
+            Kind::Asked => match self.asked {
+                Asked { procedure, argument: 0, room: 0, .. } => Request::new(procedure),
+                Asked { procedure, argument: 0, room, .. } => {
+                    Request::new(procedure).room(lease(room))
+                }
+                Asked { procedure, argument, .. } => {
+                    Request::new(procedure).argument(lease(argument))
+                }
+            },
         };
         let made = cx.call(connection, request, left, |w| match kind {
-            Kind::GetAttr => w.put(&self.arguments),
+            Kind::Asked => w.put(self.asked.arguments_of(left)),
             Kind::Null | Kind::Read | Kind::Write => Ok(()),
         });
         assert!(made.is_ok(), "{:?}", made.map_err(|(why, _)| why));
@@ -296,8 +315,21 @@ impl Service for Caller {
     }
 }
 
-const LIMITS: Limits =
+/// Procedures of [`Keeper`].
+const NULL: u32 = 0;
+const READ: u32 = 1;
+const WRITE: u32 = 2;
+
+/// Returns the user that a Linux client names.
+pub(crate) fn user() -> Identity {
+    Identity::User(User::new("bench", 1000, 1000, &[10, 27]))
+}
+
+pub(crate) const LIMITS: Limits =
     Limits { connections_max: 8, receives_max: 1024, send_buffers_max: 256, ..LIMITS_DEFAULT };
+
+/// Memory of one end, in octets.
+const MEMORY: usize = 16 << 20;
 
 /// Length of an item, in octets.
 const ITEM: usize = 4096;
