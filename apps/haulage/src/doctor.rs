@@ -28,11 +28,13 @@ pub fn run(output: &Output) -> Result<(), Failure> {
     let mut findings = examine(&Machine::here()?);
     #[cfg(feature = "verbs")]
     findings.push(verbs::finding());
-    if output.json {
-        output.line(&json::array(findings.iter().map(Finding::to_json)))?;
+    let printed = if output.json {
+        output.line(&json::array(findings.iter().map(Finding::to_json)))
     } else {
-        output.text(&report(&findings))?;
-    }
+        output.text(&report(&findings))
+    };
+    // The status says what was found, whether anybody reads the rest or not.
+    printed.or_else(Failure::unless_closed)?;
     let provider = findings.iter().find(|finding| finding.check == checks::PROVIDER);
     match provider.filter(|finding| finding.state == State::Missing) {
         None => Ok(()),

@@ -15,7 +15,8 @@ pub enum Failure {
     /// The command line is wrong: exit status 2.
     #[error("{0}")]
     Usage(String),
-    /// The reader of standard output closed the pipe: exit status 0, and no message.
+    /// The reader of standard output closed the pipe: exit status 0, and no message. It ends commands that do nothing but
+    /// print; others go on by [`Output::tell`](crate::output::Output::tell).
     #[error("standard output is closed")]
     ClosedPipe,
 }
@@ -37,6 +38,14 @@ impl Failure {
             Self::ClosedPipe
         } else {
             Self::Failed(format!("cannot write to standard output: {error}"))
+        }
+    }
+
+    /// Returns every failure but that of a closed pipe.
+    pub fn unless_closed(self) -> Result<(), Self> {
+        match self {
+            Self::ClosedPipe => Ok(()),
+            Self::Failed(_) | Self::Usage(_) => Err(self),
         }
     }
 

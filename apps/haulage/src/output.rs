@@ -33,6 +33,11 @@ impl Output {
         write(&[line.as_bytes(), b"\n"])
     }
 
+    /// Prints one line of a command that does its work whether anybody reads of it or not: a closed pipe is no failure.
+    pub fn tell(&self, line: &str) -> Result<(), Failure> {
+        self.line(line).or_else(Failure::unless_closed)
+    }
+
     /// Prints text that has its own line ends.
     pub fn text(&self, text: &str) -> Result<(), Failure> {
         self.bytes(text.as_bytes())

@@ -84,16 +84,16 @@ pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Th
     Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
 }
 
-/// Prints the `ready:` line of a server that listens at one address.
+/// Prints the `ready:` line of a server that listens at one address, which serves whether anybody reads that or not.
 pub fn ready(
     bound: SocketAddr,
     metrics: Option<SocketAddr>,
     output: &Output,
 ) -> Result<(), Failure> {
     if !output.json {
-        return output.line(&format!("ready: {bound}"));
+        return output.tell(&format!("ready: {bound}"));
     }
-    output.line(&json::object(|o| {
+    output.tell(&json::object(|o| {
         o.flag("ready", true).text("listen", &bound.to_string());
         o.json("mount_listen", "null").json("tcp_listen", "null");
         o.place("metrics", metrics);

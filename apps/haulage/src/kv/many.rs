@@ -60,6 +60,8 @@ pub fn put(connect: &ConnectOptions, pairs: &[OsString], output: &Output) -> Res
     let mut client: Option<KvClient> = None;
     let shown = Names::of_output();
     let (mut rest, mut unstored) = (parsed.as_slice(), 0_usize);
+    // What cannot be told leaves no value unstored.
+    let mut untold = Ok(());
     while !rest.is_empty() {
         let group = read_some(&mut rest);
         let values: Vec<_> = group.iter().filter_map(Pair::to_store).collect();
@@ -85,18 +87,19 @@ pub fn put(connect: &ConnectOptions, pairs: &[OsString], output: &Output) -> Res
                 },
             };
             unstored += usize::from(why.is_some());
-            output.line(&if output.json {
+            let told = output.tell(&if output.json {
                 stored_json(*key, why.as_deref())
             } else {
                 let why = why.as_deref().unwrap_or("stored");
                 format!("{} {why}", shown.show(key.bytes()))
-            })?;
+            });
+            untold = untold.and(told);
         }
         stored?;
     }
     client.map_or(Ok(()), KvClient::close)?;
     if unstored == 0 {
-        return Ok(());
+        return untold;
     }
     Err(Failure::failed(format!("not stored: {unstored} of {}", pairs.len())))
 }

@@ -109,12 +109,15 @@ impl Bench<'_> {
             let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
             let run = Run { provider, limits, tally, noise, idle, found: None };
             if output.json {
-                output.line(&report::json(&self.plan, &run))?;
+                let line = report::json(&self.plan, &run);
+                // What is drawn needs all runs, whether anybody reads the lines or not.
+                if plot.is_some() { output.tell(&line) } else { output.line(&line) }?;
             }
             runs.push(run);
         }
-        report::finish(&self.plan, &runs, &self.wording(), output)?;
-        plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))
+        let printed = report::finish(&self.plan, &runs, &self.wording(), output);
+        plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))?;
+        printed
     }
 
     fn run_once<P: Carrier>(

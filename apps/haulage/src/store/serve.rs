@@ -330,14 +330,14 @@ impl<B: Backend> Counted for Server<B> {
     }
 }
 
-/// Prints the `ready:` line.
+/// Prints the `ready:` line. The server serves whether anybody reads that or not.
 fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
     if !output.json {
         // The note about the owner is a comment to the shell.
         let owner = bound.owner.map_or_else(String::new, |Owner { uid, .. }| {
             format!(" # all files made here are those of user {uid}, who serves them")
         });
-        return output.line(&format!(
+        return output.tell(&format!(
             "ready: mount -t nfs -o proto=rdma,port={},vers=3,nolock,mountproto=tcp,mountport={} \
              {}:/ /mnt{owner}",
             bound.rdma.port(),
@@ -345,7 +345,7 @@ fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
             host(bound.rdma),
         ));
     }
-    output.line(&json::object(|o| {
+    output.tell(&json::object(|o| {
         o.flag("ready", true).text("listen", &bound.rdma.to_string());
         o.text("mount_listen", &bound.mount.to_string());
         o.place("tcp_listen", bound.tcp);
