@@ -309,6 +309,26 @@ fn what_is_fetched_has_its_name_once_it_is_whole() {
 }
 
 #[test]
+fn a_source_that_cannot_be_read_changes_nothing() {
+    let server = Server::start(&[]);
+    let place = place("store-sources");
+    server.put("/kept", b"kept");
+    let before = server.done(&["stat", "/kept"]);
+    // A directory cannot be read, nor can the first page of a process.
+    for source in [place.to_str().unwrap(), "/proc/self/mem"] {
+        for path in ["/kept", "/new"] {
+            let said = server.refused(&["put", source, path]);
+            assert!(said.starts_with(&format!("cannot read {source}: ")), "{said}");
+        }
+    }
+    assert_eq!(text(&server.done(&["stat", "/kept"])), text(&before));
+    assert_eq!(server.done(&["get", "/kept"]), b"kept");
+    let listing = server.done(&["ls"]);
+    assert_eq!(text(&listing).lines().filter(|line| line.contains("new")).count(), 0);
+    assert!(!text(&listing).contains(".part"), "{}", text(&listing));
+}
+
+#[test]
 fn root_is_told_that_it_is_served_as_another_user() {
     let is_root = fs::metadata("/proc/self").unwrap().uid() == 0;
     let served = place("store-squashed");
@@ -338,8 +358,8 @@ fn memory_that_is_full_has_no_space_left_until_a_file_goes() {
     let said = server.refused(&["put", large.to_str().unwrap(), "/large"]);
     assert_eq!(said, "no space left: /large");
     assert_eq!(server.done(&["get", "/kept", "-"]), [1; 100_000]);
-    // The part of the large file that was stored is a file like others.
-    made_over_tcp(&server, "large", truncated(0));
+    // What was stored of the large file has gone, under whatever name it was.
+    assert_eq!(server.refused(&["get", "/large"]), "no such file: /large");
     server.put("/again", &pattern(2 << 20));
     assert!(server.done(&["get", "/again", "-"]) == pattern(2 << 20));
 }

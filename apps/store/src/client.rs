@@ -18,6 +18,7 @@ pub mod error;
 pub mod listing;
 pub mod mount;
 pub mod path;
+pub mod put;
 mod read;
 pub mod requester;
 mod write;
@@ -34,7 +35,7 @@ use crate::nfs3::{
 };
 
 pub use error::Error;
-pub use path::{Found, Last, ResolvedPath};
+pub use path::{DirEntry, Found, Last, ResolvedPath};
 pub use requester::{Answer, Items, Requester};
 
 /// A mounted file system.
@@ -96,8 +97,12 @@ impl<R: Requester> Client<R> {
 
     /// Returns the regular file of this name; creates it if it does not exist.
     pub fn create(&mut self, dir: &File, name: &[u8], mode: u32) -> Result<Found, Error> {
+        let attributes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        self.create_as(dir, name, How::Unchecked(attributes))
+    }
+
+    fn create_as(&mut self, dir: &File, name: &[u8], how: How) -> Result<Found, Error> {
         let at = DirName { dir: dir.handle(), name: Name(name) };
-        let how = How::Unchecked(SetAttributes { mode: Some(mode), ..SetAttributes::default() });
         let answer = self.ask(&Arguments::Create(Create { at, how }))?;
         let (file, attributes) = match answer.results(Procedure::Create)? {
             Results::Create(Ok(made)) => (made.file.map(File::from), made.attributes),
@@ -112,7 +117,10 @@ impl<R: Requester> Client<R> {
 
     /// Sets the size of a regular file.
     pub fn truncate(&mut self, file: &File, size: u64) -> Result<(), Error> {
-        let to = SetAttributes { size: Some(size), ..SetAttributes::default() };
+        self.set(file, SetAttributes { size: Some(size), ..SetAttributes::default() })
+    }
+
+    fn set(&mut self, file: &File, to: SetAttributes) -> Result<(), Error> {
         let arguments = Arguments::SetAttr(SetAttr { file: file.handle(), to, guard: None });
         match self.ask(&arguments)?.results(Procedure::SetAttr)? {
             Results::SetAttr(Ok(_)) => Ok(()),

@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use haulage_store::client::listing::Listing;
-use haulage_store::client::{Error, Found, Last, ResolvedPath};
-use haulage_store::nfs3::{FileType, Status};
+use haulage_store::client::put::New;
+use haulage_store::client::{Error, Last};
+use haulage_store::nfs3::FileType;
 
 use super::session::Session;
 use super::show::{self, Named};
@@ -100,7 +101,7 @@ pub fn get(
 ) -> Result<(), Failure> {
     let mut session = Session::open(mount)?;
     let path = path.as_bytes();
-    let found = session.client.find_file(path, Last::Follow).and_then(|found| regular(found, path));
+    let found = session.client.find_file(path, Last::Follow).and_then(|found| found.regular(path));
     let found = found.map_err(|error| session.explain(&error))?;
     // Create the target only once the source is known to exist.
     let mut target = Target::create(file)?;
@@ -135,25 +136,16 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
     };
     let (mut source, mode) = open(file).map_err(|error| unreadable(&error))?;
     let mut session = Session::open(mount)?;
-    let place = session.client.find(path, Last::Follow);
-    let found = place.and_then(|place| match place {
-        ResolvedPath::There(found) => regular(found, path),
-        ResolvedPath::Free { dir, name } => session.client.create(&dir, &name, mode),
+    let Session { client, step, .. } = &mut session;
+    let mut sent = 0;
+    let new = New { mode, number: std::process::id().into() };
+    let put = client.put(path, new, |room| {
+        let read = source.read(room)?;
+        sent += read as u64;
+        step.update(format_args!("{} sent", bytes::rounded(sent)));
+        Ok(read)
     });
-    let written = found.and_then(|found| {
-        if found.attributes.size > 0 {
-            session.client.truncate(&found.file, 0)?;
-        }
-        let Session { client, step, .. } = &mut session;
-        let mut written = 0;
-        client.write(&found.file, |room| {
-            let read = source.read(room)?;
-            written += read as u64;
-            step.update(format_args!("{} sent", bytes::rounded(written)));
-            Ok(read)
-        })
-    });
-    if let Err(error) = written {
+    if let Err(error) = put {
         return Err(match error {
             Error::Local(error) => unreadable(&error),
             error => session.explain(&error.at(path)),
@@ -162,21 +154,15 @@ pub fn put(mount: &MountOptions, files: &[OsString], output: &Output) -> Result<
     session.close(output)
 }
 
-/// Checks that a file is a regular file.
-fn regular(found: Found, path: &[u8]) -> Result<Found, Error> {
-    match found.attributes.kind {
-        FileType::Regular => Ok(found),
-        FileType::Directory => Err(Error::File(path.to_vec(), Status::IsDir)),
-        _ => Err(Error::File(path.to_vec(), Status::Inval)),
-    }
-}
-
 /// Opens the source of a put. Returns it, with the permission bits for the new file.
 fn open(file: &Path) -> io::Result<(Box<dyn Read>, u32)> {
     if file == Path::new(STANDARD) {
         return Ok((Box::new(output::input()?), 0o644));
     }
     let file = File::open(file)?;
+    if file.metadata()?.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
     // Write permission of the group and of others is not copied.
     let mode = file.metadata()?.permissions().mode() & 0o755;
     Ok((Box::new(file), mode))

@@ -15,14 +15,23 @@ use crate::nfs3::{Arguments, Attributes, FileType, PATH_MAX, Procedure, Results,
 #[derive(Debug)]
 pub enum ResolvedPath {
     /// An existing file.
-    There(Found),
-    /// A free name in an existing directory.
-    Free {
-        /// The directory.
-        dir: File,
-        /// The name.
-        name: Vec<u8>,
+    There {
+        /// The file.
+        found: Found,
+        /// The directory that it was found in, and its name there; `None` for the top of the export.
+        entry: Option<DirEntry>,
     },
+    /// A free name in an existing directory.
+    Free(DirEntry),
+}
+
+/// A name in a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    /// The directory.
+    pub dir: File,
+    /// The name.
+    pub name: Vec<u8>,
 }
 
 /// A file, with its attributes when it was found.
@@ -73,7 +82,7 @@ impl<R: Requester> Client<R> {
             }
             let found = match self.look_up(&here.file, &name) {
                 Err(Error::Refused(Status::NoEnt)) if way.ahead.is_empty() => {
-                    return Ok(ResolvedPath::Free { dir: here.file, name });
+                    return Ok(ResolvedPath::Free(DirEntry { dir: here.file, name }));
                 }
                 found => found.map_err(|error| error.at(&way.path(Some(&name))))?,
             };
@@ -93,7 +102,13 @@ impl<R: Requester> Client<R> {
             }
             way.prepend(&target);
         }
-        Ok(ResolvedPath::There(way.passed.pop().map_or(top, |(_, found)| found)))
+        Ok(match way.passed.pop() {
+            None => ResolvedPath::There { found: top, entry: None },
+            Some((name, found)) => {
+                let dir = way.passed.last().map_or(top, |(_, found)| *found).file;
+                ResolvedPath::There { found, entry: Some(DirEntry { dir, name }) }
+            }
+        })
     }
 
     /// Resolves a path to an existing file.
@@ -102,8 +117,8 @@ impl<R: Requester> Client<R> {
     /// The file does not exist, or a component cannot be looked up.
     pub fn find_file(&mut self, path: &[u8], last: Last) -> Result<Found, Error> {
         match self.find(path, last)? {
-            ResolvedPath::There(found) => Ok(found),
-            ResolvedPath::Free { .. } => Err(Error::File(path.to_vec(), Status::NoEnt)),
+            ResolvedPath::There { found, .. } => Ok(found),
+            ResolvedPath::Free(_) => Err(Error::File(path.to_vec(), Status::NoEnt)),
         }
     }
 

@@ -25,6 +25,7 @@ mod fabric;
 mod listing;
 mod mount;
 mod path;
+mod put;
 mod transfers;
 
 /// A function that replaces the server's results; the Call is not executed.

@@ -200,7 +200,7 @@ impl<R: Requester> Transfer<'_, R> {
 }
 
 /// Fills memory from the source, up to the source's end. Returns the number of octets filled.
-fn fill(
+pub(super) fn fill(
     memory: &mut [u8],
     source: &mut impl FnMut(&mut [u8]) -> io::Result<usize>,
 ) -> io::Result<usize> {

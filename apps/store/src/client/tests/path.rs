@@ -25,12 +25,12 @@ fn tree() -> Client<Near> {
 /// Returns the data of the regular file at a path, or the kind of another file.
 fn found(client: &mut Client<Near>, path: &str, last: Last) -> String {
     match client.find(path.as_bytes(), last) {
-        Ok(ResolvedPath::There(found)) if found.attributes.kind == FileType::Regular => {
+        Ok(ResolvedPath::There { found, .. }) if found.attributes.kind == FileType::Regular => {
             let octets = client.contents(&found.file, found.attributes.size).unwrap();
             String::from_utf8(octets).unwrap()
         }
-        Ok(ResolvedPath::There(found)) => format!("{:?}", found.attributes.kind),
-        Ok(ResolvedPath::Free { name, .. }) => {
+        Ok(ResolvedPath::There { found, .. }) => format!("{:?}", found.attributes.kind),
+        Ok(ResolvedPath::Free(DirEntry { name, .. })) => {
             format!("free: {}", String::from_utf8(name).unwrap())
         }
         Err(error) => error.to_string(),
