@@ -21,7 +21,7 @@ use address::Address;
 use perf::{Count, Perf};
 use values::{
     Bytes, CoreList, Export, Keys, LogFormat, Maybe, Network, Polling, Provider, Ratio, RpcVersion,
-    Squash, Switch, Timeout, Unlimited,
+    Share, Squash, Switch, Timeout, Unlimited,
 };
 
 /// A command line without mistakes.
@@ -403,6 +403,10 @@ pub struct ServeKv {
     /// Memory for values and index together
     #[arg(long, value_name = "BYTES", default_value = "256MiB")]
     pub memory: Bytes,
+    /// Share of the memory that is for the index: it bounds the number of keys, to one for some 960 bytes of memory unless
+    /// told otherwise
+    #[arg(long, value_name = "PERCENT", default_value = "12.5")]
+    pub index_share: Share,
     /// Largest value that is accepted
     #[arg(long, value_name = "BYTES", default_value = "16MiB")]
     pub value_max: Bytes,

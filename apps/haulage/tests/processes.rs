@@ -32,7 +32,12 @@ struct Server(Started);
 
 impl Server {
     fn start(arguments: &[&str]) -> Self {
-        let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", "32MiB"]);
+        Self::of("32MiB", arguments)
+    }
+
+    /// Starts a server with this memory.
+    fn of(memory: &str, arguments: &[&str]) -> Self {
+        let mut command = haulage(&["kv", "serve", "--listen", "127.0.0.1:0", "--memory", memory]);
         Self(Started::new(command.args(arguments).stderr(Stdio::piped())))
     }
 
@@ -282,6 +287,27 @@ fn memory_that_the_machine_does_not_have_is_refused_before_any_is_filled() {
     let said = complaint(&refused);
     let asked = "cannot have 100000 GiB of memory, and ";
     assert!(said.contains(asked) && said.contains(": one core manages at most 16 TiB"), "{said}");
+}
+
+#[test]
+fn a_server_with_all_keys_that_its_index_holds_says_so_and_how_many() {
+    let server = Server::of("1MiB", &["--value-max", "1KiB", "--index-share", "1"]);
+    let most = server.figure("keys_max");
+    assert!((1..150).contains(&most), "{most}");
+    let pairs: Vec<_> = (0..=most).map(|key| format!("{key}=/dev/null")).collect();
+    let pairs: Vec<_> = pairs.iter().map(String::as_str).collect();
+    let output = run(&mut server.client(&[&["mput"][..], &pairs].concat()));
+    let told = text(&output.stdout).lines().last().unwrap().to_owned();
+    let why = format!(
+        "{most} the server has {most} keys, the most it has an index for; delete keys, or "
+    );
+    assert_eq!(
+        (output.status.code(), told),
+        (Some(1), why + "raise its --index-share or --memory")
+    );
+    assert_eq!((server.figure("keys"), server.figure("refused")), (most, 1));
+    let more = Server::of("1MiB", &["--value-max", "1KiB", "--index-share", "2.5"]);
+    assert_eq!(more.figure("keys_max"), most * 5 / 2 + 1);
 }
 
 #[test]

@@ -13,7 +13,8 @@
 //! | 8 MPUT | up to four times `opaque key<512>`, `opaque value<>`, as an array; the values are DDP-eligible | for each pair a status, as an array |
 //! | 9 WATCH | `opaque prefix<512>`, which may be empty | status; if OK, the server tells of changes: see [`watch`] |
 //!
-//! MGET, MPUT and WATCH were added later: a server that lacks them answers PROC_UNAVAIL.
+//! MGET, MPUT and WATCH were added later: a server that lacks them answers PROC_UNAVAIL. So was status 7: a client that does
+//! not know it takes the Reply to be malformed.
 //!
 //! A GET that offers no Write chunk takes what has room in one message. Of a longer value the Reply has status 5 and the
 //! length, so that it can be asked for with a chunk; MGET answers so for each key that has neither room in its chunk nor in
@@ -240,6 +241,14 @@ pub enum Refusal {
     /// 4: a key is 1 to 512 octets of UTF-8.
     #[error("a key is 1 to {KEY_MAX} bytes of UTF-8")]
     BadKey,
+    /// 7, followed by an unsigned hyper: the server has as many keys as its index holds.
+    #[error(
+        "the server has {max} keys, the most it has an index for; delete keys, or raise its --index-share or --memory"
+    )]
+    KeysFull {
+        /// Maximum number of keys.
+        max: u64,
+    },
     /// 6: the server tells as many clients of changes as it can.
     #[error(
         "{max} clients are watching the server, which has room for no more of this address; end one, then try again"
@@ -262,6 +271,7 @@ impl Refusal {
             NO_SPACE => Ok(Self::NoSpace),
             BAD_KEY => Ok(Self::BadKey),
             CROWDED => Ok(Self::Crowded { max: hyper()? }),
+            KEYS_FULL => Ok(Self::KeysFull { max: hyper()? }),
             status => Err(BadReply::Status(status)),
         }
     }
@@ -278,6 +288,10 @@ impl Refusal {
             Self::BadKey => w.u32(BAD_KEY),
             Self::Crowded { max } => {
                 w.u32(CROWDED)?;
+                w.u64(*max)
+            }
+            Self::KeysFull { max } => {
+                w.u32(KEYS_FULL)?;
                 w.u64(*max)
             }
         }
@@ -382,6 +396,7 @@ const BAD_KEY: u32 = 4;
 /// The status in front of the length of a value that is too long for its room: GET, MGET.
 const TOO_LONG: u32 = 5;
 const CROWDED: u32 = 6;
+const KEYS_FULL: u32 = 7;
 
 #[cfg(test)]
 mod tests;

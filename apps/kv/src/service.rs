@@ -20,6 +20,7 @@ use haulage::sys::shared::prefetch_value;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::{Reader, Truncated};
 
+pub use self::answered::Answered;
 use self::leases::{KeyLease, Value};
 pub use self::watches::Counts;
 use self::watches::Watches;
@@ -30,6 +31,7 @@ use crate::protocol::watch::{self, State};
 use crate::protocol::{Answer, KEY_MAX, Key, PROGRAM, Procedure, Refusal, VERSION};
 use crate::stat::Stat;
 
+mod answered;
 mod leases;
 mod many;
 mod watches;
@@ -60,6 +62,7 @@ pub struct KvService {
     index: Index<KeyLease, Value>,
     mover: Mover,
     watches: Watches,
+    answered: Answered,
     value_bytes: u64,
     value_max: usize,
     memory: u64,
@@ -73,7 +76,8 @@ impl KvService {
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
         let index = Index::new(keys_max, seed);
         let (mover, watches) = (Mover::new(), Watches::default());
-        Self { index, mover, watches, value_bytes: 0, value_max, memory }
+        let answered = Answered::default();
+        Self { index, mover, watches, answered, value_bytes: 0, value_max, memory }
     }
 
     /// Returns the octets of keys and values that were moved since the start.
@@ -84,6 +88,42 @@ impl KvService {
     /// Returns what became of changes to watched keys since the start.
     pub const fn watched(&self) -> Counts {
         self.watches.counts()
+    }
+
+    /// Returns what became of the keys in Calls since the start.
+    pub const fn answered(&self) -> Answered {
+        self.answered
+    }
+
+    /// Returns the number of keys.
+    pub fn keys_count(&self) -> u64 {
+        self.index.len() as u64
+    }
+
+    /// Returns the maximum number of keys.
+    pub fn keys_max(&self) -> u64 {
+        self.index.capacity() as u64
+    }
+
+    /// Returns the octets of all values.
+    pub const fn value_bytes(&self) -> u64 {
+        self.value_bytes
+    }
+
+    /// Returns the octets that all values may have, with a core's memory as it is.
+    pub fn value_bytes_max(&self, cx: &Cx<'_>) -> u64 {
+        // The pool has room for messages, too.
+        (self.value_bytes + cx.room_bytes() as u64).min(self.room())
+    }
+
+    /// Returns the memory for values and index, in octets.
+    pub const fn memory(&self) -> u64 {
+        self.memory
+    }
+
+    /// Returns the number of clients that are told of changes.
+    pub fn watches_count(&self) -> u64 {
+        self.watches.len() as u64
     }
 
     /// Returns the maximum heap octets of an index for `keys_max` keys.
@@ -104,20 +144,30 @@ impl KvService {
         });
     }
 
-    fn get(&self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
+    fn get(&mut self, arguments: &mut Arguments<'_>, reply: &mut Reply) -> Result<(), Stop> {
         let key = key(arguments)?;
-        let value = self.index.get(key).ok_or_else(|| no_value(key))?;
+        let Some(value) = self.index.get(key) else { return Err(self.miss(key).into()) };
         let length = value.len();
         if reply.item_room().is_some() {
+            self.answered.hits += 1;
             reply.results(|w| w.u32(OK));
             reply.item(value.data());
         } else if has_room(reply, length, 0) {
+            self.answered.hits += 1;
             put_inline(reply, value);
         } else {
             // The client expected a short value, and asks again.
             reply.results(|w| encode_too_long(length, w));
         }
         Ok(())
+    }
+
+    /// Says why no value is found under these octets, and counts that if they are a key.
+    #[cold]
+    fn miss(&mut self, bytes: &[u8]) -> Refusal {
+        let why = no_value(bytes);
+        self.answered.misses += u64::from(why == Refusal::NotFound);
+        why
     }
 
     fn put(
@@ -164,19 +214,20 @@ impl KvService {
     fn keep(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<(), Refusal> {
         let key = Key::new(key)?;
         let added = value.len();
-        let Stored { slot, old } = self.store(cx, key.bytes(), value).ok_or(Refusal::NoSpace)?;
+        let Stored { slot, old } = self.store(cx, key.bytes(), value)?;
         self.index.tag_value(slot);
         if old.is_none() {
             self.index.tag_key(slot);
         }
         self.value_bytes += added;
         self.value_bytes -= old.map_or(0, |old| old.len());
+        self.answered.stored += 1;
         self.watches.changed(key.bytes(), State::Set { length: added });
         Ok(())
     }
 
-    /// Stores a value. Returns `None` if there is no room for another key.
-    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Option<Stored<Value>> {
+    /// Stores a value, if there is room for its key.
+    fn store(&mut self, cx: &Cx<'_>, key: &[u8], value: Value) -> Result<Stored<Value>, Refusal> {
         let filled = |lease: Option<Local>| {
             let mut lease = lease?;
             lease.bytes_mut().copy_from_slice(key);
@@ -184,14 +235,14 @@ impl KvService {
         };
         let at_once = |key: &[u8]| filled(cx.pool().lease_as(key.len(), Density::Full));
         let Full(value) = match self.index.put(key, value, at_once) {
-            Ok(stored) => return Some(stored),
+            Ok(stored) => return Ok(stored),
             Err(full) => full,
         };
         if self.index.len() == self.index.capacity() {
-            return None;
+            return Err(Refusal::KeysFull { max: self.keys_max() });
         }
         let lease = self.leases(cx, key.len()).and_then(|leases| leases.into_one().ok());
-        self.index.put(key, value, |_| filled(lease)).ok()
+        self.index.put(key, value, |_| filled(lease)).map_err(|_| Refusal::NoSpace)
     }
 
     /// Leases memory for what came in a message, and makes room for it if need be.
@@ -212,6 +263,7 @@ impl KvService {
         let key = key(arguments)?;
         let (_, value) = self.index.remove(key).ok_or_else(|| no_value(key))?;
         self.value_bytes -= value.len();
+        self.answered.deleted += 1;
         self.watches.changed(key, State::Deleted);
         reply.results(|w| w.u32(OK));
         Ok(())
@@ -265,10 +317,9 @@ impl KvService {
         let resident = process::resident().map_or(0, |resident| resident.total());
         let mut stat = Stat {
             shards: 1,
-            keys: self.index.len() as u64,
+            keys: self.keys_count(),
             value_bytes: self.value_bytes,
-            // The pool has room for messages, too.
-            value_bytes_max: (self.value_bytes + cx.room_bytes() as u64).min(self.room()),
+            value_bytes_max: self.value_bytes_max(cx),
             memory_bytes: self.memory,
             resident_bytes: resident,
             connection_bytes: cx.connection_bytes() as u64,
@@ -296,6 +347,11 @@ impl KvService {
             usable_bytes: cx.room_bytes() as u64,
             usable_unmoved_bytes: gauges.free_bytes as u64,
             moved_bytes: self.moved_bytes(),
+            keys_max: self.keys_max(),
+            watches: self.watches_count(),
+            hits: self.answered.hits,
+            misses: self.answered.misses,
+            refused: self.answered.refused(),
             ..Stat::default()
         };
         stat.set_pages(cx.pages());
@@ -368,6 +424,7 @@ impl Service for KvService {
             Ok(()) => Outcome::Done,
             Err(Stop::Garbage) => Outcome::Failed(AcceptStat::GarbageArgs),
             Err(Stop::Refused(refusal)) => {
+                self.answered.refuse(&refusal);
                 let answer = Answer::Refused(refusal);
                 reply.results(|w| answer.encode(Procedure::Get, w));
                 Outcome::Done

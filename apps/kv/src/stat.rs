@@ -76,6 +76,16 @@ pub struct Stat {
     pub usable_unmoved_bytes: u64,
     /// Octets of keys and values moved since the start.
     pub moved_bytes: u64,
+    /// Maximum number of keys; zero if the server does not tell.
+    pub keys_max: u64,
+    /// Clients that are told of changes.
+    pub watches: u64,
+    /// Values that were asked for and found since the start.
+    pub hits: u64,
+    /// Values that were asked for and not found since the start.
+    pub misses: u64,
+    /// Values, keys and watches that were refused since the start.
+    pub refused: u64,
 }
 
 impl Stat {
@@ -115,7 +125,7 @@ impl Stat {
     }
 
     /// Returns the statistics in their order on the wire.
-    fn figures_mut(&mut self) -> [&mut u64; 35] {
+    fn figures_mut(&mut self) -> [&mut u64; 40] {
         [
             &mut self.shards,
             &mut self.keys,
@@ -152,6 +162,11 @@ impl Stat {
             &mut self.usable_bytes,
             &mut self.usable_unmoved_bytes,
             &mut self.moved_bytes,
+            &mut self.keys_max,
+            &mut self.watches,
+            &mut self.hits,
+            &mut self.misses,
+            &mut self.refused,
         ]
     }
 }
@@ -165,12 +180,12 @@ mod tests {
 
     #[test]
     fn servers_of_other_releases_may_have_fewer_figures_or_more() {
-        let sent: Vec<u8> = (1..=40_u64).flat_map(u64::to_be_bytes).collect();
+        let sent: Vec<u8> = (1..=45_u64).flat_map(u64::to_be_bytes).collect();
         let decode = |figures: usize| Stat::decode(&mut Reader::new(&sent[..8 * figures]));
         let first = decode(22).unwrap();
         assert_eq!((first.shards, first.copied_system, first.connections_held), (1, 22, 0));
-        let all = decode(40).unwrap();
-        assert_eq!((all.copied_system, all.connections_held, all.moved_bytes), (22, 23, 35));
+        let all = decode(45).unwrap();
+        assert_eq!((all.copied_system, all.connections_held, all.refused), (22, 23, 40));
         assert!(decode(21).is_err(), "no server sent as few");
     }
 }

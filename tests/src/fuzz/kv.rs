@@ -278,7 +278,7 @@ impl World {
         if !is_key(key) {
             reasons.push(Refusal::BadKey);
         } else if self.held.len() == KEYS_MAX as usize && !self.held.contains_key(key) {
-            reasons.push(Refusal::NoSpace);
+            reasons.push(Refusal::KeysFull { max: KEYS_MAX.into() });
         }
         if reasons.is_empty() {
             self.held.insert(key.to_vec(), value);

@@ -157,6 +157,41 @@ impl FromStr for Ratio {
     }
 }
 
+/// A share of memory: 1 to 80 percent, with two digits behind the point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Hundredths of a percent.
+    hundredths: u32,
+}
+
+impl Share {
+    /// Returns this share of a number of octets.
+    pub const fn of(self, octets: usize) -> usize {
+        let whole = octets / 10_000 * self.hundredths as usize;
+        whole + octets % 10_000 * self.hundredths as usize / 10_000
+    }
+}
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (whole, rest) = text.split_once('.').unwrap_or((text, "0"));
+        let is_number = |text: &str| !text.is_empty() && text.bytes().all(|at| at.is_ascii_digit());
+        let number = |text: &str| text.parse::<u32>().ok().filter(|_| is_number(text));
+        let rest = match rest.len() {
+            1 => number(rest).map(|tenths| tenths * 10),
+            2 => number(rest),
+            _ => None,
+        };
+        let hundredths = number(whole).filter(|whole| *whole <= 80).zip(rest);
+        let hundredths = hundredths.map(|(whole, rest)| whole * 100 + rest);
+        let hundredths = hundredths.filter(|share| (100..=8000).contains(share));
+        let hundredths = hundredths.ok_or_else(|| "give 1 to 80 percent".to_owned())?;
+        Ok(Self { hundredths })
+    }
+}
+
 /// A number of keys: 1 to 99,999,999, so that each number has at most eight digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys(pub u32);
@@ -337,6 +372,24 @@ mod tests {
         assert_eq!("1.5".parse(), Ok(Unlimited(Some(Duration::from_millis(1500)))));
         for wrong in ["-1", "nan", "86401", "", "never"] {
             assert!(wrong.parse::<Unlimited>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_number_of_percent_within_bounds() {
+        let share = |text: &str| text.parse::<Share>().unwrap();
+        assert_eq!(share("12.5").of(256 << 20), 32 << 20);
+        assert_eq!(
+            [share("1").of(10_000), share("80").of(99), share("1.25").of(20_001)],
+            [100, 79, 250]
+        );
+        assert_eq!(
+            share("80.00").of(usize::MAX),
+            usize::MAX / 10_000 * 8000 + 1615 * 8000 / 10_000
+        );
+        for wrong in ["0.99", "80.01", "", ".", "5.", ".5", "+5", "5.123", "5%", "nan", "1e1", "-5"]
+        {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
         }
     }
 

@@ -37,6 +37,8 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
             "--memory is too small: at least {least}, and no less than --value-max"
         )));
     }
+    let keys_max = options.index_share.of(memory) / KvService::OCTETS_PER_KEY;
+    let keys_max = u32::try_from(keys_max).unwrap_or(u32::MAX);
     let thread = serving::one_core("kv-core", &options.core, output)?;
     warn_if_open(&options.listen.resolve(None)?, output);
     let termination = Termination::catch()?;
@@ -49,8 +51,6 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (listen, crc) = (options.listen.clone(), options.core.crc);
     let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
-        let keys_max = u32::try_from(memory / INDEX_SHARE / KvService::OCTETS_PER_KEY);
-        let keys_max = keys_max.unwrap_or(u32::MAX);
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
         let node = NodeConfig { room, asked: Some(memory as u64), limits, crc };
         // The pool is allocated by now; the rest of the memory is for the index.
@@ -108,9 +108,6 @@ fn warn_if_open(addresses: &[SocketAddr], output: &Output) {
         );
     }
 }
-
-/// The index may take one part in this many of the memory.
-const INDEX_SHARE: usize = 8;
 
 /// Minimum memory, in octets: less would leave no room for values.
 const MEMORY_MIN: usize = 1 << 20;

@@ -48,6 +48,8 @@ pub fn to_json(stat: &Stat) -> String {
         o.count("usable_bytes", stat.usable_bytes);
         o.count("usable_unmoved_bytes", stat.usable_unmoved_bytes);
         o.count("moved_bytes", stat.moved_bytes);
+        o.count("keys_max", stat.keys_max).count("watches", stat.watches);
+        o.count("hits", stat.hits).count("misses", stat.misses).count("refused", stat.refused);
     })
 }
 
@@ -64,6 +66,11 @@ pub fn to_text(stat: &Stat) -> String {
     let mut rows = vec![
         count("shards", stat.shards),
         count("keys", stat.keys),
+        count("keys that fit", stat.keys_max),
+        count("keys found", stat.hits),
+        count("keys missed", stat.misses),
+        count("keys and watches refused", stat.refused),
+        count("watches", stat.watches),
         octets("values", stat.value_bytes),
         octets("values that fit", stat.value_bytes_max),
         octets("free and usable", stat.usable_bytes),
@@ -117,6 +124,7 @@ mod tests {
             let counts = [
                 "shards",
                 "keys",
+                "watches",
                 "connections",
                 "leases",
                 "registrations",
@@ -133,7 +141,7 @@ mod tests {
     #[test]
     fn json_has_the_keys_of_the_contract_in_their_order() {
         let mut results = vec![0; 4];
-        (1..=35_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
+        (1..=40_u64).for_each(|figure| results.extend(figure.to_be_bytes()));
         let answer = Answer::decode(Procedure::Stat, &results, Carriage::Unreduced).unwrap();
         let Answer::Stat(stat) = answer else { panic!("{answer:?}") };
         assert_eq!(
@@ -147,7 +155,8 @@ mod tests {
                 + r#""held":{"connections":23,"leases":24},"handshakes_failed":{"closed":25,"#
                 + r#""malformed":26,"timed_out":27,"crowded_out":28,"forbidden":29},"#
                 + r#""accepts_failed":{"descriptors":30,"memory":31,"other":32},"#
-                + r#""usable_bytes":33,"usable_unmoved_bytes":34,"moved_bytes":35}"#
+                + r#""usable_bytes":33,"usable_unmoved_bytes":34,"moved_bytes":35,"#
+                + r#""keys_max":36,"watches":37,"hits":38,"misses":39,"refused":40}"#
         );
     }
 }

@@ -37,6 +37,12 @@ fn results_have_these_bytes() {
             b"\0\0\0\x06\0\0\0\0\0\0\x01\0",
         ),
         (
+            Put,
+            Answer::Refused(Refusal::KeysFull { max: 3 }),
+            Carriage::Unreduced,
+            b"\0\0\0\x07\0\0\0\0\0\0\0\x03",
+        ),
+        (
             Keys,
             Answer::Keys(KeyList { list: TWO_KEYS, next: None }),
             Carriage::Unreduced,
@@ -52,7 +58,7 @@ fn results_have_these_bytes() {
 fn the_figures_travel_whole() {
     let stat = Stat { shards: 1, keys: 2, orphans: 3, pages_4k: u64::MAX, ..Stat::default() };
     let bytes = encoded(|w| Answer::Stat(stat).encode(Procedure::Stat, w));
-    assert_eq!(bytes.len(), 4 + 35 * 8);
+    assert_eq!(bytes.len(), 4 + 40 * 8);
     assert_eq!(
         Answer::decode(Procedure::Stat, &bytes, Carriage::Unreduced),
         Ok(Answer::Stat(stat))
@@ -133,7 +139,7 @@ fn numbers_we_do_not_know_are_said_to_be_unknown() {
         assert_eq!(Procedure::from_number(number).map(|p| p as u32), Some(number));
     }
     assert_eq!(Procedure::from_number(10), None);
-    for (procedure, status) in [(Procedure::Get, 7), (Procedure::Put, 5), (Procedure::Del, 5)] {
+    for (procedure, status) in [(Procedure::Get, 8), (Procedure::Put, 5), (Procedure::Del, 5)] {
         let results = [0, 0, 0, status];
         let unknown = Answer::decode(procedure, &results, Carriage::Unreduced);
         assert_eq!(unknown, Err(BadReply::Status(status.into())));

@@ -4,13 +4,13 @@ use haulage::core::Cx;
 use haulage::service::{Arguments, Reply};
 
 use super::leases::Value;
-use super::{KvService, OK, Stop, end, has_room, no_value, put_inline};
+use super::{KvService, OK, Stop, end, has_room, put_inline};
 use crate::protocol::many::{ANSWER_MAX, KEYS_MAX, encode_too_long};
 use crate::protocol::{KEY_MAX, Refusal};
 
 impl KvService {
     pub(super) fn get_many(
-        &self,
+        &mut self,
         arguments: &mut Arguments<'_>,
         reply: &mut Reply,
     ) -> Result<(), Stop> {
@@ -30,9 +30,10 @@ impl KvService {
     }
 
     /// Appends the answer for one key, and leaves `rest` octets of the message for the answers that follow.
-    fn answer(&self, key: &[u8], rest: usize, reply: &mut Reply) {
+    fn answer(&mut self, key: &[u8], rest: usize, reply: &mut Reply) {
         let Some(value) = self.index.get(key) else {
-            let refusal = no_value(key);
+            let refusal = self.miss(key);
+            self.answered.refuse(&refusal);
             reply.results(|w| refusal.encode(w));
             return reply.absent();
         };
@@ -40,9 +41,11 @@ impl KvService {
         let room = reply.item_room();
         let is_inline = has_room(reply, length, rest as u64);
         if room.is_none() && is_inline {
+            self.answered.hits += 1;
             return put_inline(reply, value);
         }
         if is_inline || room.is_some_and(|room| room >= length) {
+            self.answered.hits += 1;
             reply.results(|w| w.u32(OK));
             return reply.item(value.data());
         }
@@ -69,7 +72,10 @@ impl KvService {
         for Pair { key, value } in pairs.into_iter().flatten() {
             match value.and_then(|value| self.keep(cx, key, value)) {
                 Ok(()) => reply.results(|w| w.u32(OK)),
-                Err(refusal) => reply.results(|w| refusal.encode(w)),
+                Err(refusal) => {
+                    self.answered.refuse(&refusal);
+                    reply.results(|w| refusal.encode(w));
+                }
             }
         }
         Ok(())

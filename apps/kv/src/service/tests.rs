@@ -15,6 +15,7 @@ use haulage::service::{CallError, CallToken, ConnectionId, Finished, InlineRoom,
 use super::*;
 use crate::protocol::{self, Carriage};
 
+mod answered;
 mod moving;
 mod several;
 mod watching;

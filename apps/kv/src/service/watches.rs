@@ -126,7 +126,6 @@ impl Watches {
     }
 
     /// Returns the number of watches.
-    #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         self.list.len()
     }

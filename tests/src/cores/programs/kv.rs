@@ -117,7 +117,7 @@ impl Asked {
                 assert_eq!(length, octets.length as u64, "{self:?}");
                 mix.note(Event::KvTooLong);
             }
-            (Answer::Refused(Refusal::NoSpace), Procedure::Put, _) => {
+            (Answer::Refused(Refusal::NoSpace | Refusal::KeysFull { .. }), Procedure::Put, _) => {
                 mix.note(Event::StarvedServer);
             }
             (answer, ..) => panic!("{answer:?} to {self:?}"),

@@ -83,9 +83,9 @@ fn other_answers_than_were_asked_for_are_refused() {
         decode_stored(PayloadReader::reply(&octets, 0, None), 1)
     };
     assert_eq!(stored(5), Err(BadReply::Status(5)));
-    let found = b"\0\0\0\x01\0\0\0\x07";
+    let found = b"\0\0\0\x01\0\0\0\x08";
     let found = decode_found(PayloadReader::reply(found, 0, None), 1);
-    assert_eq!(found, Err(BadReply::Status(7)));
+    assert_eq!(found, Err(BadReply::Status(8)));
 }
 
 fn encoded(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec<u8> {

@@ -8,7 +8,7 @@ use crate::protocol::many::{self, Found};
 
 /// What came back for one key.
 #[derive(Debug, PartialEq, Eq)]
-enum One {
+pub(super) enum One {
     Placed(Vec<u8>),
     Unreduced(Vec<u8>),
     TooLong(u64),
@@ -17,7 +17,7 @@ enum One {
 
 impl World {
     /// Fetches keys with room for each, and waits for the answers.
-    fn get_many(&mut self, n: usize, keys: &[&[u8]], rooms: &[usize]) -> Vec<One> {
+    pub(super) fn get_many(&mut self, n: usize, keys: &[&[u8]], rooms: &[usize]) -> Vec<One> {
         let request = rooms
             .iter()
             .fold(request(Procedure::MGet), |request, room| request.room(self.value(*room, 99)));
@@ -44,7 +44,7 @@ impl World {
     }
 
     /// Stores pairs, all in leases but the empty ones, and waits for the answers.
-    fn put_many(
+    pub(super) fn put_many(
         &mut self,
         n: usize,
         pairs: &[(&[u8], Vec<u8>)],
@@ -169,7 +169,7 @@ fn full_memory_refuses_some_values_of_a_call_and_stores_the_others() {
     let value = |n| pattern(5000, n);
     let keys: [&[u8]; 4] = [b"a", b"b", b"c", b"d"];
     let pairs: Vec<_> = keys.iter().zip(0..).map(|(key, n)| (*key, value(n))).collect();
-    let expected = vec![Ok(()), Ok(()), Ok(()), Err(Refusal::NoSpace)];
+    let expected = vec![Ok(()), Ok(()), Ok(()), Err(Refusal::KeysFull { max: 3 })];
     assert_eq!(world.put_many(0, &pairs), Ok(expected), "the index is full");
     // No memory is there for all values of a Call together.
     let pairs: Vec<_> = keys.iter().map(|key| (*key, pattern(4 << 20, 9))).collect();

@@ -175,7 +175,7 @@ impl Asked {
                     self.keys[key].value = item.value;
                     kept += 1;
                 }
-                (Some(_), Err(Refusal::NoSpace)) => starved += 1,
+                (Some(_), Err(Refusal::NoSpace | Refusal::KeysFull { .. })) => starved += 1,
                 (None, Err(Refusal::BadKey | Refusal::NoSpace)) => {}
                 (_, stored) => panic!("{at}: {stored:?} to {self:?}"),
             }
