@@ -1,9 +1,13 @@
-//! Which of the three standard descriptors this process was started without.
+//! Which of the three standard descriptors this process was started without, and whether anybody is at their other ends.
 //!
 //! Before `main`, the standard library opens `/dev/null` in place of those that are closed, so that a program which
 //! asks later finds them open: what it writes is lost, and what it reads is empty, without an error.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU8, Ordering};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A standard descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +22,17 @@ impl Standard {
     /// Returns whether the descriptor was closed when the process started.
     pub fn was_closed(self) -> bool {
         CLOSED.load(Ordering::Relaxed) & (1 << self as u8) != 0
+    }
+
+    /// Returns whether the other end of a pipe, socket or terminal is closed, so that nobody reads what is written.
+    pub fn is_cut_off(self) -> bool {
+        let (input, output) = (io::stdin(), io::stdout());
+        let descriptor = match self {
+            Self::Input => input.as_fd(),
+            Self::Output => output.as_fd(),
+        };
+        let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::empty())];
+        poll(&mut polled, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 
 /// Ends one core's sleep. Cheap to clone; usable from any thread.
 #[derive(Clone, Debug)]
@@ -33,6 +34,17 @@ impl Waker {
     /// Has the sleep end when a descriptor becomes readable, too, as long as it is open.
     pub fn watch(&self, descriptor: impl AsFd) -> io::Result<()> {
         Ok(epoll::add(&self.0.all, descriptor, EventData::new_u64(0), EventFlags::IN)?)
+    }
+
+    /// Has the sleep end when the other end of a descriptor is closed, too, as long as this one is open: that of a pipe, a
+    /// socket or a terminal. A file has no other end.
+    pub fn watch_end(&self, descriptor: impl AsFd) -> io::Result<()> {
+        let watched =
+            epoll::add(&self.0.all, descriptor, EventData::new_u64(0), EventFlags::empty());
+        match watched {
+            Err(Errno::PERM) => Ok(()),
+            watched => Ok(watched?),
+        }
     }
 
     /// Wakes the core, now or at its next sleep.
@@ -98,5 +110,21 @@ mod tests {
         assert!(is_awake());
         waker.clear();
         assert!(!is_awake());
+    }
+
+    #[test]
+    fn a_sleep_ends_when_the_other_end_of_what_is_written_to_is_closed() {
+        let waker = Waker::new().unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        waker.watch_end(&writer).unwrap();
+        waker.watch_end(File::open("/proc/self/exe").unwrap()).unwrap();
+        let is_awake = || {
+            let mut polled = [PollFd::new(&waker.0.all, PollFlags::IN)];
+            poll(&mut polled, Some(&Timespec::default())).unwrap() == 1
+        };
+        writer.write_all(b"x").unwrap();
+        assert!(!is_awake());
+        drop(reader);
+        assert!(is_awake());
     }
 }
