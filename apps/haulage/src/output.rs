@@ -112,27 +112,68 @@ fn open(standard: Standard) -> io::Result<()> {
 pub enum Names {
     /// Quoted for a shell where that is needed, so that no octet is an order to a terminal.
     Quoted,
-    /// Unchanged, for programs. What is not UTF-8 is quoted.
-    Unchanged,
+    /// Unchanged, for programs that read lines, unless a name could pass for something else: what is not UTF-8 is quoted,
+    /// and so is what has a character that ends lines or is an order to a terminal, or begins as if it were quoted.
+    Lines,
 }
 
 impl Names {
-    /// Returns how names are printed on standard output: as by `ls`, quoted on a terminal only.
+    /// Returns how names are printed on standard output: as by `ls`, quoted on a terminal, and elsewhere where
+    /// that is needed for lines.
     pub fn of_output() -> Self {
-        if io::stdout().is_terminal() { Self::Quoted } else { Self::Unchanged }
+        if io::stdout().is_terminal() { Self::Quoted } else { Self::Lines }
     }
 
     /// Returns the text of a name.
     pub fn show(self, name: &[u8]) -> Cow<'_, str> {
         match (self, str::from_utf8(name)) {
-            (Self::Unchanged, Ok(text)) => Cow::Borrowed(text),
+            (Self::Lines, Ok(text)) if is_plain(text) => Cow::Borrowed(text),
             _ => Cow::Owned(printable(name)),
         }
     }
+}
+
+/// Returns whether a text is a part of one line wherever it is printed, and cannot pass for a quoted one.
+fn is_plain(text: &str) -> bool {
+    !text.starts_with(['\'', '"', '$']) && !text.chars().any(is_order)
+}
+
+/// Returns whether a character ends lines, or orders a terminal or a reader to do something else than show it.
+pub(crate) fn is_order(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn say(line: &str) {
     progress::clear();
     // If standard error is closed, the line is lost.
     let _ = writeln!(io::stderr().lock(), "haulage: {line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_part_of_one_line_and_stays_as_it_is_if_it_can() {
+        for (name, shown) in [
+            ("two words", "two words"),
+            ("it's \u{e9} & $x", "it's \u{e9} & $x"),
+            ("", ""),
+            ("t/a 5\ndel t/forged", r"$'t/a 5\ndel t/forged'"),
+            ("a\u{1b}[2J", r"$'a\x1B[2J'"),
+            ("a\rb\tc\u{b}\u{c}\u{7f}", r"$'a\rb\tc\x0B\x0C\x7F'"),
+            ("\u{85}\u{9b}", r"$'\xC2\x85\xC2\x9B'"),
+            ("a\u{2028}b\u{2029}", r"$'a\xE2\x80\xA8'$'b\xE2\x80\xA9'"),
+            ("$'x'", r"'$'\''x'\'"),
+            ("'x'", r#""'x'""#),
+            ("\"x\"", r#"'"x"'"#),
+        ] {
+            assert_eq!(Names::Lines.show(name.as_bytes()), shown, "{name:?}");
+        }
+        for bidi in ["a\u{202e}b", "a\u{2066}b"] {
+            assert!(!Names::Lines.show(bidi.as_bytes()).contains(bidi), "{bidi:?}");
+        }
+        assert_eq!(Names::Lines.show(b"\xff"), r"$'\xFF'");
+    }
 }

@@ -120,7 +120,7 @@ fn a_server_and_its_clients_say_what_they_wait_for() {
 }
 
 #[test]
-fn a_key_is_no_order_to_a_terminal_and_stays_as_it_is_in_a_pipe() {
+fn a_key_is_no_order_to_a_terminal_and_one_line_in_a_pipe() {
     let mut server = Command::new(env!("CARGO_BIN_EXE_haulage"));
     let server = server.args(["kv", "serve", "--listen", ":0", "--memory", "32MiB"]);
     let server = Started::new(server);
@@ -131,14 +131,18 @@ fn a_key_is_no_order_to_a_terminal_and_stays_as_it_is_in_a_pipe() {
     assert!(put.status.success(), "{put:?}");
     let mut keys = Command::new(env!("CARGO_BIN_EXE_haulage"));
     let piped = keys.args(["kv", "keys"]).args(to).output().unwrap();
-    assert_eq!(str::from_utf8(&piped.stdout), Ok(&*format!("{hostile}\n")));
+    let quoted = "$'a\\x1B]0;title\\x07\\x1B[2J\\nb'\n";
+    assert_eq!(str::from_utf8(&piped.stdout), Ok(quoted));
+    let mut got = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    let got = got.args(["kv", "mget", hostile]).args(to).output().unwrap();
+    assert_eq!(String::from_utf8(got.stdout).unwrap(), quoted.replace('\n', " 0\n"));
     let arguments = ["kv", "keys", to[0], to[1]];
     let (status, seen, left) = Watched::start_as(&arguments, |command, terminal| {
         command.stdout(terminal.try_clone().unwrap());
     })
     .end();
     assert!(status.success(), "{seen:?}");
-    assert_eq!(left, "$'a\\x1B]0;title\\x07\\x1B[2J\\nb'\n");
+    assert_eq!(left, quoted);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use haulage_test_support::Started;
@@ -107,6 +108,10 @@ fn changes_are_printed_as_they_happen_until_a_signal_ends_the_watch() {
         ] {
             assert_eq!(all.line(), line, "{provider} {version}");
         }
+        // A key that would be two lines is one.
+        server.set("k 1\ndel k 2", 1);
+        assert_eq!(some.line(), r"set $'k 1\ndel k 2' 1");
+        assert_eq!(all.line(), r#"{"set":"k 1\ndel k 2","bytes":1}"#);
         some.signal("-INT");
         all.signal("-TERM");
         assert_eq!((some.end(), all.end()), ((Some(0), String::new()), (Some(0), String::new())));
@@ -157,4 +162,17 @@ fn a_prefix_that_no_key_can_have_is_refused() {
     assert_eq!(output.status.code(), Some(2));
     let said = str::from_utf8(&output.stderr).unwrap();
     assert_eq!(said, "haulage: a key has at most 512 bytes, so has a prefix\n");
+}
+
+#[test]
+fn a_watch_ends_with_itsreader_though_nothing_changes() {
+    let server = Server::start("iwarp", "auto");
+    let mut watch = server.watch(&[""]);
+    let Watch { process, lines } = &mut watch;
+    // As `head -n 1` ends once it has a line.
+    let (reader, unread) = std::io::pipe().unwrap();
+    drop(std::mem::replace(lines, BufReader::new(ChildStdout::from(OwnedFd::from(reader)))));
+    drop(unread);
+    assert_eq!(process.wait().unwrap().code(), Some(0));
+    assert_eq!(watch.end(), (Some(0), String::new()));
 }

@@ -1,11 +1,13 @@
 //! `haulage kv watch`.
 
+use std::io;
 use std::time::Duration;
 
 use haulage::cores;
 use haulage::limits::ITEM_MAX;
 use haulage::provider::Waker;
 use haulage::service::CallError;
+use haulage::sys::standard::Standard;
 use haulage::sys::{signal, wake};
 use haulage_kv::client::{Client, ClientError};
 use haulage_kv::protocol::KEY_MAX;
@@ -48,8 +50,11 @@ fn follow<P: Carrier>(config: ClientConfig, prefix: &str, output: &Output) -> Re
     signal::wake_on_end(&waker).map_err(|_| Failure::failed("too many wakers"))?;
     output.line(if output.json { r#"{"watching":true}"# } else { "watching" })?;
     let names = Names::of_output();
+    // Without this, the end of the reader is noticed within the interval of checks.
+    let _ = waker.watch_end(io::stdout());
     while !signal::end_requested() {
         match told.next() {
+            None if Standard::Output.is_cut_off() => return Err(Failure::ClosedPipe),
             None => wake::wait(&waker, CHECK_INTERVAL),
             Some(News::Closed(why)) => return Err(config.explain(why.into())),
             Some(News::Changes { changes, heading }) => {

@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::net::SocketAddr;
 
+use super::is_order;
+
 /// Writes one object; `fill` adds its members.
 pub fn object(fill: impl FnOnce(&mut Object)) -> String {
     let mut object = Object::default();
@@ -16,10 +18,23 @@ pub fn array(values: impl IntoIterator<Item = String>) -> String {
     format!("[{}]", values.join(","))
 }
 
-/// Writes a string, escaped as RFC 8259 asks.
+/// Writes a string, escaped as RFC 8259 asks. Other characters that end lines, or are orders to a terminal, are escaped, too.
 pub fn string(text: &str) -> String {
     // Every string can be encoded.
-    serde_json::to_string(text).unwrap_or_default()
+    let mut encoded = serde_json::to_string(text).unwrap_or_default();
+    if encoded.chars().any(is_order) {
+        // All of them are in the basic plane: one escape each (RFC 8259 section 7).
+        let escaped = encoded.chars().fold(String::new(), |mut escaped, character| {
+            if is_order(character) {
+                write_to(&mut escaped, format_args!("\\u{:04x}", u32::from(character)));
+            } else {
+                escaped.push(character);
+            }
+            escaped
+        });
+        encoded = escaped;
+    }
+    encoded
 }
 
 /// An object being written.
@@ -125,6 +140,10 @@ mod tests {
             string("a\"b\\c\n\r\t\u{1}\u{1f}é\u{1f600}"),
             "\"a\\\"b\\\\c\\n\\r\\t\\u0001\\u001fé\u{1f600}\""
         );
+        let orders = "\u{7f}\u{9b}2J\u{85}\u{2028}\u{202e}\u{2069}";
+        let escaped = string(orders);
+        assert_eq!(escaped, r#""\u007f\u009b2J\u0085\u2028\u202e\u2069""#);
+        assert_eq!(serde_json::from_str::<String>(&escaped).unwrap(), orders);
         assert_eq!(object(|o| _ = o.flag("a\"", false)), r#"{"a\"":false}"#);
     }
 }

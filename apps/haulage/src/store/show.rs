@@ -308,7 +308,7 @@ mod tests {
         );
         assert!(lines[2].ends_with("l -> ../a"), "{text}");
         assert!(lines[3].starts_with('?') && lines[3].ends_with(r"$'x\n'"), "{text}");
-        assert!(listing(&[named(b"two words", None)], Names::Unchanged).contains(" two words\n"));
+        assert!(listing(&[named(b"two words", None)], Names::Lines).contains(" two words\n"));
     }
 
     #[test]
