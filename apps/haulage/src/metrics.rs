@@ -33,24 +33,26 @@ pub struct Metered<S> {
     /// Timed Calls that have not ended, each with its procedure and when its service began.
     timed: Vec<(CallToken, usize, Instant)>,
     questions: Questions,
+    /// When the service was made, since the epoch of Unix.
+    started: Duration,
 }
 
-/// A service with counters of its own.
+/// A service with metrics of its own.
 pub trait Counted {
-    /// Returns the counters, each with its Prometheus name and help text.
-    fn counters(&self) -> Vec<Counter>;
+    /// Returns the metrics, each with its Prometheus name and help text.
+    fn metrics(&self, cx: &Cx<'_>) -> Vec<Metric>;
 }
 
-/// A counter of a service.
+/// A value of a metric of a service.
 #[derive(Clone, Copy, Debug)]
-pub struct Counter {
-    /// The name of the metric.
+pub struct Metric {
+    /// The name of the metric. That of a counter, and no other, ends in `_total`.
     pub name: &'static str,
     /// The label of this value, as `key="value"`, or an empty string. Values of one metric follow each other.
     pub label: &'static str,
     /// The help text of the metric.
     pub help: &'static str,
-    /// The count.
+    /// The value: a count since the start, or how much there is now.
     pub value: u64,
 }
 
@@ -89,7 +91,8 @@ impl<S: Service + Counted> Metered<S> {
             ((*program, *version), procedures.iter().map(|bound| place(bound.name)).collect())
         });
         let places = places.collect();
-        Self { inner, procedures, places, timed: Vec::with_capacity(TIMED_MAX), questions }
+        let (timed, started) = (Vec::with_capacity(TIMED_MAX), clock::time_of_day());
+        Self { inner, procedures, places, timed, questions, started }
     }
 
     /// Returns the place of the procedure of a Call in `procedures`.
@@ -116,17 +119,18 @@ impl<S: Service + Counted> Metered<S> {
     fn page(&self, cx: &Cx<'_>) -> String {
         let mut page = Page(String::with_capacity(8192));
         // Writing to a String does not fail.
-        let counters = self.inner.counters();
+        let metrics = self.inner.metrics(cx);
         let newcomers = &cx.moved().newcomers;
         let accepts = [
             ("rdma", newcomers.accepts),
             ("tcp", cx.tcp_counters().accepts),
             ("metrics", self.questions.failures.counts()),
         ];
-        let written = page.procedures(&self.procedures).and_then(|()| page.core(cx));
+        let written = page.process(self.started).and_then(|()| page.procedures(&self.procedures));
+        let written = written.and_then(|()| page.core(cx));
         let written = written.and_then(|()| page.tcp(cx));
         let written = written.and_then(|()| page.newcomers(newcomers, &accepts));
-        let _ = written.and_then(|()| page.counters(&counters));
+        let _ = written.and_then(|()| page.metrics(&metrics));
         page.0
     }
 }
@@ -246,17 +250,31 @@ impl Page {
         values.iter().try_for_each(|(label, value)| writeln!(self.0, "{name}{{{label}}} {value}"))
     }
 
-    fn counters(&mut self, counters: &[Counter]) -> fmt::Result {
-        for metric in counters.chunk_by(|one, next| one.name == next.name) {
-            let values = metric.iter().map(|counter| (counter.label, counter.value));
-            let [Counter { name, label, help, value }, ..] = metric else { continue };
+    fn metrics(&mut self, metrics: &[Metric]) -> fmt::Result {
+        for values in metrics.chunk_by(|one, next| one.name == next.name) {
+            let [Metric { name, label, help, value }, ..] = values else { continue };
+            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
             if label.is_empty() {
-                self.one(name, "counter", help, *value)?;
+                self.one(name, kind, help, *value)?;
             } else {
-                self.many(name, "counter", help, &values.collect::<Vec<_>>())?;
+                let values = values.iter().map(|metric| (metric.label, metric.value));
+                self.many(name, kind, help, &values.collect::<Vec<_>>())?;
             }
         }
         Ok(())
+    }
+
+    /// Writes what the process is, and since when: counts that fall were begun anew.
+    fn process(&mut self, started: Duration) -> fmt::Result {
+        let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+        self.many("haulage_build_info", "gauge", "The version of Haulage.", &[(&version, 1)])?;
+        let name = "process_start_time_seconds";
+        self.head(
+            name,
+            "gauge",
+            "When the server was started, in seconds since the epoch of Unix.",
+        )?;
+        writeln!(self.0, "{name} {:.3}", started.as_secs_f64())
     }
 
     fn procedures(&mut self, procedures: &[Figures]) -> fmt::Result {
@@ -294,7 +312,7 @@ impl Page {
         let connections = u64::from(cx.tcp_connections());
         self.one("haulage_tcp_connections", gauge, "Open connections over TCP.", connections)?;
         self.many(
-            "haulage_tcp_connections_total",
+            "haulage_tcp_connection_events_total",
             counter,
             "Connections over TCP: accepted, turned away, and of those accepted that gave way to others or were late.",
             &[
@@ -437,6 +455,18 @@ impl Page {
                 ("state=\"posted\"", gauges.posted),
                 ("state=\"exposed\"", gauges.exposed),
             ],
+        )?;
+        self.one(
+            "haulage_memory_bytes",
+            gauge,
+            "Octets of registered memory.",
+            gauges.bytes as u64,
+        )?;
+        self.one(
+            "haulage_memory_leased_bytes",
+            gauge,
+            "Octets of registered memory in leases: what is kept, received and under way.",
+            gauges.leased_bytes as u64,
         )?;
         self.one(
             "haulage_memory_free_bytes",

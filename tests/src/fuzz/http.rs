@@ -1,6 +1,6 @@
 //! A request to the metrics server, cut into pieces anywhere.
 
-use haulage_apps::metrics::http::{Asked, REQUEST_MAX, Request, TooLong};
+use haulage_apps::metrics::http::{Asked, Part, REQUEST_MAX, Request, TooLong};
 
 use super::bound::bounded;
 use super::octets::{some_octets, spoil};
@@ -42,22 +42,23 @@ fn expected(octets: &[u8]) -> Result<Option<Asked>, TooLong> {
         return if read.len() == REQUEST_MAX { Err(TooLong) } else { Ok(None) };
     };
     let line = head.split('\r').next().unwrap_or_default();
-    let asked = match line.strip_prefix("GET") {
-        Some("") => Asked::Other,
-        Some(rest) if rest.starts_with(' ') => match rest.strip_prefix(" /metrics") {
-            // The path ends here, or a query follows it.
-            Some(behind) if behind.is_empty() || behind.starts_with([' ', '?']) => Asked::Metrics,
-            _ => Asked::Other,
-        },
-        _ => Asked::NotGet,
-    };
-    Ok(Some(asked))
+    let methods = [("GET", Part::Whole), ("HEAD", Part::Head)];
+    let known = methods.into_iter().find_map(|(method, part)| {
+        let rest = line.strip_prefix(method)?;
+        (rest.is_empty() || rest.starts_with(' ')).then_some((rest, part))
+    });
+    let Some((rest, part)) = known else { return Ok(Some(Asked::NotGet)) };
+    Ok(Some(match rest.strip_prefix(" /metrics") {
+        // The path ends here, or a query follows it.
+        Some(behind) if behind.is_empty() || behind.starts_with([' ', '?']) => Asked::Metrics(part),
+        _ => Asked::Other(part),
+    }))
 }
 
 /// Draws a request, most of them valid, some of them spoiled or too long.
 fn request(choices: &mut Choices) -> Vec<u8> {
     let mut octets = Vec::new();
-    let methods: [&[u8]; 5] = [b"GET", b"GET", b"POST", b"GETS", b""];
+    let methods: [&[u8]; 6] = [b"GET", b"GET", b"HEAD", b"POST", b"GETS", b""];
     let paths: [&[u8]; 6] =
         [b" /metrics", b" /metrics ", b" /metrics?a=/", b" /", b"  /metrics", b""];
     octets.extend(choices.pick(&methods));

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use haulage::core::Cx;
 use haulage::cores;
 use haulage::limits::ITEM_MAX;
 use haulage_kv::index::Seed;
@@ -11,7 +12,7 @@ use haulage_store::crowd::Listener;
 use crate::cli::ServeKv;
 use crate::cli::bytes;
 use crate::failure::Failure;
-use crate::metrics::{Counted, Counter, Metered, http};
+use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, over, server_limits};
 use crate::open_files;
 use crate::output::Output;
@@ -72,31 +73,67 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
 }
 
 impl Counted for KvService {
-    fn counters(&self) -> Vec<Counter> {
-        let counter = |name, help, value| Counter { name, label: "", help, value };
-        let watched = self.watched();
-        vec![
-            counter(
+    fn metrics(&self, cx: &Cx<'_>) -> Vec<Metric> {
+        let one = |name, help, value| Metric { name, label: "", help, value };
+        let (watched, answered) = (self.watched(), self.answered());
+        let results = [
+            ("result=\"hit\"", answered.hits),
+            ("result=\"miss\"", answered.misses),
+            ("result=\"stored\"", answered.stored),
+            ("result=\"deleted\"", answered.deleted),
+            ("result=\"no_space\"", answered.no_space),
+            ("result=\"keys_full\"", answered.keys_full),
+            ("result=\"too_large\"", answered.too_large),
+            ("result=\"bad_key\"", answered.bad_key),
+            ("result=\"watches_full\"", answered.crowded),
+        ];
+        let results = results.map(|(label, value)| Metric {
+            name: "haulage_kv_results_total",
+            label,
+            help: "What became of each key in a Call, and of each watch that was refused.",
+            value,
+        });
+        let others = [
+            one("haulage_kv_keys", "Keys stored.", self.keys_count()),
+            one("haulage_kv_keys_max", "Keys that the index has room for.", self.keys_max()),
+            one("haulage_kv_value_bytes", "Octets of all values.", self.value_bytes()),
+            one(
+                "haulage_kv_value_bytes_max",
+                "Octets that all values may have.",
+                self.value_bytes_max(cx),
+            ),
+            one(
+                "haulage_kv_memory_bytes",
+                "Octets of memory for values and index together.",
+                self.memory(),
+            ),
+            one(
+                "haulage_kv_watches",
+                "Clients that are told of changes of keys.",
+                self.watches_count(),
+            ),
+            one(
                 "haulage_kv_moved_bytes_total",
                 "Octets of keys and values moved to make room.",
                 self.moved_bytes(),
             ),
-            counter(
+            one(
                 "haulage_kv_changes_told_total",
                 "Changes of keys told to clients that watch them.",
                 watched.told,
             ),
-            counter(
+            one(
                 "haulage_kv_changes_merged_total",
                 "Changes of keys not told, since another one of the same key followed too soon.",
                 watched.merged,
             ),
-            counter(
+            one(
                 "haulage_kv_watches_lost_total",
                 "Watches ended by the server, since their clients did not take the changes.",
                 watched.ended,
             ),
-        ]
+        ];
+        results.into_iter().chain(others).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! An HTTP server that answers only `GET /metrics`.
+//! An HTTP server that answers only `GET /metrics`, and `HEAD`.
 //!
 //! # Limits
 //! A few clients are answered at a time, each by a thread. A request has one deadline for all its octets, and so has
@@ -16,7 +16,7 @@ use haulage_store::crowd::{Crowd, CrowdLimits, Listener, Phase, Seat};
 
 mod request;
 
-pub use request::{Asked, REQUEST_MAX, Request, TooLong};
+pub use request::{Asked, Part, REQUEST_MAX, Request, TooLong};
 
 /// The HTTP server's end of the channel to a [`Metered`](super::Metered) service.
 #[derive(Clone, Debug)]
@@ -92,7 +92,7 @@ impl Asking {
         };
         seat.enter(Phase::Serving);
         let (status, body) = match asked {
-            Asked::Metrics => match self.page(waker) {
+            Asked::Metrics(_) => match self.page(waker) {
                 Ok(page) => ("200 OK", page),
                 Err(RecvTimeoutError::Timeout) => {
                     ("503 Service Unavailable", "the server is busy\n".to_owned())
@@ -101,15 +101,23 @@ impl Asking {
                     ("503 Service Unavailable", "the server is ending\n".to_owned())
                 }
             },
-            Asked::Other => ("404 Not Found", "look at /metrics\n".to_owned()),
-            Asked::NotGet => ("405 Method Not Allowed", "only GET is answered\n".to_owned()),
+            Asked::Other(_) => ("404 Not Found", "look at /metrics\n".to_owned()),
+            // Who is refused a method is told of the others (RFC 9110 section 15.5.6).
+            Asked::NotGet => (
+                "405 Method Not Allowed\r\nAllow: GET, HEAD",
+                "only GET and HEAD are answered\n".to_owned(),
+            ),
         };
         seat.enter(Phase::Transferring);
+        let length = body.len();
+        let body = match asked {
+            Asked::Metrics(Part::Head) | Asked::Other(Part::Head) => "",
+            _ => &body,
+        };
         write!(
             seat.within(limits.request_time),
             "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-            body.len()
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}",
         )
     }
 

@@ -25,7 +25,7 @@ fn binding(argument: Option<Eligible>) -> Binding {
 }
 
 impl Counted for Friend {
-    fn counters(&self) -> Vec<Counter> {
+    fn metrics(&self, _: &Cx<'_>) -> Vec<Metric> {
         Vec::new()
     }
 }

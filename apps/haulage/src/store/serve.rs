@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::mpsc::{self, SyncSender};
 use std::thread;
 
-use haulage::core::TcpLimits;
+use haulage::core::{Cx, TcpLimits};
 use haulage::cores;
 use haulage::pool::Allowance;
 use haulage_store::access::{Policy, Squash};
@@ -26,7 +26,7 @@ use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
 use crate::failure::Failure;
 use crate::locks;
-use crate::metrics::{Counted, Counter, Metered, http};
+use crate::metrics::{Counted, Metered, Metric, http};
 use crate::node::{Carrier, NodeConfig, Notes, over, server_limits};
 use crate::open_files;
 use crate::output::{Output, json};
@@ -309,9 +309,9 @@ fn config(options: &ServeStore, owner: Option<Owner>) -> Config {
 }
 
 impl<B: Backend> Counted for Server<B> {
-    fn counters(&self) -> Vec<Counter> {
+    fn metrics(&self, _: &Cx<'_>) -> Vec<Metric> {
         let figures = self.figures();
-        let disbelieved = |label, value| Counter {
+        let disbelieved = |label, value| Metric {
             name: "haulage_store_claims_disbelieved_total",
             label,
             help: "NFS and MOUNT calls served as the anonymous user because the AUTH_SYS claim was not believed.",
@@ -320,7 +320,7 @@ impl<B: Backend> Counted for Server<B> {
         vec![
             disbelieved("transport=\"tcp\"", figures.disbelieved_tcp),
             disbelieved("transport=\"rdma\"", figures.disbelieved_rdma),
-            Counter {
+            Metric {
                 name: "haulage_store_mounts_refused_total",
                 label: "",
                 help: "MOUNT requests refused because --allow does not name the client's address.",

@@ -9,12 +9,21 @@ pub struct Request {
 /// A complete request, as far as this server distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// `GET /metrics`, with any query.
-    Metrics,
-    /// `GET` of another page.
-    Other,
-    /// Another method than GET.
+    /// `/metrics`, with any query.
+    Metrics(Part),
+    /// Another page.
+    Other(Part),
+    /// Another method than GET and HEAD.
     NotGet,
+}
+
+/// How much of the response is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// All of it: GET.
+    Whole,
+    /// All but the page: HEAD.
+    Head,
 }
 
 /// The request is longer than [`REQUEST_MAX`].
@@ -44,11 +53,12 @@ impl Request {
         let (method, target) = (words.next(), words.next());
         // A query, such as Prometheus adds for the `params` of a job, asks for no other page (RFC 9112 section 3.2.1).
         let path = target.and_then(|target| target.split(|octet| *octet == b'?').next());
-        match (method, path) {
-            (Some(b"GET"), Some(b"/metrics")) => Asked::Metrics,
-            (Some(b"GET"), _) => Asked::Other,
-            _ => Asked::NotGet,
-        }
+        let part = match method {
+            Some(b"GET") => Part::Whole,
+            Some(b"HEAD") => Part::Head,
+            _ => return Asked::NotGet,
+        };
+        if path == Some(b"/metrics") { Asked::Metrics(part) } else { Asked::Other(part) }
     }
 }
 
@@ -64,12 +74,15 @@ mod tests {
     #[test]
     fn a_request_is_understood_however_it_is_cut() {
         for (octets, expected) in [
-            (&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"[..], Asked::Metrics),
-            (b"GET /metrics?format=prometheus HTTP/1.1\r\n\r\n", Asked::Metrics),
-            (b"GET /metrics?\r\n\r\n", Asked::Metrics),
-            (b"GET /metricsx?/metrics HTTP/1.1\r\n\r\n", Asked::Other),
-            (b"GET / HTTP/1.1\r\n\r\n", Asked::Other),
-            (b"GET\r\n\r\n", Asked::Other),
+            (&b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"[..], Asked::Metrics(Part::Whole)),
+            (b"GET /metrics?format=prometheus HTTP/1.1\r\n\r\n", Asked::Metrics(Part::Whole)),
+            (b"GET /metrics?\r\n\r\n", Asked::Metrics(Part::Whole)),
+            (b"GET /metricsx?/metrics HTTP/1.1\r\n\r\n", Asked::Other(Part::Whole)),
+            (b"GET / HTTP/1.1\r\n\r\n", Asked::Other(Part::Whole)),
+            (b"GET\r\n\r\n", Asked::Other(Part::Whole)),
+            (b"HEAD /metrics HTTP/1.1\r\n\r\n", Asked::Metrics(Part::Head)),
+            (b"HEAD / HTTP/1.1\r\n\r\n", Asked::Other(Part::Head)),
+            (b"head /metrics HTTP/1.1\r\n\r\n", Asked::NotGet),
             (b"POST /metrics HTTP/1.1\r\n\r\n", Asked::NotGet),
             (b"\r\n\r\n", Asked::NotGet),
         ] {
