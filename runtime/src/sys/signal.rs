@@ -8,7 +8,7 @@
 
 use std::io;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize, Ordering};
 
 use super::wake::Waker;
 
@@ -16,6 +16,17 @@ use super::wake::Waker;
 /// waker. The second such signal ends the process at once, with status 1.
 pub fn catch_termination() -> io::Result<()> {
     [libc::SIGTERM, libc::SIGINT].into_iter().try_for_each(|signal| handle(signal, on_signal))
+}
+
+/// Has the signals of [`catch_termination`] end the process at once, with status 0, until [`end_start`]: while it starts there
+/// is nothing to drain, and a thread that fills memory in one call of the system sees no flag.
+pub fn begin_start() {
+    IS_STARTING.store(true, Ordering::SeqCst);
+}
+
+/// Has the signals of [`catch_termination`] set the flag from now on.
+pub fn end_start() {
+    IS_STARTING.store(false, Ordering::SeqCst);
 }
 
 /// Makes SIGTERM, SIGINT, SIGQUIT and SIGHUP end the process if it is process 1 of its PID namespace, as in a container
@@ -104,7 +115,11 @@ static WAKERS: [AtomicI32; WAKERS_MAX] = [const { AtomicI32::new(NO_FD) }; WAKER
 /// Places taken in `WAKERS`, filled from the front.
 static WAKERS_USED: AtomicUsize = AtomicUsize::new(0);
 
+/// Whether a signal ends the process at once.
+static IS_STARTING: AtomicBool = AtomicBool::new(false);
+
 const NO_FD: i32 = -1;
+const SUCCESS: i32 = 0;
 const FAILURE: i32 = 1;
 
 /// Ends the process from the middle of any thread.
@@ -115,6 +130,10 @@ extern "C" fn end_at_once(signal: libc::c_int) {
 
 /// Runs in the middle of any thread: no allocation, no lock, no unwinding, errno kept.
 extern "C" fn on_signal(_signal: libc::c_int) {
+    if IS_STARTING.load(Ordering::SeqCst) {
+        // SAFETY: `_exit` is safe in a handler; it runs no destructor and does not return.
+        unsafe { libc::_exit(SUCCESS) };
+    }
     if SIGNALS.fetch_add(1, Ordering::SeqCst) != 0 {
         // SAFETY: `_exit` is safe in a handler; it runs no destructor and does not return.
         unsafe { libc::_exit(FAILURE) };

@@ -87,6 +87,18 @@ impl Listener {
         Ok(Self(listener))
     }
 
+    /// Finds out whether [`Self::bind`] would succeed, without listening: nobody who connects meanwhile is let in.
+    ///
+    /// # Errors
+    /// The error of the system: the address is in use, may not be used, or is not one of this machine.
+    pub fn check(at: SocketAddr) -> io::Result<()> {
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // As the standard library has it: connections that were closed a moment ago do not keep a port.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        Ok(net::bind(&socket, &at)?)
+    }
+
     /// Accepts a connection, if one waits. `vanished` decides when the system ends it.
     pub fn accept(&self, vanished: Vanished) -> io::Result<Option<(Socket, SocketAddr)>> {
         let Some((stream, peer)) = unless_blocked(self.0.accept())? else { return Ok(None) };

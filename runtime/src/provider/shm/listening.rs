@@ -153,6 +153,20 @@ impl Shm {
         Ok((listener, SocketAddr::new(ip, port)))
     }
 
+    /// Finds out whether a server can listen at `at` over shared memory.
+    ///
+    /// # Errors
+    /// The address is no loopback, or another server has the port.
+    pub fn check_listen(at: SocketAddr) -> io::Result<()> {
+        if !at.ip().is_loopback() {
+            return Err(io::ErrorKind::AddrNotAvailable.into());
+        }
+        match at.port() {
+            0 => Ok(()),
+            port => Listener::bind(&name(port)).map(drop),
+        }
+    }
+
     /// Listens under a free port.
     fn bind_free(&mut self) -> io::Result<(Listener, u16)> {
         let first = self.nic.handles.offset() >> 12;
