@@ -1,6 +1,7 @@
 //! Building the cores of the command: memory, provider, limits.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use haulage::core::{Core, Service};
@@ -11,6 +12,7 @@ use haulage::provider::iwarp::{BackendReport, Config, Crc, Iwarp};
 use haulage::provider::shm::{self, Shm};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::process;
+use haulage::sys::socket::Listener;
 
 use crate::cli::perf::Count;
 use crate::cli::values::{Polling, Switch};
@@ -33,6 +35,14 @@ pub trait Carrier: Provider + Sized {
     /// # Errors
     /// The provider does not work on this machine.
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure>;
+
+    /// Finds out whether a server can listen at an address, before there is a core that takes long to make.
+    ///
+    /// # Errors
+    /// The error of the system.
+    fn check_listen(at: SocketAddr) -> io::Result<()> {
+        Listener::check(at)
+    }
 
     /// Returns the address of this machine at which a server for local clients listens.
     ///
@@ -69,6 +79,10 @@ impl Carrier for Iwarp {
 
 impl Carrier for Shm {
     const PAGES: PagePreference = PagePreference::Shared;
+
+    fn check_listen(at: SocketAddr) -> io::Result<()> {
+        Self::check_listen(at)
+    }
 
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
         let (limits, usual) = (&node.limits, shm::Config::default());

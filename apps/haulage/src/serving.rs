@@ -9,6 +9,7 @@ use std::time::Duration;
 use haulage::core::{Core, Service};
 use haulage::cores::{CoreThread, Placement as Thread};
 use haulage::provider::{Provider, Waker};
+use haulage::sys::socket::Listener as Ports;
 use haulage::sys::{clock, signal, wake};
 use haulage_store::crowd::Listener;
 
@@ -24,6 +25,9 @@ use crate::placement::{Cpus, Placement};
 use self::supervisor::Supervisor;
 
 /// The handler of SIGTERM and SIGINT, which end a server.
+///
+/// While a server starts, its memory is filled, which may take many seconds and is one call of the system. A signal that comes
+/// so early ends the process at once, with status 0: there is nothing to drain.
 #[derive(Debug)]
 pub struct Termination {
     waker: Waker,
@@ -32,6 +36,7 @@ pub struct Termination {
 impl Termination {
     /// Catches SIGTERM and SIGINT from now on, and ignores SIGHUP.
     pub fn catch() -> Result<Self, Failure> {
+        signal::begin_start();
         signal::catch_termination()
             .and_then(|()| signal::ignore_hangup())
             .map_err(|error| Failure::failed(format!("cannot catch signals: {error}")))?;
@@ -84,21 +89,39 @@ pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Th
     Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
 }
 
-/// Prints the `ready:` line of a server that listens at one address, which serves whether anybody reads that or not.
-pub fn ready(
-    bound: SocketAddr,
-    metrics: Option<SocketAddr>,
-    output: &Output,
-) -> Result<(), Failure> {
+/// Returns the `ready:` line of a server that listens at one address.
+pub fn ready_at(bound: SocketAddr, metrics: Option<SocketAddr>, output: &Output) -> String {
     if !output.json {
-        return output.tell(&format!("ready: {bound}"));
+        return format!("ready: {bound}");
     }
-    output.tell(&json::object(|o| {
+    json::object(|o| {
         o.flag("ready", true).text("listen", &bound.to_string());
         o.json("mount_listen", "null").json("tcp_listen", "null");
         o.place("metrics", metrics);
         o.count("pid", u64::from(std::process::id()));
-    }))
+    })
+}
+
+/// Prints the `ready:` line of a server, which serves whether anybody reads that or not. From now on signals drain it.
+pub fn ready(line: &str, output: &Output) -> Result<(), Failure> {
+    signal::end_start();
+    output.tell(line)
+}
+
+/// Finds out whether a server can listen at the first of `addresses` that works, by `check`, before memory is filled for
+/// it. `option` is the option that named them, for errors.
+pub fn check(
+    addresses: &[SocketAddr],
+    option: &str,
+    check: impl FnMut(SocketAddr) -> std::io::Result<()>,
+) -> Result<(), Failure> {
+    listen_by(addresses, option, check)
+}
+
+/// Finds out whether metrics can be served, if an address is given.
+pub fn check_metrics(asked_for: Option<&Address>) -> Result<(), Failure> {
+    let Some(address) = asked_for else { return Ok(()) };
+    check(&address.resolve(None)?, "--metrics", Ports::check)
 }
 
 /// Listens at the first of `addresses` that works.

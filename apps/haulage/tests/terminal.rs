@@ -182,3 +182,30 @@ fn a_file_on_its_way_and_a_demo_say_how_far_they_have_come() {
     let mut demo = Watched::start(&["demo"]);
     demo.until("starting the server").until("measuring values of 64 B").until("values of 4 KiB");
 }
+
+/// Returns half of the memory that this machine has available, 4 GiB at most, as an option of servers.
+fn much_memory() -> String {
+    let told = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let available = told.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let available: u64 = available.trim().trim_end_matches(" kB").parse().unwrap();
+    format!("{}KiB", (available / 2).min(4 << 20))
+}
+
+#[test]
+fn a_server_that_is_told_to_end_while_it_fills_memory_ends_without_being_ready() {
+    let memory = much_memory();
+    let export = format!("memory:{memory}");
+    let elsewhere = ["--mount-listen", ":0", "--tcp-listen", "off"];
+    for serve in [
+        &["kv", "serve", "--memory", &memory][..],
+        &["perf", "serve", "--memory", &memory],
+        &[&["store", "serve", "--export", &export][..], &elsewhere].concat(),
+    ] {
+        let mut server = Watched::start(&[serve, &["--listen", ":0"]].concat());
+        server.until("filling ");
+        let status = process::terminate(&mut server.process).unwrap();
+        let mut said = String::new();
+        server.process.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((status.code(), &*said), (Some(0), ""), "{serve:?}");
+    }
+}

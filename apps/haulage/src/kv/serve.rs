@@ -41,7 +41,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let keys_max = options.index_share.of(memory) / KvService::OCTETS_PER_KEY;
     let keys_max = u32::try_from(keys_max).unwrap_or(u32::MAX);
     let thread = serving::one_core("kv-core", &options.core, output)?;
-    warn_if_open(&options.listen.resolve(None)?, output);
+    let addresses = options.listen.resolve(None)?;
+    warn_if_open(&addresses, output);
+    serving::check(&addresses, "--listen", P::check_listen)?;
+    serving::check_metrics(options.metrics.as_ref())?;
     let termination = Termination::catch()?;
 
     let seed =
@@ -49,7 +52,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
     let limits = options.core.rpc_version.within(limits);
-    let (listen, crc) = (options.listen.clone(), options.core.crc);
+    let crc = options.core.crc;
     let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
@@ -60,15 +63,15 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
             let service = KvService::new(keys_max, seed, value_max, memory as u64);
             Ok(Metered::new(service, questions))
         })?;
-        let at = listen.resolve(None)?;
-        let bound = serving::listen(&mut core, &at)?;
+        let bound = serving::listen(&mut core, &addresses)?;
         let waker = core.waker();
         Ok::<_, Failure>((core, (bound, notes, waker)))
     })?;
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
     let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
-    serving::ready(*bound, metrics.as_ref().map(Listener::address), output)?;
+    let line = serving::ready_at(*bound, metrics.as_ref().map(Listener::address), output);
+    serving::ready(&line, output)?;
     termination.wait(core, metrics, output)
 }
 

@@ -1,12 +1,14 @@
 //! Cores on RDMA devices, and the environment variables that configure them. Child processes inherit the variables.
 
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX};
 use haulage::pool::{Pool, Strategy};
 use haulage::proto::v2::connection::Role;
 use haulage::provider::Provider;
 use haulage::provider::verbs::{Config, ReceiveQueues, Unavailable, Verbs};
+use haulage::sys::socket::Listener;
 
 use super::{Carrier, NodeConfig, Notes};
 use crate::failure::Failure;
@@ -26,6 +28,11 @@ pub const RNR_RETRIES: &str = "HAULAGE_RDMA_RNR_RETRIES";
 pub const REGISTRATION: &str = "HAULAGE_RDMA_REGISTRATION";
 
 impl Carrier for Verbs {
+    /// The ports of devices are not those of TCP: only the address is looked at.
+    fn check_listen(at: SocketAddr) -> io::Result<()> {
+        Listener::check(SocketAddr::new(at.ip(), 0))
+    }
+
     fn start(node: &NodeConfig, pool: &Pool) -> Result<(Self, Notes), Failure> {
         let limits = &node.limits;
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);

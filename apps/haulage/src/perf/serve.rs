@@ -26,6 +26,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
     let addresses = options.listen.resolve(None)?;
     warn_if_open(&addresses, output);
     open_files::check(options.connections.0, 1)?;
+    serving::check(&addresses, "--listen", P::check_listen)?;
     let termination = Termination::catch()?;
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
@@ -45,7 +46,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         }
         _ => output.note("the port after this one is in use: raw TCP is not measured with it"),
     }
-    serving::ready(*address, None, output)?;
+    serving::ready(&serving::ready_at(*address, None, output), output)?;
     termination.wait(core, None, output)
 }
 

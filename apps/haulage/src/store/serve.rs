@@ -7,6 +7,7 @@ use std::thread;
 use haulage::core::{Cx, TcpLimits};
 use haulage::cores;
 use haulage::pool::Allowance;
+use haulage::sys::socket::Listener as Ports;
 use haulage_store::access::{Policy, Squash};
 use haulage_store::backend::Backend;
 use haulage_store::crowd::Listener;
@@ -86,6 +87,8 @@ fn serve<P: Carrier>(
         anonymous_root(options).into_iter().flatten().for_each(|note| output.note(note));
     }
     warn_of_locks(&addresses.rdma, output);
+    addresses.check::<P>()?;
+    serving::check_metrics(options.metrics.as_ref())?;
     let termination = Termination::catch()?;
 
     let admission = Admission {
@@ -130,7 +133,7 @@ fn serve<P: Carrier>(
         metrics: metrics.as_ref().map(Listener::address),
         owner,
     };
-    ready(&bound, output)?;
+    serving::ready(&ready(&bound, output), output)?;
     termination.wait(core, metrics, output)
 }
 
@@ -150,6 +153,14 @@ impl Addresses {
             mount: options.mount_listen.resolve(None)?,
             tcp,
         })
+    }
+
+    /// Finds out whether the ports can be listened at.
+    fn check<P: Carrier>(&self) -> Result<(), Failure> {
+        serving::check(&self.rdma, "--listen", P::check_listen)?;
+        serving::check(&self.mount, "--mount-listen", Ports::check)?;
+        let tcp = self.tcp.as_deref();
+        tcp.map_or(Ok(()), |tcp| serving::check(tcp, "--tcp-listen", Ports::check))
     }
 
     /// Warns once of the claims that are believed without proof.
@@ -330,22 +341,22 @@ impl<B: Backend> Counted for Server<B> {
     }
 }
 
-/// Prints the `ready:` line. The server serves whether anybody reads that or not.
-fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
+/// Returns the `ready:` line.
+fn ready(bound: &Bound, output: &Output) -> String {
     if !output.json {
         // The note about the owner is a comment to the shell.
         let owner = bound.owner.map_or_else(String::new, |Owner { uid, .. }| {
             format!(" # all files made here are those of user {uid}, who serves them")
         });
-        return output.tell(&format!(
+        return format!(
             "ready: mount -t nfs -o proto=rdma,port={},vers=3,nolock,mountproto=tcp,mountport={} \
              {}:/ /mnt{owner}",
             bound.rdma.port(),
             bound.mount.port(),
             host(bound.rdma),
-        ));
+        );
     }
-    output.tell(&json::object(|o| {
+    json::object(|o| {
         o.flag("ready", true).text("listen", &bound.rdma.to_string());
         o.text("mount_listen", &bound.mount.to_string());
         o.place("tcp_listen", bound.tcp);
@@ -355,7 +366,7 @@ fn ready(bound: &Bound, output: &Output) -> Result<(), Failure> {
             Some(owner) => _ = o.count("owner", owner.uid),
             None => _ = o.json("owner", "null"),
         }
-    }))
+    })
 }
 
 /// Returns the host part of the `mount` command.
