@@ -171,7 +171,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
 }
 
 /// The reason for turning a newcomer away that finds no place.
-const NO_ROOM: &str = "there is no room";
+const NO_ROOM: &str = "there are as many connections as there may be, or as one address may have, and none may give way";
 
 /// Messages of one queue pair that lie in Receives, in order of arrival.
 #[derive(Debug, Default)]

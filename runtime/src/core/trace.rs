@@ -41,6 +41,7 @@ pub(crate) struct Trace {
     lost: Bucket,
     call_refused: Bucket,
     unaccepted: Seldom,
+    replaced: Seldom,
 }
 
 /// Reports an event if a subscriber wants it and the bucket has a token.
@@ -68,6 +69,7 @@ impl Trace {
             lost: Bucket::FULL,
             call_refused: Bucket::FULL,
             unaccepted: Seldom::NEW,
+            replaced: Seldom::NEW,
         }
     }
 
@@ -94,6 +96,17 @@ impl Trace {
     pub(crate) fn rejected(&mut self, peer: SocketAddr, reason: &str) {
         let provider = self.provider;
         tell!(self.refused, Level::WARN, "connection.refused", %peer, provider, reason);
+    }
+
+    /// Reports that a connection gave way to a newcomer, since there are as many as `most` says, of one origin or of all.
+    #[cold]
+    pub(crate) fn replaced(&mut self, peer: SocketAddr, of: &'static str, most: u32) {
+        let provider = self.provider;
+        if self.replaced.passes(self.now) {
+            tracing::warn!(
+                target: "haulage", %peer, provider, of, most, hint = MORE_CONNECTIONS, "connection.replaced"
+            );
+        }
     }
 
     /// Reports that the machine lacked descriptors or memory for a newcomer.
@@ -192,6 +205,10 @@ impl Trace {
         }
     }
 }
+
+/// What an operator may do about connections that give way.
+const MORE_CONNECTIONS: &str =
+    "have clients make fewer connections, or raise --connections, of which one address has half";
 
 /// The connection that an event is about.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
-use super::admission::{self, Calls, Candidate, Origin, Verdict};
+use super::admission::{self, Calls, Candidate, Origin, Scope, Verdict};
 use super::common::Common;
 use super::inner::Inner;
 use crate::core::service::Service;
@@ -34,9 +34,17 @@ pub(crate) fn make_room(
     let candidates = candidates.filter(|candidate| !promised(service, candidate.key));
     let victim = admission::victim(now, (newcomer, scope), occupancy, candidates);
     let Some(victim) = victim else { return false };
-    inner.common.counters.connections_replaced += 1;
+    let common = &mut inner.common;
+    common.counters.connections_replaced += 1;
+    let (of, most) = match scope {
+        Scope::Own => ("one address", each_max),
+        Scope::Any => ("all addresses", all_max),
+    };
+    if let Some(connection) = common.connections.get_mut(victim) {
+        common.trace.replaced(connection.peer(), of, most);
+    }
     let why = CallError::Disconnected("it gave way to another connection".into());
-    inner.common.connections.close(victim, why);
+    common.connections.close(victim, why);
     true
 }
 
