@@ -139,6 +139,26 @@ fn newcomers_turned_away_are_logged_without_request() {
 }
 
 #[test]
+fn that_connections_give_way_is_said_at_both_ends_with_the_bound() {
+    let server = Server::start(&["--connections", "8"]);
+    let bench = ["kv", "bench", "--connections", "40", "--seconds", "0.1", "--keys", "10"];
+    let bench = run(haulage(&bench).args(["--connect", &server.address]));
+    let said = text(&bench.stderr);
+    assert_eq!((bench.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+    let why = "check that the server runs, and that one address may have 40 connections there: half of its --connections";
+    assert!(said.contains(why), "{said}");
+    let said = server.end();
+    let warned: Vec<_> =
+        said.lines().filter(|line| line.contains(" WARN haulage: connection.replaced ")).collect();
+    // Not one line for each connection.
+    let [warned] = warned[..] else { panic!("{said}") };
+    assert!(
+        warned.contains(r#"of="one address" most=4 "#) && warned.contains("raise --connections"),
+        "{warned}"
+    );
+}
+
+#[test]
 fn that_a_client_goes_on_with_another_version_is_nothing_to_warn_of() {
     let server = Server::start(&["--rpc-version", "1"]);
     let keys = run(&mut server.keys(&[]));

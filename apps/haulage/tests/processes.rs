@@ -311,6 +311,25 @@ fn a_server_with_all_keys_that_its_index_holds_says_so_and_how_many() {
 }
 
 #[test]
+fn a_benchmark_whose_values_another_one_replaces_says_so() {
+    for [size, other] in [["32", "8192"], ["8192", "32"], ["8192", "16384"]] {
+        let server = Server::start(&[]);
+        let bench = ["bench", "--keys", "10", "--seconds", "60", "--json", "--value-size"];
+        let writing = [&bench[..], &[other, "--get-ratio", "0"]].concat();
+        let mut writing = server.client(&writing).stdout(Stdio::null()).spawn().unwrap();
+        let reading = run(&mut server.client(&[&bench[..], &[size, "--get-ratio", "1"]].concat()));
+        writing.kill().unwrap();
+        writing.wait().unwrap();
+        let said = complaint(&reading);
+        assert_eq!(reading.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("another client, such as a benchmark with another --value-size"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
 fn sighup_leaves_a_server_serving() {
     let mut server = Server::start(&[]);
     let hang_up = Command::new("kill").args(["-HUP", &server.0.process.id().to_string()]).status();

@@ -5,7 +5,8 @@ use haulage::cores::Placement as Thread;
 use haulage::identity::Identity;
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Local;
-use haulage::service::{CallError, ConnectionId, Finished, InlineRoom, Request};
+use haulage::proto::v2::error::ErrorBody;
+use haulage::service::{CallError, ConnectionId, Finished, InlineRoom, Request, TransportError};
 use haulage_kv::inline::{Lengths, inline_max_over};
 use haulage_kv::protocol::{Answer, Carriage, Key, Procedure, Refusal, Value};
 use haulage_kv::service::binding;
@@ -173,6 +174,15 @@ impl Calls {
         }
     }
 
+    /// Says that somebody else stored a value under one of the keys.
+    fn other_length(&self, length: u64) -> Stopped {
+        let (found, stored) = (bytes::format(length), bytes::format(self.size as u64));
+        Stopped::OtherValue(format!(
+            "a value has {found}, and this benchmark stored {stored}: another client, such as a benchmark with another \
+             --value-size, stores under the same keys; run one after the other, or on servers of their own"
+        ))
+    }
+
     /// Draws 32 bits.
     const fn draw(&mut self) -> u64 {
         self.state ^= self.state << 13;
@@ -244,7 +254,16 @@ impl Work for Calls {
         finished: Finished<'_>,
     ) -> Result<(), Stopped> {
         let Finished { results, arguments, rooms } = finished;
-        let results = results?;
+        let results = match results {
+            // The value does not fit the chunk that was offered.
+            Err(CallError::Refused(TransportError::Two(ErrorBody::WriteResource {
+                length_needed,
+                ..
+            }))) if slot.procedure == Procedure::Get => {
+                return Err(self.other_length(length_needed.into()));
+            }
+            results => results?,
+        };
         let mut written = 0;
         if slot.lease.is_none() {
             let lease = arguments.into_first().or(rooms.into_first());
@@ -255,7 +274,10 @@ impl Work for Calls {
         let carriage = Carriage::of(results.reduced());
         match Answer::decode(slot.procedure, results.rest(), carriage) {
             Ok(Answer::Done) => Ok(()),
-            Ok(Answer::Value(Value::Reduced { length })) if length as usize == written => {
+            Ok(Answer::Value(Value::Reduced { length })) if length as usize != written => {
+                Err(Stopped::BadReply)
+            }
+            Ok(Answer::Value(Value::Reduced { length })) if length as usize == self.size => {
                 self.found.hits += 1;
                 Ok(())
             }
@@ -264,6 +286,8 @@ impl Work for Calls {
                 self.found.hits += 1;
                 Ok(())
             }
+            Ok(Answer::Value(value)) => Err(self.other_length(value.length())),
+            Ok(Answer::TooLong { length }) => Err(self.other_length(length)),
             Ok(Answer::Refused(Refusal::NotFound)) => {
                 self.found.misses += 1;
                 Ok(())

@@ -37,6 +37,7 @@ pub(crate) struct Client {
 pub(crate) struct AtWork<W> {
     core: CoreThread<(Driver<W>, Notes, Option<Idle>)>,
     callee: Callee,
+    connections: u32,
 }
 
 /// The memory of an idle connection at each end, in octets, from the growth of the process.
@@ -61,14 +62,15 @@ impl Client {
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
             let _step = Step::begin(format_args!("connecting to {}", callee.to));
-            let mut connecting = Connecting { core: &mut core, callee, binding, identity };
+            let mut connecting =
+                Connecting { core: &mut core, callee, connections, binding, identity };
             let (made, idle) = connecting.all(connections as usize)?;
             let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);
             let chosen = evenly.take(active as usize).copied().collect();
             core.cx(clock::now()).1.connections = chosen;
             Ok::<_, Failure>((core, (driver, notes, idle)))
         })?;
-        Ok(AtWork { core, callee })
+        Ok(AtWork { core, callee, connections })
     }
 }
 
@@ -76,6 +78,7 @@ impl Client {
 struct Connecting<'a, P: Provider, W: Work> {
     core: &'a mut Core<P, Load<W>>,
     callee: Callee,
+    connections: u32,
     binding: Binding,
     identity: Identity,
 }
@@ -128,7 +131,7 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
         let (mut cx, load) = self.core.cx(clock::now());
         load.ask(&mut cx, *first);
         let asked = self.turn_until(|_, load| load.take_asked());
-        let server = asked.map_err(|stopped| explain(&self.callee, &stopped))?;
+        let server = asked.map_err(|stopped| explain(&self.callee, self.connections, &stopped))?;
         let (cx, _) = self.core.cx(clock::now());
         Ok([server, Figures::of(&cx)])
     }
@@ -164,7 +167,7 @@ impl<W: Work> AtWork<W> {
         let started = clock::now();
         loop {
             if let Some(ended) = driver.wait(progress.interval()) {
-                return ended.map_err(|stopped| explain(&self.callee, &stopped));
+                return ended.map_err(|stopped| explain(&self.callee, self.connections, &stopped));
             }
             if self.core.is_finished() {
                 return Err(died());
@@ -190,9 +193,18 @@ impl<W: Work> AtWork<W> {
 }
 
 /// Converts the reason that a job stopped to a one-line message that says what to do.
-fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
+fn explain(callee: &Callee, connections: u32, stopped: &Stopped) -> Failure {
     let Callee { to, served_by, .. } = callee;
     Failure::failed(match stopped {
+        // A server that closes a connection in favour of another cannot say so.
+        Stopped::Call(error @ (CallError::Disconnected(_) | CallError::Closed))
+            if connections > 1 =>
+        {
+            format!(
+                "{to}: {error}; check that the server runs, and that one address may have {connections} connections \
+                 there: half of its --connections"
+            )
+        }
         Stopped::Call(CallError::Busy) => {
             format!("{to} takes no more calls; lower --depth or --connections")
         }
@@ -201,6 +213,7 @@ fn explain(callee: &Callee, stopped: &Stopped) -> Failure {
             "the client has no memory for so many items; lower --depth or --connections".to_owned()
         }
         Stopped::Refused(why) => format!("{to} refuses: {why}"),
+        Stopped::OtherValue(what) => format!("{to}: {what}"),
         Stopped::BadReply => format!("{to} sends invalid replies; check that it is `{served_by}`"),
     })
 }

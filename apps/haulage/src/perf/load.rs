@@ -110,6 +110,8 @@ pub enum Stopped {
     NoMemory,
     /// The server refuses.
     Refused(String),
+    /// The server has another value than was stored, as this says.
+    OtherValue(String),
     /// A Reply is malformed or wrong.
     BadReply,
 }
