@@ -25,6 +25,7 @@ mod memory;
 mod options;
 mod outbox;
 mod program;
+mod progress;
 mod receives;
 mod records;
 pub(crate) mod requester;
@@ -361,6 +362,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         *is_behind = false;
         common.next_deadline = None;
+        common.discharge_lost();
         requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
         records::expire(inner, now);

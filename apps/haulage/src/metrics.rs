@@ -379,6 +379,7 @@ impl Page {
                 ("kind=\"connection_idle\"", core.connections_idle),
                 ("kind=\"connection_slow\"", core.connections_slow),
                 ("kind=\"results_misdeclared\"", core.results_misdeclared),
+                ("kind=\"charge_lost\"", core.charges_lost),
             ],
         )?;
         self.many(

@@ -217,12 +217,16 @@ impl Common {
     ) -> MemoryGrant<L> {
         match self.connections.get_mut(key) {
             None => match self.streams.get_mut(key) {
-                Some(stream) => self.memory.grant(&mut stream.share, &self.pool, wanted, lease),
+                Some(stream) => {
+                    self.memory.grant((key, &mut stream.share), &self.pool, wanted, lease)
+                }
                 None => MemoryGrant::Never,
             },
             // The Calls of a connection that closes end with it.
             Some(connection) if !connection.life.is_up() => MemoryGrant::Waits(Until::Reads),
-            Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, lease),
+            Some(connection) => {
+                self.memory.grant((key, &mut connection.share), &self.pool, wanted, lease)
+            }
         }
     }
 
@@ -233,7 +237,18 @@ impl Common {
             return;
         }
         let share = share(&mut self.connections, &mut self.streams, key);
-        self.memory.discharge(share, &charge);
+        self.memory.discharge(share, charge);
+    }
+
+    /// Gives back the charges that were dropped although they were not empty, and tells of the first.
+    pub(crate) fn discharge_lost(&mut self) {
+        while let Some((key, charge)) = self.memory.next_lost() {
+            if self.counters.charges_lost == 0 {
+                self.trace.charge_lost(&key, charge.octets());
+            }
+            self.counters.charges_lost += 1;
+            self.discharge(key, charge);
+        }
     }
 
     /// Charges a connection for octets that the service leases in this turn, if it does; `None` if there is no memory for
@@ -381,10 +396,11 @@ impl Common {
         self.wake_by(check_at);
     }
 
-    /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them; if
-    /// there is none now, the message is given up.
+    /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them, in
+    /// place of what another one had; if there is none now, the message is given up.
     pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
-        if part.offset == 0 {
+        if part.is_first {
+            self.drop_continued(key);
             let lease = usize::try_from(part.total).unwrap_or(usize::MAX);
             let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
             match self.grant(key, &wanted, Pool::lease_as) {

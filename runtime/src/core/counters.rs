@@ -50,6 +50,8 @@ pub struct CoreCounters {
     pub connections_idle: u64,
     /// Connections closed because others waited for memory that their peers were slow to move.
     pub connections_slow: u64,
+    /// Charges for memory that were lost and given back later: faults of this runtime.
+    pub charges_lost: u64,
 }
 
 impl CoreCounters {

@@ -17,6 +17,18 @@ pub(crate) struct Inner {
     pub(crate) common: Common,
 }
 
+impl Drop for Inner {
+    /// Ends what is charged. Once no connection is left, nothing is.
+    fn drop(&mut self) {
+        let Common { connections, streams, memory, .. } = &self.common;
+        memory.end();
+        let is_quiet = connections.len() == 0 && streams.len() == 0 && !std::thread::panicking();
+        debug_assert!(!is_quiet || memory.held() == 0, "{} octets held for nobody", memory.held());
+        let records = streams.records.held();
+        debug_assert!(!is_quiet || records == 0, "{records} octets of records held for nobody");
+    }
+}
+
 impl Inner {
     /// Returns, by slot, which connections have Calls or work requests that have not ended and that somebody waits for.
     /// Nobody waits for a Call that was given up, nor for the invalidation of its handles.

@@ -28,7 +28,9 @@
 //! that holds most goes, and of these the one that is late for longest. What took more than it left free has [`GRACE`]
 //! alone, whatever its length.
 
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::{Density, Pool};
@@ -59,6 +61,8 @@ pub(crate) struct Memory {
     /// When a slow connection is looked for next.
     reclaim_at: Instant,
     pub(super) making: Making,
+    /// The charges that were dropped although they were not empty.
+    lost: Rc<Lost>,
 }
 
 /// The requests to the service to make room for Calls.
@@ -121,13 +125,31 @@ pub(super) struct Waiter {
     pub(super) since: Instant,
 }
 
-/// Octets of the pool charged to a connection. A charge that is not empty goes to [`Memory::discharge`] before it
-/// is dropped.
-#[derive(Debug, Default, PartialEq, Eq)]
+/// Octets of the pool charged to a connection. A charge that is not empty goes to [`Memory::discharge`]. If it is
+/// dropped instead, that is a fault of the core: an assertion, or, where there are none, it is given back later
+/// and counted.
+#[derive(Debug, Default)]
 pub(crate) struct Charge {
     octets: usize,
     /// Octets of the charge that the service will lease when it is called.
     promised: usize,
+    /// The connection that is charged, unless the charge is empty.
+    debtor: Option<Debtor>,
+}
+
+/// The connection that is charged, and where to tell that the charge was dropped.
+#[derive(Debug)]
+struct Debtor {
+    key: ConnectionKey,
+    lost: Rc<Lost>,
+}
+
+/// The charges that were dropped although they were not empty.
+#[derive(Debug, Default)]
+struct Lost {
+    charges: RefCell<Vec<(ConnectionKey, Charge)>>,
+    /// Whether the core is being dropped, with all that is charged.
+    is_over: Cell<bool>,
 }
 
 /// Memory that a Call asks for.
@@ -188,9 +210,34 @@ impl Charge {
     }
 
     /// Takes over another charge to the same connection.
-    pub(crate) fn join(&mut self, other: Self) {
-        self.octets += other.octets;
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.octets += std::mem::take(&mut other.octets);
         self.promised += other.promised;
+        self.debtor = self.debtor.take().or_else(|| other.debtor.take());
+    }
+
+    /// Takes in that the charge was dropped and is not empty.
+    #[cold]
+    #[inline(never)]
+    fn lose(&mut self) {
+        let octets = std::mem::take(&mut self.octets);
+        let Some(Debtor { key, lost }) = self.debtor.take() else { return };
+        // The panic of a service drops what is under way.
+        if lost.is_over.get() || std::thread::panicking() {
+            return;
+        }
+        let charge = Self { octets, promised: self.promised, debtor: None };
+        lost.charges.borrow_mut().push((key, charge));
+        debug_assert!(false, "a charge of {octets} octets to connection {key:?} was dropped");
+    }
+}
+
+impl Drop for Charge {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.octets > 0 {
+            self.lose();
+        }
     }
 }
 
@@ -215,7 +262,7 @@ impl Memory {
     /// density.
     pub(super) fn grant<L>(
         &mut self,
-        share: &mut Share,
+        (key, share): (ConnectionKey, &mut Share),
         pool: &Pool,
         wanted: &Wanted,
         lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
@@ -251,7 +298,8 @@ impl Memory {
                 holder.held += octets;
                 self.held += octets;
                 self.promised += wanted.later;
-                MemoryGrant::Taken(lease, Charge { octets, promised: wanted.later })
+                let debtor = (octets > 0).then(|| Debtor { key, lost: Rc::clone(&self.lost) });
+                MemoryGrant::Taken(lease, Charge { octets, promised: wanted.later, debtor })
             }
             None if makes_room => {
                 self.making.wanted.get_or_insert(octets);
@@ -271,17 +319,28 @@ impl Memory {
 
     /// Gives back a charge. `share` is `None` if the connection is gone.
     #[inline]
-    pub(super) fn discharge(&mut self, share: Option<&mut Share>, charge: &Charge) {
-        self.held -= charge.octets;
+    pub(super) fn discharge(&mut self, share: Option<&mut Share>, mut charge: Charge) {
+        let octets = std::mem::take(&mut charge.octets);
+        self.held -= octets;
         self.promised -= charge.promised;
         self.has_changed = true;
         self.making.refused = None;
         if let Some(share) = share {
-            share.held -= charge.octets;
+            share.held -= octets;
             if let Some(holder) = self.holders.get_mut(share.holder) {
-                holder.held -= charge.octets;
+                holder.held -= octets;
             }
         }
+    }
+
+    /// Takes out a charge that was dropped although it was not empty, to be given back, and whose it is.
+    pub(super) fn next_lost(&mut self) -> Option<(ConnectionKey, Charge)> {
+        self.lost.charges.borrow_mut().pop()
+    }
+
+    /// Notes that the core is being dropped, with all that is charged.
+    pub(super) fn end(&self) {
+        self.lost.is_over.set(true);
     }
 
     /// Enters a connection of an origin. Returns its share.
@@ -543,6 +602,10 @@ impl Share {
 
 #[cfg(test)]
 mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use haulage_mr_pool::{PagePreference, PoolConfig};
+
     use super::*;
 
     const MIB: usize = 1 << 20;
@@ -573,5 +636,38 @@ mod tests {
         // The cap allows the time for the 2 MiB that the connection holds, not for all 3 MiB that it moved.
         let most = Duration::from_millis(10) + GRACE + time_for(2 * MIB);
         assert_eq!(due(2 * MIB, &[(0, MIB), (5, MIB), (10, MIB)]), most);
+    }
+
+    #[test]
+    fn a_charge_that_is_dropped_is_told_of_and_can_be_given_back() {
+        let mut memory = Memory::default();
+        let mut share = memory.enter(Origin::Ours);
+        let pool = PoolConfig { bytes: MIB, pages: PagePreference::Heap, node: None };
+        let pool = Pool::new(&pool).unwrap();
+        let key = ConnectionKey::new(3, 1);
+        let mut take = |memory: &mut Memory, octets| {
+            let wanted = Wanted { lease: octets, later: 7, own: 1, purpose: Purpose::Reply };
+            match memory.grant((key, &mut share), &pool, &wanted, |_, _, _| Some(())) {
+                MemoryGrant::Taken((), charge) => charge,
+                other => panic!("{other:?}"),
+            }
+        };
+        let (mut joined, other) = (take(&mut memory, 100), take(&mut memory, 20));
+        joined.join(other);
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(joined)));
+        assert_eq!(dropped.is_err(), cfg!(debug_assertions), "an assertion where there are any");
+        assert_eq!((memory.held(), memory.promised), (134, 14));
+        let (whose, charge) = memory.next_lost().unwrap();
+        assert_eq!(whose, key);
+        memory.discharge(Some(&mut share), charge);
+        assert_eq!((memory.held(), memory.promised, share.held), (0, 0, 0));
+        assert!(memory.next_lost().is_none());
+        // The end of a core drops what it holds.
+        let mut share = memory.enter(Origin::Ours);
+        let wanted = Wanted { lease: 5, later: 0, own: 1, purpose: Purpose::Reply };
+        let taken = memory.grant((key, &mut share), &pool, &wanted, |_, _, _| Some(()));
+        memory.end();
+        drop(taken);
+        assert!(memory.next_lost().is_none());
     }
 }

@@ -48,7 +48,8 @@ impl Common {
         port: &mut (impl Port + ?Sized),
     ) {
         let Some(connection) = self.connections.get_mut(key) else {
-            return message.forget_writes();
+            message.forget_writes();
+            return self.discharge(key, charge);
         };
         connection.outbox.ring();
         if connection.outbox.requests() > 0 {
@@ -135,23 +136,19 @@ impl Common {
         }
     }
 
-    /// Sends a message without Writes. Short messages take this road at every Call, so it is inlined; [`Self::send`] is for
-    /// the others.
+    /// Sends a message without Writes, for which nothing is charged. Short messages take this road at every Call, so it is
+    /// inlined; [`Self::send`] is for the others.
     #[inline(always)]
     pub(crate) fn send_alone(
         &mut self,
         key: ConnectionKey,
         head: &Head<'_>,
         message: &mut Outgoing,
-        charge: Charge,
         port: &mut (impl Port + ?Sized),
     ) -> Left {
         match port.send(&head.anew(), message, self.posted.next_id()) {
-            Sent::Copied => {
-                self.discharge(key, charge);
-                Left::Copied
-            }
-            sent => self.keep(key, &head.anew(), message, charge, sent),
+            Sent::Copied => Left::Copied,
+            sent => self.keep(key, &head.anew(), message, Charge::default(), sent),
         }
     }
 

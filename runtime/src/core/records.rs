@@ -187,7 +187,7 @@ pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
     let Some(mut stream) = streams.remove(key) else { return };
     stream.release(&mut streams.left);
     for charge in streams.left.drain(..) {
-        memory.discharge(Some(&mut stream.share), &charge);
+        memory.discharge(Some(&mut stream.share), charge);
     }
     memory.leave(&stream.share);
     let has_all = stream.has_left();
@@ -212,7 +212,7 @@ pub(crate) fn flush(inner: &mut Inner, now: Instant) -> usize {
         let sent = stream.send(now, left, counters);
         for charge in left.drain(..) {
             stream.share.end_transfer();
-            memory.discharge(Some(&mut stream.share), &charge);
+            memory.discharge(Some(&mut stream.share), charge);
         }
         match sent {
             Err(_) => end(inner, key, "it was lost"),

@@ -29,7 +29,6 @@ use self::further::check_places;
 use self::plan::Planned;
 use super::buffers::SendBuffers;
 use super::common::Common;
-use super::memory::Charge;
 use super::outbox::Left;
 use crate::key::ConnectionKey;
 use crate::limits::{HEADER_ROOM, Limits};
@@ -148,8 +147,7 @@ impl Requester {
             let patch = HeaderPatch { xid: named.xid, credit: grant.credits.word() };
             let head = Head::like(encoded.message(Version::Two), template, patch);
             grant.credits.spend();
-            let (key, charge) = (grant.connection, Charge::default());
-            let left = common.send_alone(key, &head, &mut self.making, charge, port);
+            let left = common.send_alone(grant.connection, &head, &mut self.making, port);
             grant.is_over = left == Left::Waits;
         } else {
             grant.put_header(&mut self.making, named.xid, new.procedure);
@@ -174,7 +172,7 @@ impl Requester {
         }
         let patch = HeaderPatch { xid, credit: grant.next_credit() };
         let head = encoded.complete(making, grant.version, patch);
-        let left = common.send_alone(key, &head, making, Charge::default(), port);
+        let left = common.send_alone(key, &head, making, port);
         grant.is_over = left == Left::Waits;
     }
 

@@ -221,6 +221,7 @@ impl Node {
         let reserved = census.receives_reserved + census.receives_unreserved;
         let all = reserved + i64::from(census.receives_held);
         assert_eq!(all, i64::from(receives_max), "Receives there are: {census:?}");
+        assert_eq!(cx.counters().charges_lost, 0, "memory was charged for nobody");
         assert_eq!(cx.gauges().orphans, 0, "a lease was dropped while others may touch it");
     }
 }

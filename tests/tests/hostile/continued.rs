@@ -25,8 +25,8 @@ use super::two::{
     REPLY_INLINE, REPLY_MIDDLE, SYSTEM, message, words,
 };
 use super::{
-    GET, Keeper, LATE_GET, LIST, NULL, PRIVATE_DATA, PROGRAM, PUT, TALLY, call, nowhere, segment,
-    server, server_within,
+    GET, ITEM_MAX, Keeper, LATE_GET, LIST, NULL, PRIVATE_DATA, PROGRAM, PUT, TALLY, call, nowhere,
+    segment, server, server_within,
 };
 
 /// A client that obeys the credits it is given.
@@ -168,6 +168,50 @@ fn a_call_in_any_number_of_parts_is_served_as_one() {
     peer.send_in_parts(&call(30, PUT, &[source.length]), &[40], &read);
     let (xid, htype, _) = peer.answer();
     assert_eq!((xid, htype), (30, REPLY_INLINE));
+    server.stop().unwrap();
+}
+
+#[test]
+fn parts_without_octets_take_the_memory_of_a_call_once() {
+    const TOTAL: u32 = 500_000;
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let (call, expected) = tally(7, TOTAL - 44);
+    assert_eq!(call.len(), TOTAL as usize);
+    // Each begins at the first octet. Memory for all of them would be three times what the server has.
+    for _ in 0..100 {
+        peer.send(&message(7, CALL_MIDDLE, &[TOTAL], &[]));
+    }
+    // Another connection of the same address has memory for a long argument.
+    let mut other = Continuing::open(server.started);
+    let item = vec![0x5a; ITEM_MAX];
+    let source = other.peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
+    let read = [&[0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+    other.send_in_parts(&super::call(30, PUT, &[source.length]), &[], &read);
+    let (xid, htype, _) = other.answer();
+    assert_eq!((xid, htype), (30, REPLY_INLINE));
+    peer.send_in_parts(&call, &[4000; 125], &BARE);
+    assert_eq!(results(&peer.answer()), expected);
+    drop((peer, other));
+    // A core that ends checks that it holds nothing.
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_call_whose_parts_bring_no_octets_ends_in_time() {
+    let progress_timeout = Duration::from_millis(50);
+    let limits =
+        Limits { connections_max: 16, receives_max: 256, progress_timeout, ..LIMITS_DEFAULT };
+    let server = server_within(limits, |_| Keeper::default());
+    let mut peer = Continuing::open(server.started);
+    let refused = loop {
+        peer.send(&message(7, CALL_MIDDLE, &[5000], &[]));
+        if let Some(refused) = peer.heard.pop() {
+            break refused;
+        }
+    };
+    assert_eq!((refused[0], refused[3], &refused[4..]), (7, ERROR, SYSTEM));
+    peer.is_served(9);
     server.stop().unwrap();
 }
 
@@ -490,6 +534,21 @@ fn a_reply_in_any_number_of_parts_is_taken_as_one() {
         server.send_in_parts(xid, &reply, parts);
         assert_eq!(server.results(), Ok(results[..length].to_vec()), "{parts:?}");
     }
+    server.pair.thread.stop().unwrap();
+}
+
+#[test]
+fn parts_of_a_reply_without_octets_take_its_memory_once() {
+    const TOTAL: u32 = 300_000;
+    let mut server = Answering::open();
+    let xid = server.call();
+    // Memory for all of them would be more than the client has.
+    for _ in 0..100 {
+        server.send(&message(xid, REPLY_MIDDLE, &[TOTAL], &[]));
+    }
+    let results = vec![7; TOTAL as usize - 24];
+    server.send_in_parts(xid, &[&rpc_reply(xid)[..], &results].concat(), &[4000; 74]);
+    assert_eq!(server.results(), Ok(results));
     server.pair.thread.stop().unwrap();
 }
 

@@ -55,6 +55,8 @@ pub struct Part {
     pub length: u32,
     /// The length of the whole Payload stream in octets.
     pub total: u32,
+    /// Whether the part begins its sequence. Its offset does not say so: parts without octets may come first.
+    pub is_first: bool,
 }
 
 /// The verdict on a received message.
@@ -202,7 +204,8 @@ impl Incoming {
             // [V2-7.2.1-1] the payload is of another RPC message than the header says, so no sequence begins.
             return Err(ErrorBody::BadXdr);
         }
-        Ok(Part { kind: name.kind, xid: name.xid, offset: 0, length, total })
+        let Name { kind, xid } = name;
+        Ok(Part { kind, xid, offset: 0, length, total, is_first: true })
     }
 
     /// Continues `sequence` with its next part.
@@ -217,7 +220,8 @@ impl Incoming {
             return Step::Broken(ErrorBody::InvalCont);
         };
         let length = end.saturating_sub(received);
-        let part = Part { kind: name.kind, xid: name.xid, offset: received, length, total };
+        let Name { kind, xid } = name;
+        let part = Part { kind, xid, offset: received, length, total, is_first: false };
         if is_last {
             return Step::Last(part);
         }

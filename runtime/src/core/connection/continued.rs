@@ -7,6 +7,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Part;
 
 use crate::core::memory::Charge;
+use crate::core::progress::Progress;
 
 /// The continued message that is under way, if there is one. A peer sends one at a time.
 #[derive(Debug, Default)]
@@ -21,22 +22,24 @@ struct Assembly {
     charge: Charge,
     /// Where the part belongs that the engine has told of, and whose message is at hand.
     part: Range<usize>,
-    /// When the next part has to be here.
-    due: Instant,
+    /// By when more of its octets have to be here. Parts without octets bring nobody further.
+    progress: Progress,
 }
 
 impl Continued {
     /// Begins a message for whose whole Payload stream there is room in `body`.
     pub(crate) fn begin(&mut self, body: Local, charge: Charge) {
-        let (part, due) = (0..0, Instant::ZERO);
-        self.0 = Some(Box::new(Assembly { body, charge, part, due }));
+        let (part, progress) = (0..0, Progress::default());
+        self.0 = Some(Box::new(Assembly { body, charge, part, progress }));
     }
 
-    /// Notes which part the message brings that is at hand. The next one has to be here at `due`.
-    pub(crate) fn expect(&mut self, part: &Part, due: Instant) {
+    /// Notes which part the message brings that is at hand. If it brings the message further, more has to be here at
+    /// `renewed`.
+    pub(crate) fn expect(&mut self, part: &Part, renewed: Instant) {
         if let Some(assembly) = &mut self.0 {
-            let at = part.offset as usize;
-            (assembly.part, assembly.due) = (at..at + part.length as usize, due);
+            let (at, length) = (part.offset as usize, part.length as usize);
+            assembly.part = at..at + length;
+            assembly.progress.count(length, renewed);
         }
     }
 
@@ -56,8 +59,8 @@ impl Continued {
         self.0.take().map(|assembly| (assembly.body, assembly.charge))
     }
 
-    /// Returns when the next part has to be here.
+    /// Returns when more octets have to be here.
     pub(crate) fn due(&self) -> Option<Instant> {
-        self.0.as_ref().map(|assembly| assembly.due)
+        self.0.as_ref()?.progress.due()
     }
 }

@@ -258,8 +258,7 @@ impl Requester {
         assert!(written.is_some(), "every send buffer has the room");
         exposed_leases.sent.keep(self.making.room(), encoded);
         let head = Head::written(range, None);
-        let left =
-            common.send_alone(grant.connection, &head, &mut self.making, Charge::default(), port);
+        let left = common.send_alone(grant.connection, &head, &mut self.making, port);
         grant.is_over = left == Left::Waits;
         true
     }

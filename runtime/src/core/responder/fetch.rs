@@ -67,6 +67,7 @@ impl Responder {
     #[inline(never)]
     fn supply_connections(&mut self, common: &mut Common, now: Instant) -> usize {
         common.pool.collect();
+        common.discharge_lost();
         let mut supplied = 0;
         for _ in 0..common.memory.begin_supply() {
             let Some(key) = common.memory.next_waiting() else { break };

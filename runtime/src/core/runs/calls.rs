@@ -146,11 +146,11 @@ impl<S: Service> Runs<'_, S> {
                     (Version::Two, None) => {
                         let start = HEADER_ROOM - unchunked_header_len(version, Kind::Reply);
                         let head = Head::like(start..HEADER_ROOM + length, RESULTS, patch);
-                        common.send_alone(connection, &head, &mut making.message, charge, port)
+                        common.send_alone(connection, &head, &mut making.message, port)
                     }
                     (Version::One, None) => {
                         let head = making.seal(Version::One, patch, length);
-                        common.send_alone(connection, &head, &mut making.message, charge, port)
+                        common.send_alone(connection, &head, &mut making.message, port)
                     }
                     (_, Some(chunk)) => {
                         let head = making.seal_with(version, patch, chunk, length);

@@ -49,7 +49,9 @@ impl Outflow {
         let padding = &[0; 3][..pad(data.len())];
         let length = front.len() + data.len() + padding.len() + back.len();
         // No Reply is that long.
-        let mark = u32::try_from(length).ok().and_then(Mark::last)?;
+        let Some(mark) = u32::try_from(length).ok().and_then(Mark::last) else {
+            return Some(charge);
+        };
         self.waiting += Mark::WIRE_LEN + length;
         self.copy(&mark.encode());
         self.copy(front);

@@ -9,6 +9,7 @@ use super::inflow::Inflow;
 use super::limits::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
 use super::outflow::{Outflow, Record};
 use crate::core::memory::{Charge, Share};
+use crate::core::progress::Progress;
 use crate::crowd::{Candidate, Phase, SLOW, network};
 use crate::sys::socket::Socket;
 
@@ -62,24 +63,6 @@ pub(crate) struct Newcomer {
     pub(in crate::core) standing: Standing,
     /// The limits of its port.
     pub(in crate::core) limits: TcpLimits,
-}
-
-/// A deadline that progress renews.
-#[derive(Debug, Default)]
-struct Progress {
-    due: Option<Instant>,
-    /// Octets since it was renewed.
-    octets: usize,
-}
-
-impl Progress {
-    /// Counts octets that were moved, and renews the deadline if they are enough.
-    fn count(&mut self, octets: usize, renewed: Instant) {
-        self.octets += octets;
-        if self.due.is_none() || self.octets >= STEP {
-            (self.due, self.octets) = (Some(renewed), 0);
-        }
-    }
 }
 
 impl Stream {
@@ -311,7 +294,7 @@ impl Stream {
         if self.outflow.waiting() == 0 {
             self.leaving = Progress::default();
         } else {
-            self.leaving.due.get_or_insert(renewed);
+            self.leaving.begin(renewed);
         }
         self.settle(now);
         Ok(())
@@ -325,7 +308,7 @@ impl Stream {
             self.arriving = Progress::default();
         } else {
             let due = now.saturating_add(self.limits.progress_timeout);
-            self.arriving.due.get_or_insert(due);
+            self.arriving.begin(due);
         }
         let phase = match (self.serving, is_amid || self.outflow.waiting() > 0) {
             (0, false) => Phase::Idle,
@@ -339,7 +322,7 @@ impl Stream {
 
     /// Returns the time by which something has to happen, if there is one.
     pub(in crate::core) fn due(&self) -> Option<Instant> {
-        let progress = [self.arriving.due, self.leaving.due].into_iter().flatten().min();
+        let progress = [self.arriving.due(), self.leaving.due()].into_iter().flatten().min();
         let is_silent = self.serving == 0 && progress.is_none();
         let idle = self.limits.idle_timeout.filter(|_| is_silent);
         progress.or_else(|| idle.map(|time| self.since.saturating_add(time)))
@@ -361,8 +344,6 @@ impl Stream {
     }
 }
 
-/// Octets whose transfer renews a deadline: a peer that needs the whole time for each, of 10 seconds, has 6.4 KiB/s.
-const STEP: usize = 64 << 10;
 /// Octets that wait to be sent before a connection is read no more.
 const WAITING_MAX: usize = 4 << 20;
 /// Octets of these that were copied or will be, for which no pool has the memory.

@@ -265,7 +265,8 @@ impl End {
             Kind::Call => &mut self.parts[0],
             Kind::Reply => &mut self.parts[1],
         };
-        assert!(part.offset == 0 || *so_far == (part.xid, part.offset, part.total), "a gap");
+        assert!(!part.is_first || part.offset == 0, "a beginning that is not the first octet");
+        assert!(part.is_first || *so_far == (part.xid, part.offset, part.total), "a gap");
         *so_far = (part.xid, part.offset + part.length, part.total);
     }
 

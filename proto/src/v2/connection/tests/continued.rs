@@ -52,7 +52,10 @@ const KINDS: [(Kind, u32, Event); 2] =
 fn each_part_is_told_and_behind_the_last_one_the_whole() {
     for (at, (kind, htype, whole)) in [(CLIENT, KINDS[0]), (SERVER, KINDS[0]), (CLIENT, KINDS[1])] {
         let mut pair = pair();
-        let part = |offset, length| Event::Part(Part { kind, xid: 7, offset, length, total: 12 });
+        let part = |offset, length| {
+            let is_first = offset == 0;
+            Event::Part(Part { kind, xid: 7, offset, length, total: 12, is_first })
+        };
         for bytes in [middle(&pair, at, htype, 0..6), middle(&pair, at, htype, 6..10)] {
             pair.receive(at, &bytes);
             assert_eq!(pair.ends[at].engine.owed(), 0, "no Call yet");

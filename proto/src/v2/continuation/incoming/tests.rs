@@ -63,7 +63,7 @@ fn step(incoming: &mut Incoming, bytes: &[u8]) -> Step {
 }
 
 const fn part(offset: u32, length: u32, total: u32) -> Part {
-    Part { kind: Kind::Call, xid: XID, offset, length, total }
+    Part { kind: Kind::Call, xid: XID, offset, length, total, is_first: offset == 0 }
 }
 
 const INVALID: Step = Step::Broken(ErrorBody::InvalCont);
