@@ -64,6 +64,7 @@ use self::connection::{Directions, Link};
 use self::events::Events;
 use self::inbox::{Door, Inbox};
 use self::inner::Inner;
+use self::memory::Ending;
 use self::program::Programs;
 use self::requester::{Direct, Exit, Requester};
 use self::responder::Responder;
@@ -144,6 +145,7 @@ impl<P: Provider, S: Service> Core<P, S> {
                 responder: Responder::new(accepted, &limits),
                 requester: Requester::new(&limits, seed),
                 common,
+                _ending: Ending,
             },
             inbox,
             listeners: Vec::new(),

@@ -217,16 +217,12 @@ impl Common {
     ) -> MemoryGrant<L> {
         match self.connections.get_mut(key) {
             None => match self.streams.get_mut(key) {
-                Some(stream) => {
-                    self.memory.grant((key, &mut stream.share), &self.pool, wanted, lease)
-                }
+                Some(stream) => self.memory.grant(&mut stream.share, &self.pool, wanted, lease),
                 None => MemoryGrant::Never,
             },
             // The Calls of a connection that closes end with it.
             Some(connection) if !connection.life.is_up() => MemoryGrant::Waits(Until::Reads),
-            Some(connection) => {
-                self.memory.grant((key, &mut connection.share), &self.pool, wanted, lease)
-            }
+            Some(connection) => self.memory.grant(&mut connection.share, &self.pool, wanted, lease),
         }
     }
 
@@ -242,12 +238,12 @@ impl Common {
 
     /// Gives back the charges that were dropped although they were not empty, and tells of the first.
     pub(crate) fn discharge_lost(&mut self) {
-        while let Some((key, charge)) = self.memory.next_lost() {
+        while let Some(charge) = Memory::next_lost() {
             if self.counters.charges_lost == 0 {
-                self.trace.charge_lost(&key, charge.octets());
+                self.trace.charge_lost(charge.octets());
             }
             self.counters.charges_lost += 1;
-            self.discharge(key, charge);
+            self.memory.discharge(None, charge);
         }
     }
 

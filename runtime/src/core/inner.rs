@@ -4,6 +4,7 @@
 use super::common::Common;
 use super::connection::Connection;
 use super::counters::Census;
+use super::memory::Ending;
 use super::requester::Requester;
 use super::responder::Responder;
 use crate::key::ConnectionKey;
@@ -13,15 +14,17 @@ use crate::key::ConnectionKey;
 pub(crate) struct Inner {
     pub(crate) responder: Responder,
     pub(crate) requester: Requester,
-    /// Declared last: it has the pool that the others lease from.
+    /// Declared behind the others: it has the pool that they lease from.
     pub(crate) common: Common,
+    /// Declared last: until it is dropped, what the others are charged may be.
+    pub(crate) _ending: Ending,
 }
 
 impl Drop for Inner {
     /// Ends what is charged. Once no connection is left, nothing is.
     fn drop(&mut self) {
         let Common { connections, streams, memory, .. } = &self.common;
-        memory.end();
+        Ending::begin();
         let is_quiet = connections.len() == 0 && streams.len() == 0 && !std::thread::panicking();
         debug_assert!(!is_quiet || memory.held() == 0, "{} octets held for nobody", memory.held());
         let records = streams.records.held();

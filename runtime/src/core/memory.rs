@@ -30,7 +30,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
-use std::rc::Rc;
 use std::time::Duration;
 
 use haulage_mr_pool::{Density, Pool};
@@ -61,8 +60,6 @@ pub(crate) struct Memory {
     /// When a slow connection is looked for next.
     reclaim_at: Instant,
     pub(super) making: Making,
-    /// The charges that were dropped although they were not empty.
-    lost: Rc<Lost>,
 }
 
 /// The requests to the service to make room for Calls.
@@ -133,23 +130,18 @@ pub(crate) struct Charge {
     octets: usize,
     /// Octets of the charge that the service will lease when it is called.
     promised: usize,
-    /// The connection that is charged, unless the charge is empty.
-    debtor: Option<Debtor>,
 }
 
-/// The connection that is charged, and where to tell that the charge was dropped.
+/// Ends the charges of a core that is dropped. It is the last part of the core that is.
 #[derive(Debug)]
-struct Debtor {
-    key: ConnectionKey,
-    lost: Rc<Lost>,
-}
+pub(crate) struct Ending;
 
-/// The charges that were dropped although they were not empty.
-#[derive(Debug, Default)]
-struct Lost {
-    charges: RefCell<Vec<(ConnectionKey, Charge)>>,
-    /// Whether the core is being dropped, with all that is charged.
-    is_over: Cell<bool>,
+thread_local! {
+    /// The charges that were dropped although they were not empty. A charge has no room for whose it is: messages carry it
+    /// in two registers.
+    static LOST: RefCell<Vec<Charge>> = const { RefCell::new(Vec::new()) };
+    /// Whether a core is being dropped, with all that is charged.
+    static IS_ENDING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Memory that a Call asks for.
@@ -213,22 +205,33 @@ impl Charge {
     pub(crate) fn join(&mut self, mut other: Self) {
         self.octets += std::mem::take(&mut other.octets);
         self.promised += other.promised;
-        self.debtor = self.debtor.take().or_else(|| other.debtor.take());
     }
 
     /// Takes in that the charge was dropped and is not empty.
     #[cold]
     #[inline(never)]
     fn lose(&mut self) {
-        let octets = std::mem::take(&mut self.octets);
-        let Some(Debtor { key, lost }) = self.debtor.take() else { return };
+        let lost = std::mem::take(self);
         // The panic of a service drops what is under way.
-        if lost.is_over.get() || std::thread::panicking() {
-            return;
+        if IS_ENDING.get() || std::thread::panicking() {
+            return std::mem::forget(lost);
         }
-        let charge = Self { octets, promised: self.promised, debtor: None };
-        lost.charges.borrow_mut().push((key, charge));
-        debug_assert!(false, "a charge of {octets} octets to connection {key:?} was dropped");
+        let octets = lost.octets;
+        LOST.with_borrow_mut(|all| all.push(lost));
+        debug_assert!(false, "a charge of {octets} octets was dropped");
+    }
+}
+
+impl Ending {
+    /// Begins the end of a core: from now on charges may be dropped.
+    pub(crate) fn begin() {
+        IS_ENDING.set(true);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        IS_ENDING.set(false);
     }
 }
 
@@ -262,7 +265,7 @@ impl Memory {
     /// density.
     pub(super) fn grant<L>(
         &mut self,
-        (key, share): (ConnectionKey, &mut Share),
+        share: &mut Share,
         pool: &Pool,
         wanted: &Wanted,
         lease: impl FnOnce(&Pool, usize, Density) -> Option<L>,
@@ -298,8 +301,7 @@ impl Memory {
                 holder.held += octets;
                 self.held += octets;
                 self.promised += wanted.later;
-                let debtor = (octets > 0).then(|| Debtor { key, lost: Rc::clone(&self.lost) });
-                MemoryGrant::Taken(lease, Charge { octets, promised: wanted.later, debtor })
+                MemoryGrant::Taken(lease, Charge { octets, promised: wanted.later })
             }
             None if makes_room => {
                 self.making.wanted.get_or_insert(octets);
@@ -333,14 +335,10 @@ impl Memory {
         }
     }
 
-    /// Takes out a charge that was dropped although it was not empty, to be given back, and whose it is.
-    pub(super) fn next_lost(&mut self) -> Option<(ConnectionKey, Charge)> {
-        self.lost.charges.borrow_mut().pop()
-    }
-
-    /// Notes that the core is being dropped, with all that is charged.
-    pub(super) fn end(&self) {
-        self.lost.is_over.set(true);
+    /// Takes out a charge that was dropped although it was not empty, to be given back. It stays with the share of its
+    /// connection as long as that lives.
+    pub(super) fn next_lost() -> Option<Charge> {
+        LOST.with_borrow_mut(Vec::pop)
     }
 
     /// Enters a connection of an origin. Returns its share.
@@ -564,6 +562,11 @@ impl Share {
         self.waiting.push_front(waiter);
     }
 
+    /// Returns how many Calls wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
     /// Returns whether no Call waits.
     pub(super) fn is_free(&self) -> bool {
         self.waiting.is_empty()
@@ -644,30 +647,30 @@ mod tests {
         let mut share = memory.enter(Origin::Ours);
         let pool = PoolConfig { bytes: MIB, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&pool).unwrap();
-        let key = ConnectionKey::new(3, 1);
-        let mut take = |memory: &mut Memory, octets| {
+        let take = |memory: &mut Memory, share: &mut Share, octets| {
             let wanted = Wanted { lease: octets, later: 7, own: 1, purpose: Purpose::Reply };
-            match memory.grant((key, &mut share), &pool, &wanted, |_, _, _| Some(())) {
+            match memory.grant(share, &pool, &wanted, |_, _, _| Some(())) {
                 MemoryGrant::Taken((), charge) => charge,
                 other => panic!("{other:?}"),
             }
         };
-        let (mut joined, other) = (take(&mut memory, 100), take(&mut memory, 20));
-        joined.join(other);
+        let mut joined = take(&mut memory, &mut share, 100);
+        joined.join(take(&mut memory, &mut share, 20));
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(joined)));
         assert_eq!(dropped.is_err(), cfg!(debug_assertions), "an assertion where there are any");
         assert_eq!((memory.held(), memory.promised), (134, 14));
-        let (whose, charge) = memory.next_lost().unwrap();
-        assert_eq!(whose, key);
-        memory.discharge(Some(&mut share), charge);
-        assert_eq!((memory.held(), memory.promised, share.held), (0, 0, 0));
-        assert!(memory.next_lost().is_none());
+        let charge = Memory::next_lost().unwrap();
+        memory.discharge(None, charge);
+        assert_eq!((memory.held(), memory.promised, share.held), (0, 0, 134));
+        assert!(Memory::next_lost().is_none());
+        memory.leave(&share);
+        assert!(memory.holders.iter().all(|holder| holder.held == 0));
         // The end of a core drops what it holds.
         let mut share = memory.enter(Origin::Ours);
-        let wanted = Wanted { lease: 5, later: 0, own: 1, purpose: Purpose::Reply };
-        let taken = memory.grant((key, &mut share), &pool, &wanted, |_, _, _| Some(()));
-        memory.end();
+        let taken = take(&mut memory, &mut share, 5);
+        Ending::begin();
         drop(taken);
-        assert!(memory.next_lost().is_none());
+        drop(Ending);
+        assert!(Memory::next_lost().is_none());
     }
 }

@@ -88,7 +88,7 @@ impl Inner {
                 return key.into_iter().for_each(|key| self.common.connections.touch(key));
             }
         };
-        let Self { responder, requester, common } = self;
+        let Self { responder, requester, common, .. } = self;
         let Some(work) = common.posted.complete(bits, done) else { return };
         let key = work.connection;
         common.leave_work(&work);
@@ -373,7 +373,7 @@ impl Inner {
 
     /// Removes a connection, and ends everything that waits for it.
     pub(crate) fn end(&mut self, key: ConnectionKey, reason: CallError, proof: Option<&Quiesced>) {
-        let Self { responder, requester, common } = self;
+        let Self { responder, requester, common, .. } = self;
         common.drop_continued(key);
         let Some(connection) = common.connections.remove(key) else { return };
         connection.release(&mut common.receives);

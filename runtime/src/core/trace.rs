@@ -187,11 +187,11 @@ impl Trace {
         }
     }
 
-    /// Reports that a charge for memory of a connection was lost: a fault of this runtime, told once.
+    /// Reports that a charge for memory was lost: a fault of this runtime, told once.
     #[cold]
-    pub(crate) fn charge_lost(&self, conn: &dyn Debug, octets: usize) {
+    pub(crate) fn charge_lost(&self, octets: usize) {
         let provider = self.provider;
-        tracing::error!(target: "haulage", ?conn, provider, octets, "memory.charge_lost");
+        tracing::error!(target: "haulage", provider, octets, "memory.charge_lost");
     }
 
     /// Reports a message whose transport header is malformed, or of a version that this core does not speak. The latter

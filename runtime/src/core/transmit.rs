@@ -79,7 +79,7 @@ fn flush_connection(
 /// Sends the waiting Replies and Calls of a connection, and the messages of its engine.
 #[inline(never)]
 fn send_waiting(inner: &mut Inner, now: Instant, key: ConnectionKey, port: &mut impl Port) {
-    let Inner { responder, requester, common } = inner;
+    let Inner { responder, requester, common, .. } = inner;
     send_replies(responder, common, key, port);
     requester.send_calls(common, key, port);
     inner.drive(now, key, Input::Idle);

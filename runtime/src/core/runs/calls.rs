@@ -84,7 +84,8 @@ impl<S: Service> Runs<'_, S> {
         let (mut done, mut parked, mut unsettled) = (0, 0, None);
         // Calls without a Reply, by their procedures.
         let mut unanswered = 0;
-        let mut argument = None;
+        // What the Call at hand has, if it has a chunk; nothing between two Calls.
+        let (mut argument, mut charge) = (None, Charge::default());
         let mut known = None;
         let mut cx = Cx::new(*now, inner);
         for call in calls {
@@ -98,9 +99,10 @@ impl<S: Service> Runs<'_, S> {
             }
             let common = &mut cx.inner.common;
             let room = |offered| programs.result_room(payload, offered);
-            let Some(charge) = provide(common, from.key, chunk, room, port, &mut argument) else {
+            let own = (&mut argument, &mut charge);
+            if provide(common, from.key, chunk, room, port, own).is_none() {
                 break;
-            };
+            }
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
             let offered = chunk.filter(|one| one.position.is_none());
             making.begin(length_max, offered.map(|one| u64::from(one.segment.length)));
@@ -129,11 +131,10 @@ impl<S: Service> Runs<'_, S> {
                     serve_other(&mut cx, *service, whole, &mut known, making)
                 }
             };
-            let mut charge = charge;
             if chunk.is_some() {
                 // A lease that the service did not take returns to the pool, so that the next Call does not get it.
                 argument = None;
-                charge = cx.inner.responder.with_leased(charge);
+                charge = cx.inner.responder.with_leased(std::mem::take(&mut charge));
             }
             if let Acted::Results(length) = acted
                 && leave
@@ -154,6 +155,7 @@ impl<S: Service> Runs<'_, S> {
                     }
                     (_, Some(chunk)) => {
                         let head = making.seal_with(version, patch, chunk, length);
+                        let charge = std::mem::take(&mut charge);
                         common.send(connection, &head, &mut making.message, charge, port)
                     }
                 };
@@ -165,11 +167,11 @@ impl<S: Service> Runs<'_, S> {
             }
             if let Acted::NoReply = acted {
                 making.forget_results();
-                cx.inner.common.discharge(connection, charge);
+                cx.inner.common.discharge(connection, std::mem::take(&mut charge));
                 unanswered += 1;
                 continue;
             }
-            let charge = cx.inner.responder.with_leased(charge);
+            let charge = cx.inner.responder.with_leased(std::mem::take(&mut charge));
             let waiting = ServedCall::with(connection, xid, chunk);
             let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
@@ -240,7 +242,7 @@ fn refill(common: &mut Common, key: ConnectionKey, reply: &mut Option<Reply>) ->
 }
 
 /// Counts the chunk of a Call. Reads the argument into `argument` if the chunk has it; otherwise sees that there is
-/// memory for a result that the service leases, of which `room` returns the octets. Returns the charge; `None` if the
+/// memory for a result that the service leases, of which `room` returns the octets. The memory is charged to `charge`. Returns `None` if the
 /// argument cannot be read at once, or if there is no memory now.
 #[inline(always)]
 fn provide(
@@ -249,18 +251,16 @@ fn provide(
     chunk: Option<&SingleChunk>,
     room: impl FnOnce(u32) -> usize,
     port: &mut impl Port,
-    argument: &mut Option<ReducedArgument>,
-) -> Option<Charge> {
-    let Some(SingleChunk { position, segment, .. }) = chunk else {
-        return Some(Charge::default());
-    };
+    (argument, charge): (&mut Option<ReducedArgument>, &mut Charge),
+) -> Option<()> {
+    let Some(SingleChunk { position, segment, .. }) = chunk else { return Some(()) };
     let Some(position) = *position else {
-        let charge = match room(segment.length) {
-            0 => Charge::default(),
-            later => common.promise(key, later)?,
-        };
+        match room(segment.length) {
+            0 => {}
+            later => *charge = common.promise(key, later)?,
+        }
         common.counters.write_chunks += 1;
-        return Some(charge);
+        return Some(());
     };
     let claim = ClaimedSegment::try_from(*segment).ok()?;
     // Calls that wait for memory go first.
@@ -270,7 +270,7 @@ fn provide(
     let lease = segment.length as usize;
     let wanted = Wanted { lease, later: 0, own: 0, purpose: Purpose::Reply };
     // This direct read needs a single lease; posted Reads fill several.
-    let MemoryGrant::Taken(lease, charge) = common.grant(key, &wanted, Pool::lease_as) else {
+    let MemoryGrant::Taken(lease, taken) = common.grant(key, &wanted, Pool::lease_as) else {
         return None;
     };
     let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
@@ -282,11 +282,12 @@ fn provide(
         _ => None,
     };
     if !matches!(read, Some(Ok(()))) {
-        common.discharge(key, charge);
+        common.discharge(key, taken);
         return None;
     }
     common.counters.read_chunks += 1;
-    Some(charge)
+    *charge = taken;
+    Some(())
 }
 
 /// Grants the peer credits for `count` further Calls, and takes credits for `count` Replies that leave at once; for
