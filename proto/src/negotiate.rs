@@ -398,6 +398,16 @@ impl Connection {
         }
     }
 
+    /// Returns how many Receives the peer should have reserved because of this end's unanswered Calls: see
+    /// [`v2::connection::Connection::reserved_for_calls`]. Version 1 counts each direction by itself, and needs none.
+    #[inline]
+    pub fn reserved_for_calls(&self) -> u32 {
+        match &self.engine {
+            Engine::One(_) => 0,
+            Engine::Two(two) => two.reserved_for_calls(),
+        }
+    }
+
     /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub fn owed(&self) -> u32 {

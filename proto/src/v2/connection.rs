@@ -424,6 +424,13 @@ impl Connection {
         self.credits.lacks_receive_for_grant()
     }
 
+    /// Returns the fewest Receives that the peer should have reserved because of this end's unanswered Calls, where both
+    /// ends call: the peer may make Calls of its own before it answers these (P13).
+    #[inline]
+    pub const fn reserved_for_calls(&self) -> u32 {
+        self.gate.reserved_for_calls()
+    }
+
     /// Returns the number of received Calls that await a Reply or an error.
     #[inline]
     pub const fn owed(&self) -> u32 {

@@ -410,6 +410,18 @@ const fn distance(a: u32, b: u32) -> i32 {
 /// The fewest credits with which a peer can be served: two for a Call, and one that a grant may have used.
 pub const WINDOW_MIN: u32 = 3;
 
+/// Returns the fewest Receives that a peer which makes Calls, too, should have reserved while `unanswered` Calls of this end
+/// await its Replies; none while no Call does.
+///
+/// Before it answers them, the peer may make a Call of its own, as a service does that is called and asks back. That Call
+/// leaves a credit for each Reply and another one (P2), so the peer needs two more credits than it owes Replies. It may have
+/// used some for grants: but with twice as many credits, what is left suffices, or half of them are spent and it is granted
+/// more (P5). One Receive is for a grant (E3).
+#[inline]
+pub const fn reserved_for(unanswered: u32) -> u32 {
+    if unanswered == 0 { 0 } else { unanswered.saturating_mul(2).saturating_add(3) }
+}
+
 /// The most consecutive grants that only answer grants.
 ///
 /// When messages stop, the end that received the last ones may still send grants as their Receives are reserved again

@@ -86,6 +86,8 @@ pub(crate) struct Part {
     most: u32,
     /// Messages that the peer has sent since they last earned the connection an extra Receive.
     used: u32,
+    /// Receives beyond the level, because of unanswered Calls of ours.
+    lent: u32,
 }
 
 /// The buffers of all Receives. They are lent while messages are read and the [`Receives`] change.
@@ -274,7 +276,7 @@ impl Receives {
         self.unreserved -= i64::from(RECEIVES_IDLE);
         self.minimums += RECEIVES_IDLE;
         let most = self.limits.receives_each(role);
-        Some(Part { origin, reserved: RECEIVES_IDLE, level: self.fair, most, used: 0 })
+        Some(Part { origin, reserved: RECEIVES_IDLE, level: self.fair, most, used: 0, lent: 0 })
     }
 
     /// Reserves more Receives for a connection that has `reserved` left and owes its peer `owed` Replies. Returns how
@@ -291,12 +293,7 @@ impl Receives {
     ) -> u32 {
         self.minimums -= part.minimum();
         let was_busy = part.level > self.fair;
-        // Every possible connection keeps its minimum, whatever the busy ones ask for.
-        let touched = u32::try_from(touched).unwrap_or(u32::MAX);
-        let others = self.limits.connections_max.saturating_sub(1).saturating_add(touched);
-        let minimums = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.minimums);
-        let left = self.left();
-        let spare = left.saturating_sub(minimums);
+        let (left, spare) = (self.left(), self.spare(touched));
         // A peer that sent messages may have more of them waiting for credit.
         let used = part.used.saturating_add(part.reserved.saturating_sub(reserved));
         let asked = part.level.saturating_add(used / USED_FOR_ONE).min(part.most);
@@ -316,7 +313,9 @@ impl Receives {
         let more = busy.max(least).min(left);
         self.unreserved -= i64::from(more);
         part.reserved = reserved.saturating_add(more);
-        part.level = part.reserved.saturating_add(owed);
+        let (reserved, level) = (part.reserved.saturating_add(owed), level.max(RECEIVES_IDLE));
+        part.lent = part.lent.min(reserved.saturating_sub(level));
+        part.level = reserved.saturating_sub(part.lent);
         self.minimums += part.minimum();
         match (was_busy, part.level > self.fair) {
             (false, true) => self.busy.begin(part.origin),
@@ -337,6 +336,30 @@ impl Receives {
         part.reserved = part.reserved.saturating_add(more);
         self.minimums += part.minimum();
         more
+    }
+
+    /// Reserves up to `count` Receives more for a connection because of unanswered Calls of ours (P13), if others do not
+    /// need them. They do not make it a busy one. Returns how many.
+    #[cold]
+    pub(crate) fn grow_for_calls(&mut self, part: &mut Part, count: u32, touched: usize) -> u32 {
+        self.minimums -= part.minimum();
+        let more = count.min(self.spare(touched));
+        self.unreserved -= i64::from(more);
+        part.reserved = part.reserved.saturating_add(more);
+        part.lent = part.lent.saturating_add(more);
+        self.minimums += part.minimum();
+        more
+    }
+
+    /// Returns how many Receives may be reserved for a connection whose own minimum is not counted, when `touched`
+    /// connections may have used some that are not noted yet. Every possible connection keeps its minimum, whatever the busy
+    /// ones ask for.
+    #[inline(always)]
+    fn spare(&self, touched: usize) -> u32 {
+        let touched = u32::try_from(touched).unwrap_or(u32::MAX);
+        let others = self.limits.connections_max.saturating_sub(1).saturating_add(touched);
+        let minimums = others.saturating_mul(RECEIVES_IDLE).saturating_sub(self.minimums);
+        self.left().saturating_sub(minimums)
     }
 
     /// Returns how many Receives may be reserved: none while messages beyond the reservations are held.

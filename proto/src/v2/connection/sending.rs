@@ -21,7 +21,7 @@ use crate::chunk::Format;
 use crate::time::Instant;
 use crate::v2::connection::config::Config;
 use crate::v2::continuation::Kind;
-use crate::v2::credit::{Class, Credits};
+use crate::v2::credit::{Class, Credits, reserved_for};
 use crate::v2::reverse::Level;
 
 /// The description of an RPC message that is ready to be posted.
@@ -207,6 +207,12 @@ impl Gate {
     /// credits would never let the peer's pass, because these leave credits for the Replies (P2).
     pub(super) fn has_room(&self, kind: Kind, credits: &Credits) -> bool {
         kind == Kind::Reply || !self.is_shared || self.unanswered < credits.calls_max()
+    }
+
+    /// Returns the fewest Receives that the peer should have because of the unanswered Calls, where both ends call.
+    #[inline]
+    pub(super) const fn reserved_for_calls(&self) -> u32 {
+        if self.is_shared { reserved_for(self.unanswered) } else { 0 }
     }
 
     /// Returns whether a continued message waits for its credits.

@@ -31,6 +31,8 @@ enum Rule {
     P3,
     /// Credits are refreshed before half of the limit is spent.
     P5,
+    /// Each unanswered Call leaves its peer credits for a Call that it makes before it answers.
+    P13,
 }
 
 /// The outcome for two ends.
@@ -57,9 +59,12 @@ struct Traffic {
     windows: [u32; 2],
     /// Messages that one Call takes.
     pieces: u32,
+    /// Whether the first end answers each Call only once one of its own, made since, is answered.
+    is_nested: bool,
 }
 
-const BUSY: Traffic = Traffic { calls: [40, 40], replies: true, windows: [4, 5], pieces: 1 };
+const BUSY: Traffic =
+    Traffic { calls: [40, 40], replies: true, windows: [4, 5], pieces: 1, is_nested: false };
 const WIDE: Traffic = Traffic { windows: [12, 12], ..BUSY };
 const ONE_WAY: Traffic = Traffic { calls: [60, 0], replies: false, ..BUSY };
 
@@ -119,6 +124,21 @@ fn p5_a_refresh_that_waits_for_the_last_credit_never_comes() {
     prevented(Rule::P5, ONE_WAY, Outcome::Stuck, 0);
 }
 
+#[test]
+fn p13_a_call_from_within_a_callback_finds_credit_in_the_smallest_windows() {
+    for windows in [[3, 3], [3, 4], [4, 3], [4, 4], [5, 3], [7, 6]] {
+        for calls in [[0, 1], [0, 20], [1, 20], [20, 20]] {
+            let traffic = Traffic { windows, calls, is_nested: true, ..BUSY };
+            for seed in 0..200 {
+                let outcome = run(traffic, None, seed);
+                assert_eq!(outcome, Outcome::Finished, "{windows:?}, {calls:?}, seed {seed}");
+            }
+        }
+    }
+    let traffic = Traffic { windows: [3, 3], calls: [0, 20], is_nested: true, ..BUSY };
+    prevented(Rule::P13, traffic, Outcome::Stuck, 0);
+}
+
 const LONG: Traffic = Traffic { pieces: 3, windows: [12, 14], ..BUSY };
 
 /// Runs traffic under many schedules with every rule, and under schedule `seed` without one.
@@ -174,6 +194,9 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
         let possible: Vec<_> = all.filter(|&(at, step)| ends[at].may(step)).collect();
         if possible.is_empty() {
             let done = ends.iter().all(|end| end.to_make + end.unanswered + end.held == 0);
+            if !done && without.is_none() {
+                std::println!("{ends:?}");
+            }
             return if done { Outcome::Finished } else { Outcome::Stuck };
         }
         let (at, step) = possible[rng.below(possible.len())];
@@ -189,6 +212,7 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
             Step::GoOn => post(&mut ends, at, Class::Call),
             Step::Reply => {
                 (end.held, end.free) = (end.held - 1, end.free + 1);
+                end.inner = end.inner.saturating_sub(1);
                 if end.replies {
                     post(&mut ends, at, Class::Reply);
                 } else {
@@ -201,6 +225,8 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
                 }
             }
             Step::Repost => end.repost(1),
+            Step::Borrow => end.borrow(),
+            Step::GiveBack => (end.borrowed, end.free) = (end.borrowed - 1, end.free - 1),
             Step::Shrink => end.shrink(),
             Step::Grant => post(&mut ends, at, Class::Grant),
         }
@@ -223,12 +249,25 @@ enum Step {
     Reply,
     Deliver,
     Repost,
+    /// A Receive more, because of the Calls that are not answered.
+    Borrow,
+    /// Back with such a Receive.
+    GiveBack,
     Shrink,
     Grant,
 }
 
-const STEPS: [Step; 7] =
-    [Step::Call, Step::GoOn, Step::Reply, Step::Deliver, Step::Repost, Step::Shrink, Step::Grant];
+const STEPS: [Step; 9] = [
+    Step::Call,
+    Step::GoOn,
+    Step::Reply,
+    Step::Deliver,
+    Step::Repost,
+    Step::Borrow,
+    Step::GiveBack,
+    Step::Shrink,
+    Step::Grant,
+];
 
 /// One end of a connection. The Receive of a Call is kept until the Call is answered.
 #[derive(Debug)]
@@ -244,9 +283,17 @@ struct End {
     to_post: u32,
     /// Received Calls that are being served.
     held: u32,
+    /// Whether each is answered only once a Call of this end, made since, is answered, and how many of these are.
+    is_nested: bool,
+    inner: u32,
     /// Receives posted, and free to be posted again.
     posted: u32,
     free: u32,
+    /// Whether Calls of this end leave half of the credits.
+    shares: bool,
+    /// Whether the peer has more Receives while Calls of this end are not answered, and how many more.
+    borrows: bool,
+    borrowed: u32,
     /// Receives this end may still take away from its peer.
     to_shrink: u32,
     /// Messages on their way here, each with its credit word and whether it is whole or a last piece.
@@ -264,9 +311,14 @@ impl End {
             pieces: traffic.pieces,
             to_post: 0,
             held: 0,
+            is_nested: traffic.is_nested && at == 0,
+            inner: 0,
             posted: Credits::RESERVED_AT_START,
             // One of the Receives at the start is for a grant.
             free: traffic.windows[at] + 1 - Credits::RESERVED_AT_START,
+            shares: traffic.is_nested,
+            borrows: traffic.is_nested && without != Some(Rule::P13),
+            borrowed: 0,
             to_shrink: if traffic.pieces == 1 { traffic.windows[at] - WINDOW_MIN } else { 0 },
             inbox: VecDeque::new(),
         };
@@ -284,9 +336,13 @@ impl End {
             Step::Call | Step::Reply | Step::Grant if self.to_post > 0 => false,
             Step::GoOn => self.to_post > 0 && self.may_send(Class::Call),
             Step::Call => self.to_make > 0 && self.may_call(),
+            Step::Reply if self.is_nested && self.inner == 0 => false,
             Step::Reply => self.held > 0 && (!self.replies || self.may_send(Class::Reply)),
             Step::Deliver => !self.inbox.is_empty(),
+            Step::Repost if self.borrowed > 0 && self.posted >= self.least() => false,
             Step::Repost => self.free > 0 && !self.stalled(),
+            Step::Borrow => self.free == 0 && self.posted < self.least(),
+            Step::GiveBack => self.borrowed > 0 && self.free > 0 && self.posted >= self.least(),
             Step::Shrink if self.without == Some(Rule::P1) => self.to_shrink.min(self.posted) > 0,
             Step::Shrink => self.to_shrink.min(self.free) > 0,
             Step::Grant => self.wants_grant(),
@@ -294,6 +350,10 @@ impl End {
     }
 
     fn may_call(&self) -> bool {
+        // Where both ends call, as in every nested traffic, Calls leave half of the credits.
+        if self.shares && self.unanswered >= self.credits.calls_max() {
+            return false;
+        }
         if self.pieces == 1 || self.without == Some(Rule::E12) {
             return self.may_send(Class::Call);
         }
@@ -347,6 +407,16 @@ impl End {
         credits.announced
     }
 
+    /// Returns how many Receives the peer has at least, because of the Calls that are not answered.
+    fn least(&self) -> u32 {
+        if self.borrows { reserved_for(self.unanswered) } else { 0 }
+    }
+
+    fn borrow(&mut self) {
+        (self.borrowed, self.free) = (self.borrowed + 1, self.free + 1);
+        self.repost(1);
+    }
+
     fn repost(&mut self, count: u32) {
         self.free -= count;
         self.posted += count;
@@ -375,10 +445,12 @@ impl End {
             Class::Call => {
                 self.credits.owe(1);
                 self.held += 1;
+                self.to_make += u32::from(self.is_nested);
             }
             Class::Reply => {
                 self.unanswered -= 1;
                 self.free += 1;
+                self.inner += u32::from(self.is_nested);
             }
             Class::Control | Class::Grant => self.free += 1,
         }

@@ -41,6 +41,11 @@ impl Credits {
         if more == 0 && engine.lacks_receive() {
             more = receives.grow_by_one(&mut self.part);
         }
+        let least = engine.reserved_for_calls();
+        if least > 0 {
+            let missing = least.saturating_sub(engine.reserved().wrapping_add(more));
+            more += receives.grow_for_calls(&mut self.part, missing, touched);
+        }
         engine.reserve(more);
         self.reserved += more;
     }

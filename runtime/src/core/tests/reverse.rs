@@ -21,6 +21,8 @@ struct Friend {
     /// Whether it answers only when it is told to.
     is_slow: bool,
     waiting: VecDeque<CallToken>,
+    /// Whether it makes a Call of its own before it answers.
+    asks_back: bool,
     /// How many more Calls it makes, each when another one ends.
     more: u64,
     served: u64,
@@ -60,6 +62,11 @@ impl Service for Friend {
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
         self.served += 1;
+        if self.asks_back {
+            self.waiting.push_back(call.token);
+            cx.call(call.connection, request(TELL), BACK, |w| w.opaque(&[7])).unwrap();
+            return Outcome::Later;
+        }
         if self.is_slow {
             self.waiting.push_back(call.token);
             return Outcome::Later;
@@ -80,6 +87,11 @@ impl Service for Friend {
             _ => 0,
         });
         self.ended.push((token, reduced, finished.rooms.into_first()));
+        if token == BACK
+            && let Some(asked) = self.waiting.pop_front()
+        {
+            cx.resume(asked);
+        }
         if let Some(more) = self.more.checked_sub(1) {
             self.more = more;
             cx.call(self.peers[0], request(TELL), token, |w| w.opaque(&[1, 2])).unwrap();
@@ -89,6 +101,8 @@ impl Service for Friend {
 
 /// The token of a Call that is made as soon as there is a connection.
 const EAGER: u64 = 1000;
+/// The token of a Call that is made before another one is answered.
+const BACK: u64 = 2000;
 
 /// Two cores that call each other on one connection.
 struct Ends<P: Provider> {
@@ -278,6 +292,27 @@ impl<P: Provider> Ends<P> {
         self.all_home();
     }
 
+    /// A client makes as many Calls as `before` says. Then its server calls it `depth` times at once, again and again, and is
+    /// asked back before each answer.
+    fn is_asked_back(&mut self, before: usize, depth: usize) {
+        self.accepted();
+        for left in (0..before).rev() {
+            // The first callback leaves in the turn of the last Reply.
+            self.server.service.calls_in_turn = left == 0;
+            assert_eq!(self.call(request(TELL), &[1]), Ok(0));
+        }
+        for round in 1..=10 {
+            let begun = usize::from(round == 1 && before > 0);
+            (begun..depth).for_each(|_| self.begin_back(request(TELL), &[1]));
+            self.until(|ends| ends.server.service.ended.len() == round * depth);
+            let last = &self.server.service.ended[(round - 1) * depth..];
+            let are_answered = last.iter().all(|(_, ended, _)| *ended == Ok(0));
+            assert!(are_answered, "{before} before, {depth} deep, round {round}: {last:?}");
+            assert_eq!(self.server.service.served, (before + round * depth) as u64);
+        }
+        self.all_home();
+    }
+
     /// A server moves items to its client and back, and Calls and Replies of all lengths.
     fn items_go_both_ways(&mut self) {
         for length in [1, 100, 5000, 1 << 20] {
@@ -320,6 +355,38 @@ fn calls_go_both_ways_in_both_versions() {
         How::both(versions).simulated().calls_go_both_ways();
         How::both(versions).iwarp().calls_go_both_ways();
         How::both(versions).shm(Expose::Connecting).calls_go_both_ways();
+    }
+}
+
+#[test]
+fn a_client_that_is_called_back_may_ask_before_it_answers() {
+    // With so few Receives every connection has the minimum alone.
+    let few = |limits: Limits| Limits {
+        connections_max: 8,
+        receives_max: 2 * 8 * RECEIVES_IDLE,
+        ..limits
+    };
+    for versions in EITHER {
+        let how = || {
+            let mut how = How::both(versions);
+            how.limits = how.limits.map(few);
+            how.client.asks_back = true;
+            how
+        };
+        // In version 1 a server calls nobody whom it has not answered.
+        let least = usize::from(versions == Versions::OnlyOne);
+        for before in least..6 {
+            for depth in [1, 2, 5] {
+                how().simulated().is_asked_back(before, depth);
+            }
+        }
+        for before in least..4 {
+            how().iwarp().is_asked_back(before, 1);
+            // A client with room for many messages sends no grant when it is called back.
+            let mut roomy = how();
+            roomy.limits[1].connections_max = 1;
+            roomy.shm(Expose::Connecting).is_asked_back(before, 1);
+        }
     }
 }
 
