@@ -57,12 +57,29 @@ fn take_some<S: Service>(
     if worked > 0 {
         tell::tell_ready(inner, service, now);
     }
-    for _ in 0..inner.common.streams.readable.len().min(budget) {
-        let Some(key) = inner.common.streams.readable.pop_front() else { break };
-        let Read { worked: some, ended } = read(inner, service, reply, now, key);
-        worked += some;
-        if let Some(why) = ended {
-            end(inner, key, why);
+    worked + read_by_turns(inner, service, reply, (now, budget))
+}
+
+/// Reads at most `budget` connections, by rounds in which each origin has one turn, until that was much work. Who is read
+/// next has waited for one turn of each origin at most, and for as much work of one.
+fn read_by_turns<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    reply: &mut Option<Reply>,
+    (now, budget): (Instant, usize),
+) -> usize {
+    let mut worked = 0;
+    let mut left = inner.common.streams.readable.len().min(budget);
+    while left > 0 && worked < WORK_MAX {
+        let round = inner.common.streams.readable.origins().clamp(1, left);
+        left -= round;
+        for _ in 0..round {
+            let Some(key) = inner.common.streams.readable.pop() else { return worked };
+            let Read { worked: some, ended } = read(inner, service, reply, now, key);
+            worked += some;
+            if let Some(why) = ended {
+                end(inner, key, why);
+            }
         }
     }
     worked
@@ -259,5 +276,7 @@ pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
 
 /// Connections accepted in one turn, at most.
 const ACCEPTS_MAX: usize = 64;
+/// Work of the connections that are read in one turn, in Calls and receives, after which no other round begins.
+const WORK_MAX: usize = 64;
 /// How long to wait before accepting again after it failed.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);

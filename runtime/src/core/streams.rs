@@ -1,8 +1,8 @@
 //! Connections over TCP: Calls arrive as records (RFC 5531 section 11), and are served as those over RDMA are.
 //!
 //! # Normal operation
-//! The core accepts, reads and writes by itself, between its other work ([`records`](super::records)). A connection that was reported as readable is read
-//! in this turn, and looked at again in the next ones until nothing waits. Each record is a Call, which is served where it
+//! The core accepts, reads and writes by itself, between its other work ([`records`](super::records)). A connection that was reported as readable has
+//! its turn with those of its address, serves a bounded number of Calls in it, and is looked at again until nothing waits. Each record is a Call, which is served where it
 //! lies if nothing is lacking; otherwise it waits as Calls over RDMA do. All Replies of a turn leave in one
 //! system call a connection.
 //!
@@ -15,7 +15,6 @@
 //! Peers that the service does not admit have a few places of their own, for a few Calls of the programs that are
 //! [open to all](crate::service::Program::open_to_all).
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -35,12 +34,14 @@ use crate::sys::socket::Listener;
 pub(in crate::core) mod inflow;
 mod limits;
 pub(in crate::core) mod outflow;
+mod readable;
 mod stream;
 
 use limits::CALLS_EACH_MAX;
 pub(super) use limits::STRANGERS_MAX;
 pub(crate) use limits::Standing;
 pub use limits::{TcpCounters, TcpLimits};
+use readable::Readable;
 pub(crate) use stream::{Newcomer, Stream};
 
 /// The connections of a core over TCP.
@@ -52,7 +53,7 @@ pub(crate) struct Streams {
     pub(super) ports: Vec<Port>,
     pub(super) epoll: Option<Epoll>,
     /// Connections that may have octets to be read.
-    pub(super) readable: VecDeque<ConnectionKey>,
+    pub(super) readable: Readable,
     /// Connections with something to send.
     pub(super) unsent: Vec<ConnectionKey>,
     /// Connections whose long records wait for memory.
@@ -89,7 +90,7 @@ impl Streams {
             first,
             ports: Vec::new(),
             epoll: None,
-            readable: VecDeque::new(),
+            readable: Readable::default(),
             unsent: Vec::new(),
             short: Vec::new(),
             given_up: Vec::new(),
@@ -192,7 +193,8 @@ impl Streams {
         if let Some(stream) = self.get_mut(key)
             && stream.mark_readable()
         {
-            self.readable.push_back(key);
+            let origin = stream.share.origin();
+            self.readable.push(origin, key);
         }
     }
 

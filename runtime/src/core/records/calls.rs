@@ -66,7 +66,7 @@ pub(super) fn read<S: Service>(
     let Some(stream) = inner.common.streams.get_mut(key) else { return Read::default() };
     stream.unmark_readable();
     let mut inflow = stream.take_inflow();
-    let mut reading = Reading { inner, service, reply, now, key, worked: 0 };
+    let mut reading = Reading { inner, service, reply, now, key, worked: 0, calls: 0 };
     let gone_on = reading.go(&mut inflow);
     let mut read = Read { worked: reading.worked, ended: gone_on.err() };
     let streams = &mut inner.common.streams;
@@ -97,10 +97,12 @@ struct Reading<'a, S> {
     now: Instant,
     key: ConnectionKey,
     worked: usize,
+    /// Calls that were taken.
+    calls: u32,
 }
 
 impl<S: Service> Reading<'_, S> {
-    /// Serves and receives by turns, for a while.
+    /// Serves and receives by turns, until it has served [`CALLS_MAX`] Calls.
     ///
     /// # Errors
     /// Why the connection has to end.
@@ -169,7 +171,13 @@ impl<S: Service> Reading<'_, S> {
                 }
             };
             match taken {
-                Taken::Done | Taken::Kept => self.worked += 1,
+                Taken::Done | Taken::Kept => {
+                    self.worked += 1;
+                    self.calls += 1;
+                    if self.calls == CALLS_MAX {
+                        return Ok(Go::Again);
+                    }
+                }
                 Taken::Waits => return Ok(Go::Again),
                 Taken::Crowded => return Ok(Go::Room),
                 Taken::Ends(why) => return Err(why),
@@ -269,6 +277,8 @@ impl<S: Service> Reading<'_, S> {
     }
 }
 
+/// Calls of a connection that are taken in one turn, at most.
+const CALLS_MAX: u32 = 32;
 /// How often a connection is read in one turn, at most.
 const READS_MAX: usize = 4;
 const TOO_MANY: &str =

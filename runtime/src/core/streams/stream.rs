@@ -193,9 +193,11 @@ impl Stream {
         self.is_over && self.serving == 0 && self.outflow.waiting() == 0
     }
 
-    /// Returns whether another Call may be taken.
-    pub(in crate::core) const fn may_be_read(&self) -> bool {
-        self.serving < CALLS_EACH_MAX
+    /// Returns whether another Call may be taken. A few Calls that wait for memory are enough: what they wait for may be the
+    /// Replies that peers of this address do not take, and more Calls would hold places of the address for nothing.
+    pub(in crate::core) fn may_be_read(&self) -> bool {
+        self.share.waiting() < SHORT_MAX
+            && self.serving < CALLS_EACH_MAX
             && self.outflow.waiting() < WAITING_MAX
             && self.outflow.copied() + self.promised < COPIED_MAX
     }
@@ -206,7 +208,7 @@ impl Stream {
     }
 
     /// Returns whether the connection was not read, and may be.
-    pub(in crate::core) const fn is_let_go(&self) -> bool {
+    pub(in crate::core) fn is_let_go(&self) -> bool {
         self.is_held && self.may_be_read()
     }
 
@@ -344,6 +346,8 @@ impl Stream {
     }
 }
 
+/// Calls that wait for memory before a connection is read no more.
+const SHORT_MAX: usize = 8;
 /// Octets that wait to be sent before a connection is read no more.
 const WAITING_MAX: usize = 4 << 20;
 /// Octets of these that were copied or will be, for which no pool has the memory.

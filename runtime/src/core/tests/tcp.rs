@@ -435,6 +435,65 @@ fn results_over_tcp_are_charged_until_they_have_left_and_wait_for_memory_as_othe
     world.all_home();
 }
 
+#[test]
+fn calls_that_wait_for_what_their_own_peer_does_not_take_keep_no_other_connection_waiting() {
+    let mut world = World::with(Lends::default(), [LIMITS; 2], FabricConfig::default());
+    // There are 4096 places for Calls, of which an origin has half.
+    let at = world.listen_tcp(TcpLimits { connections_max: 64, ..TCP });
+    let calls: Vec<u8> =
+        (0..120).flat_map(|xid| record(&call(xid, FETCH, &word(1 << 20)))).collect();
+    let mut takes_nothing: Vec<_> = (0..20).map(|_| world.dial_tcp(at)).collect();
+    for client in &mut takes_nothing {
+        client.stream.write_all(&calls).unwrap();
+        (0..20).for_each(|_| _ = world.server.turn(world.now));
+    }
+    let mut other = world.dial_tcp(at);
+    other.stream.write_all(&record(&call(9, TELL, &word(0)))).unwrap();
+    assert_eq!(world.reply_of(&mut other).0, 9);
+    // Whoever takes its Replies has all of them.
+    let mut first = takes_nothing.remove(0);
+    drop(takes_nothing);
+    for _ in 0..120 {
+        let (_, body, results) = world.reply_of(&mut first);
+        assert_eq!((body, results.len()), (success(), 4 + (1 << 20)));
+    }
+    world.gone(first);
+    world.gone(other);
+    world.all_home();
+}
+
+#[test]
+fn a_call_waits_for_one_turn_of_each_origin_at_most() {
+    let mut world = World::new();
+    let limits = TcpLimits { connections_max: 16, ..TCP };
+    let at = world.listen_tcp(limits);
+    let beside = (std::net::Ipv6Addr::LOCALHOST, 0).into();
+    let beside = world.server.listen_tcp(beside, limits).unwrap();
+    let mut honest = world.dial_tcp(beside);
+    let calls: Vec<u8> = (0..600).flat_map(|xid| record(&call(xid, TELL, &word(0)))).collect();
+    let mut busy: Vec<_> = (0..7).map(|_| world.dial_tcp(at)).collect();
+    (0..100).for_each(|_| _ = world.server.turn(world.now));
+    assert_eq!(world.streams(), 8);
+    for client in &mut busy {
+        client.stream.write_all(&calls).unwrap();
+    }
+    world.server.turn(world.now);
+    let before = world.server.inner.common.streams.counters.calls;
+    assert!(before < 600, "more than one turn: {before}");
+    for xid in 0..20 {
+        let before = world.server.inner.common.streams.counters.calls;
+        honest.stream.write_all(&record(&call(xid, TELL, &word(0)))).unwrap();
+        assert_eq!(world.reply_of(&mut honest).0, xid);
+        let between = world.server.inner.common.streams.counters.calls - before;
+        assert!(between <= 2 * (64 + 32), "{between} Calls of others were served first");
+    }
+    for client in &mut busy {
+        for xid in 0..600 {
+            assert_eq!(world.reply_of(client).0, xid);
+        }
+    }
+}
+
 /// A service whose FETCH sends the same memory to all.
 #[derive(Debug, Default)]
 struct Shows {
