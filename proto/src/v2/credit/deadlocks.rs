@@ -194,9 +194,6 @@ fn run(traffic: Traffic, without: Option<Rule>, seed: u64) -> Outcome {
         let possible: Vec<_> = all.filter(|&(at, step)| ends[at].may(step)).collect();
         if possible.is_empty() {
             let done = ends.iter().all(|end| end.to_make + end.unanswered + end.held == 0);
-            if !done && without.is_none() {
-                std::println!("{ends:?}");
-            }
             return if done { Outcome::Finished } else { Outcome::Stuck };
         }
         let (at, step) = possible[rng.below(possible.len())];
