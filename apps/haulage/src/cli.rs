@@ -479,7 +479,7 @@ pub struct ConnectOptions {
 }
 
 /// Reads a command line, the program's name first.
-pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+pub fn parse(arguments: &[OsString]) -> Result<Parsed, Failure> {
     match CommandLine::try_parse_from(arguments) {
         Ok(line) => {
             let CommandLine { command, json, verbose, log_format: log } = line;
@@ -492,6 +492,16 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Parsed, Fa
             _ => Err(Failure::usage(mistakes::in_one_line(&error))),
         },
     }
+}
+
+/// Returns the format of the log that a command line asks for which is wrong otherwise.
+pub fn log_format(arguments: &[OsString]) -> LogFormat {
+    let texts = || arguments.iter().map(|text| text.to_string_lossy());
+    let alone = texts().zip(texts().skip(1)).filter(|(option, _)| option == "--log-format");
+    let together = texts().filter_map(|text| Some(text.strip_prefix("--log-format=")?.to_owned()));
+    let mut asked = alone.map(|(_, format)| format.into_owned()).chain(together);
+    let format = asked.find_map(|format| LogFormat::from_str(&format, false).ok());
+    format.unwrap_or_default()
 }
 
 /// Returns the parser's description of all commands and options.
@@ -620,6 +630,7 @@ mod tests {
     }
 
     fn parsed(line: &str) -> Result<Parsed, Failure> {
-        parse(["haulage"].into_iter().chain(line.split(' ')).map(OsString::from))
+        let words = ["haulage"].into_iter().chain(line.split(' '));
+        parse(&words.map(OsString::from).collect::<Vec<_>>())
     }
 }

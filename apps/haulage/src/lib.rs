@@ -53,21 +53,32 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let _ = signal::end_as_first_process();
     // If the signal cannot be ignored, growing a file beyond the limit of file sizes ends the process.
     let _ = signal::ignore_file_size_limit();
-    match cli::parse(arguments) {
+    let arguments: Vec<_> = arguments.into_iter().collect();
+    match cli::parse(&arguments) {
         Ok(Parsed::Help(text)) => {
             let output = Output::default();
             ended(&output, output.text(&text))
         }
-        Ok(Parsed::Command(command, output)) => match Log::begin(&output) {
-            Ok(log) => {
-                let status = ended(&output, execute(&command, &output));
-                log.end();
-                status
-            }
-            Err(failure) => ended(&Output::default(), Err(failure)),
-        },
-        Err(failure) => ended(&Output::default(), Err(failure)),
+        Ok(Parsed::Command(command, output)) => logged(&output, || execute(&command, &output)),
+        // Who reads the log as JSON reads of wrong usage so, too.
+        Err(failure) => {
+            let output = Output { log: cli::log_format(&arguments), ..Output::default() };
+            logged(&output, || Err(failure))
+        }
     }
+}
+
+/// Runs a command with a log. Returns the exit status.
+fn logged(output: &Output, run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    let (log, wrong) = match Log::begin(output) {
+        Ok(log) => (Some(log), None),
+        Err(failure) => (Log::begin_as_usual(output).ok(), Some(failure)),
+    };
+    // Without a log, JSON has no writer.
+    let output = if log.is_some() { *output } else { Output::default() };
+    let status = ended(&output, wrong.map_or_else(run, Err));
+    log.into_iter().for_each(Log::end);
+    status
 }
 
 /// Prints the error of a failed command. Returns the exit status.

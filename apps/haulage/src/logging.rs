@@ -31,7 +31,18 @@ impl Log {
     /// # Errors
     /// `RUST_LOG` is invalid, or the thread cannot be started.
     pub fn begin(output: &Output) -> Result<Self, Failure> {
-        let filter = filter(std::env::var(VARIABLE).ok().as_deref(), output)?;
+        Self::with(filter(std::env::var(VARIABLE).ok().as_deref(), output)?, output)
+    }
+
+    /// Like [`Self::begin`], whatever `RUST_LOG` is.
+    ///
+    /// # Errors
+    /// The thread cannot be started.
+    pub fn begin_as_usual(output: &Output) -> Result<Self, Failure> {
+        Self::with(filter(None, output)?, output)
+    }
+
+    fn with(filter: EnvFilter, output: &Output) -> Result<Self, Failure> {
         let (lines, printed) = mpsc::sync_channel(LINES_MAX);
         let thread = thread::Builder::new().name("log".to_owned()).spawn(move || print(&printed));
         thread.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use haulage::sys::process;
@@ -139,6 +140,34 @@ fn newcomers_turned_away_are_logged_without_request() {
 }
 
 #[test]
+fn wrong_usage_is_one_json_object_where_the_log_is_json() {
+    for (arguments, why) in [
+        (&["kv", "get", "--log-format", "json"][..], "<KEY>"),
+        (&["--log-format=json", "kv", "gat"], "gat"),
+        (&["kv", "serve", "--log-format", "json", "--memory", "much"], "much"),
+        (
+            &["perf", "local", "null", "--log-format", "json", "--plot", "x.png"],
+            "ends in .svg, not x.png",
+        ),
+        (&["doctor", "--log-format", "json", "--log-format", "xml"], "--log-format"),
+    ] {
+        let output = run(&mut haulage(arguments));
+        let said = entries(text(&output.stderr));
+        let [entry] = &said[..] else { panic!("{arguments:?}: {said:?}") };
+        assert_eq!((output.status.code(), &entry["level"]), (Some(2), &"ERROR".into()));
+        assert!(entry["message"].as_str().unwrap().contains(why), "{entry}");
+    }
+    let wrong = run(haulage(&["doctor", "--log-format", "json"]).env("RUST_LOG", "haulage=loud"));
+    let said = entries(text(&wrong.stderr));
+    assert!(
+        said.len() == 1 && said[0]["message"].as_str().unwrap().starts_with("RUST_LOG: "),
+        "{said:?}"
+    );
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(!Path::new("x.png").exists());
+}
+
+#[test]
 fn that_connections_give_way_is_said_at_both_ends_with_the_bound() {
     let server = Server::start(&["--connections", "8"]);
     let bench = ["kv", "bench", "--connections", "40", "--seconds", "0.1", "--keys", "10"];
@@ -148,14 +177,18 @@ fn that_connections_give_way_is_said_at_both_ends_with_the_bound() {
     let why = "check that the server runs, and that one address may have 40 connections there: half of its --connections";
     assert!(said.contains(why), "{said}");
     let said = server.end();
-    let warned: Vec<_> =
-        said.lines().filter(|line| line.contains(" WARN haulage: connection.replaced ")).collect();
-    // Not one line for each connection.
-    let [warned] = warned[..] else { panic!("{said}") };
-    assert!(
-        warned.contains(r#"of="one address" most=4 "#) && warned.contains("raise --connections"),
-        "{warned}"
-    );
+    // Connections that are set up give way; while none of them is, newcomers are turned away.
+    let replaced = said.lines().filter(|line| line.contains("connection.replaced"));
+    let replaced: Vec<_> = replaced.collect();
+    let refused = said.lines().filter(|line| line.contains("connection.refused"));
+    let refused = refused.filter(|line| line.contains("as one address may have")).count();
+    assert!(!replaced.is_empty() || refused > 0, "{said}");
+    assert!(replaced.len() <= 1, "not a line for each: {said}");
+    for line in replaced {
+        let most = r#" WARN haulage: connection.replaced "#;
+        assert!(line.contains(most) && line.contains(r#"of="one address" most=4 "#), "{line}");
+        assert!(line.contains("raise --connections"), "{line}");
+    }
 }
 
 #[test]

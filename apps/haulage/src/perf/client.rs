@@ -3,6 +3,7 @@
 use haulage::core::{ConnectOptions, Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::identity::Identity;
+use haulage::provider::ConnectError;
 use haulage::provider::Provider;
 use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
@@ -196,10 +197,12 @@ impl<W: Work> AtWork<W> {
 fn explain(callee: &Callee, connections: u32, stopped: &Stopped) -> Failure {
     let Callee { to, served_by, .. } = callee;
     Failure::failed(match stopped {
-        // A server that closes a connection in favour of another cannot say so.
-        Stopped::Call(error @ (CallError::Disconnected(_) | CallError::Closed))
-            if connections > 1 =>
-        {
+        // A server that turns a connection away, or closes it in favour of another, cannot say why.
+        Stopped::Call(
+            error @ (CallError::Disconnected(_)
+            | CallError::Closed
+            | CallError::Connect(ConnectError::Rejected)),
+        ) if connections > 1 => {
             format!(
                 "{to}: {error}; check that the server runs, and that one address may have {connections} connections \
                  there: half of its --connections"

@@ -1,5 +1,6 @@
 //! The SVG of a benchmark: latency by percentile on the left, the rate of each run on the right.
 
+use std::ffi::OsStr;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
@@ -23,6 +24,13 @@ pub(super) struct Plot<'a> {
 impl<'a> Plot<'a> {
     /// Creates the file, before the measurement, so that an error shows early.
     pub(super) fn create(name: &'a Path) -> Result<Self, Failure> {
+        let is_svg = |extension: &OsStr| extension.eq_ignore_ascii_case("svg");
+        if !name.extension().is_none_or(is_svg) {
+            return Err(Failure::usage(format!(
+                "--plot draws SVG and no other format; name a file that ends in .svg, not {}",
+                name.display()
+            )));
+        }
         match Whole::create(name) {
             Ok(file) => Ok(Self { name, file }),
             Err(error) => {

@@ -395,7 +395,7 @@ mod tests {
     fn options() -> ServeStore {
         let line = ["haulage", "store", "serve", "--export", "memory:64MiB"];
         let Ok(Parsed::Command(Command::Store(Store::Serve(options)), _)) =
-            cli::parse(line.map(Into::into))
+            cli::parse(&line.map(Into::into))
         else {
             panic!("a server of files")
         };
