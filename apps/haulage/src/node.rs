@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::memory::Wanted;
 use crate::output::Output;
 use crate::output::progress::Step;
+use crate::serving::supervisor::raising;
 
 #[cfg(feature = "verbs")]
 pub mod verbs;
@@ -255,8 +256,9 @@ fn lock_note(report: &PageReport) -> Option<String> {
     let limit = limit.map_or_else(|| "the limit".to_owned(), bytes::format);
     Some(format!(
         "memory is not locked and may be swapped out ({reason}; memlock allows {limit}, {} wanted); \
-         `prlimit --pid $$ --memlock=unlimited:unlimited` as root lifts it",
-        bytes::format(report.bytes as u64)
+         {} lifts it",
+        bytes::format(report.bytes as u64),
+        raising("memlock", "unlimited")
     ))
 }
 

@@ -6,6 +6,7 @@ use haulage::sys::process;
 use crate::cli::perf::Count;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::serving::supervisor::raising;
 
 /// Checks that the limit of open files allows `connections` connections, of which this process has `ends` ends each.
 ///
@@ -24,7 +25,8 @@ fn check_beside(connections: u32, ends: u64, beside: u64) -> Result<(), Failure>
     }
     Err(Failure::failed(format!(
         "{connections} connections need {needed} open files and the limit is {limit}; lower \
-         --connections, or raise it as root: `prlimit --pid $$ --nofile={needed}:{needed}`"
+         --connections, or raise it: {}",
+        raising("nofile", &needed.to_string())
     )))
 }
 
@@ -44,8 +46,8 @@ pub fn connections(asked: Option<Count>, beside: u64, output: &Output) -> Result
     if allowed < usual {
         let needed = needed(usual, 1, beside);
         output.note(&format!(
-            "the limit of open files is {limit}: {allowed} connections at once, not {usual}; as root \
-             `prlimit --pid $$ --nofile={needed}:{needed}` raises it"
+            "the limit of open files is {limit}: {allowed} connections at once, not {usual}; {} raises it",
+            raising("nofile", &needed.to_string())
         ));
     }
     Ok(Count(allowed))

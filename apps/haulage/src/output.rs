@@ -56,12 +56,18 @@ impl Output {
         }
     }
 
-    /// Like [`Self::note`], but only with `-v`.
-    pub fn detail(&self, line: &str) {
+    /// Like [`Self::note`], for what is as it should be.
+    pub fn info(&self, line: &str) {
         match self.log {
-            LogFormat::Text if self.verbose => say(line),
-            LogFormat::Json if self.verbose => tracing::info!(target: COMMAND, "{line}"),
-            _ => {}
+            LogFormat::Text => say(line),
+            LogFormat::Json => tracing::info!(target: COMMAND, "{line}"),
+        }
+    }
+
+    /// Like [`Self::info`], but only with `-v`.
+    pub fn detail(&self, line: &str) {
+        if self.verbose {
+            self.info(line);
         }
     }
 

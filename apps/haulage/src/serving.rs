@@ -105,6 +105,13 @@ pub fn ready_at(bound: SocketAddr, metrics: Option<SocketAddr>, output: &Output)
 /// Prints the `ready:` line of a server, which serves whether anybody reads that or not. From now on signals drain it.
 pub fn ready(line: &str, output: &Output) -> Result<(), Failure> {
     signal::end_start();
+    if supervisor::is_log_kept(output) {
+        output.info(&format!(
+            "haulage {} serves, commit {}",
+            env!("CARGO_PKG_VERSION"),
+            env!("HAULAGE_COMMIT")
+        ));
+    }
     output.tell(line)
 }
 

@@ -153,6 +153,27 @@ fn a_supervisor_that_cannot_be_reached_is_a_warning() {
     assert!(said.contains("the supervisor at /nowhere/notify (NOTIFY_SOCKET) is told nothing"));
 }
 
+#[test]
+fn a_unit_of_systemd_is_told_of_its_own_settings_and_has_the_version_in_its_log() {
+    let script = "ulimit -S -n 64 && ulimit -H -n 64 && exec \"$0\" kv serve --listen :0 --memory 1MiB --value-max 1KiB";
+    let serve = |notify: &[(&str, &str)]| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script, HAULAGE]).envs(notify.iter().copied());
+        let mut server = Started::new(command.stdin(Stdio::null()).stderr(Stdio::piped()));
+        assert!(process::terminate(&mut server.process).unwrap().success());
+        let mut said = String::new();
+        server.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        said
+    };
+    let version = format!("haulage: haulage {} serves, commit ", env!("CARGO_PKG_VERSION"));
+    let shell = serve(&[]);
+    assert!(shell.contains("as root `prlimit --pid $$ --nofile="), "{shell}");
+    assert!(!shell.contains(&version) && !shell.contains("LimitNOFILE"), "{shell}");
+    let unit = serve(&[("NOTIFY_SOCKET", "@haulage-nobody-listens-here")]);
+    assert!(unit.contains("`LimitNOFILE=") && unit.contains("in the unit raises it"), "{unit}");
+    assert!(unit.contains(&version) && !unit.contains("$$"), "{unit}");
+}
+
 /// Returns the page of metrics of a server.
 fn page(at: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+use crate::cli::values::LogFormat;
 use crate::output::Output;
 
 /// The supervisor of this process.
@@ -22,6 +23,28 @@ pub struct Supervisor {
     socket: Option<UnixDatagram>,
     /// How often it wants a sign of life.
     interval: Option<Duration>,
+}
+
+/// Returns what raises a limit of this process: a line in the unit where systemd started it, which has no shell, and else
+/// a command of the shell from which it is started. `resource` is as systemd and prlimit name it.
+pub fn raising(resource: &str, value: &str) -> String {
+    if is_unit() {
+        let value = if value == "unlimited" { "infinity" } else { value };
+        return format!("`Limit{}={value}` in the unit", resource.to_uppercase());
+    }
+    format!("as root `prlimit --pid $$ --{resource}={value}:{value}`")
+}
+
+/// Returns whether what a server prints on standard error is likely to be kept, so that its version belongs there: it was
+/// asked for more, or for JSON, or a supervisor or a container started it.
+pub fn is_log_kept(output: &Output) -> bool {
+    output.verbose || output.log == LogFormat::Json || is_unit() || std::process::id() == 1
+}
+
+/// Returns whether systemd started this very process, as the variables of its environment tell.
+fn is_unit() -> bool {
+    let is_us = |pid: OsString| pid == *std::process::id().to_string();
+    std::env::var_os(SOCKET).is_some() || std::env::var_os("SYSTEMD_EXEC_PID").is_some_and(is_us)
 }
 
 impl Supervisor {
