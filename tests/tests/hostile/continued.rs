@@ -21,8 +21,8 @@ use haulage_tests::link::MESSAGE;
 
 use super::caller::{MOVE, Pair, rpc_reply};
 use super::two::{
-    BARE, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer, REPLY_EXTERNAL,
-    REPLY_INLINE, REPLY_MIDDLE, SYSTEM, message, words,
+    BARE, CALL_EXTERNAL, CALL_INLINE, CALL_MIDDLE, CONNPROP_FINAL, ERROR, GRANT, INVAL_CONT, Peer,
+    REPLY_EXTERNAL, REPLY_INLINE, REPLY_MIDDLE, SYSTEM, message, words,
 };
 use super::{
     GET, ITEM_MAX, Keeper, LATE_GET, LIST, NULL, PRIVATE_DATA, PROGRAM, PUT, TALLY, call, nowhere,
@@ -194,6 +194,35 @@ fn parts_without_octets_take_the_memory_of_a_call_once() {
     assert_eq!(results(&peer.answer()), expected);
     drop((peer, other));
     // A core that ends checks that it holds nothing.
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_call_that_was_too_long_is_taken_under_its_xid_when_it_is_sent_again() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let (call, expected) = tally(7, 5000);
+    let (first, _) = call.split_at(1000);
+    peer.send(&message(7, CALL_MIDDLE, &[1 << 30], first));
+    assert_eq!(peer.answer(), (7, ERROR, SYSTEM.to_vec()));
+    peer.send(&message(7, CALL_MIDDLE, &[(1 << 30) - 1000], first));
+    peer.send_in_parts(&call, &[1000, 4000], &BARE);
+    let answer = peer.answer();
+    assert_eq!((answer.0, results(&answer)), (7, &expected[..]));
+    peer.is_served(8);
+    server.stop().unwrap();
+}
+
+#[test]
+fn a_call_that_comes_in_another_form_amid_its_parts_is_over() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    peer.send(&message(7, CALL_MIDDLE, &[5000], &super::call(7, TALLY, &[])));
+    let place = [&[1][..], &nowhere(64), &[0, 0, 0]].concat();
+    peer.send(&message(7, CALL_EXTERNAL, &[&[0][..], &place].concat(), &[]));
+    assert_eq!(peer.answer(), (7, ERROR, INVAL_CONT.to_vec()));
+    // No other Call waits until the time of the first is over.
+    peer.is_served(8);
     server.stop().unwrap();
 }
 

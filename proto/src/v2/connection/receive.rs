@@ -107,11 +107,13 @@ impl Connection {
             // P9: nothing passes before the peer has proved who it is.
             return self.close(CloseReason::Unauthenticated);
         }
+        if let Step::Broken(error) = step {
+            return self.on_broken(begun, prefix, error);
+        }
         if let Message::Extended(extended) = message {
             return self.on_extended(extended);
         }
         match step {
-            Step::Broken(error) => self.on_broken(begun, prefix, error),
             Step::Part(part) => self.tell(Event::Part(part)),
             Step::Last(part) => match self.serves(message) {
                 Ok(()) => {

@@ -7,7 +7,8 @@
 //!
 //! # Recovery
 //! A part that does not fit ends its sequence; it is reported once, and later parts of the sequence are dropped
-//! silently. A message of another XID is refused by itself and leaves the sequence as it was: its sender can continue
+//! silently. So are the parts of a sequence that was refused because it is too long, or because it is not needed; but one
+//! that is not the next and begins with the XID begins the message anew. A message of another XID is refused by itself and leaves the sequence as it was: its sender can continue
 //! it, and both RPCs end. Errors and grants belong to no sequence and interrupt none (E12, E13).
 //!
 //! # Limits
@@ -85,7 +86,7 @@ pub struct Incoming {
     reply_max: u32,
     current: Option<Sequence>,
     /// The sequence that was refused last, while parts of it may still arrive.
-    refused: Option<Name>,
+    refused: Option<Refused>,
 }
 
 impl Incoming {
@@ -109,9 +110,10 @@ impl Incoming {
     /// Refuses the sequence of `kind` and `xid`, if it is the current one, because its receiver no
     /// longer needs it.
     pub fn refuse(&mut self, kind: Kind, xid: u32) {
-        if self.current.is_some_and(|sequence| sequence.name == Name { kind, xid }) {
-            self.current = None;
-            self.refused = Some(Name { kind, xid });
+        let name = Name { kind, xid };
+        if let Some(sequence) = self.current.take_if(|sequence| sequence.name == name) {
+            let left = sequence.total.saturating_sub(sequence.received);
+            self.refused = Some(Refused { name, left: Some(left) });
         }
     }
 
@@ -136,15 +138,25 @@ impl Incoming {
             }
             // [V2-6.3.6-2] [V2-6.3.9-2] no message of another sequence follows a MIDDLE.
             //~ V2-6.3.9-2: `Step::Intruder` -> `Step::Whole`
-            (Relation::Current(_) | Relation::Other, Form::Other) => Step::Intruder,
+            (Relation::Other, Form::Other) => Step::Intruder,
+            // The RPC message comes in another form now: its parts do not go on.
+            (Relation::Current(sequence), Form::Other) => {
+                self.refuse(sequence.name.kind, sequence.name.xid);
+                Step::Broken(ErrorBody::InvalCont)
+            }
             (Relation::Other, Form::Middle) => {
-                self.refused = arrival.name;
+                self.refused = arrival.name.map(Refused::wholly);
                 Step::Intruder
             }
             (Relation::Other, Form::Single) => Step::Intruder,
             // [V2-7.1.4-2] further parts of a refused sequence are neither taken nor answered.
             //~ V2-7.1.4-2: `Step::Dropped` -> `self.begin(arrival)`
-            (Relation::Refused, Form::Middle) => Step::Dropped,
+            (Relation::Refused, Form::Middle) => {
+                if let (Some(refused), Some(body)) = (&mut self.refused, arrival.body) {
+                    refused.left = refused.left.map(|_| body.remaining);
+                }
+                Step::Dropped
+            }
             (Relation::Refused, Form::Single) => {
                 self.refused = None;
                 //~ V2-7.1.4-2: `Dropped` -> `Whole`
@@ -155,7 +167,7 @@ impl Incoming {
     }
 
     fn relation(&self, arrival: &Arrival<'_>) -> Relation {
-        if arrival.name.is_some() && arrival.name == self.refused && arrival.is_tail() {
+        if self.refused.is_some_and(|refused| refused.goes_on_with(arrival)) {
             return Relation::Refused;
         }
         match self.current {
@@ -175,11 +187,14 @@ impl Incoming {
         match self.first(name, arrival.body) {
             Ok(part) => {
                 self.current = Some(Sequence { name, received: part.length, total: part.total });
+                self.refused.take_if(|refused| refused.name == name);
                 Step::Part(part)
             }
             Err(error) => {
-                //~ V2-7.4.1-2: `Some(name)` -> `None`
-                self.refused = Some(name);
+                let is_long = error == ErrorBody::System;
+                let left = arrival.body.filter(|_| is_long).map(|body| body.remaining);
+                //~ V2-7.4.1-2: `Some(Refused { name, left })` -> `None`
+                self.refused = Some(Refused { name, left });
                 Step::Broken(error)
             }
         }
@@ -215,7 +230,7 @@ impl Incoming {
         self.current = None;
         let Some(end) = sequence.end_of(arrival) else {
             // [V2-7.1.4-1] nothing of the broken sequence is kept, and its further parts are dropped.
-            self.refused = arrival.name.filter(|_| !is_last);
+            self.refused = arrival.name.filter(|_| !is_last).map(Refused::wholly);
             //~ V2-7.1.4-1: `InvalCont` -> `BadXdr`
             return Step::Broken(ErrorBody::InvalCont);
         };
@@ -235,6 +250,33 @@ impl Incoming {
 struct Name {
     kind: Kind,
     xid: u32,
+}
+
+/// A sequence that was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Refused {
+    name: Name,
+    /// The octets that its next part begins with as still to come; `None` if its parts did not fit together.
+    left: Option<u32>,
+}
+
+impl Refused {
+    /// A sequence whose parts did not fit together: whatever comes of it is dropped.
+    const fn wholly(name: Name) -> Self {
+        Self { name, left: None }
+    }
+
+    /// Returns whether a message belongs to the sequence.
+    fn goes_on_with(&self, arrival: &Arrival<'_>) -> bool {
+        arrival.name == Some(self.name) && arrival.is_tail() && !self.begins_anew(arrival)
+    }
+
+    /// Returns whether a part is not the next one, and begins with the XID: E25, the peer sends the message again.
+    fn begins_anew(&self, arrival: &Arrival<'_>) -> bool {
+        let Some((left, body)) = self.left.zip(arrival.body) else { return false };
+        let is_next = body.length.checked_add(body.remaining) == Some(left);
+        arrival.form == Form::Middle && !is_next && arrival.starts(body)
+    }
 }
 
 /// A continued message whose last part has not arrived.
@@ -336,16 +378,16 @@ impl<'a> Arrival<'a> {
     /// Returns whether the message can be a later part of a sequence: a complete message starts
     /// with its XID.
     fn is_tail(&self) -> bool {
-        let starts = |body: Body<'_>| body.length >= XID_LEN && self.starts_with_xid(body);
         match self.form {
             Form::Middle => true,
-            Form::Single => !self.body.is_some_and(starts),
+            Form::Single => !self.body.is_some_and(|body| self.starts(body)),
             Form::Other | Form::Neutral => false,
         }
     }
 
-    fn starts_with_xid(&self, body: Body<'_>) -> bool {
-        self.name.is_some_and(|name| names(name.xid, 0, body.payload))
+    /// Returns whether the octets of a body begin with the whole XID.
+    fn starts(&self, body: Body<'_>) -> bool {
+        body.length >= XID_LEN && self.name.is_some_and(|name| names(name.xid, 0, body.payload))
     }
 }
 

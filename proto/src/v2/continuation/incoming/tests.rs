@@ -240,6 +240,38 @@ fn a_sequence_nobody_waits_for_is_dropped() {
     assert_eq!(step(&mut incoming, &reply_inline(XID, &octets[12..])), Step::Dropped);
 }
 
+#[test]
+fn a_message_that_was_refused_for_its_length_may_be_sent_again() {
+    let octets = stream(XID, 40);
+    let short = Step::Part(Part {
+        kind: Kind::Call,
+        xid: XID,
+        offset: 0,
+        length: 8,
+        total: 40,
+        is_first: true,
+    });
+    for parts in 0..3 {
+        let mut incoming = Incoming::new(100, 100);
+        assert_eq!(step(&mut incoming, &call_middle(XID, 93, &octets[..8])), TOO_LONG);
+        for part in 0..parts {
+            // Its next parts may begin with any octets.
+            let rest = call_middle(XID, 85 - 8 * part, &octets[..8]);
+            assert_eq!(step(&mut incoming, &rest), Step::Dropped);
+        }
+        assert_eq!(step(&mut incoming, &call_middle(XID, 32, &octets[..8])), short);
+        let Step::Last(_) = step(&mut incoming, &call_inline(XID, &octets[8..])) else {
+            panic!("after {parts} parts");
+        };
+        assert!(incoming.is_idle());
+    }
+    // What did not fit together is dropped to its end.
+    let mut incoming = Incoming::new(100, 100);
+    assert_eq!(step(&mut incoming, &call_middle(XID, 32, &octets[..8])), short);
+    assert_eq!(step(&mut incoming, &call_middle(XID, 1, &octets[..8])), INVALID);
+    assert_eq!(step(&mut incoming, &call_middle(XID, 32, &octets[..8])), Step::Dropped);
+}
+
 /// What is done with each message in each state: a reviewed table.
 const TABLE: &str = "\
 message           nothing       begun         refused
@@ -247,7 +279,7 @@ its part          Part          Part          Dropped
 its end           Whole         Last          Dropped
 its malformed end Whole         InvalCont     Dropped
 its whole         Whole         InvalCont     Whole
-its Call chunk    Whole         Intruder      Whole
+its Call chunk    Whole         InvalCont     Whole
 its Reply         Whole         Intruder      Whole
 another's part    Part          Intruder      Part
 another's whole   Whole         Intruder      Whole
