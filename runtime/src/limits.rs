@@ -247,7 +247,8 @@ impl Limits {
             continued_call_max: if takes_calls { self.message_max } else { 0 },
             continued_reply_max: if calls { self.message_max } else { 0 },
             shares_credits: calls_go == CallsGo::BothWays,
-            continues_replies: false,
+            // A client takes Calls without chunks alone.
+            continues_replies: role == Role::Server,
             setup_timeout: self.setup_timeout,
         };
         let one = Some(one).filter(|_| self.versions != Versions::OnlyTwo);

@@ -124,7 +124,7 @@ impl<'a> PayloadReader<'a> {
         let Some(length) = ahead.eligible()? else {
             let mut reader = self.reader;
             let bytes = reader.opaque(max)?;
-            // Version 2, A.1: an item is not unreduced where the offered chunk could take it.
+            // E21: on version 2 an item is not unreduced where the offered chunk could take it.
             if self.version == Version::Two && self.next_takes(bytes.len()) {
                 return Err(Truncated { at });
             }

@@ -143,7 +143,8 @@ impl Shortage {
 /// Each Write chunk takes the DDP-eligible result of the same number, if it is long enough. The rest of the Reply is
 /// sent in one message if it fits, else in the Reply chunk, else, on version 2, in as many messages as the terms allow.
 /// On version 1 a Reply chunk that was offered is used however short the Reply is: Linux servers do so, and Linux
-/// clients rely on it (E23).
+/// clients rely on it (E23). What its Write chunk takes is reduced first (E29); a result that is longer stays in the Payload
+/// stream (E19).
 ///
 /// # Errors
 /// Returns the first chunk that is too short, and the length it needs.

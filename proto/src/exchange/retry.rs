@@ -3,7 +3,7 @@
 //! # Normal operation
 //! Each refusal states one limit or demand of the Responder, which the refused plan broke. Every further plan of the
 //! Call respects it, so that no plan is made twice and refusals come to an end. In addition there are at most
-//! [`REFUSALS_MAX`].
+//! [`REFUSALS_MAX`]. Only one refusal promises that nothing was carried out (E22).
 //!
 //! # Limits
 //! A Requester meets the demands of a Responder only as far as the binding and the caller allow

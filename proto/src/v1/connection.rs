@@ -407,7 +407,7 @@ impl Connection {
     const fn may_call(&self) -> bool {
         match self.config.role {
             Role::Client => true,
-            // [R8167-6-1] P11: a server calls only when the ULP knows that the client serves Calls. It also waits for a
+            // [R8167-6-1] P14: a server calls only when the ULP knows that the client serves Calls. It also waits for a
             // Reply to have left: before that, a Linux client has no Receive to spare.
             //~ R8167-6-1: `self.announced && self.replied` -> `self.announced`
             Role::Server => self.announced && self.replied,

@@ -133,7 +133,7 @@ impl Credits {
     }
 
     /// Returns whether a received Call can be answered now with a Reply of this `release`: the answer must grant the
-    /// peer at least one credit.
+    /// peer at least one credit (E33).
     pub(super) fn may_answer(&self, release: Release) -> bool {
         // [R5666-3.3-2] [R5666-3.3-6] [R5666-11-7] a Reply is withheld until it can grant at least one credit.
         let grantable = self.grantable(self.responder.owed.saturating_sub(1), release);

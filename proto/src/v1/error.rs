@@ -14,7 +14,7 @@ pub enum ErrorBody {
         /// The highest supported version.
         high: u32,
     },
-    /// `ERR_CHUNK`: any other fault of a transport header.
+    /// `ERR_CHUNK`: any other fault of a transport header. It is sent without further octets (E26).
     Chunk,
 }
 

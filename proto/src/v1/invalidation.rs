@@ -12,6 +12,7 @@ use crate::verbs::{Handle, Segment};
 /// It is the handle that all segments of the Call share. If they have several handles, none is chosen: the last segment
 /// of a Linux client's Write chunk may be padding, whose registration the client needs for the lifetime of the
 /// connection.
+/// Both ends have to allow it (E32).
 pub fn choose(call: &Rpc<'_>, agreed: &Agreement) -> Option<Handle> {
     // [R8797-4.1-3] invalidate only if both ends support it, and [R8797-4.1-2] only a handle of this Call.
     if !agreed.invalidation {

@@ -80,6 +80,7 @@ impl Agreement {
         // [R8797-5.1-1] [R8797-5.2-1] [R8797-1-1] an end without private data has the defaults.
         let (client, server) = (client.unwrap_or_default(), server.unwrap_or_default());
         Self {
+            // E31
             client_to_server: client.send_size.min(server.receive_size),
             server_to_client: server.send_size.min(client.receive_size),
             // [R8797-4.1-1] [R8797-4.1-3]

@@ -162,10 +162,9 @@ impl Violation {
             // [V2-7.3.1-1] [V2-7.3.1-2] the maximum is zero for a procedure without an eligible argument.
             //~ V2-7.3.1-1: `ReadChunks { max }` -> `ReadChunks { max: max.saturating_add(1) }`
             Self::Arguments { max } => ErrorBody::ReadChunks { max },
-            // [V2-7.3.2-3] where no Write chunk can be used, it is the Reply that does not fit.
-            //~ V2-7.3.2-3: `ReplyResource { length_needed:` -> `WriteChunks { max:`
-            Self::Results { max: 0 } => ErrorBody::ReplyResource { length_needed: 0 },
-            // [V2-7.3.2-1]
+            // [V2-7.3.2-1] [V2-7.3.2-3] the maximum is zero for a procedure without an eligible result: a Responder that has
+            // read the RPC header can continue its Reply.
+            //~ V2-7.3.2-3: `` -> `Self::Results { max: 0 } => ErrorBody::ReplyResource { length_needed: 0 },`
             //~ V2-7.3.2-1: `WriteChunks { max }` -> `WriteChunks { max: max.saturating_add(1) }`
             Self::Results { max } => ErrorBody::WriteChunks { max },
             Self::TooLong { .. } => ErrorBody::System,

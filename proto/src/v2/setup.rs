@@ -295,7 +295,7 @@ const HOST_AUTH_HEADER_LEN: usize = PROPERTY_HEADER_LEN + UNIT;
 pub(super) const PROPERTY_MAX: usize = 512;
 
 /// The most CONNPROP messages accepted from one peer.
-const MESSAGES_MAX: u32 = 64;
+const MESSAGES_MAX: u32 = 64; // E24
 
 const _: () = {
     // Each message has room for any property, and for host authentication beside it.

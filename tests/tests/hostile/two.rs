@@ -366,7 +366,7 @@ fn unsupported() -> Vec<Case> {
         one("an argument of NULL", to(NULL, &read(&[44])), refused(&[6, 0])),
         one("two results", to(GET, &writes(&[write(1), write(1)])), refused(&[7, 1])),
         one("five results", to(GET, &writes(&[1; 5].map(write))), refused(&[7, 4])),
-        one("a result of NULL", to(NULL, &writes(&[write(1)])), refused(&[10, 0])),
+        one("a result of NULL", to(NULL, &writes(&[write(1)])), refused(&[7, 0])),
         one("no result of NULL, in no segment", to(NULL, &writes(&[write(0)])), Some(Reply(7))),
         one("no result of NULL, in an empty segment", to(NULL, &writes(&[empty])), Some(Reply(7))),
         one("17 segments to write", to(GET, &writes(&[write(17)])), refused(&[8, 16])),

@@ -83,7 +83,7 @@ fn a_violation_says_how_much_there_may_be() {
         (Violation::Arguments { max: 2 }, ErrorBody::ReadChunks { max: 2 }),
         (Violation::Arguments { max: 0 }, ErrorBody::ReadChunks { max: 0 }),
         (Violation::Results { max: 2 }, ErrorBody::WriteChunks { max: 2 }),
-        (Violation::Results { max: 0 }, ErrorBody::ReplyResource { length_needed: 0 }),
+        (Violation::Results { max: 0 }, ErrorBody::WriteChunks { max: 0 }),
         (Violation::TooLong { position: 8 }, ErrorBody::System),
     ] {
         assert_eq!(violation.report(), report);

@@ -150,11 +150,11 @@ impl Incoming {
             }
             (Relation::Other, Form::Single) => Step::Intruder,
             // [V2-7.1.4-2] further parts of a refused sequence are neither taken nor answered.
-            //~ V2-7.1.4-2: `Step::Dropped` -> `self.begin(arrival)`
             (Relation::Refused, Form::Middle) => {
                 if let (Some(refused), Some(body)) = (&mut self.refused, arrival.body) {
                     refused.left = refused.left.map(|_| body.remaining);
                 }
+                //~ V2-7.1.4-2: `Step::Dropped` -> `self.begin(arrival)`
                 Step::Dropped
             }
             (Relation::Refused, Form::Single) => {

@@ -85,7 +85,7 @@ impl<S: Service> Runs<'_, S> {
         // Calls without a Reply, by their procedures.
         let mut unanswered = 0;
         // What the Call at hand has, if it has a chunk; nothing between two Calls.
-        let (mut argument, mut charge) = (None, Charge::default());
+        let mut own = Own::default();
         let mut known = None;
         let mut cx = Cx::new(*now, inner);
         for call in calls {
@@ -99,8 +99,7 @@ impl<S: Service> Runs<'_, S> {
             }
             let common = &mut cx.inner.common;
             let room = |offered| programs.result_room(payload, offered);
-            let own = (&mut argument, &mut charge);
-            if provide(common, from.key, chunk, room, port, own).is_none() {
+            if provide(common, from.key, chunk, room, port, &mut own).is_none() {
                 break;
             }
             let length_max = from.unchunked_reply_max.saturating_sub(chunk_len);
@@ -111,7 +110,7 @@ impl<S: Service> Runs<'_, S> {
             let header = header.or_else(|| programs.plain(payload));
             let credential = Credential::None;
             // Only a Call with a chunk has an argument; the filter spares a run without chunks the look.
-            let placed = argument.as_mut().filter(|_| chunk.is_some());
+            let placed = own.argument.as_mut().filter(|_| chunk.is_some());
             let whole = |header| Whole {
                 programs,
                 connection,
@@ -133,8 +132,8 @@ impl<S: Service> Runs<'_, S> {
             };
             if chunk.is_some() {
                 // A lease that the service did not take returns to the pool, so that the next Call does not get it.
-                argument = None;
-                charge = cx.inner.responder.with_leased(std::mem::take(&mut charge));
+                own.argument = None;
+                own.charge = cx.inner.responder.with_leased(std::mem::take(&mut own.charge));
             }
             if let Acted::Results(length) = acted
                 && leave
@@ -155,7 +154,7 @@ impl<S: Service> Runs<'_, S> {
                     }
                     (_, Some(chunk)) => {
                         let head = making.seal_with(version, patch, chunk, length);
-                        let charge = std::mem::take(&mut charge);
+                        let charge = std::mem::take(&mut own.charge);
                         common.send(connection, &head, &mut making.message, charge, port)
                     }
                 };
@@ -167,11 +166,11 @@ impl<S: Service> Runs<'_, S> {
             }
             if let Acted::NoReply = acted {
                 making.forget_results();
-                cx.inner.common.discharge(connection, std::mem::take(&mut charge));
+                cx.inner.common.discharge(connection, std::mem::take(&mut own.charge));
                 unanswered += 1;
                 continue;
             }
-            let charge = cx.inner.responder.with_leased(std::mem::take(&mut charge));
+            let charge = cx.inner.responder.with_leased(std::mem::take(&mut own.charge));
             let waiting = ServedCall::with(connection, xid, chunk);
             let making = park(cx.inner, name, waiting.charged(charge), reply);
             parked += 1;
@@ -241,8 +240,15 @@ fn refill(common: &mut Common, key: ConnectionKey, reply: &mut Option<Reply>) ->
     Some(())
 }
 
-/// Counts the chunk of a Call. Reads the argument into `argument` if the chunk has it; otherwise sees that there is
-/// memory for a result that the service leases, of which `room` returns the octets. The memory is charged to `charge`. Returns `None` if the
+/// What the Call at hand of a run has, if it has a chunk.
+#[derive(Debug, Default)]
+struct Own {
+    argument: Option<ReducedArgument>,
+    charge: Charge,
+}
+
+/// Counts the chunk of a Call. Reads the argument into `own` if the chunk has it; otherwise sees that there is
+/// memory for a result that the service leases, of which `room` returns the octets. Notes the charge. Returns `None` if the
 /// argument cannot be read at once, or if there is no memory now.
 #[inline(always)]
 fn provide(
@@ -251,13 +257,13 @@ fn provide(
     chunk: Option<&SingleChunk>,
     room: impl FnOnce(u32) -> usize,
     port: &mut impl Port,
-    (argument, charge): (&mut Option<ReducedArgument>, &mut Charge),
+    own: &mut Own,
 ) -> Option<()> {
     let Some(SingleChunk { position, segment, .. }) = chunk else { return Some(()) };
     let Some(position) = *position else {
         match room(segment.length) {
             0 => {}
-            later => *charge = common.promise(key, later)?,
+            later => own.charge = common.promise(key, later)?,
         }
         common.counters.write_chunks += 1;
         return Some(());
@@ -274,7 +280,7 @@ fn provide(
         return None;
     };
     let (length, placed) = (u64::from(segment.length), Placement::Placed(lease.into()));
-    let argument = argument.insert(ReducedArgument { position, length, placed });
+    let argument = own.argument.insert(ReducedArgument { position, length, placed });
     let read = match &mut argument.placed {
         Placement::Placed(leases) => {
             leases.one_mut().map(|lease| port.read(&claim, lease.bytes_mut()))
@@ -286,7 +292,7 @@ fn provide(
         return None;
     }
     common.counters.read_chunks += 1;
-    *charge = taken;
+    own.charge = taken;
     Some(())
 }
 

@@ -17,7 +17,7 @@ impl Pair {
 #[test]
 fn a_server_calls_only_a_client_that_is_ready_and_was_answered() {
     let mut pair = Pair::plain();
-    // [R8167-6-1] P11
+    // [R8167-6-1] P14
     assert_eq!(pair.send(SERVER, Class::Call, 5), None, "nobody said that the client is ready");
     pair.ends[SERVER].engine.announce();
     assert_eq!(pair.send(SERVER, Class::Call, 5), None, "the client was not answered");
