@@ -172,6 +172,19 @@ impl Socket {
         self.0.take_error()?.map_or(Ok(()), Err)
     }
 
+    /// Has the system no longer end the connection because octets wait in it, but for a peer that acknowledges nothing at
+    /// all, after some fifteen minutes. The time of [`Vanished`] also counts while the peer has little room and takes octets
+    /// all the time, so a caller with a clock of its own judges peers to which it sends much.
+    pub fn outlast_full_windows(&self) -> io::Result<()> {
+        Ok(sockopt::set_tcp_user_timeout(&self.0, 0)?)
+    }
+
+    /// Returns the time after which the system ends the connection because octets wait in it, in milliseconds; 0: its own.
+    #[cfg(test)]
+    pub(crate) fn user_timeout(&self) -> u32 {
+        sockopt::tcp_user_timeout(&self.0).unwrap()
+    }
+
     /// Sends a prefix of `pieces`; `None` if the send buffer is full.
     pub fn send(&self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         if let [piece] = pieces {
@@ -313,7 +326,8 @@ pub struct Vanished {
 impl Vanished {
     /// Has the system end connections whose peer answers no keepalive probe for about a minute. A peer that
     /// acknowledges none of the octets sent, or has no room, has the same time, but never less than twice `progress`,
-    /// the time that peers have to make any progress; if that is `None`, the system's own limit holds.
+    /// the time that peers have to make any progress; if that is `None`, the system's own limit holds. Callers that send much
+    /// judge their peers themselves ([`Socket::outlast_full_windows`]).
     pub fn after(progress: Option<Duration>) -> Self {
         let user_timeout = progress.map_or(0, |progress| {
             let doubled = progress.saturating_mul(2).as_millis();

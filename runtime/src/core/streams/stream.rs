@@ -43,6 +43,8 @@ pub(crate) struct Stream {
     is_unsent: bool,
     /// Whether the socket takes nothing until the system says so.
     is_full: bool,
+    /// Whether much has been sent, so that the system's clock is off.
+    has_sent_much: bool,
     /// Whether the peer has closed its direction.
     is_over: bool,
     /// Whether the system has told that the peer sends no more, or is gone.
@@ -94,6 +96,7 @@ impl Stream {
             is_readable: false,
             is_unsent: false,
             is_full: false,
+            has_sent_much: false,
             is_over: false,
             is_ending: false,
             is_held: false,
@@ -283,6 +286,10 @@ impl Stream {
     ) -> io::Result<()> {
         self.is_unsent = false;
         let renewed = now.saturating_add(self.limits.progress_timeout);
+        if self.outflow.waiting() >= MUCH && !std::mem::replace(&mut self.has_sent_much, true) {
+            counters.syscalls += 1;
+            self.socket.outlast_full_windows()?;
+        }
         while self.outflow.waiting() > 0 && !self.is_full {
             counters.syscalls += 1;
             match self.outflow.send(&self.socket, left)? {
@@ -330,6 +337,12 @@ impl Stream {
         progress.or_else(|| idle.map(|time| self.since.saturating_add(time)))
     }
 
+    /// Returns the time after which the system ends the connection because octets wait in it, in milliseconds.
+    #[cfg(test)]
+    pub(in crate::core) fn user_timeout(&self) -> u32 {
+        self.socket.user_timeout()
+    }
+
     /// Returns the octets of memory of a long record.
     pub(in crate::core) fn held(&self) -> usize {
         self.inflow.held()
@@ -346,6 +359,8 @@ impl Stream {
     }
 }
 
+/// Octets sent at once that a peer may take longer for than the system's clock allows, though it is not late by ours.
+const MUCH: usize = 64 << 10;
 /// Calls that wait for memory before a connection is read no more.
 const SHORT_MAX: usize = 8;
 /// Octets that wait to be sent before a connection is read no more.

@@ -164,6 +164,8 @@ fn output_that_is_taken_slowly_is_taken() {
         for _ in 0..8 {
             node.pass(LIMIT - Duration::from_secs(1));
             assert_eq!(node.stalled(), None);
+            // The system's clock would count as long as the window is too small for what waits.
+            assert_eq!(system_limit(&mut node), 0, "{backend:?}");
             // The rogue reads just enough for the TCP window to open.
             let before = taken(&mut node);
             for _ in 0..POLLS_MAX {
@@ -183,6 +185,12 @@ fn output_that_is_taken_slowly_is_taken() {
         }
         complete::source(source, &node.done(1).expect("it is sent")).unwrap();
     }
+}
+
+/// Returns the time after which the system ends the connection because output waits, in milliseconds; 0: its own.
+fn system_limit(node: &mut Node) -> u32 {
+    let qp = node.qp();
+    node.nic.slots.get(qp).expect("it lives").life().socket().user_timeout()
 }
 
 /// Returns the octets that the peer's system has acknowledged.
