@@ -41,8 +41,13 @@ struct Continuing {
 
 impl Continuing {
     fn open(server: SocketAddr) -> Self {
+        Self::saying(server, &[0])
+    }
+
+    /// Opens a connection with these properties.
+    fn saying(server: SocketAddr, properties: &[u32]) -> Self {
         let mut peer = Peer::connect(server);
-        peer.0.send(&message(1, CONNPROP_FINAL, &[0], &[])).unwrap();
+        peer.0.send(&message(1, CONNPROP_FINAL, properties, &[])).unwrap();
         let mut opened = Self { peer, sent: 1, limit: 1, heard: Vec::new() };
         opened.hear();
         // Its properties.
@@ -194,6 +199,34 @@ fn parts_without_octets_take_the_memory_of_a_call_once() {
     assert_eq!(results(&peer.answer()), expected);
     drop((peer, other));
     // A core that ends checks that it holds nothing.
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_reply_to_a_continued_call_invalidates_the_handle_that_its_last_part_names() {
+    let server = server();
+    let mut peer = Continuing::open(server.started);
+    let item = vec![0x5a; 20_000];
+    let source = peer.peer.0.expose(&item, item.len(), Access::RemoteRead).unwrap();
+    let read = [&[source.handle.0, 1, 44][..], &segment(source), &[0, 0, 0]].concat();
+    peer.send_in_parts(&call(30, PUT, &[source.length]), &[40], &read);
+    let (xid, htype, _) = peer.answer();
+    assert_eq!((xid, htype), (30, REPLY_INLINE));
+    assert_eq!((peer.peer.0.invalidations(), peer.peer.0.exposes(source.handle)), (1, false));
+    server.stop().unwrap();
+}
+
+#[test]
+fn the_last_value_of_a_property_that_comes_twice_in_a_set_counts() {
+    const RECEIVE_BUFFER: u32 = 2;
+    let server = server();
+    for (first, last, expected) in [(4096, 2048, 3), (2048, 4096, 2)] {
+        let twice = [2, RECEIVE_BUFFER, 4, first, RECEIVE_BUFFER, 4, last];
+        let mut peer = Continuing::saying(server.started, &twice);
+        peer.send(&message(7, CALL_INLINE, &BARE, &call(7, LIST, &[5000])));
+        let (_, _, messages) = peer.reply(7, 1);
+        assert_eq!(messages, expected, "{first}, then {last}");
+    }
     server.stop().unwrap();
 }
 

@@ -378,6 +378,9 @@ fn unsupported() -> Vec<Case> {
             message(7, CALL_EXTERNAL, &[&[0], &reads(&[0; 17])[..], &[0, 0, 0]].concat(), &[]),
             refused(&[8, 16]),
         ),
+        // E5: segments of one chunk are not divided by another chunk.
+        one("two arguments in turns", to(PUT, &read(&[44, 52, 44])), refused(BAD_XDR)),
+        one("arguments in the wrong order", to(PUT, &read(&[52, 44])), refused(BAD_XDR)),
         one("a segment longer than we take", to(PUT, &long), refused(SYSTEM)),
         one("a Call longer than we fetch", external(257 << 10), refused(SYSTEM)),
         one("a Call of no octets", external(0), refused(BAD_XDR)),
