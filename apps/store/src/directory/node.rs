@@ -285,6 +285,11 @@ impl Node {
         Ok(allows)
     }
 
+    /// Returns whether a file with this `ctime` is known to have no ACL.
+    pub(super) fn has_no_acl(&self, ctime: Time) -> bool {
+        matches!(&*self.acl.borrow(), Some((then, None)) if *then == ctime)
+    }
+
     /// Notes the attributes that the file has at this moment.
     pub(super) fn note_look(&self, moment: Moment, look: Look) {
         self.seen.set(Some((moment, look)));

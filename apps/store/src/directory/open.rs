@@ -13,26 +13,31 @@ pub(super) struct Open {
     by_use: BTreeMap<u64, FileId>,
     uses: u64,
     nodes_max: usize,
+    /// The file that was used last.
+    last: Option<Rc<Node>>,
 }
 
 impl Open {
     pub(super) fn new(nodes_max: usize) -> Self {
         let nodes_max = nodes_max.max(1);
-        Self { nodes: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, nodes_max }
+        Self { nodes: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0, nodes_max, last: None }
     }
 
     /// Returns a cached file, and marks it as used.
     pub(super) fn get(&mut self, id: FileId) -> Option<Rc<Node>> {
-        let (used, node) = self.nodes.get_mut(&id)?;
         // The file used last is the most recent already.
-        if *used == self.uses {
-            return Some(Rc::clone(node));
+        if let Some(last) = &self.last
+            && last.id == id
+        {
+            return Some(Rc::clone(last));
         }
+        let (used, node) = self.nodes.get_mut(&id)?;
         self.by_use.remove(used);
         self.uses += 1;
         *used = self.uses;
         self.by_use.insert(self.uses, id);
-        Some(Rc::clone(node))
+        self.last = Some(Rc::clone(node));
+        self.last.clone()
     }
 
     /// Returns a cached file, without marking it as used.
@@ -62,6 +67,7 @@ impl Open {
         let node = Rc::new(node);
         self.by_use.insert(self.uses, node.id);
         self.nodes.insert(node.id, (self.uses, Rc::clone(&node)));
+        self.last = Some(Rc::clone(&node));
         node
     }
 
@@ -76,6 +82,7 @@ impl Open {
 
     /// Removes a file, which closes when its last user drops it.
     pub(super) fn forget(&mut self, id: FileId) {
+        self.last.take_if(|last| last.id == id);
         if let Some((used, _)) = self.nodes.remove(&id) {
             self.by_use.remove(&used);
         }
@@ -86,6 +93,7 @@ impl Open {
     pub(super) fn clear(&mut self) {
         self.nodes.clear();
         self.by_use.clear();
+        self.last = None;
     }
 
     /// Returns the number of cached files.

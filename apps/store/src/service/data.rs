@@ -342,13 +342,18 @@ impl<B: Backend> Service<B> {
 
 /// Returns the Reply of a READ. A client that believes the attributes takes the file to be as long as they say, so that the
 /// Reply says that the file ends behind the octets exactly if they say so (RFC 1813 section 3.3.6).
-pub(super) fn read_reply(done: ReadDone, attributes: Option<Attributes>) -> Reply<'static> {
+pub(super) fn read_reply(done: ReadDone, mut attributes: Option<Attributes>) -> Reply<'static> {
     let length = done.data.len();
-    let size = attributes.map(|attributes| attributes.size);
-    // Octets that were added after there was none to read are the next READ's, with attributes of then.
-    let is_older = length == 0 && done.eof && size.is_some_and(|size| done.end < size);
-    let attributes = attributes.filter(|_| !is_older);
-    let eof = attributes.map_or(done.eof, |attributes| done.end >= attributes.size);
+    let mut eof = done.eof;
+    if let Some(told) = &attributes {
+        let is_end = done.end >= told.size;
+        // Octets that were added after there was none to read are the next READ's, with attributes of then.
+        if !is_end && eof && length == 0 {
+            attributes = None;
+        } else {
+            eof = is_end;
+        }
+    }
     // A READ never exceeds its limit, which is 32 bits.
     let count = u32::try_from(length).unwrap_or(u32::MAX);
     let data = Data(Item::Reduced { length: length as u64 });
