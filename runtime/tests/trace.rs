@@ -293,7 +293,8 @@ fn newcomers_who_are_turned_away_are_told_of_with_the_reason() {
     });
     let (made, refused) = crowded.split_at(crowded.len() - 2);
     assert_eq!((made.len(), names(refused)), (3, expected.to_vec()), "{crowded:?}");
-    assert_eq!(refused[0].field("reason"), "\"there is no room\"");
+    let reason = "\"there are as many connections as there may be, or as one address may have, and none may give way\"";
+    assert_eq!(refused[0].field("reason"), reason);
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Memory {
         let number = self.find(dir, name)?;
         let attributes = |number| self.inodes.at(number).attributes(number);
         let may = cx.caller.may_unlink(&attributes(dir.inode), &attributes(number));
-        if may { Ok(number) } else { Err(Status::Acces) }
+        if may { Ok(number) } else { Err(Status::Perm) }
     }
 
     /// Checks that a name can be added.

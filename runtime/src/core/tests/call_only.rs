@@ -320,7 +320,7 @@ fn a_chunk_for_a_call_without_a_reply_is_refused() {
     let result = Some(world.lease(5_000, 1));
     world.call(1, request(MOVE).room(result));
     world.until(|w| w.ended().len() == 1);
-    let refused = ErrorBody::ReplyResource { length_needed: 0 };
+    let refused = ErrorBody::WriteChunks { max: 0 };
     assert_eq!(world.ended()[0].1, Err(CallError::Refused(TransportError::Two(refused))));
     assert!(world.server.service().noted.is_empty());
     // The client takes it for an ordinary Call, and sends it again without the chunk.

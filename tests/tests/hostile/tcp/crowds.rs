@@ -26,6 +26,21 @@ fn clients_that_take_no_replies_hold_a_part_of_the_memory_and_end_in_time() {
             let held = server.held();
             assert!(held < most, "{held} octets for {what}");
         }
+        // They have turns of so many Calls, and go on until the system takes no more Replies for them.
+        let mut still = 0;
+        for _ in 0..1_000 {
+            server.turns(250);
+            let took = peers.iter_mut().zip(&mut sent).map(|(peer, sent)| {
+                let more = peer.push(&many[*sent % many.len()..]);
+                *sent += more;
+                more
+            });
+            still = if took.sum::<usize>() == 0 { still + 1 } else { 0 };
+            if still == 4 {
+                break;
+            }
+        }
+        assert_eq!(still, 4, "{what}");
         server.serves(&mut bystander, what);
         // What one gives up in the end, another may wait for that has its own time then.
         for _ in 0..peers.len() {

@@ -133,9 +133,9 @@ fn in_a_sticky_directory_names_are_their_owners() {
     bed.file(&root, "f");
     bed.by(9, 9).file(&root, "mine");
     let rename = |from, to| Arguments::Rename(Rename { from: root.at(from), to: root.at(to) });
-    assert_eq!(bed.as_user(OTHER, Arguments::Remove(root.at("f"))), Status::Acces);
-    assert_eq!(bed.as_user(OTHER, rename("f", "g")), Status::Acces);
-    assert_eq!(bed.as_user(OTHER, rename("mine", "f")), Status::Acces);
+    assert_eq!(bed.as_user(OTHER, Arguments::Remove(root.at("f"))), Status::Perm);
+    assert_eq!(bed.as_user(OTHER, rename("f", "g")), Status::Perm);
+    assert_eq!(bed.as_user(OTHER, rename("mine", "f")), Status::Perm);
     assert_eq!(bed.as_user(OTHER, rename("mine", "other")), Status::Ok);
     assert_eq!(bed.as_user(ROOT, rename("other", "f")), Status::Ok);
     assert_eq!(bed.as_user(OTHER, Arguments::Remove(root.at("f"))), Status::Ok);
