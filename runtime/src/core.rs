@@ -41,6 +41,7 @@ mod tell;
 mod templates;
 pub(crate) mod trace;
 mod transmit;
+mod turns;
 mod vacancy;
 mod work;
 
@@ -331,17 +332,20 @@ impl<P: Provider, S: Service> Core<P, S> {
         responder.supply(common, now) + usize::from(common.memory.making.wanted.is_some())
     }
 
-    /// Takes at most `budget` events from the provider. Returns their number, plus one if the provider moved data, for
-    /// which there may be no event yet.
+    /// Takes in what the provider reports, and handles about `budget` messages that lie in Receives. Returns how much was
+    /// done, plus one if the provider moved data, for which there may be no event yet.
     fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, reply, events, drain_by, .. } = self;
-        provider.poll(now, budget, events);
-        let count = events.len();
-        if count > 0 {
-            inner.common.arrivals += 1;
+        // Where several origins may have turns, none waits at the provider behind what another has sent.
+        let is_shared = inner.common.memory.origins() > 1;
+        provider.poll(now, if is_shared { inner.common.receives.count() } else { budget }, events);
+        let mut count = events.len();
+        inner.common.arrivals += u64::from(count > 0);
+        if count > 0 || !inner.common.arrived.is_empty() {
             let shut = drain_by.is_some().then_some("the core is shutting down");
             let mut taking = Events { now, provider, service, inner, reply, shut };
             taking.take(events.drain(..));
+            count += taking.serve(budget);
         }
         let Common { moved, trace, .. } = &mut inner.common;
         let (before, exhausted) = (moved.bytes_system, moved.newcomers.accepts.exhausted());
@@ -385,7 +389,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Handles at most `budget` messages that the provider delivers without Receives. Returns how many there were.
     fn take_in_place(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, incoming, reply, .. } = self;
-        let mut runs = Runs { inner, service, now, reply };
+        let mut runs = Runs { inner, service, now, reply, is_in_place: true };
         provider.receive_in_place(incoming, INLINE_SIZE, budget, &mut runs)
     }
 

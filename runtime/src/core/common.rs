@@ -17,12 +17,14 @@ use super::buffers::SendBuffers;
 use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
+use super::events::ReceivedRun;
 use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
 use super::receives::{Posting, Receives};
 use super::servers::OldServers;
 use super::streams::Streams;
 use super::streams::outflow::Record;
 use super::trace::Trace;
+use super::turns::Turns;
 use super::work::{Held, Posted, Work};
 use crate::key::ConnectionKey;
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
@@ -40,6 +42,8 @@ pub(crate) struct Common {
     pub(crate) streams: Streams,
     pub(crate) old_servers: OldServers,
     pub(crate) receives: Receives,
+    /// Messages in Receives that wait for their turns, by the slots of their queue pairs.
+    pub(crate) arrived: Turns<ReceivedRun>,
     pub(crate) buffers: SendBuffers,
     pub(crate) posted: Posted,
     /// The memory that Calls of peers take.
@@ -70,6 +74,12 @@ pub(crate) struct Abilities {
 }
 
 impl Common {
+    /// Returns the number of the origin of a connection, over RDMA or TCP.
+    pub(crate) fn origin(&self, key: ConnectionKey) -> Option<usize> {
+        let over_rdma = self.connections.get(key).map(|connection| connection.share.origin());
+        over_rdma.or_else(|| self.streams.get(key).map(|stream| stream.share.origin()))
+    }
+
     /// Makes the state of an idle core; `None` if the pool cannot hold the transport's own buffers.
     pub(crate) fn new(limits: Limits, pool: Pool, caps: &Caps, seed: u64) -> Option<Self> {
         // Receives in a connection's own queue serve no other connection, so all of them are posted.
@@ -97,6 +107,7 @@ impl Common {
             arrivals: 0,
             old_servers: OldServers::default(),
             receives,
+            arrived: Turns::default(),
             buffers,
             posted: Posted::new(work, limits.send_buffers_max),
             memory: Memory::default(),

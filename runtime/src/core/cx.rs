@@ -138,7 +138,8 @@ impl<'a> Cx<'a> {
 
     /// Has a Call that was answered with `Later` finished: `Service::resume` runs for it.
     pub fn resume(&mut self, token: CallToken) {
-        self.inner.responder.resume(token.0);
+        let Inner { responder, common, .. } = &mut *self.inner;
+        responder.resume(common, token.0);
     }
 
     /// Leases `octets` for a result of a Call that is being served, or will be answered later. The memory is charged to the
@@ -179,8 +180,7 @@ impl<'a> Cx<'a> {
     /// network of 64 bits, or process over `shm`. No other origin that has connections has this number. A service that
     /// lends something to peers shares it by origin ([`Shares`](crate::shares::Shares)).
     pub fn origin(&self, connection: ConnectionId) -> Option<u64> {
-        let found = self.inner.common.connections.get(connection.0)?;
-        Some(found.share.origin() as u64)
+        Some(self.inner.common.origin(connection.0)? as u64)
     }
 
     /// Returns the user at the other end of a connection, as long as the connection exists. The user is looked up when

@@ -9,6 +9,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
 use super::admission::Origin;
+use super::common::Common;
 use super::connection::Link;
 use super::inner::Inner;
 use super::receives::Filled;
@@ -38,7 +39,8 @@ pub(crate) struct Events<'a, P, S> {
 }
 
 impl<P: Provider, S: Service> Events<'_, P, S> {
-    /// Takes in events, in their order.
+    /// Takes in events, in their order. Messages in Receives wait for their turns, but no longer than for the end of their
+    /// connection.
     #[inline(never)]
     pub(crate) fn take(&mut self, events: impl Iterator<Item = Event<P::Listener>>) {
         let mut run = ReceivedRun::default();
@@ -49,26 +51,61 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
                 let received = self.inner.common.receives.take(number, done);
                 if done.invalidated.is_none() {
                     if let Err(received) = run.add(done.qp, received) {
-                        self.on_received(&mut run);
+                        self.queue(&mut run);
                         let first = run.add(done.qp, received);
                         assert!(first.is_ok(), "a run that is empty takes any message");
                     }
                     continue;
                 }
-                self.on_received(&mut run);
+                // What it proves holds as long as the completion is at hand.
+                self.queue(&mut run);
+                self.serve_all_of(done.qp);
                 let proof = complete::invalidated(done);
                 self.inner.on_receive(self.now, done.qp, received, proof);
                 continue;
             }
-            self.on_received(&mut run);
+            self.queue(&mut run);
             self.on_event(event);
         }
-        self.on_received(&mut run);
+        self.queue(&mut run);
     }
 
-    /// Handles messages of one queue pair that lie in Receives, and empties `received`.
-    fn on_received(&mut self, received: &mut ReceivedRun) {
-        let Some(qp) = received.qp.take() else { return };
+    /// Has a run wait for its turn, and empties `run`.
+    fn queue(&mut self, run: &mut ReceivedRun) {
+        let Some(qp) = run.qp else { return };
+        let run = std::mem::take(run);
+        let Common { connections, receives, arrived, .. } = &mut self.inner.common;
+        match connections.get_at(qp) {
+            Some((_, connection)) => arrived.push(connection.share.origin(), qp.slot(), run),
+            None => run.messages.into_iter().flatten().for_each(|one| receives.give_back(one)),
+        }
+    }
+
+    /// Handles about `budget` of the messages that wait for their turns. Returns how many.
+    #[inline(never)]
+    pub(crate) fn serve(&mut self, budget: usize) -> usize {
+        let mut served = 0;
+        while served < budget
+            && let Some(run) = self.inner.common.arrived.pop(|_| true)
+        {
+            served += run.count;
+            self.serve_run(run);
+        }
+        served
+    }
+
+    /// Handles the messages of a queue pair that wait for their turns.
+    fn serve_all_of(&mut self, qp: QpNum) {
+        if self.inner.common.arrived.has_of(qp.slot()) {
+            for run in self.inner.common.arrived.take_all_of(qp.slot()) {
+                self.serve_run(run);
+            }
+        }
+    }
+
+    /// Handles messages of one queue pair that lie in Receives.
+    fn serve_run(&mut self, mut received: ReceivedRun) {
+        let Some(qp) = received.qp else { return };
         let Self { now, provider, service, inner, reply, .. } = self;
         // The connection may have become ready just now, which its service is told before the first Call.
         tell::tell_ready(inner, *service, *now);
@@ -77,13 +114,12 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         for (place, received) in messages.iter_mut().zip(received.messages.iter().flatten()) {
             *place = buffers.bytes(received);
         }
-        let count = std::mem::take(&mut received.count);
-        let messages = messages.get(..count).unwrap_or_default();
+        let messages = messages.get(..received.count).unwrap_or_default();
         let run = Run { octets: messages, kind: RunKind::Whole };
-        let mut runs = Runs { inner, service: *service, now: *now, reply };
+        let mut runs = Runs { inner, service: *service, now: *now, reply, is_in_place: false };
         let taken = runs.messages(qp, &run, &mut Direct::to(*provider, qp));
         inner.common.receives.restore(buffers);
-        for (place, at) in received.messages.iter_mut().take(count).zip(0..) {
+        for (place, at) in received.messages.iter_mut().take(received.count).zip(0..) {
             match place.take() {
                 // The run has counted the message already.
                 Some(received) if at < taken => inner.common.receives.reuse(&received),
@@ -94,34 +130,35 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
     }
 
     fn on_event(&mut self, event: Event<P::Listener>) {
-        let inner = &mut *self.inner;
         match event {
-            Event::Completion(done) => inner.on_completion(&done),
+            Event::Completion(done) => self.inner.on_completion(&done),
             Event::Request { qp, peer, process, private_data, .. } => {
                 self.on_request(qp, peer, Origin::of(peer, process), &private_data);
             }
             Event::Established { qp, ord, private_data, .. } => {
-                if let Some(key) = inner.common.connections.at(qp) {
-                    inner.on_established(self.now, key, ord, &private_data);
+                if let Some(key) = self.inner.common.connections.at(qp) {
+                    self.inner.on_established(self.now, key, ord, &private_data);
                 }
             }
             Event::Failed { qp, reason } => {
-                if let Some(key) = inner.common.connections.at(qp) {
-                    inner.end(key, CallError::Connect(reason), None);
+                if let Some(key) = self.inner.common.connections.at(qp) {
+                    self.inner.end(key, CallError::Connect(reason), None);
                 }
             }
             Event::Disconnected { qp, reason } => {
-                if let Some(key) = inner.common.connections.at(qp) {
-                    inner.on_disconnected(key, &reason);
+                self.serve_all_of(qp);
+                if let Some(key) = self.inner.common.connections.at(qp) {
+                    self.inner.on_disconnected(key, &reason);
                 }
             }
             Event::Quiesced(proof) => {
-                if let Some((key, connection)) = inner.common.connections.get_at(proof.qp()) {
-                    if connection.life.is_between() {
-                        dial::begin_anew(self.provider, inner, self.now, (key, &proof));
-                    } else {
-                        inner.on_quiesced(key, &proof);
-                    }
+                self.serve_all_of(proof.qp());
+                let found = self.inner.common.connections.get_at(proof.qp());
+                let Some((key, connection)) = found else { return };
+                if connection.life.is_between() {
+                    dial::begin_anew(self.provider, self.inner, self.now, (key, &proof));
+                } else {
+                    self.inner.on_quiesced(key, &proof);
                 }
             }
         }
@@ -175,7 +212,7 @@ const NO_ROOM: &str = "there are as many connections as there may be, or as one 
 
 /// Messages of one queue pair that lie in Receives, in order of arrival.
 #[derive(Debug, Default)]
-struct ReceivedRun {
+pub(crate) struct ReceivedRun {
     qp: Option<QpNum>,
     messages: [Option<Filled>; RUN_MAX],
     count: usize,

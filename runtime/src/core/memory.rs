@@ -360,6 +360,11 @@ impl Memory {
         Share { holder, ..Share::default() }
     }
 
+    /// Returns the number of origins with connections.
+    pub(super) fn origins(&self) -> usize {
+        self.by_origin.len()
+    }
+
     /// Removes a connection that is gone. What it still holds is charged to no origin any more.
     pub(super) fn leave(&mut self, share: &Share) {
         let Some(holder) = self.holders.get_mut(share.holder) else { panic!("{NO_HOLDER}") };

@@ -69,12 +69,12 @@ fn read_by_turns<S: Service>(
     (now, budget): (Instant, usize),
 ) -> usize {
     let mut worked = 0;
-    let mut left = inner.common.streams.readable.len().min(budget);
+    let mut left = inner.common.streams.readable.connections().min(budget);
     while left > 0 && worked < WORK_MAX {
         let round = inner.common.streams.readable.origins().clamp(1, left);
         left -= round;
         for _ in 0..round {
-            let Some(key) = inner.common.streams.readable.pop() else { return worked };
+            let Some(key) = inner.common.streams.readable.pop(|_| true) else { return worked };
             let Read { worked: some, ended } = read(inner, service, reply, now, key);
             worked += some;
             if let Some(why) = ended {

@@ -23,13 +23,13 @@ use haulage_proto::v2::header::SingleChunk;
 use haulage_proto::verbs::Handle;
 
 use self::answer::Answer;
-use self::turns::Turns;
 use super::common::Common;
 use super::connection::{Connection, Directions, Terms};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
 use super::program::{Header, Offers, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
+use super::turns::Turns;
 use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey, OfCall};
 use crate::limits::{Limits, SEGMENTS_MAX};
@@ -40,7 +40,6 @@ pub(crate) mod answer;
 mod chunks;
 mod fetch;
 mod send;
-mod turns;
 
 pub(crate) use send::send;
 
@@ -51,7 +50,7 @@ pub(crate) struct Responder {
     pub(crate) accepted: Directions,
     pub(crate) calls: OwnedTable<ServedCall, OfCall>,
     /// The Calls that can go on.
-    pub(crate) turns: Turns,
+    pub(crate) turns: Turns<CallKey>,
     /// The Call that the service is handling.
     pub(crate) running: Option<Running>,
     /// The charge for results that the service has leased for this Call, as it was called.
@@ -186,8 +185,7 @@ impl Responder {
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
-        let turns = Turns::new(limits.connections_max);
-        let leased = Charge::default();
+        let (turns, leased) = (Turns::default(), Charge::default());
         Self { accepted, calls: OwnedTable::new(calls), turns, running: None, leased }
     }
 
@@ -301,7 +299,9 @@ impl Responder {
         reads: Items<ReadChunk>,
     ) {
         let arguments = match judged {
-            Err(Unserved::Verdict(header)) => return self.be_ready(name, Stage::Verdict(header)),
+            Err(Unserved::Verdict(header)) => {
+                return self.be_ready(common, name, Stage::Verdict(header));
+            }
             Err(Unserved::Refused(error)) => return self.refuse_kept(common, name, error),
             Err(Unserved::Untold(_)) => return self.leave_unanswered(common, name),
             Ok(arguments) => arguments,
@@ -327,16 +327,18 @@ impl Responder {
     ) {
         let Some(call) = self.calls.get_mut(name) else { panic!("{GONE}") };
         match call.room {
-            Room { body: 0, result: 0 } => self.be_ready(name, Stage::Ready { arguments }),
+            Room { body: 0, result: 0 } => self.be_ready(common, name, Stage::Ready { arguments }),
             _ => self.want(common, name, Want::Reply { arguments }),
         }
     }
 
     /// Queues a Call for its turn, in this stage.
-    fn be_ready(&mut self, name: CallKey, stage: Stage) {
-        if let Some(call) = self.calls.get_mut(name) {
+    fn be_ready(&mut self, common: &Common, name: CallKey, stage: Stage) {
+        if let Some(call) = self.calls.get_mut(name)
+            && let Some(origin) = common.origin(call.connection)
+        {
             call.stage = stage;
-            self.turns.push(call.connection, name);
+            self.turns.push(origin, call.connection.slot(), name);
         }
     }
 
@@ -344,18 +346,18 @@ impl Responder {
     /// has taken.
     pub(crate) fn next_ready(&mut self, common: &Common) -> Option<CallKey> {
         let Self { turns, calls, .. } = self;
-        let may_go_on = |name| {
-            calls.get(name).is_none_or(|call: &ServedCall| common.may_reply(call.connection, 1))
+        let may_go_on = |name: &CallKey| {
+            calls.get(*name).is_none_or(|call: &ServedCall| common.may_reply(call.connection, 1))
         };
         turns.pop(may_go_on)
     }
 
     /// Queues a Call that was answered with `Later`, so that the service finishes it.
-    pub(crate) fn resume(&mut self, name: CallKey) {
+    pub(crate) fn resume(&mut self, common: &Common, name: CallKey) {
         if let Some(running) = self.running.as_mut().filter(|running| running.key == name) {
             running.is_resumed = true;
         } else if self.calls.get(name).is_some_and(|call| matches!(call.stage, Stage::Later)) {
-            self.be_ready(name, Stage::Resumed);
+            self.be_ready(common, name, Stage::Resumed);
         }
     }
 
@@ -373,7 +375,7 @@ impl Responder {
         while let Some(call) = self.calls.remove_newest_of(key.slot(), is_unread) {
             forget(common, call);
         }
-        self.turns.forget(key);
+        drop(self.turns.take_all_of(key.slot()));
         any
     }
 
@@ -390,7 +392,7 @@ impl Responder {
             assert!(call.connection == key, "no Call outlives its connection");
             forget(common, call);
         }
-        self.turns.forget(key);
+        drop(self.turns.take_all_of(key.slot()));
     }
 
     /// Refuses a Call that is in the table.

@@ -39,7 +39,12 @@ impl<S: Service> MessageSink for Runs<'_, S> {
     #[inline(always)]
     fn messages(&mut self, qp: QpNum, run: &Run<'_>, port: &mut impl Port) -> usize {
         let Some(from) = self.inner.common.sender(qp) else { return 0 };
-        self.inner.common.arrivals += 1;
+        let common = &mut self.inner.common;
+        // Those in Receives that wait for their turn came first.
+        if self.is_in_place && common.arrived.has_of(qp.slot()) {
+            return 0;
+        }
+        common.arrivals += 1;
         match run.kind {
             RunKind::Whole => self.take_whole(from, run.octets, port),
             RunKind::Like(like, patches) => self.take_like(from, like, patches, run.octets, port),
@@ -79,7 +84,7 @@ impl<S: Service> Runs<'_, S> {
         let meaning = meaning(self.inner, &from, like);
         let Some(kind) = meaning.kind() else { return 0 };
         // Calls of this connection that wait for their turn are older than this run.
-        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
+        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key.slot()) {
             return 0;
         }
         let headers = patches.iter().map(|patch| patched(kind, *patch));
@@ -110,7 +115,7 @@ impl<S: Service> Runs<'_, S> {
         };
         let kind = first.kind;
         // Calls of this connection that wait for their turn are older than this run.
-        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key) {
+        if kind == Kind::Call && self.inner.responder.turns.has_of(from.key.slot()) {
             return 0;
         }
         let headers = run.iter().map_while(|message| unchunked(version, message));

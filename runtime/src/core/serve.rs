@@ -351,7 +351,7 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
             if let Some(Deferred { is_resumed, reduces, header }) = deferred {
                 (call.header, call.reduces) = (header, reduces);
                 if is_resumed {
-                    responder.resume(name);
+                    responder.resume(common, name);
                 }
             }
             return common.connections.touch(key);

@@ -24,6 +24,7 @@ use haulage_proto::time::Instant;
 use self::inflow::Inflow;
 use super::memory::Charge;
 use super::table::Table;
+use super::turns::Turns;
 use crate::crowd::network;
 use crate::key::{ConnectionKey, Key, OfConnection};
 use crate::provider::Waker;
@@ -34,14 +35,12 @@ use crate::sys::socket::Listener;
 pub(in crate::core) mod inflow;
 mod limits;
 pub(in crate::core) mod outflow;
-mod readable;
 mod stream;
 
 use limits::CALLS_EACH_MAX;
 pub(super) use limits::STRANGERS_MAX;
 pub(crate) use limits::Standing;
 pub use limits::{TcpCounters, TcpLimits};
-use readable::Readable;
 pub(crate) use stream::{Newcomer, Stream};
 
 /// The connections of a core over TCP.
@@ -53,7 +52,7 @@ pub(crate) struct Streams {
     pub(super) ports: Vec<Port>,
     pub(super) epoll: Option<Epoll>,
     /// Connections that may have octets to be read.
-    pub(super) readable: Readable,
+    pub(super) readable: Turns<ConnectionKey>,
     /// Connections with something to send.
     pub(super) unsent: Vec<ConnectionKey>,
     /// Connections whose long records wait for memory.
@@ -90,7 +89,7 @@ impl Streams {
             first,
             ports: Vec::new(),
             epoll: None,
-            readable: Readable::default(),
+            readable: Turns::default(),
             unsent: Vec::new(),
             short: Vec::new(),
             given_up: Vec::new(),
@@ -194,7 +193,7 @@ impl Streams {
             && stream.mark_readable()
         {
             let origin = stream.share.origin();
-            self.readable.push(origin, key);
+            self.readable.push(origin, key.slot(), key);
         }
     }
 

@@ -261,7 +261,7 @@ impl<S: Service> Reading<'_, S> {
                 assert!(inserted == name, "nothing else entered meanwhile");
                 common.streams.keep_call(*key, 0);
                 if is_resumed {
-                    responder.resume(name);
+                    responder.resume(common, name);
                 }
             }
             acted => {

@@ -162,7 +162,7 @@ impl Responder {
             }
             Stage::Waiting(Want::Reply { arguments }) => {
                 call.reply_body = leases.into_one().ok().filter(|_| call.room.body > 0);
-                self.be_ready(name, Stage::Ready { arguments });
+                self.be_ready(common, name, Stage::Ready { arguments });
             }
             other => call.stage = other,
         }
@@ -177,7 +177,7 @@ impl Responder {
                 self.settle(common, name, arguments, Err(why));
             }
             Stage::Waiting(Want::Reply { arguments }) => {
-                self.be_ready(name, Stage::Ready { arguments });
+                self.be_ready(common, name, Stage::Ready { arguments });
             }
             other => call.stage = other,
         }

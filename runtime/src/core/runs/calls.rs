@@ -40,7 +40,7 @@ impl<S: Service> Runs<'_, S> {
         port: &mut impl Port,
     ) -> usize {
         let Inner { responder, common, .. } = &mut *self.inner;
-        if responder.turns.has_of(from.key) {
+        if responder.turns.has_of(from.key.slot()) {
             return 0;
         }
         let Some(programs) = common.serves(from.key) else { return 0 };
@@ -66,7 +66,7 @@ impl<S: Service> Runs<'_, S> {
         calls: impl ExactSizeIterator<Item = Taken<'a>> + Clone,
         port: &mut impl Port,
     ) -> usize {
-        let Self { inner, service, now, reply } = self;
+        let Self { inner, service, now, reply, .. } = self;
         if calls.len() > 1 {
             service.foresee(calls.clone().filter_map(|call| call.foreseen(programs)));
         }

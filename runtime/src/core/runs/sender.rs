@@ -23,6 +23,8 @@ pub(in crate::core) struct Runs<'a, S> {
     pub(in crate::core) now: Instant,
     /// The Reply for Calls that are answered at once. It may lack its buffer.
     pub(in crate::core) reply: &'a mut Option<Reply>,
+    /// Whether the messages are delivered without Receives.
+    pub(in crate::core) is_in_place: bool,
 }
 
 /// The properties of a connection that its runs of messages need.
