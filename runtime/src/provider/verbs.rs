@@ -191,7 +191,7 @@ impl Provider for Verbs {
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
         self.now = now;
         self.reap(now, budget);
-        if now >= self.ask_manager_at {
+        if now >= self.ask_manager_at || self.news.has_more() {
             self.take_connection_events(now);
         }
         if self.domains.prepares() {

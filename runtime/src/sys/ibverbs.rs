@@ -32,6 +32,7 @@ mod device;
 mod grant;
 mod memory;
 mod names;
+mod news;
 mod queue_pair;
 mod receives;
 #[cfg(test)]
@@ -41,10 +42,11 @@ mod window;
 pub(crate) use bounce::Bounce;
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
 pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters, PeerParameters};
-pub(crate) use device::{Attributes, Device, Fault, Link};
+pub(crate) use device::{Attributes, Device, Link};
 pub(crate) use grant::AccessGrant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;
+pub(crate) use news::{Fault, Reader};
 pub(crate) use queue_pair::{
     Binding, CarriedOut, Chain, Doorbell, Ended, Posting, QueuePair, QueuePairLimits,
 };

@@ -21,7 +21,7 @@ impl Verbs {
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         self.counters.syscalls += 1;
         self.ask_manager_at = now.saturating_add(ASK_EVERY);
-        while let Some(fault) = self.device.next_fault() {
+        for fault in self.device.faults(&mut self.news) {
             // Faults of other cores' queue pairs come here, too.
             for qp in self.slots.all().collect::<Vec<_>>() {
                 self.on_fault(now, qp, &fault);
@@ -46,7 +46,7 @@ impl Verbs {
                     self.end(now, qp, DisconnectReason::Lost);
                 }
             }
-            Fault::QueuePair(_) => {
+            Fault::QueuePair { .. } | Fault::Missed => {
                 if connection.pair().is_some_and(|pair| pair.is(fault)) {
                     self.reap(now, usize::MAX);
                     self.end(now, qp, MISBEHAVED);

@@ -23,7 +23,7 @@ use crate::provider::{Caps, Counters, Event, Waker};
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{
     Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
-    Region, SharedReceives,
+    Reader, Region, SharedReceives,
 };
 
 /// One core's part of an RDMA device. It stays on the thread that made it.
@@ -45,6 +45,7 @@ pub struct Verbs {
     pub(super) queue: Rc<CompletionQueue>,
     pub(super) domains: Domains,
     pub(super) device: Device,
+    pub(super) news: Reader,
     pub(super) channel: Rc<EventChannel>,
     pub(super) ask_manager_at: Instant,
     pub(super) limits: QueuePairLimits,
@@ -113,6 +114,7 @@ impl Verbs {
             queue,
             domains: Domains::new(domain, waker.clone()),
             device,
+            news: Device::join_news(waker.clone()),
             channel,
             ask_manager_at: Instant::ZERO,
             limits,

@@ -1,13 +1,11 @@
 //! The RDMA devices of this machine, and their abilities.
 
-use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use rdma_sys::{
     ibv_async_event, ibv_context, ibv_device_attr, ibv_device_cap_flags, ibv_port_attr,
@@ -16,13 +14,13 @@ use rdma_sys::{
 
 use super::Refused;
 use super::descriptor::nonblocking;
+use super::news::{Fault, NEWS, Reader, Said};
+use crate::sys::wake::Waker;
 
 /// A device, opened by librdmacm for the connections it makes.
 #[derive(Clone, Debug)]
 pub(crate) struct Device {
     context: NonNull<ibv_context>,
-    /// The value of [`OUTAGES`] up to which this device has reported outages.
-    told: Cell<u64>,
     opened: Arc<OpenDevice>,
 }
 
@@ -75,17 +73,6 @@ pub(crate) struct Attributes {
     pub(crate) windows_type_2: bool,
 }
 
-/// The origin of a fault that a device reported.
-#[derive(Debug)]
-pub(crate) enum Fault {
-    /// A queue pair, by address; it may be gone.
-    QueuePair(usize),
-    /// The device: it carries nothing any more.
-    Device,
-    /// Some port of some device of this process may have gone down.
-    Port,
-}
-
 /// One port of a device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
@@ -114,8 +101,7 @@ impl Device {
         // SAFETY: the list has `count` entries, lives as long as `opened`, and nobody writes it.
         let contexts = unsafe { std::slice::from_raw_parts(list.as_ptr(), count) };
         let contexts = contexts.iter().filter_map(|context| NonNull::new(*context));
-        let told = OUTAGES.load(Ordering::Relaxed);
-        let device = |context| Self { context, told: Cell::new(told), opened: Arc::clone(&opened) };
+        let device = |context| Self { context, opened: Arc::clone(&opened) };
         Ok(contexts.map(device).collect())
     }
 
@@ -186,7 +172,7 @@ impl Device {
         Ok(Link { is_active, message_max: found.max_msg_sz })
     }
 
-    /// Has the device report faults to [`next_fault`](Self::next_fault), which does not wait.
+    /// Has the device report faults to [`faults`](Self::faults), which does not wait.
     pub(crate) fn report_faults(&self) -> Result<(), Refused> {
         let what = "watching an RDMA device";
         nonblocking(self.context().async_fd).map_err(|error| Refused { what, error })
@@ -197,47 +183,25 @@ impl Device {
         self.context().async_fd
     }
 
-    /// Takes the next fault that the device reports, of any core's queue pairs.
-    ///
-    /// Cores share the contexts that librdmacm opened, and each report comes to one core only. A report of a port is
-    /// for all: a core that finds none checks whether another core has taken one, or is about to.
-    pub(crate) fn next_fault(&self) -> Option<Fault> {
-        ASKING.fetch_add(1, Ordering::AcqRel);
-        let fault = self.take_fault();
-        let is_alone = ASKING.fetch_sub(1, Ordering::AcqRel) == 1;
-        let outages = OUTAGES.load(Ordering::Relaxed);
-        fault.or_else(|| {
-            let is_news = self.told.replace(outages) != outages;
-            (is_news || !is_alone).then_some(Fault::Port)
-        })
+    /// Returns the place of a core in the news of this process, from now on. Each fault signals `waker`, unless the core
+    /// itself took it from a device.
+    pub(crate) fn join_news(waker: Waker) -> Reader {
+        NEWS.join(waker)
     }
 
-    fn take_fault(&self) -> Option<Fault> {
-        loop {
-            let mut event = MaybeUninit::<ibv_async_event>::zeroed();
-            // SAFETY: the context is live, its descriptor does not block, and the place is live for the
-            // call.
-            if unsafe { rdma_sys::ibv_get_async_event(self.raw(), event.as_mut_ptr()) } != 0 {
-                return None;
-            }
-            let at = event.as_mut_ptr();
-            let (kind, about) =
-                (offset_of!(ibv_async_event, event_type), offset_of!(ibv_async_event, element));
-            // SAFETY: the field is a number, within the event, and the call filled it. It is not read as
-            // the enumeration it is declared as: newer libraries know more kinds.
-            let kind = unsafe { at.wrapping_byte_add(kind).cast::<u32>().read() };
-            // SAFETY: the field is within the event, and all fields of its union are pointers or smaller; the event was
-            // zeroed before the call filled it.
-            let about = unsafe { at.wrapping_byte_add(about).cast::<usize>().read() };
-            // SAFETY: the event was filled by the library and is acknowledged once.
-            unsafe { rdma_sys::ibv_ack_async_event(at) };
-            match kind {
-                DEVICE_FATAL => return Some(Fault::Device),
-                PORT_DOWN => _ = OUTAGES.fetch_add(1, Ordering::Relaxed),
-                kind if QUEUE_PAIR_FAULTS.contains(&kind) => return Some(Fault::QueuePair(about)),
-                _ => {}
-            }
+    /// Returns the faults that a core has not read, of any core's queue pairs, once those are noted that the device has not
+    /// told anybody.
+    pub(crate) fn faults(&self, reader: &mut Reader) -> Vec<Fault> {
+        while let Some(report) = Report::next(self) {
+            let said = match report.kind() {
+                DEVICE_FATAL => Said::Device(self.raw().addr()),
+                PORT_DOWN => Said::PortDown,
+                kind if QUEUE_PAIR_FAULTS.contains(&kind) => Said::QueuePair(report.about()),
+                _ => continue,
+            };
+            reader.note(said);
         }
+        reader.read(self.raw().addr())
     }
 
     /// Returns the context that its objects are made from.
@@ -259,6 +223,45 @@ impl Device {
         // SAFETY: librdmacm keeps the context open while `opened` is not freed. The fields we read
         // never change.
         unsafe { self.context.as_ref() }
+    }
+}
+
+/// What a device reported to whoever asked first. It is acknowledged when it is dropped: what it is about is destroyed only
+/// after that.
+struct Report(MaybeUninit<ibv_async_event>);
+
+impl Report {
+    /// Takes the next report from a device, without waiting.
+    fn next(device: &Device) -> Option<Self> {
+        let mut event = MaybeUninit::<ibv_async_event>::zeroed();
+        // SAFETY: the context is live, its descriptor does not block, and the place is live for the call.
+        if unsafe { rdma_sys::ibv_get_async_event(device.raw(), event.as_mut_ptr()) } != 0 {
+            return None;
+        }
+        Some(Self(event))
+    }
+
+    /// Returns the kind, as libibverbs numbers it.
+    fn kind(&self) -> u32 {
+        let kind = offset_of!(ibv_async_event, event_type);
+        // SAFETY: the field is a number, within the event, and the library filled it. It is not read as the enumeration it is
+        // declared as: newer libraries know more kinds.
+        unsafe { self.0.as_ptr().wrapping_byte_add(kind).cast::<u32>().read() }
+    }
+
+    /// Returns the address of what the report is about, if it is about an object.
+    fn about(&self) -> usize {
+        let about = offset_of!(ibv_async_event, element);
+        // SAFETY: the field is within the event, and all fields of its union are pointers or smaller; the event was zeroed
+        // before the library filled it.
+        unsafe { self.0.as_ptr().wrapping_byte_add(about).cast::<usize>().read() }
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        // SAFETY: the event was filled by the library and is acknowledged once.
+        unsafe { rdma_sys::ibv_ack_async_event(self.0.as_mut_ptr()) };
     }
 }
 
@@ -285,8 +288,3 @@ const QUEUE_PAIR_FAULTS: std::ops::RangeInclusive<u32> = 1..=3;
 const DEVICE_FATAL: u32 = 8;
 /// `IBV_EVENT_PORT_ERR`.
 const PORT_DOWN: u32 = 10;
-
-/// The number of ports that went down, as far as a core of this process has taken the reports.
-static OUTAGES: AtomicU64 = AtomicU64::new(0);
-/// The number of cores that are taking reports at this moment.
-static ASKING: AtomicU64 = AtomicU64::new(0);

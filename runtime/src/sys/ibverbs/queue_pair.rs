@@ -14,6 +14,7 @@ use rdma_sys::{
 };
 
 use super::names::SEQUENCE_MASK;
+use super::news::NEWS;
 use super::receives::OwnReceives;
 use super::{
     AccessGrant, CmId, CompletionQueue, Domain, Fault, Refused, Region, SharedReceives, WorkStatus,
@@ -52,6 +53,8 @@ pub(crate) struct QueuePair {
     receives: OwnReceives,
     limits: QueuePairLimits,
     way: Way,
+    /// When it was made: reports of before are of others.
+    made: u64,
     domain: Arc<Domain>,
     _queue: Rc<CompletionQueue>,
 }
@@ -127,6 +130,7 @@ impl QueuePair {
         shared: Option<&SharedReceives>,
         mut limits: QueuePairLimits,
     ) -> Result<Self, (CmId, Refused)> {
+        let moment = NEWS.moment();
         // Some devices refuse more octets than they can send from within the queue.
         let sizes = [u32::MAX, 128, 64, 0].map(|most| limits.copied_max.min(most));
         let made = sizes.iter().find_map(|copied_max| {
@@ -155,6 +159,7 @@ impl QueuePair {
             receives: OwnReceives::default(),
             limits,
             way,
+            made: moment,
             domain: Arc::clone(domain),
             _queue: Rc::clone(queue),
         })
@@ -209,9 +214,14 @@ impl QueuePair {
         self.limits.send_queue.saturating_sub(1).saturating_sub(self.occupied)
     }
 
-    /// Returns whether it is the queue pair that a device reported.
+    /// Returns whether a fault concerns this queue pair by itself.
     pub(crate) fn is(&self, fault: &Fault) -> bool {
-        matches!(fault, Fault::QueuePair(at) if *at == self.raw().addr())
+        match fault {
+            // An older report is of one whose memory this one has now.
+            Fault::QueuePair { at, moment } => *at == self.raw().addr() && *moment >= self.made,
+            Fault::Missed => self.has_failed(),
+            Fault::Device | Fault::Port => false,
+        }
     }
 
     /// Returns whether everything posted is known to have ended.
