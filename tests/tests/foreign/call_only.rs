@@ -5,6 +5,7 @@ use haulage::service::{Binding, Call, CallError, Outcome, Procedure, Program, Re
 use haulage_proto::rpc::AcceptStat;
 use haulage_tests::ends::{PROGRAM, server_of};
 
+use super::ddp::Access;
 use super::header::{Chunks, Kind, octets, opaque};
 use super::mpa::Crc;
 use super::rpc::{Peer, call, reply};
@@ -137,4 +138,23 @@ fn a_client_continues_calls_without_a_reply_and_uses_no_chunk() {
     assert_eq!(narrow.peer.receive().messages, 1);
     assert!(narrow.results().is_empty());
     narrow.client.stop().unwrap();
+}
+
+// [V2-4.7-1] [V2-7.3.2-3]
+#[test]
+fn a_call_without_a_reply_that_offers_a_write_chunk_is_refused_and_not_served() {
+    let server = server_of(|_| Counter::default());
+    let mut peer = Peer::connect(server.started, Crc::NotAsked, 8);
+    let room = peer.link.expose(&[7; 64], Access::Write);
+    let chunks = Chunks { writes: vec![vec![room]], ..Chunks::default() };
+    peer.send(Kind::Call, &call(2, PROGRAM, NOTED, &opaque(&[1; 3])), &[], &chunks);
+    let no_write_chunks = octets(&[7, 0]);
+    assert_eq!(peer.error(), (2, no_write_chunks));
+    assert_eq!(peer.link.retire(room.handle), [7; 64]);
+    peer.send(Kind::Call, &call(3, PROGRAM, NOTED, &opaque(&[1; 5])), &[], &Chunks::default());
+    peer.send(Kind::Call, &call(4, PROGRAM, COUNT, &[]), &[], &Chunks::default());
+    let answer = peer.receive();
+    assert_eq!((answer.kind, answer.xid), (Kind::Reply, 4));
+    assert_eq!(answer.results(), octets(&[1, 5]), "one was served");
+    server.stop().unwrap();
 }

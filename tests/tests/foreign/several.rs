@@ -5,6 +5,7 @@ use haulage::service::{
     Argument, Arguments, Call, Data, Kind as Type, Outcome, Place, Program, Reply,
 };
 use haulage_mr_pool::Leases;
+use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 use haulage_tests::ends::server_of;
 
@@ -42,7 +43,7 @@ impl Shapes {
     ) -> Result<Leases, Truncated> {
         match arguments.item_data()? {
             Some(Argument::Placed(leases)) if leases.len() == length => Ok(leases),
-            Some(other) => panic!("{length}: {other:?}"),
+            Some(_) => Err(Truncated { at: 0 }),
             None => {
                 let mut lease = cx.pool().lease(length).unwrap();
                 lease.bytes_mut().copy_from_slice(arguments.fixed(length)?);
@@ -87,10 +88,12 @@ impl Service for Shapes {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
-        if call.procedure == SHAPES {
-            Self::turn_round(cx, &mut call.arguments, reply).unwrap();
+        match call.procedure {
+            SHAPES if Self::turn_round(cx, &mut call.arguments, reply).is_err() => {
+                Outcome::Failed(AcceptStat::GarbageArgs)
+            }
+            _ => Outcome::Done,
         }
-        Outcome::Done
     }
 }
 
@@ -220,4 +223,37 @@ fn a_server_reads_and_writes_several_items_in_segments_of_any_length() {
         chunks.reads.iter().for_each(|(_, segment)| drop(peer.link.retire(segment.handle)));
     }
     server.stop().unwrap();
+}
+
+// [V2-4.5.3.2-1]
+#[test]
+fn arguments_with_an_item_that_begins_within_another_are_garbage_and_the_server_goes_on() {
+    let server = server_of(|_| Shapes);
+    let mut peer = Peer::connect(server.started, Crc::Asked, WINDOW);
+    let given = items(3000, true);
+    let at = positions(&given);
+    // The second item is where it belongs at last.
+    for (xid, second) in (1..).zip([at[0] + 4, at[0] + 2996, at[0], at[1]]) {
+        let mut chunks = Chunks::default();
+        for (position, item) in [at[0], second, at[2], at[3]].into_iter().zip(&given) {
+            chunks.reads.push((position, peer.link.expose(item, Access::Read)));
+        }
+        for item in &given {
+            chunks.writes.push(vec![peer.link.expose(&vec![0; item.len()], Access::Write)]);
+        }
+        peer.send(Kind::Call, &call(xid, PROGRAM, SHAPES, &words(&given)), &[], &chunks);
+        let answer = peer.receive();
+        let is_served = second == at[1];
+        let expected = if is_served { reply(xid, &words(&given)) } else { garbage(xid) };
+        assert_eq!((answer.xid, &answer.stream), (xid, &expected), "at {second}");
+        let written: u32 =
+            answer.chunks.writes.iter().flatten().map(|segment| segment.length).sum();
+        assert_eq!(written > 0, is_served, "at {second}");
+    }
+    server.stop().unwrap();
+}
+
+/// Returns the Reply to a Call whose arguments make no sense.
+fn garbage(xid: u32) -> Vec<u8> {
+    header::octets(&[xid, 1, 0, 0, 0, 4])
 }

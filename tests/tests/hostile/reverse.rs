@@ -1,6 +1,6 @@
 //! Servers that call their clients, and clients of a server that calls back: the reverse direction of both versions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use haulage::core::{Cx, NoService, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
@@ -10,6 +10,7 @@ use haulage::service::{
 };
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::verbs::Access;
+use haulage_tests::link::Failure;
 
 use super::caller::{Pair, good_reply, rpc_reply};
 use super::two::{
@@ -195,6 +196,35 @@ fn credits_of_a_message_without_direction_mean_nothing() {
     assert_eq!(pair.outcome(), Ok(()));
     let fourth = pair.message()[0];
     ended(pair, &one(fourth, MSG, &NO_LISTS, &rpc_reply(fourth)));
+}
+
+#[test]
+fn a_server_that_ignores_the_credits_of_its_client_gains_nothing() {
+    const CALLS: u32 = 600;
+    for versions in [Versions::OnlyTwo, Versions::OnlyOne] {
+        let mut pair = serving(versions);
+        let calls = |xid| match versions {
+            Versions::OnlyOne => one(xid, MSG, &NO_LISTS, &call(xid, NULL, &[])),
+            _ => message(xid, CALL_INLINE, &[0; 4], &call(xid, NULL, &[])),
+        };
+        if versions == Versions::OnlyOne {
+            pair.begin(NULL, 0);
+            pair.message();
+        } else {
+            begun(&mut pair);
+        }
+        let all_sent = (0..CALLS).all(|xid| pair.link.send(&calls(xid)).is_ok());
+        let mut waiting: BTreeSet<u32> = (0..CALLS).collect();
+        while all_sent && !waiting.is_empty() {
+            match pair.link.message(None) {
+                Ok(Some(reply)) => assert!(waiting.remove(&words(&reply)[0]), "one Reply to each"),
+                Err(Failure::Ended(_)) => break,
+                other => panic!("{versions:?}: {other:?}"),
+            }
+        }
+        // What the Calls took is given back, whether they were answered or cut off.
+        pair.thread.stop().unwrap();
+    }
 }
 
 /// What a server's Call to its client is like.
