@@ -17,9 +17,8 @@ use super::buffers::SendBuffers;
 use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
 use super::counters::CoreCounters;
-use super::events::ReceivedRun;
 use super::memory::{Charge, Memory, MemoryGrant, Purpose, Share, Until, Wanted};
-use super::receives::{Posting, Receives};
+use super::receives::{Posting, ReceivedRun, Receives};
 use super::servers::OldServers;
 use super::streams::Streams;
 use super::streams::outflow::Record;
@@ -406,6 +405,7 @@ impl Common {
     /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them, in
     /// place of what another one had; if there is none now, the message is given up.
     pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
+        //~ V2-6.3.6-1: `part.is_first` -> `part.offset == 0`
         if part.is_first {
             self.drop_continued(key);
             let lease = usize::try_from(part.total).unwrap_or(usize::MAX);

@@ -12,7 +12,7 @@ use super::admission::Origin;
 use super::common::Common;
 use super::connection::Link;
 use super::inner::Inner;
-use super::receives::Filled;
+use super::receives::ReceivedRun;
 use super::requester::Direct;
 use super::runs::Runs;
 use super::trace::Subject;
@@ -209,29 +209,3 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
 
 /// The reason for turning a newcomer away that finds no place.
 const NO_ROOM: &str = "there are as many connections as there may be, or as one address may have, and none may give way";
-
-/// Messages of one queue pair that lie in Receives, in order of arrival.
-#[derive(Debug, Default)]
-pub(crate) struct ReceivedRun {
-    qp: Option<QpNum>,
-    messages: [Option<Filled>; RUN_MAX],
-    count: usize,
-}
-
-impl ReceivedRun {
-    /// Adds a message.
-    ///
-    /// # Errors
-    /// The message comes back if it belongs to another queue pair than the run, or the run is full.
-    fn add(&mut self, qp: QpNum, received: Filled) -> Result<(), Filled> {
-        let is_behind = self.qp.is_none_or(|of| of == qp);
-        match self.messages.get_mut(self.count).filter(|_| is_behind) {
-            Some(place) => {
-                (*place, self.qp) = (Some(received), Some(qp));
-                self.count += 1;
-                Ok(())
-            }
-            None => Err(received),
-        }
-    }
-}

@@ -16,6 +16,8 @@
 //! Receives are shared, only as many are posted as busy connections use, the one used last first, so that these stay in
 //! a cache. Each turn posts more of the others if these were not enough.
 
+mod run;
+
 use haulage_mr_pool::{Local, Pool, PostedSink};
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::Completion;
@@ -23,6 +25,8 @@ use haulage_proto::verbs::Completion;
 use crate::core::work::Name;
 use crate::limits::{INLINE_SIZE, Limits, RECEIVES_IDLE};
 use crate::provider::Receive;
+
+pub(crate) use run::ReceivedRun;
 
 /// The Receives of one core.
 #[derive(Debug)]

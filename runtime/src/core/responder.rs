@@ -599,6 +599,7 @@ impl ServedCall {
         };
         let of_reads = too_many(reads.len(), reads.map(Segments::len).sum());
         let of_writes = too_many(self.writes.len(), self.writes.iter().map(Segments::len).sum());
+        //~ V2-7.3.3-1: `of_reads.or(of_writes)?` -> `of_reads?`
         let max = of_reads.or(of_writes)?;
         //~ V2-7.3.3-1: `try_from(max)` -> `try_from(max + 1)`
         Some(ErrorBody::Segments { max: u32::try_from(max).unwrap_or(u32::MAX) })

@@ -460,7 +460,7 @@ fn calls_that_wait_for_what_their_own_peer_does_not_take_keep_no_other_connectio
     let mut other = world.dial_tcp(at);
     other.stream.write_all(&record(&call(9, TELL, &word(0)))).unwrap();
     assert_eq!(world.reply_of(&mut other).0, 9);
-    // Whoever takes its Replies has all of them.
+    // A client that takes its Replies after all has those of all its Calls.
     let mut first = takes_nothing.remove(0);
     drop(takes_nothing);
     for _ in 0..120 {

@@ -26,7 +26,7 @@ fn clients_that_take_no_replies_hold_a_part_of_the_memory_and_end_in_time() {
             let held = server.held();
             assert!(held < most, "{held} octets for {what}");
         }
-        // They have turns of so many Calls, and go on until the system takes no more Replies for them.
+        // A connection is read for 32 Calls at a time: the peers push until the system takes no more Replies for them.
         let mut still = 0;
         for _ in 0..1_000 {
             server.turns(250);
