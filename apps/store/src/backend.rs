@@ -50,6 +50,12 @@ pub trait Backend {
         false
     }
 
+    /// Returns whether the file system takes no changes now, of whatever file. The server asks for ACCESS alone: a change
+    /// of such a file system is refused by the backend.
+    fn is_mounted_read_only(&self) -> bool {
+        false
+    }
+
     /// Returns the total and free space.
     fn room(&mut self, cx: &Context<'_>) -> Result<Room, Status>;
 

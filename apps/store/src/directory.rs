@@ -182,7 +182,8 @@ impl Directory {
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find()?);
         let ring = ring.map(|ring| ring.0);
-        let transfers = Transfers::new(ring, Arc::clone(&rights), &tree.root().place)?;
+        let transfers =
+            Transfers::new(ring, Arc::clone(&rights), (&tree.root().place, &tree.helpers))?;
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
@@ -259,6 +260,16 @@ impl Directory {
     /// Returns what keeps every helper from syncing while it is true.
     pub(crate) fn sync_gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
         self.tree.helpers.sync_gate()
+    }
+
+    /// Returns what keeps every helper from closing a file while it is true.
+    pub(crate) fn close_gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
+        self.tree.helpers.close_gate()
+    }
+
+    /// Returns the number of WRITEs and changes that wait for room.
+    pub(crate) fn roomless(&self) -> usize {
+        self.transfers.roomless() + self.tree.helpers.roomless()
     }
 
     /// Returns how often a file, or a directory, was synced, or began to be.
@@ -571,6 +582,11 @@ impl Backend for Directory {
 
     fn is_read_only(&self, file: FileId) -> bool {
         self.tree.is_stand_in(file)
+    }
+
+    fn is_mounted_read_only(&self) -> bool {
+        let mounted = fs::fstatvfs(&self.tree.root().place);
+        mounted.is_ok_and(|mounted| mounted.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
     }
 
     fn forget_attributes(&mut self) {

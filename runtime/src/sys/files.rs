@@ -3,15 +3,17 @@
 //! # Normal operation
 //! A request is queued with the lease it reads from or fills, and reaches the kernel at the next [`FileRing::pop`] or
 //! [`FileRing::submit`]. Its result is popped, with the lease. The memory of the pool is registered with the kernel if
-//! the system allows it: then the kernel need not look up and hold the pages of each request.
+//! the system allows it: then the kernel need not look up and hold the pages of each request. Writes that may have to wait
+//! are made by threads of our own (`writers`), since the kernel's would keep those of other files waiting behind them; the
+//! kernel is asked for those that it may make at once, and refuses what would wait.
 //!
 //! # Memory ownership
 //! The lease of a request is in the ring from the moment it is queued until it is popped. No other code reads or writes
 //! it in that time, and the memory stays where it is. A ring that is dropped waits for the requests under way.
 //!
 //! # Limits
-//! The ring has a maximum of requests under way; those beyond come straight back. The kernel has a thread for each that
-//! it keeps waiting, so that none waits for another's.
+//! The ring has a maximum of requests under way; those beyond come straight back. There is a thread for each that has to
+//! wait, of the kernel's or of ours, but for writes of one file: none waits for another file's.
 
 use std::fmt;
 use std::io;
@@ -26,6 +28,9 @@ use io_uring::{IoUring, opcode, squeue};
 use super::file_user::elsewhere;
 use super::uring::Unavailable;
 use super::wake::Waker;
+use writers::{Job, Octets, Writers, Written};
+
+mod writers;
 
 /// The ring. It stays on the thread that made it.
 pub struct FileRing<T> {
@@ -34,6 +39,7 @@ pub struct FileRing<T> {
     free: Vec<usize>,
     /// The addresses of the pool's memory that is registered, by the number of the buffer.
     registered: Vec<Range<usize>>,
+    writers: Writers,
     entered: u64,
 }
 
@@ -43,6 +49,8 @@ struct Request<T> {
     /// The file stays open until the request has ended.
     _file: Arc<OwnedFd>,
     lease: Option<Local>,
+    /// What a thread does if the kernel does not write at once.
+    otherwise: Option<Job>,
 }
 
 /// A request that has ended.
@@ -58,7 +66,24 @@ pub struct Done<T> {
 
 /// The user, the groups and the privileges that a thread had, with which the kernel carries out requests of one ring.
 #[derive(Clone, Copy, Debug)]
-pub struct Credentials(u16);
+pub struct Credentials {
+    /// The number that the kernel gave them.
+    personality: u16,
+    /// The threads that have them.
+    crew: usize,
+}
+
+/// Has the calling thread act as somebody while it calls the function, or returns why it may not.
+pub type AsSomebody = Arc<dyn Fn(&mut dyn FnMut()) -> io::Result<()> + Send + Sync>;
+
+/// Who writes first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Road {
+    /// The kernel, if it need not wait: of a file system that takes writes so, or past the page cache.
+    Kernel,
+    /// A thread of ours.
+    Thread,
+}
 
 /// How octets are written.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +92,9 @@ pub struct Writing {
     pub stability: Stability,
     /// The user whose limits of room hold, and whose writing takes SUID and SGID from the file; `None`: this thread's.
     pub by: Option<Credentials>,
+    /// Who writes first. What is to be stable is always written by a thread: some file systems (XFS, btrfs) take a write at
+    /// once and then bring it to stable storage at once, too.
+    pub road: Road,
 }
 
 /// How stable written data is when its request has ended.
@@ -95,29 +123,27 @@ impl<T> FileRing<T> {
         ring.submitter().register_eventfd(waker.signal_fd()).map_err(failed("register eventfd"))?;
         let count = usize::from(requests_max);
         let requests = (0..count).map(|_| None).collect();
-        let mut ring =
-            Self { ring, requests, free: (0..count).collect(), registered: Vec::new(), entered: 0 };
+        let (free, registered, writers) =
+            ((0..count).collect(), Vec::new(), Writers::new(count, waker));
+        let mut ring = Self { ring, requests, free, registered, writers, entered: 0 };
         ring.quiet();
         ring.register(pool);
         ring.raise_workers(u32::from(requests_max));
         Ok(ring)
     }
 
-    /// Has a thread of its own `act` as somebody, and keeps the user, the groups and the privileges that it then has, for
-    /// requests of this ring. Keeps none if it acts as nobody.
+    /// Keeps the user, the groups and the privileges of a thread that acts as somebody, for writes of this ring.
     ///
     /// # Errors
-    /// The system's, and those of `act`.
-    pub fn register_credentials<A>(
-        &self,
-        act: impl FnOnce() -> io::Result<Option<A>> + Send,
-    ) -> io::Result<Option<Credentials>> {
+    /// The system's, and that of acting.
+    pub fn register_credentials(&mut self, as_somebody: AsSomebody) -> io::Result<Credentials> {
         let ring = &self.ring;
-        elsewhere(|| {
-            let acting = act()?;
-            let id = acting.is_some().then(|| ring.submitter().register_personality());
-            Ok(id.transpose()?.map(Credentials))
-        })?
+        let personality = elsewhere(|| {
+            let mut personality = Err(io::ErrorKind::Other.into());
+            as_somebody(&mut || personality = ring.submitter().register_personality())?;
+            personality
+        })??;
+        Ok(Credentials { personality, crew: self.writers.add(as_somebody) })
     }
 
     /// Fills octets `into` of `lease` from a file at `offset`.
@@ -162,22 +188,37 @@ impl<T> FileRing<T> {
         how: Writing,
         what: T,
     ) -> Result<(), (T, Local)> {
-        let fd = Fd(file.as_raw_fd());
         let octets = &lease.bytes()[from];
-        let (start, length) = (octets.as_ptr(), length(octets));
-        let flags = how.stability.write_flags();
-        let entry = match self.buffer(octets) {
+        let (octets_at, start, length) = (Octets::of(octets), octets.as_ptr(), length(octets));
+        let (file_number, flags) = (file.as_raw_fd(), how.stability.write_flags());
+        let (personality, crew) = how.by.map_or((OWN, OURS), |by| (by.personality, by.crew));
+        let Some(request) = self.free.last().copied() else { return Err((what, lease)) };
+        let job = Job { request, crew, file: file_number, offset, octets: octets_at, flags };
+        let is_stable = how.stability != Stability::None;
+        let is_tried = how.road == Road::Kernel && !is_stable;
+        if !is_tried && self.writers.write(job) {
+            self.free.pop();
+            let (lease, _file, otherwise) = (Some(lease), Arc::clone(file), None);
+            self.requests[request] = Some(Request { what, _file, lease, otherwise });
+            return Ok(());
+        }
+        let (fd, flags) = (Fd(file_number), if is_tried { libc::RWF_NOWAIT } else { flags });
+        let entry = match self.buffer(lease.bytes()) {
             Some(buffer) => {
                 let write = opcode::WriteFixed::new(fd, start, length, buffer);
                 write.offset(offset).rw_flags(flags).build()
             }
             None => opcode::Write::new(fd, start, length).offset(offset).rw_flags(flags).build(),
         };
-        let entry = entry.personality(how.by.map_or(OWN, |Credentials(number)| number));
-        // Some file systems (XFS, btrfs) take a write at once and then bring it to stable storage at once, too.
-        let is_stable = how.stability != Stability::None;
+        // Where the system starts no thread of ours, one of its own writes what is to be stable, whatever the file system
+        // could do at once.
         let entry = if is_stable { entry.flags(squeue::Flags::ASYNC) } else { entry };
-        self.push(&entry, file, what, Some(lease)).map_err(handed_back)
+        let entry = entry.personality(personality);
+        self.push(&entry, file, what, Some(lease)).map_err(handed_back)?;
+        if let Some(Some(request)) = self.requests.get_mut(request) {
+            request.otherwise = is_tried.then_some(job);
+        }
+        Ok(())
     }
 
     /// Brings written data of a file to stable storage. Returns `what` if the ring is full.
@@ -195,6 +236,7 @@ impl<T> FileRing<T> {
     /// When there is none, the end of each request under way wakes the core, until the next submit.
     pub fn pop(&mut self) -> Option<Done<T>> {
         loop {
+            self.writers.hand();
             if let Some(done) = self.take() {
                 return Some(done);
             }
@@ -203,7 +245,10 @@ impl<T> FileRing<T> {
                 continue;
             }
             if self.under_way() == 0 || !self.wake_from_now() {
-                return self.take();
+                let done = self.take();
+                if done.is_some() || !self.writers.has_given() {
+                    return done;
+                }
             }
         }
     }
@@ -256,16 +301,33 @@ impl<T> FileRing<T> {
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         }
         drop(queue);
+        self.writers.wake_from_now();
         !self.ring.completion().is_empty()
     }
 
     fn take(&mut self) -> Option<Done<T>> {
-        let entry = self.ring.completion().next()?;
-        let index = usize::try_from(entry.user_data()).ok()?;
-        let Request { what, lease, .. } = self.requests.get_mut(index)?.take()?;
-        self.free.push(index);
-        let result = usize::try_from(entry.result())
-            .map_err(|_| io::Error::from_raw_os_error(entry.result().saturating_neg()));
+        loop {
+            let Some(entry) = self.ring.completion().next() else { break };
+            let request = usize::try_from(entry.user_data()).ok()?;
+            let errno = entry.result().saturating_neg();
+            let otherwise = self.requests.get_mut(request)?.as_mut()?.otherwise.take();
+            if matches!(errno, libc::EAGAIN | libc::EOPNOTSUPP)
+                && let Some(job) = otherwise
+                && self.writers.write(job)
+            {
+                continue;
+            }
+            let result =
+                usize::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(errno));
+            return self.end(request, result);
+        }
+        let Written { request, result, .. } = self.writers.take()?;
+        self.end(request, result)
+    }
+
+    fn end(&mut self, request: usize, result: io::Result<usize>) -> Option<Done<T>> {
+        let Request { what, lease, .. } = self.requests.get_mut(request)?.take()?;
+        self.free.push(request);
         Some(Done { what, lease, result })
     }
 
@@ -289,7 +351,8 @@ impl<T> FileRing<T> {
             self.free.push(index);
             return Err((what, lease));
         }
-        self.requests[index] = Some(Request { what, _file: Arc::clone(file), lease });
+        let _file = Arc::clone(file);
+        self.requests[index] = Some(Request { what, _file, lease, otherwise: None });
         Ok(())
     }
 
@@ -343,7 +406,12 @@ impl Stability {
 impl<T> Drop for FileRing<T> {
     fn drop(&mut self) {
         while self.under_way() > 0 {
-            if self.take().is_none() && self.ring.submit_and_wait(1).is_err() {
+            if self.take().is_some() {
+                continue;
+            }
+            if let Some(Written { request, result, .. }) = self.writers.wait() {
+                drop(self.end(request, result));
+            } else if self.ring.submit_and_wait(1).is_err() {
                 // The kernel may still use the leases and descriptors of these requests: leak them.
                 self.requests.drain(..).flatten().for_each(std::mem::forget);
                 return;
@@ -373,6 +441,8 @@ fn length(octets: &[u8]) -> u32 {
 
 /// The number of no registered credentials: those of the thread that submits.
 const OWN: u16 = 0;
+/// The threads that have no other credentials than the process.
+const OURS: usize = 0;
 
 /// Octets of the largest buffer that the kernel registers.
 const BUFFER_MAX: usize = 1 << 30;

@@ -177,6 +177,14 @@ impl Act {
     }
 }
 
+impl Act {
+    /// Returns whether the change may be made once more after it was refused. A part of it may be done, which a guard would
+    /// take for the change of somebody else.
+    pub(super) const fn may_be_repeated(&self) -> bool {
+        !matches!(self, Self::Set(Set { setting: Setting { guard: Some(_), .. }, .. }))
+    }
+}
+
 impl Set {
     /// Sets the attributes as the caller, so that the system judges each of them when it is set. What the caller may not
     /// set keeps the file's data as they are: they are cut last.

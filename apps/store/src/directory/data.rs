@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use super::Directory;
 use super::settling::Target;
-use super::transfers::{BLOCK, Ended, Lane, Read, Sync, Syncing, Write, Writer};
+use super::transfers::{BLOCK, Ended, Lane, Read, Room, Sync, Syncing, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
@@ -79,7 +79,17 @@ impl Directory {
                 self.transfers.sync(Sync { ticket, file, of: Syncing::Write(stable), held });
             return ended.map(|ended| self.written(id, (stable, ended.map(|()| 0)))).transpose();
         }
-        let mut write = Write { ticket, file, offset, stable, writer, done: 0, held };
+        let mut write = Write {
+            ticket,
+            file,
+            offset,
+            stable,
+            writer,
+            is_direct: false,
+            done: 0,
+            room: Room::Still,
+            held,
+        };
         let ended = match kept(cx, data) {
             Ok(lease) => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
@@ -88,7 +98,7 @@ impl Directory {
                     && is_aligned_in_memory(&lease)
                     && let Some(file) = node.direct_writer(&self.tree.descriptors)?
                 {
-                    write.file = file;
+                    (write.file, write.is_direct) = (file, true);
                 }
                 self.transfers.write(write, lease)
             }

@@ -9,6 +9,9 @@
 //! not open is found: looking up a name, opening a file by its file system's handle, and listing a directory. Changes that
 //! take other names of one directory follow each other on the thread that has its lock, or waits for it.
 //!
+//! A change that the file system has no room for is made once more when the files are closed that were being closed
+//! meanwhile: their room comes back then. It takes no thread while it waits for that.
+//!
 //! # Limits
 //! At most [`THREADS_MAX`] threads, started when they are needed, and [`LISTS_MAX`] more, so that directories are listed
 //! while all others wait. At most [`DEAR_THREADS_MAX`] of the former cut and close large files, of which at most
@@ -18,7 +21,7 @@
 //! helper has begun is not done: a client that hears nothing repeats its Call, perhaps of the next server.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,13 +33,14 @@ use haulage::provider::Waker;
 use haulage::shares::Shares;
 use rustix::io::Errno;
 
-use super::acts::{Act, Ahead, Done, Sync};
+use super::acts::{Act, Ahead, Done, Sync, Undone};
 use super::lists::LISTS_MAX;
 use super::node::OpenShut;
 use super::settling::Target;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;
+use crate::nfs3::Status;
 
 /// The helper threads of one backend.
 #[derive(Clone, Debug, Default)]
@@ -55,21 +59,30 @@ struct Crew {
     syncs: Queue,
     /// Threads that do anything but list.
     busy: Shares,
+    /// Files that are to be closed, by number, and the number of the next one.
+    closing: BTreeSet<u64>,
+    next_close: u64,
+    /// Whether there are any: what a thread asks that has found no room.
+    has_closes: Arc<AtomicBool>,
+    /// Changes without room, each behind the files that are closed before it is made once more.
+    roomless: VecDeque<(u64, Task)>,
     ended: VecDeque<Ended>,
     reports: Receiver<Report>,
     reporter: Sender<Report>,
     /// Whether the crew has ended.
     over: Arc<AtomicBool>,
-    /// Whether a test keeps the helpers from acting, and from syncing.
+    /// Whether a test keeps the helpers from acting, from syncing, and from closing.
     #[cfg(test)]
     gate: Arc<AtomicBool>,
     #[cfg(test)]
     sync_gate: Arc<AtomicBool>,
+    #[cfg(test)]
+    close_gate: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
 enum Job {
-    Close(OwnedFd),
+    Close(OwnedFd, u64),
     Change(Box<Act>, Ticket),
     Step(Box<Act>, FileId),
     List(Box<Batch>),
@@ -88,6 +101,8 @@ struct Task {
     network: u64,
     /// The directory whose lock the job waits for, if others for the same lock may be given to the same thread.
     lock: Option<FileId>,
+    /// Whether there was no room for the change before.
+    is_repeated: bool,
 }
 
 /// The place of a task among those that a thread has.
@@ -124,6 +139,10 @@ struct Report {
     thread: usize,
     /// The outcome of the job, if somebody waits for it.
     ended: Option<Ended>,
+    /// The number of the file, if it was closed.
+    closed: Option<u64>,
+    /// The job, if there was no room for it.
+    roomless: Option<Task>,
 }
 
 /// How long a change takes where nobody is waited for.
@@ -172,7 +191,8 @@ impl Helpers {
         (cost, lock): (Cost, Option<FileId>),
     ) -> Option<Act> {
         let job = Job::Change(Box::new(act), ticket);
-        match self.hand_task(Task { job, cost, network: ticket.network, lock })? {
+        let (network, is_repeated) = (ticket.network, false);
+        match self.hand_task(Task { job, cost, network, lock, is_repeated })? {
             Job::Change(act, _) => Some(*act),
             _ => None,
         }
@@ -205,7 +225,7 @@ impl Helpers {
 
     /// Gives a job of a network to the helpers. Returns it if there are none, or no room for it.
     fn hand(&self, job: Job, (cost, network): (Cost, u64)) -> Option<Job> {
-        self.hand_task(Task { job, cost, network, lock: None })
+        self.hand_task(Task::new(job, (cost, network)))
     }
 
     fn hand_task(&self, task: Task) -> Option<Job> {
@@ -221,7 +241,7 @@ impl Helpers {
             return Some(shut);
         }
         let job = Job::Open(Box::new(shut));
-        crew.give(Task { job, cost: Cost::Little, network: OURS, lock: None });
+        crew.give(Task::new(job, (Cost::Little, OURS)));
         None
     }
 
@@ -229,7 +249,21 @@ impl Helpers {
     /// waits for them already, nobody looks.
     pub(super) fn look_ahead(&self, names: Ahead, dir: FileId) {
         let (job, lock) = (Job::LookAhead(names), Some(dir));
-        let _ = self.hand_task(Task { job, cost: Cost::Little, network: OURS, lock });
+        let _ = self.hand_task(Task { lock, ..Task::new(job, (Cost::Little, OURS)) });
+    }
+
+    /// Returns the last of the files that are to be closed: its room comes back when it is.
+    pub(super) fn last_closing(&self) -> Option<u64> {
+        let mut crew = self.0.borrow_mut();
+        if !crew.closing.is_empty() {
+            crew.hear();
+        }
+        crew.closing.last().copied()
+    }
+
+    /// Returns whether a file is closed, and all that were to be closed before it.
+    pub(super) fn has_closed(&self, last: u64) -> bool {
+        self.0.borrow().has_closed(last)
     }
 
     /// Takes in that a list was executed, so that another one may be read.
@@ -242,8 +276,7 @@ impl Helpers {
     /// Has a helper close a file.
     pub(super) fn close(&self, file: OwnedFd) {
         // Without helpers the core closes the file here, when the borrow is over.
-        let (job, cost, network) = (Job::Close(file), Cost::Dear, OURS);
-        let refused = self.0.borrow_mut().give(Task { job, cost, network, lock: None });
+        let refused = self.0.borrow_mut().close(file);
         drop(refused);
     }
 
@@ -302,6 +335,18 @@ impl Helpers {
         Arc::clone(&self.0.borrow().sync_gate)
     }
 
+    /// Returns what keeps every helper from closing a file while it is true.
+    #[cfg(test)]
+    pub(super) fn close_gate(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.borrow().close_gate)
+    }
+
+    /// Returns the number of changes that wait for room.
+    #[cfg(test)]
+    pub(super) fn roomless(&self) -> usize {
+        self.0.borrow().roomless.len()
+    }
+
     /// Has as many dear jobs under way as may.
     #[cfg(test)]
     pub(super) fn fill(&self) {
@@ -321,6 +366,10 @@ impl Default for Crew {
             lists: Queue::new(CHANGES_MAX, LISTS_MAX),
             syncs: Queue::new(CHANGES_MAX, SYNC_THREADS_MAX),
             busy: Shares::new(THREADS_MAX),
+            closing: BTreeSet::new(),
+            next_close: 0,
+            has_closes: Arc::default(),
+            roomless: VecDeque::new(),
             ended: VecDeque::new(),
             reports,
             reporter,
@@ -329,6 +378,8 @@ impl Default for Crew {
             gate: Arc::default(),
             #[cfg(test)]
             sync_gate: Arc::default(),
+            #[cfg(test)]
+            close_gate: Arc::default(),
         }
     }
 }
@@ -337,30 +388,63 @@ impl Crew {
     /// Takes a job. Returns it if there is no room for it, or no thread.
     fn give(&mut self, task: Task) -> Option<Job> {
         self.hear();
-        let Task { job, cost, network, lock } = task;
-        let has_it = |thread: &&mut Thread| thread.left > 0 && thread.lock == lock;
-        if lock.is_some()
-            && let Some(thread) = self.threads.iter_mut().find(has_it)
-        {
-            thread.send(Task { job, cost, network, lock });
-            return None;
-        }
+        let task = self.give_behind(task)?;
+        let Task { ref job, cost, network, .. } = task;
         // A file that has to be closed was let in before (`closing::has_room_for`), or removed beside the server.
-        let is_let_in = matches!(job, Job::Close(_)) && self.dear.tasks.len() < CLOSES_MAX;
+        let is_let_in = matches!(job, Job::Close(..)) && self.dear.tasks.len() < CLOSES_MAX;
         if !is_let_in && !self.queue(cost).waiting.has_room(network, 1) {
-            return Some(job);
+            return Some(task.job);
         }
         if self.idle.is_empty() && self.threads.len() < THREADS_MAX + LISTS_MAX {
             self.start();
         }
         if self.threads.is_empty() {
-            return Some(job);
+            return Some(task.job);
         }
         let queue = self.queue(cost);
         queue.waiting.take(network, 1);
-        queue.tasks.push_back(Task { job, cost, network, lock });
+        queue.tasks.push_back(task);
         self.assign();
         None
+    }
+
+    /// Gives a job to the thread that has its lock, or waits for it. Returns it if there is none.
+    fn give_behind(&mut self, task: Task) -> Option<Task> {
+        let has_it = |thread: &&mut Thread| thread.left > 0 && thread.lock == task.lock;
+        let thread = task.lock.and_then(|_| self.threads.iter_mut().find(has_it));
+        let Some(thread) = thread else { return Some(task) };
+        thread.send(task);
+        None
+    }
+
+    /// Takes a file to be closed. Returns it if there is no room for it, or no thread.
+    fn close(&mut self, file: OwnedFd) -> Option<Job> {
+        self.hear();
+        let number = self.next_close;
+        let refused = self.give(Task::new(Job::Close(file, number), (Cost::Dear, OURS)));
+        if refused.is_none() {
+            self.next_close += 1;
+            self.closing.insert(number);
+            self.has_closes.store(true, Ordering::Release);
+        }
+        refused
+    }
+
+    fn has_closed(&self, last: u64) -> bool {
+        self.closing.first().is_none_or(|first| *first > last)
+    }
+
+    /// Has changes made once more whose room is back.
+    fn repeat(&mut self) {
+        while let Some((last, _)) = self.roomless.front()
+            && self.has_closed(*last)
+            && let Some((_, task)) = self.roomless.pop_front()
+            && let Some(task) = self.give_behind(task)
+        {
+            let queue = self.queue(task.cost);
+            queue.waiting.take(task.network, 1);
+            queue.tasks.push_front(task);
+        }
     }
 
     const fn queue(&mut self, cost: Cost) -> &mut Queue {
@@ -374,8 +458,15 @@ impl Crew {
 
     /// Takes in what the threads report, and gives them the next jobs.
     fn hear(&mut self) {
-        while let Ok(Report { thread, ended }) = self.reports.try_recv() {
+        while let Ok(Report { thread, ended, closed, roomless }) = self.reports.try_recv() {
             self.ended.extend(ended);
+            if let Some(number) = closed {
+                self.closing.remove(&number);
+                self.has_closes.store(!self.closing.is_empty(), Ordering::Release);
+            }
+            if let Some(task) = roomless {
+                self.roomless.push_back((self.closing.last().copied().unwrap_or(0), task));
+            }
             let Some(Thread { left, cost, network, .. }) = self.threads.get_mut(thread) else {
                 continue;
             };
@@ -394,6 +485,7 @@ impl Crew {
                 self.busy.give_back(network, 1);
             }
         }
+        self.repeat();
         self.assign();
     }
 
@@ -440,23 +532,30 @@ impl Crew {
         let (give, given) = channel::<(Task, Place)>();
         let (thread, reporter, waker) =
             (self.threads.len(), self.reporter.clone(), self.waker.clone());
-        let over = Arc::clone(&self.over);
+        let (over, has_closes) = (Arc::clone(&self.over), Arc::clone(&self.has_closes));
         #[cfg(test)]
-        let (gate, sync_gate) = (Arc::clone(&self.gate), Arc::clone(&self.sync_gate));
+        let (gate, sync_gate, close_gate) =
+            (Arc::clone(&self.gate), Arc::clone(&self.sync_gate), Arc::clone(&self.close_gate));
         let help = move || {
-            for (Task { job, .. }, place) in given {
+            for (Task { job, cost, network, lock, is_repeated }, place) in given {
                 // What no helper has begun when the backend ends is not done.
                 let is_over = place == Place::Behind && over.load(Ordering::Acquire);
                 let job = if is_over { job.without_change() } else { job };
                 #[cfg(test)]
                 while gate.load(Ordering::Acquire)
                     || matches!(job, Job::Sync(..)) && sync_gate.load(Ordering::Acquire)
+                    || matches!(job, Job::Close(..)) && close_gate.load(Ordering::Acquire)
                 {
                     thread::yield_now();
                 }
-                let ended = job.run();
+                let may_repeat = !is_repeated && has_closes.load(Ordering::Acquire);
+                let closed = if let Job::Close(_, number) = &job { Some(*number) } else { None };
+                let (ended, roomless) = match job.run(may_repeat) {
+                    Ok(ended) => (ended, None),
+                    Err(job) => (None, Some(Task { job, cost, network, lock, is_repeated: true })),
+                };
                 // The backend may be gone.
-                let _ = reporter.send(Report { thread, ended });
+                let _ = reporter.send(Report { thread, ended, closed, roomless });
                 waker.iter().for_each(Waker::wake);
             }
         };
@@ -465,6 +564,12 @@ impl Crew {
             let (cost, network) = (Cost::Little, OURS);
             self.threads.push(Thread { tasks: give, left: 0, lock: None, cost, network });
         }
+    }
+}
+
+impl Task {
+    const fn new(job: Job, (cost, network): (Cost, u64)) -> Self {
+        Self { job, cost, network, lock: None, is_repeated: false }
     }
 }
 
@@ -496,7 +601,8 @@ impl Drop for Crew {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         // The core must not wait for these jobs while it is dropped.
-        let left = self.dear.tasks.drain(..).chain(self.changes.tasks.drain(..));
+        let roomless = self.roomless.drain(..).map(|(_, task)| task);
+        let left = self.dear.tasks.drain(..).chain(self.changes.tasks.drain(..)).chain(roomless);
         for (task, thread) in left.zip(self.threads.iter().cycle()) {
             let job = task.job.without_change();
             let _ = thread.tasks.send((Task { job, ..task }, Place::First));
@@ -514,9 +620,12 @@ impl Job {
     }
 
     /// Does the job. Returns what became of it, if somebody asks.
-    fn run(self) -> Option<Ended> {
-        match self {
-            Self::Close(file) => {
+    ///
+    /// # Errors
+    /// The job: it may be repeated, and there was no room for it.
+    fn run(self, may_repeat: bool) -> Result<Option<Ended>, Self> {
+        Ok(match self {
+            Self::Close(file, _) => {
                 drop(file);
                 None
             }
@@ -526,6 +635,9 @@ impl Job {
             }
             Self::Change(act, ticket) => {
                 let done = act.run();
+                if may_repeat && is_roomless(&done) && act.may_be_repeated() {
+                    return Err(Self::Change(act, ticket));
+                }
                 // Closing the files of the change may take long, too.
                 drop(act);
                 Some(Ended::Change(ticket, done))
@@ -544,8 +656,13 @@ impl Job {
                 drop(act);
                 None
             }
-        }
+        })
     }
+}
+
+/// Returns whether a change was refused for want of room.
+const fn is_roomless(done: &Done) -> bool {
+    matches!(done, Err(Undone::Refused(Status::NoSpc | Status::DQuot)))
 }
 
 /// Maximum number of threads that do not list: as many inodes as a local process must have locked before a change of

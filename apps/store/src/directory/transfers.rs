@@ -2,15 +2,18 @@
 //!
 //! # Normal operation
 //! The kernel reads into the lease from which the Reply is sent, and writes from the lease into which a WRITE was placed.
-//! Data in memory is read within the turn. With a ring, all else is queued and ends in a later turn: of a file system that
+//! Data in memory is read within the turn. WRITEs that may have to wait are made by the ring's own threads. With a ring, all else is queued and ends in a later turn: of a file system that
 //! is frozen, the system keeps a write waiting before it looks at whether the write may wait, but not one of a ring. What
 //! finds the ring full waits until a transfer has ended, in the order in which Calls came: no system call that may wait is
 //! made where there is a ring. Without one, a blocking system call transfers the data at once. Either way, what the
 //! superuser did not write is written without the server's privileges.
 //!
+//! A WRITE without room is made once more when the files are closed that were being closed meanwhile.
+//!
 //! # Limits
 //! READs, WRITEs and syncs have a third of the ring each, and at most [`WAITING_MAX`] of each wait for it. These places are
-//! [shared](haulage::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]).
+//! [shared](haulage::shares) by network. What is beyond is to be asked again later ([`Transfers::admit`]). A WRITE
+//! that waits for room has a place of those that wait.
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
@@ -20,11 +23,12 @@ use std::sync::Arc;
 
 use haulage::shares::Shares;
 use haulage::sys::file_user::elsewhere;
-use haulage::sys::files::{Credentials, Done, FileRing, Stability, Writing};
+use haulage::sys::files::{Credentials, Done, FileRing, Road, Stability, Writing};
 use haulage_mr_pool::{Local, Piece, Pieces};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::{fs, io};
 
+use super::helpers::Helpers;
 use super::node::Node;
 use super::rights::Rights;
 use crate::access::Caller;
@@ -39,10 +43,15 @@ pub(super) struct Transfers {
     /// Transfers that the ring has no room for, each with the lease it reads into or writes from. If there are any, the
     /// ring is full, or has as many of their networks as it may.
     waiting: VecDeque<(UnderWay, Option<Local>)>,
+    /// WRITEs without room, each with the last file that is closed before it is made once more.
+    roomless: VecDeque<(u64, Write, Local)>,
+    helpers: Helpers,
     /// What networks have of the places where transfers wait, and of the ring, in each [`Lane`].
     lanes: [Places; 3],
     rights: Arc<Rights>,
     reads: Promptness,
+    /// Who writes through the system's cache.
+    writes: Road,
     /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
     anonymous: Option<Credentials>,
 }
@@ -109,8 +118,22 @@ pub(super) struct Write {
     pub(super) offset: u64,
     pub(super) stable: Stable,
     pub(super) writer: Writer,
+    /// Whether it goes past the system's cache.
+    pub(super) is_direct: bool,
     pub(super) done: usize,
+    pub(super) room: Room,
     pub(super) held: Held,
+}
+
+/// What a WRITE knows of the room that it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// No file was being closed when the WRITE began.
+    Still,
+    /// Files were being closed, whose room comes back.
+    Coming,
+    /// There was no room before.
+    Awaited,
 }
 
 /// What is on its way to stable storage: a COMMIT, a WRITE of no octets that is to be stable, or changes of names and
@@ -160,23 +183,30 @@ impl Transfers {
     /// # Errors
     /// The system's, where it does not take a user without privileges for the ring.
     pub(super) fn new(
-        ring: Option<FileRing<UnderWay>>,
+        mut ring: Option<FileRing<UnderWay>>,
         rights: Arc<Rights>,
-        top: impl AsFd,
+        (top, helpers): (impl AsFd, &Helpers),
     ) -> std::io::Result<Self> {
-        let anonymous = ring
-            .as_ref()
-            .map(|ring| ring.register_credentials(|| Ok(rights.as_anonymous()?)))
-            .transpose()?
-            .flatten();
+        let anonymous = match &mut ring {
+            Some(ring) if !rights.is_sole_owner() => {
+                let rights = Arc::clone(&rights);
+                Some(ring.register_credentials(Arc::new(move |act| {
+                    let _acting = rights.as_anonymous()?;
+                    act();
+                    Ok(())
+                }))?)
+            }
+            _ => None,
+        };
         let under_way = ring.as_ref().map_or(0, FileRing::requests_max).div_ceil(3);
         let lane =
             || Places { waiting: Shares::new(WAITING_MAX), under_way: Shares::new(under_way) };
         let lanes = [lane(), lane(), lane()];
-        let has_disk = fs::fstatfs(top)?.f_type != TMPFS;
-        let reads = if has_disk { Promptness::Asked } else { Promptness::Always };
-        let waiting = VecDeque::new();
-        Ok(Self { ring, waiting, lanes, rights, reads, anonymous })
+        let file_system = fs::fstatfs(top)?.f_type;
+        let reads = if file_system == TMPFS { Promptness::Always } else { Promptness::Asked };
+        let writes = if PROMPT.contains(&file_system) { Road::Kernel } else { Road::Thread };
+        let (waiting, roomless, helpers) = (VecDeque::new(), VecDeque::new(), helpers.clone());
+        Ok(Self { ring, waiting, roomless, helpers, lanes, rights, reads, writes, anonymous })
     }
 
     /// Starts reading into a lease. Returns the result if the READ ended at once.
@@ -207,11 +237,56 @@ impl Transfers {
     }
 
     /// Starts writing from a lease. Returns the result if the WRITE ended at once.
-    pub(super) fn write(&mut self, write: Write, lease: Local) -> Option<Result<usize, Errno>> {
-        if !self.has_ring() {
-            return Some(self.write_here(&write, lease.bytes()));
+    pub(super) fn write(&mut self, mut write: Write, lease: Local) -> Option<Result<usize, Errno>> {
+        if write.room == Room::Still {
+            write.room = self.helpers.last_closing().map_or(Room::Still, |_| Room::Coming);
         }
-        self.queue(UnderWay::Write(write), Some(lease));
+        match &self.ring {
+            None => {
+                let ended = self.write_here(&write, lease.bytes());
+                return self.unless_roomless(write, lease, ended);
+            }
+            Some(_) => self.queue(UnderWay::Write(write), Some(lease)),
+        }
+        None
+    }
+
+    /// Returns how a WRITE ended, unless room for it is about to come.
+    fn unless_roomless(
+        &mut self,
+        mut write: Write,
+        lease: Local,
+        ended: Result<usize, Errno>,
+    ) -> Option<Result<usize, Errno>> {
+        let is_roomless = matches!(ended, Err(Errno::NOSPC | Errno::DQUOT));
+        if !is_roomless || write.done > 0 {
+            return Some(ended);
+        }
+        let (room, last) = (write.room, self.helpers.last_closing());
+        write.room = Room::Awaited;
+        let last = match (room, last) {
+            (Room::Awaited, _) | (Room::Still, None) => return Some(ended),
+            (Room::Still | Room::Coming, Some(last)) => last,
+            // The room has come meanwhile.
+            (Room::Coming, None) => return self.write(write, lease),
+        };
+        self.lanes[Lane::Write as usize].waiting.take(write.ticket.network, 1);
+        self.roomless.push_back((last, write, lease));
+        None
+    }
+
+    /// Makes WRITEs once more whose room is back. Returns one that has ended.
+    fn go_on(&mut self) -> Option<Ended> {
+        while let Some((last, ..)) = self.roomless.front()
+            && self.helpers.has_closed(*last)
+            && let Some((_, write, lease)) = self.roomless.pop_front()
+        {
+            let (ticket, held, stable) = (write.ticket, write.held.clone(), write.stable);
+            self.lanes[Lane::Write as usize].waiting.give_back(ticket.network, 1);
+            if let Some(ended) = self.write(write, lease) {
+                return Some(Ended::Write(ticket, held, (stable, ended)));
+            }
+        }
         None
     }
 
@@ -228,6 +303,10 @@ impl Transfers {
     /// Returns the next transfer that has ended.
     pub(super) fn poll(&mut self) -> Option<Ended> {
         loop {
+            let ended = self.go_on();
+            if ended.is_some() {
+                return ended;
+            }
             let Done { what, lease, result } = self.ring.as_mut()?.pop()?;
             self.lanes[what.lane() as usize].under_way.give_back(what.network(), 1);
             // Every error of the ring has an errno.
@@ -254,6 +333,12 @@ impl Transfers {
         }
     }
 
+    /// Returns the number of WRITEs that wait for room.
+    #[cfg(test)]
+    pub(super) fn roomless(&self) -> usize {
+        self.roomless.len()
+    }
+
     /// Returns whether transfers go by a ring.
     pub(super) const fn has_ring(&self) -> bool {
         self.ring.is_some()
@@ -268,7 +353,7 @@ impl Transfers {
         if waiting.has_room(ticket.network, 1) { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    /// Writes `octets` by blocking calls, as [`write_all`] does, without privileges unless the superuser is the writer.
+    /// Writes `octets` by blocking calls, without privileges unless the superuser is the writer.
     ///
     /// # Errors
     /// [`Errno::AGAIN`] if the system starts no thread for it.
@@ -312,7 +397,10 @@ impl Transfers {
     ) -> Option<Ended> {
         let (ticket, held, stable) = (write.ticket, write.held.clone(), write.stable);
         let ended = match result {
-            Err(errno) if !is_passing(errno) => write.end(Err(errno)),
+            Err(errno) if !is_passing(errno) => {
+                let ended = write.end(Err(errno));
+                self.unless_roomless(write, lease, ended)?
+            }
             Ok(0) => write.end(Ok(())),
             result => {
                 write.done += result.unwrap_or(0);
@@ -339,7 +427,7 @@ impl Transfers {
 
     /// Hands what waits to the ring until the ring is full: of each network in order, as long as that has a share left.
     fn feed(&mut self) {
-        let Self { ring: Some(ring), waiting, lanes, anonymous, .. } = self else {
+        let Self { ring: Some(ring), waiting, lanes, writes, anonymous, .. } = self else {
             return;
         };
         loop {
@@ -357,7 +445,8 @@ impl Transfers {
                 }
                 (UnderWay::Write(write), Some(lease)) => {
                     let by = anonymous.filter(|_| write.writer == Writer::Other);
-                    let how = Writing { stability: stability(write.stable), by };
+                    let road = if write.is_direct { Road::Kernel } else { *writes };
+                    let how = Writing { stability: stability(write.stable), by, road };
                     let (file, at) = (Arc::clone(&write.file), write.at());
                     let from = write.done..lease.len();
                     let queued = ring.write(&file, at, (lease, from), how, UnderWay::Write(write));
@@ -537,6 +626,8 @@ const fn is_passing(errno: Errno) -> bool {
 
 /// The type of a file system that lies in memory, of statfs(2).
 pub(super) const TMPFS: fs::FsWord = 0x0102_1994;
+/// The types of XFS and of btrfs, which take data into the system's cache without waiting, where they can.
+const PROMPT: [fs::FsWord; 2] = [0x5846_5342, 0x9123_683e];
 
 /// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;

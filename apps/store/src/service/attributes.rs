@@ -32,7 +32,9 @@ impl<B: Backend> Service<B> {
     pub(super) fn access(&mut self, cx: &Context<'_>, asked: &Access<'_>) -> Results<'static> {
         let outcome = self.on_file(cx, asked.file, |service, file, attributes| {
             let changes = rights::MODIFY | rights::EXTEND | rights::DELETE;
-            let left = if service.is_read_only(file) { !changes } else { u32::MAX };
+            let is_kept = asked.rights & changes != 0
+                && (service.is_read_only(file) || service.backend.is_mounted_read_only());
+            let left = if is_kept { !changes } else { u32::MAX };
             let mut granted = 0;
             for right in (0..u32::BITS).map(|bit| asked.rights & left & 1 << bit) {
                 let Some(wanted) = permission(right, attributes.kind) else { continue };

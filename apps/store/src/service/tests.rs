@@ -17,12 +17,15 @@ mod judged;
 pub(crate) mod later;
 mod listing;
 mod lists;
+mod locked;
 mod names;
 mod outside;
 mod parked;
 mod permissions;
 mod rights;
+mod room;
 mod settling;
+mod states;
 mod waits;
 
 /// A service of one file system, with the caller of its Calls.

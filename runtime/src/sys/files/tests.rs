@@ -29,7 +29,7 @@ fn bed(requests_max: u16, name: &str) -> Option<Bed> {
 }
 
 const fn by_us(stability: Stability) -> Writing {
-    Writing { stability, by: None }
+    Writing { stability, by: None, road: Road::Kernel }
 }
 
 const UNSTABLE: Writing = by_us(Stability::None);

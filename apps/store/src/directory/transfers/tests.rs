@@ -16,7 +16,9 @@ fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
         let place = TempDir::new();
         let path = place.path().join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        let mut transfers = Transfers::new(ring, Arc::new(Rights::find().unwrap()), &file).unwrap();
+        let mut transfers =
+            Transfers::new(ring, Arc::new(Rights::find().unwrap()), (&file, &Helpers::default()))
+                .unwrap();
         act(&mut transfers, &pool, &Arc::new(file.into()));
         assert_eq!(pool.gauges().leased_bytes, 0);
     }
@@ -31,7 +33,17 @@ fn lease(pool: &Pool, octets: &[u8]) -> Local {
 fn write(file: &Arc<OwnedFd>, writer: Writer) -> Write {
     let (ticket, stable, file) =
         (Ticket { number: 1, network: 0 }, Stable::Unstable, Arc::clone(file));
-    Write { ticket, file, offset: 0, stable, writer, done: 0, held: None }
+    Write {
+        ticket,
+        file,
+        offset: 0,
+        stable,
+        writer,
+        is_direct: false,
+        done: 0,
+        room: Room::Still,
+        held: None,
+    }
 }
 
 fn ended(transfers: &mut Transfers, at_once: Option<Ended>) -> Ended {
@@ -149,7 +161,7 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
     let path = place.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, &file).unwrap();
+    let mut transfers = Transfers::new(Some(ring), rights, (&file, &Helpers::default())).unwrap();
     let (from, into) = std::io::pipe().unwrap();
     // A pipe has no data that is read promptly.
     transfers.reads = Promptness::Never;
@@ -260,7 +272,7 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     let Ok(ring) = FileRing::new(4, &pool, &waker) else { return };
     let (from, mut into) = std::io::pipe().unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, &from).unwrap();
+    let mut transfers = Transfers::new(Some(ring), rights, (&from, &Helpers::default())).unwrap();
     let from = Arc::new(from.into());
     for number in 1..=4 {
         transfers.queue(UnderWay::Read(read(number, &from)), Some(lease(&pool, b"----")));
@@ -284,7 +296,7 @@ fn what_hangs_keeps_nothing_of_another_kind_waiting() {
     let Ok(ring) = FileRing::new(12, &pool, &waker) else { return };
     let (from, mut into) = std::io::pipe().unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, &from).unwrap();
+    let mut transfers = Transfers::new(Some(ring), rights, (&from, &Helpers::default())).unwrap();
     let from = Arc::new(from.into());
     let one = Ticket { number: 1, network: 0 };
     let mut hanging = 0;

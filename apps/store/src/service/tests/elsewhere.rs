@@ -19,9 +19,14 @@ use crate::nfs3::arguments::ReadDir;
 use crate::testing::TempDir;
 
 fn serve(path: &Path, waker: &Waker) -> Bed<Directory> {
+    serve_with(path, waker, CONFIG)
+}
+
+/// Serves a directory with a ring, if the system has rings.
+pub(super) fn serve_with(path: &Path, waker: &Waker, config: directory::Config) -> Bed<Directory> {
     let mut bed = bed_of(|pool, _| {
         let ring = Ring::new(pool, waker).ok();
-        Directory::open(path, None, ring, CONFIG).unwrap().woken_by(waker)
+        Directory::open(path, None, ring, config).unwrap().woken_by(waker)
     });
     let (uid, gid) = directory::sole_owner().unwrap().map_or((0, 0), |own| (own.uid, own.gid));
     bed.by(uid, gid);
@@ -120,19 +125,45 @@ fn a_top_that_is_removed_is_stale_though_another_has_its_name() {
 }
 
 /// A file system of its own, which is unmounted on drop.
-struct Mounted {
-    place: TempDir,
+pub(super) struct Mounted {
+    _place: Option<TempDir>,
+    path: PathBuf,
 }
 
 impl Mounted {
     /// Mounts an empty ext4; none where that takes privileges that the tests have not.
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
+        Self::of_image(&[])
+    }
+
+    /// Mounts an empty ext4 that was made with these options.
+    pub(super) fn of_image(options: &[&str]) -> Option<Self> {
         let place = TempDir::new();
-        let image = place.path().join("image");
-        File::create(&image).unwrap().set_len(16 << 20).unwrap();
-        let mounted = Self { place };
+        let mut mounted = Self::within(place.path(), 64 << 20, options)?;
+        mounted._place = Some(place);
+        Some(mounted)
+    }
+
+    /// Mounts an empty tmpfs for so many octets of data; none where that takes privileges that the tests have not.
+    pub(super) fn in_memory(octets: u64) -> Option<Self> {
+        let place = TempDir::new();
+        let path = place.path().join("mounted");
+        fs::create_dir(&path).unwrap();
+        let size = format!("size={octets}");
+        if !run("mount", &["-t", "tmpfs", "-o", &size, "tmpfs"], &path) {
+            eprintln!("skipped: no file system can be mounted here");
+            return None;
+        }
+        Some(Self { _place: Some(place), path })
+    }
+
+    /// Mounts an empty ext4 of so many octets, which are a file in a directory.
+    pub(super) fn within(place: &Path, octets: u64, options: &[&str]) -> Option<Self> {
+        let image = place.join("image");
+        File::create(&image).unwrap().set_len(octets).unwrap();
+        let mounted = Self { _place: None, path: place.join("mounted") };
         fs::create_dir(mounted.path()).unwrap();
-        let is_mounted = run("mkfs.ext4", &["-q", "-F"], &image)
+        let is_mounted = run("mkfs.ext4", &[&["-q", "-F"], options].concat(), &image)
             && Command::new("mount")
                 .args(["-o", "loop"])
                 .args([&image, &mounted.path()])
@@ -144,31 +175,31 @@ impl Mounted {
         is_mounted.then_some(mounted)
     }
 
-    fn path(&self) -> PathBuf {
-        self.place.path().join("mounted")
+    pub(super) fn path(&self) -> PathBuf {
+        self.path.clone()
     }
 }
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        run("umount", &["-l"], &self.path());
+        run("umount", &["-l"], &self.path);
     }
 }
 
-fn run(program: &str, options: &[&str], of: &Path) -> bool {
+pub(super) fn run(program: &str, options: &[&str], of: &Path) -> bool {
     let done = Command::new(program).args(options).arg(of).output();
     done.is_ok_and(|done| done.status.success())
 }
 
 /// A file system is frozen while this exists, but not for longer than a test may take.
-struct Frozen {
+pub(super) struct Frozen {
     path: PathBuf,
     end: Option<std::sync::mpsc::Sender<()>>,
     guard: Option<JoinHandle<bool>>,
 }
 
 impl Frozen {
-    fn new(path: &Path) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         assert!(run("fsfreeze", &["-f"], path));
         let (end, ended) = channel();
         let thawed = path.to_owned();
@@ -182,7 +213,7 @@ impl Frozen {
     }
 
     /// Thaws the file system. Returns whether it was still frozen.
-    fn thaw(mut self) -> bool {
+    pub(super) fn thaw(mut self) -> bool {
         self.end.take();
         !self.guard.take().unwrap().join().unwrap()
     }
@@ -259,7 +290,7 @@ fn a_frozen_file_system_keeps_only_changes_waiting() {
     assert_eq!(bed.look(&root).mode, 0o750);
 }
 
-const CONFIG: directory::Config = directory::Config {
+pub(super) const CONFIG: directory::Config = directory::Config {
     run: 1,
     open_max: 64,
     search_max: 1000,
