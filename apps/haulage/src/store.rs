@@ -9,3 +9,4 @@ mod secrets;
 pub mod serve;
 pub mod session;
 pub mod show;
+mod statuses;

@@ -266,6 +266,34 @@ fn what_users_are_told_is_what_operators_see() {
 }
 
 #[test]
+fn what_clients_of_the_storage_server_are_told_is_counted_by_status() {
+    let server = ["--export", "memory:4MiB", "--mount-listen", ":0", "--tcp-listen", "off"];
+    let server = serve(&[&["store", "serve"][..], &server].concat());
+    let client = |arguments: &[&str]| -> Output {
+        let connect = ["--connect", server.named("listen")];
+        haulage(&["store"]).args(arguments).args(connect).output().unwrap()
+    };
+    let told = |page: &BTreeMap<String, Family>, status: &str| {
+        let name = if status.starts_with("NFS") { "nfs" } else { "mount" };
+        value(page, &format!("haulage_{name}_results_total"), Some(status))
+    };
+    let statuses = ["NFS3_OK", "NFS3ERR_NOENT", "NFS3ERR_NOSPC", "NFS3ERR_ACCES", "MNT3_OK"];
+    let before = families(&page(&server));
+    assert_eq!(statuses.map(|status| told(&before, status)), [0; 5]);
+    let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("metrics-file");
+    let place = place.to_str().unwrap();
+    fs::write(place, vec![1; 8 << 20]).unwrap();
+    assert!(!client(&["put", place, "/large"]).status.success());
+    assert!(!client(&["stat", "/none"]).status.success());
+    assert!(client(&["ls", "/"]).status.success());
+    assert!(!client(&["ls", "/", "--export", "/none"]).status.success());
+    let after = families(&page(&server));
+    let told = |status| told(&after, status);
+    assert!(told("NFS3_OK") > 5 && told("NFS3ERR_NOENT") > 0 && told("NFS3ERR_NOSPC") > 0);
+    assert_eq!(["NFS3ERR_ACCES", "MNT3_OK", "MNT3ERR_NOENT"].map(told), [0, 3, 1]);
+}
+
+#[test]
 fn a_head_has_all_but_the_page_and_who_asks_otherwise_is_told_how() {
     let server = serve(&["kv", "serve", "--memory", "32MiB"]);
     let head = asked(&server, "HEAD /metrics HTTP/1.1\r\n\r\n");

@@ -6,6 +6,7 @@
 
 pub mod gate;
 mod mounting;
+mod told;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -34,6 +35,8 @@ use crate::trust::{GIDS_MAX, Host, Peer};
 
 use gate::{Figures, Gate};
 
+pub use told::Told;
+
 /// The storage server, a service of one core.
 #[derive(Debug)]
 pub struct Server<B> {
@@ -53,6 +56,7 @@ pub struct Server<B> {
     /// The hosts of the peers over TCP.
     hosts: BTreeMap<ConnectionId, Host>,
     time: TimeOfDay,
+    told: Told,
 }
 
 /// The networks whose addresses may connect.
@@ -90,6 +94,7 @@ impl<B: Backend> Server<B> {
             replies: Vec::new(),
             hosts: BTreeMap::new(),
             time: TimeOfDay::look(haulage::sys::clock::now()),
+            told: Told::default(),
         }
     }
 
@@ -105,6 +110,11 @@ impl<B: Backend> Server<B> {
         self.gate.figures()
     }
 
+    /// Returns what clients were told.
+    pub const fn told(&self) -> &Told {
+        &self.told
+    }
+
     fn surroundings<'a>(&self, cx: &'a Cx<'_>) -> Surroundings<'a> {
         let arrivals = Some(cx.arrivals());
         Surroundings { pool: cx.pool(), now: self.time.at(cx.now()), clock: cx.now(), arrivals }
@@ -117,6 +127,9 @@ impl<B: Backend> Server<B> {
             let around = self.surroundings(cx);
             let Some((ticket, reply)) = self.nfs.poll(around) else { break };
             worked = true;
+            if self.later.contains_key(&ticket) {
+                self.told.note_nfs(reply.status());
+            }
             for caller in self.again.remove(&ticket).into_iter().flatten() {
                 if let Some(reply) = reply.copy() {
                     self.hand_out(cx, caller, reply);
@@ -154,6 +167,17 @@ impl<B: Backend> Server<B> {
             }
         }
         true
+    }
+
+    /// Refuses a Call that is to be made again later.
+    fn refuse_for_now(&mut self, procedure: u32, reply: &mut RuntimeReply) -> Outcome {
+        let Some(procedure) = Procedure::from_number(procedure) else {
+            return Outcome::Failed(AcceptStat::ProcUnavail);
+        };
+        let refusal = Results::refusal(procedure, Status::Jukebox);
+        self.told.note_nfs(Status::Jukebox);
+        reply.results(|w| refusal.encode(w));
+        Outcome::Done
     }
 }
 
@@ -213,7 +237,7 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             }
             (arguments, Err(Refusal::NoMemory)) => (arguments, None),
             // The memory comes back, but the caller has waited for long enough.
-            (_, Err(Refusal::Busy)) => return refuse_for_now(procedure, reply),
+            (_, Err(Refusal::Busy)) => return self.refuse_for_now(procedure, reply),
             // Longer than the binding allows.
             (_, Err(Refusal::TooLarge)) => return Outcome::Failed(AcceptStat::GarbageArgs),
         };
@@ -222,7 +246,11 @@ impl<B: Backend> haulage::core::Service for Server<B> {
         let around = self.surroundings(cx);
         let mut ended = Ended::Failed(AcceptStat::SystemErr);
         reply.results(|w| {
+            let start = w.position();
             ended = self.nfs.call(around, &origin, procedure, (arguments, placed), w);
+            if matches!(ended, Ended::Done(_)) {
+                self.told.note_encoded(w.written().get(start..).unwrap_or_default());
+            }
             Ok(())
         });
         match ended {
@@ -232,7 +260,7 @@ impl<B: Backend> haulage::core::Service for Server<B> {
             }
             Ended::Failed(stat) => Outcome::Failed(stat),
             Ended::Later(ticket) if self.keep_waiting(cx, ticket, call.token) => Outcome::Later,
-            Ended::Later(_) => refuse_for_now(procedure, reply),
+            Ended::Later(_) => self.refuse_for_now(procedure, reply),
         }
     }
 
@@ -257,16 +285,6 @@ impl<B: Backend> haulage::core::Service for Server<B> {
 
 /// The accepted authentication flavors, over RDMA and over TCP.
 const FLAVORS: [u32; 2] = [AUTH_NONE, AUTH_SYS];
-
-/// Refuses a Call that is to be made again later.
-fn refuse_for_now(procedure: u32, reply: &mut RuntimeReply) -> Outcome {
-    let Some(procedure) = Procedure::from_number(procedure) else {
-        return Outcome::Failed(AcceptStat::ProcUnavail);
-    };
-    let refusal = Results::refusal(procedure, Status::Jukebox);
-    reply.results(|w| refusal.encode(w));
-    Outcome::Done
-}
 
 /// Returns the octets that a READ with these arguments asks for.
 fn octets_asked(arguments: &[u8]) -> usize {

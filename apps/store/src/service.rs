@@ -406,6 +406,17 @@ impl LateReply {
         Self::encoded(octets.into(), Pieces::default())
     }
 
+    /// Returns the status of the procedure.
+    pub fn status(&self) -> Status {
+        match &self.results {
+            LateResults::Owned(results) => results.status(),
+            LateResults::Encoded(octets) => {
+                let number = octets.first_chunk().copied().map(u32::from_be_bytes);
+                number.and_then(Status::from_number).unwrap_or(Status::ServerFault)
+            }
+        }
+    }
+
     /// Returns a copy of a Reply, for a caller that repeated its Call. Returns `None` if the Reply has data, or its
     /// results are too long to be copied.
     pub fn copy(&self) -> Option<Self> {

@@ -22,6 +22,7 @@ use haulage_store::service::{Config, Service};
 use haulage_store::trust::{self, Claims, Privilege, Trust};
 
 use super::export::{self, Export, How};
+use super::statuses;
 use crate::cli::perf::Count;
 use crate::cli::values;
 use crate::cli::{PeerOptions, ServeStore};
@@ -328,7 +329,7 @@ impl<B: Backend> Counted for Server<B> {
             help: "NFS and MOUNT calls served as the anonymous user because the AUTH_SYS claim was not believed.",
             value,
         };
-        vec![
+        let others = [
             disbelieved("transport=\"tcp\"", figures.disbelieved_tcp),
             disbelieved("transport=\"rdma\"", figures.disbelieved_rdma),
             Metric {
@@ -337,7 +338,8 @@ impl<B: Backend> Counted for Server<B> {
                 help: "MOUNT requests refused because --allow does not name the client's address.",
                 value: figures.mounts_refused,
             },
-        ]
+        ];
+        others.into_iter().chain(statuses::metrics(self.told())).collect()
     }
 }
 

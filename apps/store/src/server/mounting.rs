@@ -48,6 +48,7 @@ impl<B: Backend> Server<B> {
         let visitor = Visitor { host, credential, is_allowed, network };
         match self.mounts.call(self.nfs.service_mut(), around, &visitor, &arguments) {
             Answer::Now(results) => {
+                self.told.note_mount(&results);
                 reply.results(|w| results.encode(w));
                 Outcome::Done
             }
@@ -64,6 +65,7 @@ impl<B: Backend> Server<B> {
         let around = self.surroundings(cx);
         match self.mounts.go_on(self.nfs.service_mut(), around, mounting, reply) {
             Answer::Now(results) => {
+                self.told.note_mount(&results);
                 let late = late(&results);
                 self.hand_out(cx, caller, late);
             }
