@@ -404,8 +404,8 @@ impl Backend for Directory {
         if wanted & WRITE != 0 && look.is_held() {
             return Err(Status::Perm);
         }
-        let may = node.allows((cx.caller, wanted), attributes, &self.tree.descriptors)?;
-        if node.has_no_acl(attributes.ctime)
+        let may = node.acl.allows((cx.caller, wanted), attributes, &node.place)?;
+        if node.acl.is_none(attributes.ctime)
             && !look.is_held()
             && let Some(known) = self.plain.get_mut(known)
         {

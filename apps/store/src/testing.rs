@@ -4,10 +4,25 @@ use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use haulage_proto::xdr::{Truncated, Writer};
 pub(crate) use haulage_test_support::Rng;
 pub(crate) use haulage_test_support::hex::vectors;
+
+use crate::directory;
+
+/// The configuration of a directory, of which tests say what is different in theirs.
+pub(crate) const CONFIG: directory::Config = directory::Config {
+    run: 1,
+    open_max: 64,
+    search_max: 10_000,
+    search_turn_max: 100,
+    known_octets_max: 1 << 20,
+    lists_kept: Duration::ZERO,
+    stable: false,
+    direct: false,
+};
 
 /// Returns the octets that `encode` writes.
 pub(crate) fn written(encode: impl FnOnce(&mut Writer<'_>) -> Result<(), Truncated>) -> Vec<u8> {

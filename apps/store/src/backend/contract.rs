@@ -64,16 +64,7 @@ fn in_memory() -> Bed<Memory> {
 /// Returns a bed on a directory; `ring` has no effect where the system lacks io_uring.
 fn in_directory(ring: bool, direct: bool) -> Bed<Directory> {
     let place = TempDir::new();
-    let config = directory::Config {
-        run: 77,
-        open_max: 16,
-        search_max: 1000,
-        search_turn_max: 100,
-        known_octets_max: 1 << 20,
-        lists_kept: std::time::Duration::ZERO,
-        stable: false,
-        direct,
-    };
+    let config = directory::Config { open_max: 16, direct, ..crate::testing::CONFIG };
     let waker = Waker::new().unwrap();
     let mut bed = Bed::new(|pool, _| {
         let ring = ring.then(|| Ring::new(pool, &waker).ok()).flatten();

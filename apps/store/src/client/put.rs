@@ -78,7 +78,8 @@ impl<R: Requester> Client<R> {
         let mode = mode & PERMISSIONS;
         let part = self.create_part(entry, New { mode, ..new }).ok()?;
         let made = part.found.attributes;
-        // Whoever may create files in a directory need not have the rights of their owner, nor give any bits.
+        // The server need not make a file that belongs to the old one's owner, nor with the bits that were asked for: a caller
+        // may be allowed to create files in a directory where others' files lie.
         let is_alike =
             |made: Attributes| (made.mode & PERMISSIONS, made.uid, made.gid) == (mode, uid, gid);
         let is_like_it = is_alike(made)

@@ -1,11 +1,19 @@
 //! Access control lists, as the system keeps them with files: `system.posix_acl_access`, acl(5).
 
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
+use haulage::sys::clock;
+use rustix::fs::getxattr;
 use rustix::io::Errno;
 
 use crate::access::Caller;
-use crate::nfs3::Time;
+use crate::nfs3::{Attributes, Time};
+
+/// The ACL of a file, or that it has none, and the `ctime` with which it was read.
+#[derive(Debug, Default)]
+pub(super) struct Seen(RefCell<Option<(Time, Option<Acl>)>>);
 
 /// What a file allows whom beside its owner, who has the permission bits.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,7 +39,63 @@ enum Who {
     Group(u32),
 }
 
+impl Seen {
+    /// Returns whether the file at a place, with these attributes, allows a caller all of `wanted`, as the system judges it:
+    /// by its ACL if it has one.
+    ///
+    /// # Errors
+    /// The system's, where the ACL has to be read.
+    pub(super) fn allows(
+        &self,
+        (caller, wanted): (&Caller, u32),
+        file: &Attributes,
+        place: &OwnedFd,
+    ) -> Result<bool, Errno> {
+        // The permission bits of the group are the most that an ACL gives anybody but the owner.
+        if caller.owns(file) || file.mode & GROUP_BITS == 0 {
+            return Ok(caller.may(file, wanted));
+        }
+        let allows = |acl: Option<&Acl>| match acl {
+            Some(acl) => acl.allows(caller, file.gid, wanted),
+            None => caller.may(file, wanted),
+        };
+        if let Some((then, acl)) = &*self.0.borrow()
+            && *then == file.ctime
+        {
+            return Ok(allows(acl.as_ref()));
+        }
+        let acl = Acl::read(place)?;
+        let allowed = allows(acl.as_ref());
+        // A change of a moment later would not show in another time.
+        if is_at_rest(file.ctime, clock::time_of_day()) && acl.as_ref().is_none_or(Acl::is_short) {
+            self.0.replace(Some((file.ctime, acl)));
+        }
+        Ok(allowed)
+    }
+
+    /// Returns whether a file with this `ctime` is known to have no ACL.
+    pub(super) fn is_none(&self, ctime: Time) -> bool {
+        matches!(&*self.0.borrow(), Some((then, None)) if *then == ctime)
+    }
+}
+
 impl Acl {
+    /// Reads the ACL of the file at a place, if it has one.
+    fn read(place: &OwnedFd) -> Result<Option<Self>, Errno> {
+        let path = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let mut short = [0; SHORT];
+        match getxattr(&*path, NAME, &mut short) {
+            Ok(length) => Self::decode(&short[..length]).map(Some),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+            Err(Errno::RANGE) => {
+                let mut long = vec![0; LONG];
+                let length = getxattr(&*path, NAME, &mut long)?;
+                Self::decode(&long[..length]).map(Some)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
     /// Decodes the extended attribute.
     ///
     /// # Errors
@@ -89,7 +153,7 @@ impl Acl {
     }
 
     /// Returns whether the ACL takes little memory.
-    pub(super) fn is_short(&self) -> bool {
+    fn is_short(&self) -> bool {
         self.entries.len() <= SHORT / ENTRY
     }
 }
@@ -102,11 +166,11 @@ pub(super) fn is_at_rest(changed: Time, time_of_day: Duration) -> bool {
 }
 
 /// The extended attribute that has a file's ACL.
-pub(super) const NAME: &str = "system.posix_acl_access";
+const NAME: &str = "system.posix_acl_access";
 /// Length of most ACLs at most, in octets.
-pub(super) const SHORT: usize = 4 + 32 * ENTRY;
+const SHORT: usize = 4 + 32 * ENTRY;
 /// Maximum length of an extended attribute, in octets.
-pub(super) const LONG: usize = 1 << 16;
+const LONG: usize = 1 << 16;
 
 /// The version of the encoding.
 const VERSION: u32 = 2;
@@ -119,6 +183,8 @@ const OWN_GROUP: u16 = 0x04;
 const GROUP: u16 = 0x08;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
+/// The permission bits of the group.
+const GROUP_BITS: u32 = 0o070;
 /// All permissions.
 const ALL: u32 = 0o7;
 /// The step of the clock by which Linux sets the times of files, at most: a tick of 100 a second, and as much again.

@@ -9,7 +9,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
-use haulage::sys::clock;
 use rustix::fs::{
     self, AtFlags, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, StatxTimestamp,
     Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
@@ -17,12 +16,11 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Gid, Uid};
 
-use super::acl::{self, Acl};
+use super::acl;
 use super::closing::{PathDescriptor, may_be_large};
 use super::helpers::Helpers;
 use super::mounted;
 use super::status::status;
-use crate::access::Caller;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Device, FileType, SetTime, Status, Time};
 
@@ -45,8 +43,8 @@ pub(super) struct Node {
     opening: RefCell<Option<Opening>>,
     /// What the file was like at a [`Moment`].
     seen: Cell<Option<(Moment, Look)>>,
-    /// Whom the file allows what beside its owner, and the `ctime` with which it did.
-    acl: RefCell<Option<(Time, Option<Acl>)>>,
+    /// Whom the file allows what beside its owner.
+    pub(super) acl: acl::Seen,
     helpers: Helpers,
     /// The place is closed after all other descriptors.
     pub(super) place: PathDescriptor,
@@ -148,7 +146,7 @@ impl Node {
             is_shut: Cell::new(false),
             opening: RefCell::new(None),
             seen: Cell::new(None),
-            acl: RefCell::new(None),
+            acl: acl::Seen::default(),
             helpers: helpers.clone(),
             place,
         }
@@ -255,39 +253,6 @@ impl Node {
         let look = self.look()?;
         self.seen.set(Some((moment, look)));
         Ok(look)
-    }
-
-    /// Returns whether the file, with these attributes, allows a caller all of `wanted`, as the system judges it: by its
-    /// ACL if it has one (acl(5)).
-    pub(super) fn allows(
-        &self,
-        (caller, wanted): (&Caller, u32),
-        file: &Attributes,
-        open: &Descriptors,
-    ) -> Result<bool, Errno> {
-        // The permission bits of the group are the most that an ACL gives anybody but the owner.
-        if caller.owns(file) || file.mode & GROUP == 0 {
-            return Ok(caller.may(file, wanted));
-        }
-        if let Some((then, acl)) = &*self.acl.borrow()
-            && *then == file.ctime
-        {
-            return Ok(allows(acl.as_ref(), caller, (file, wanted)));
-        }
-        let acl = open.acl(&self.place)?;
-        let allows = allows(acl.as_ref(), caller, (file, wanted));
-        // A change of a moment later would not show in another time.
-        if acl::is_at_rest(file.ctime, clock::time_of_day())
-            && acl.as_ref().is_none_or(Acl::is_short)
-        {
-            self.acl.replace(Some((file.ctime, acl)));
-        }
-        Ok(allows)
-    }
-
-    /// Returns whether a file with this `ctime` is known to have no ACL.
-    pub(super) fn has_no_acl(&self, ctime: Time) -> bool {
-        matches!(&*self.acl.borrow(), Some((then, None)) if *then == ctime)
     }
 
     /// Notes the attributes that the file has at this moment.
@@ -537,22 +502,6 @@ impl Descriptors {
         }
     }
 
-    /// Reads the ACL of the file of a place, if it has one.
-    fn acl(&self, place: &OwnedFd) -> Result<Option<Acl>, Errno> {
-        let path = format!("/proc/self/fd/{}", number(place));
-        let mut short = [0; acl::SHORT];
-        match fs::getxattr(&*path, acl::NAME, &mut short) {
-            Ok(length) => Acl::decode(&short[..length]).map(Some),
-            Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
-            Err(Errno::RANGE) => {
-                let mut long = vec![0; acl::LONG];
-                let length = fs::getxattr(&*path, acl::NAME, &mut long)?;
-                Acl::decode(&long[..length]).map(Some)
-            }
-            Err(errno) => Err(errno),
-        }
-    }
-
     /// Gives the file of a place one more name.
     pub(super) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         fs::linkat(&self.0, &*number(place), dir, name, AtFlags::SYMLINK_FOLLOW)
@@ -750,14 +699,6 @@ const fn timespec(to: SetTime) -> Timespec {
     }
 }
 
-/// Returns whether a file with this ACL, or its permission bits if there is none, allows a caller all of `wanted`.
-fn allows(acl: Option<&Acl>, caller: &Caller, (file, wanted): (&Attributes, u32)) -> bool {
-    match acl {
-        Some(acl) => acl.allows(caller, file.gid, wanted),
-        None => caller.may(file, wanted),
-    }
-}
-
 /// Returns the name of a descriptor in `/proc/self/fd`.
 fn number(open: &OwnedFd) -> String {
     open.as_raw_fd().to_string()
@@ -783,8 +724,6 @@ const AT_ONCE: OFlags = OFlags::NONBLOCK;
 const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// The file system type of `/proc`, in `statfs`.
 const PROC_MAGIC: rustix::fs::FsWord = 0x9fa0;
-/// The permission bits of the group.
-const GROUP: u32 = 0o070;
 /// All permission bits.
 pub(super) const MODE_MASK: u32 = 0o7777;
 /// The unit of `stx_blocks`, in octets.

@@ -57,16 +57,7 @@ impl World {
 /// The client is to ask again later.
 const JUKEBOX: Result<Vec<u8>, Status> = Err(Status::Jukebox);
 
-const CONFIG: Config = Config {
-    run: 0,
-    open_max: 8,
-    search_max: 10_000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};
+const CONFIG: Config = Config { run: 0, open_max: 8, ..crate::testing::CONFIG };
 
 /// All names of a directory.
 const fn all_of(dir: FileId) -> Listing {

@@ -27,16 +27,8 @@ struct Bed<B = Memory> {
     dirs: [FileId; 3],
 }
 
-const DIRECTORY: directory::Config = directory::Config {
-    run: 0,
-    open_max: 8,
-    search_max: 10_000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: true,
-    direct: false,
-};
+const DIRECTORY: directory::Config =
+    directory::Config { open_max: 8, stable: true, ..crate::testing::CONFIG };
 
 const NOW: Time = Time { seconds: 1, nanoseconds: 0 };
 

@@ -15,16 +15,7 @@ use crate::directory::transfers::{TMPFS, UnderWay, WAITING_MAX};
 use crate::directory::{Config, Ring};
 use crate::testing::TempDir;
 
-const CONFIG: Config = Config {
-    run: 0,
-    open_max: 8,
-    search_max: 1000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};
+const CONFIG: Config = Config { open_max: 8, ..crate::testing::CONFIG };
 
 /// Returns a served directory and a file in it, with a ring for `ring` transfers if the system has rings.
 fn bed(ring: Option<u16>) -> (Bed<Directory>, FileId) {

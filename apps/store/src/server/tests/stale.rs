@@ -8,16 +8,7 @@ use crate::directory::{self, Directory};
 use crate::replays::Connection;
 use crate::testing::TempDir;
 
-const CONFIG: directory::Config = directory::Config {
-    run: 1,
-    open_max: 64,
-    search_max: 10_000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};
+const CONFIG: directory::Config = crate::testing::CONFIG;
 
 /// Serves a directory of this many files without privileges. Also returns the handle of a removed file.
 fn world(place: &TempDir, files: usize) -> (World<Directory>, Vec<u8>) {

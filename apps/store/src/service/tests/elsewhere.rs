@@ -16,10 +16,10 @@ use super::*;
 use crate::backend::ReadDone;
 use crate::directory::{self, Directory, Ring};
 use crate::nfs3::arguments::ReadDir;
-use crate::testing::TempDir;
+use crate::testing::{CONFIG, TempDir};
 
 fn serve(path: &Path, waker: &Waker) -> Bed<Directory> {
-    serve_with(path, waker, CONFIG)
+    serve_with(path, waker, directory::Config { stable: true, ..CONFIG })
 }
 
 /// Serves a directory with a ring, if the system has rings.
@@ -289,14 +289,3 @@ fn a_frozen_file_system_keeps_only_changes_waiting() {
     assert!(bed.find(&root, "made").is_ok());
     assert_eq!(bed.look(&root).mode, 0o750);
 }
-
-pub(super) const CONFIG: directory::Config = directory::Config {
-    run: 1,
-    open_max: 64,
-    search_max: 1000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: Duration::ZERO,
-    stable: true,
-    direct: false,
-};

@@ -15,7 +15,7 @@ use super::*;
 use crate::directory::{self, Directory, Ring};
 use crate::nfs3::arguments::{Access, ReadDir};
 use crate::nfs3::rights;
-use crate::testing::{Rng, TempDir};
+use crate::testing::{CONFIG, Rng, TempDir};
 
 const USER: u32 = 1;
 const GROUP: u32 = 2;
@@ -273,6 +273,104 @@ fn race(tries: u32) {
     taker.unwrap().join().unwrap();
 }
 
+#[test]
+fn what_the_superuser_puts_in_place_of_a_file_stays_his() {
+    exchange(TRIES / 10);
+}
+
+#[test]
+#[ignore = "it takes two minutes: tests/check --full runs it"]
+fn what_the_superuser_puts_in_place_of_a_file_stays_his_for_long() {
+    exchange(8 * TRIES);
+}
+
+/// Each name of the user's is called for in all ways, while the superuser renames a file of his own to it and gives that an
+/// ACL, in turn one that lets the user read it and one that does not.
+fn exchange(tries: u32) {
+    let place = TempDir::new();
+    let Some(mut world) = world(&place) else { return };
+    let has_acls = has_acls(&place);
+    let kept = place.path().join("kept");
+    fs::create_dir(&kept).unwrap();
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o700)).unwrap();
+    let (at, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+    let (now, stop, top) = (Arc::clone(&at), Arc::clone(&over), place.path().to_owned());
+    let done = Arc::new(AtomicU32::new(0));
+    let told = Arc::clone(&done);
+    let exchanger = std::thread::Builder::new().spawn(move || {
+        let mut last = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let number = now.load(Ordering::Acquire);
+            let (own, name) = (kept.join(number.to_string()), top.join(number.to_string()));
+            if last < number {
+                let _ = fs::remove_file(&own);
+                fs::write(&own, b"kept").unwrap();
+                fs::set_permissions(&own, fs::Permissions::from_mode(0o755)).unwrap();
+                let passed = kept.join("passed");
+                fs::hard_link(&own, &passed).unwrap();
+                // A directory that the user made there keeps the name, and so may he keep it.
+                let _ = fs::rename(&passed, &name);
+                let _ = fs::remove_file(&passed);
+                last = number;
+            }
+            if has_acls && last > 0 {
+                for allowed in [4, 0] {
+                    set_acl(&kept.join(last.to_string()), &[(2, USER, allowed)], [7, 5, 5, 5]);
+                }
+            }
+            told.store(last, Ordering::Release);
+        }
+    });
+    let bed = &mut world.bed;
+    let root = bed.root();
+    let cut = SetAttributes { size: Some(0), ..mode(0o4777) };
+    for number in 1..=tries {
+        let (name, other) = (number.to_string(), format!("{number}-other"));
+        let own = bed.file(&root, &name);
+        at.store(number, Ordering::Release);
+        let path = || crate::nfs3::Path(Item::Unreduced(b"to"));
+        let mut is_last = false;
+        loop {
+            let found = bed.find(&root, &name).unwrap_or_else(|_| own.clone());
+            for file in [&own, &found] {
+                for arguments in [
+                    Arguments::SetAttr(SetAttr { file: file.get(), to: cut, guard: None }),
+                    Arguments::SetAttr(SetAttr { file: file.get(), to: mode(0o4777), guard: None }),
+                    Arguments::Write(super::write(file, 0, Item::Unreduced(b"lost"))),
+                    Arguments::Create(Create { at: root.at(&name), how: How::Unchecked(cut) }),
+                    Arguments::Link(Link { file: file.get(), at: root.at(&other) }),
+                    Arguments::Rename(Rename { from: root.at(&other), to: root.at(&name) }),
+                    Arguments::Rename(Rename { from: root.at(&name), to: root.at(&other) }),
+                    Arguments::Remove(root.at(&name)),
+                    Arguments::MkDir(MkDir { at: root.at(&name), attributes: mode(0o777) }),
+                    Arguments::RmDir(root.at(&name)),
+                    Arguments::Symlink(Symlink {
+                        at: root.at(&name),
+                        attributes: mode(0o777),
+                        path: path(),
+                    }),
+                    Arguments::Remove(root.at(&name)),
+                    Arguments::Rename(Rename { from: root.at(&other), to: root.at(&name) }),
+                ] {
+                    bed.status(arguments);
+                }
+            }
+            if is_last {
+                break;
+            }
+            is_last = done.load(Ordering::Acquire) == number;
+        }
+        let kept = place.path().join("kept").join(&name);
+        assert_eq!(rights_of(&kept), (0, 0, 0o755, 4), "{name}");
+        assert_eq!(fs::read(&kept).unwrap(), b"kept", "{name}");
+        for name in [&name, &other] {
+            bed.status(Arguments::Remove(root.at(name)));
+        }
+    }
+    over.store(true, Ordering::Relaxed);
+    exchanger.unwrap().join().unwrap();
+}
+
 /// Number of files that change hands in a race. Judged by what was read before, one in ten was given away.
 const TRIES: u32 = 50;
 
@@ -418,14 +516,3 @@ fn what_may_not_be_changed_is_not_changed_though_it_is_open() {
         assert_eq!(bed.by(USER, GROUP).write(&file, 0, b"x"), Status::Ok, "{name}");
     }
 }
-
-const CONFIG: directory::Config = directory::Config {
-    run: 1,
-    open_max: 64,
-    search_max: 1000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};

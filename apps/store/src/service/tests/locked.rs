@@ -12,9 +12,10 @@ use haulage::provider::Waker;
 use haulage::sys::clock::now;
 use rustix::fs::OFlags;
 
-use super::elsewhere::{CONFIG, Frozen, Mounted, serve_with};
+use super::elsewhere::{Frozen, Mounted, serve_with};
 use super::*;
 use crate::directory::{self, Directory, Ring};
+use crate::testing::CONFIG;
 
 /// Begins a Call of a client of this network. Returns its ticket, or its status if it is answered at once.
 pub(super) fn begin(
@@ -80,7 +81,7 @@ fn writes_of_locked_files_keep_no_others_waiting() {
     let options = ["-O", "^has_journal", "-N", "1024"];
     let Some(mounted) = Mounted::within(&below.path(), 24 << 20, &options) else { return };
     let (waker, path) = (Waker::new().unwrap(), mounted.path());
-    let config = directory::Config { open_max: 1024, stable: false, ..CONFIG };
+    let config = directory::Config { open_max: 1024, ..CONFIG };
     let mut bed = serve_with(&path, &waker, config);
     if Ring::new(&bed.pool, &waker).is_err() {
         return eprintln!("skipped: there are no rings");

@@ -1,7 +1,7 @@
 //! Tests of what an operator does to the tree: moves directories out of the export, and changes files.
 
 use crate::directory::{self, Directory};
-use crate::testing::TempDir;
+use crate::testing::{CONFIG, TempDir};
 
 use super::*;
 
@@ -34,17 +34,6 @@ impl World {
         self.place.path().join(name)
     }
 }
-
-const CONFIG: directory::Config = directory::Config {
-    run: 1,
-    open_max: 64,
-    search_max: 1000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};
 
 #[test]
 fn names_in_a_directory_that_was_moved_out_are_neither_found_nor_changed() {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::names::makers_own_what_they_make;
 use super::*;
 use crate::directory::{self, Directory};
-use crate::testing::TempDir;
+use crate::testing::{CONFIG, TempDir};
 
 /// An export that belongs to a user, with what is the superuser's in it; none where the tests are not privileged.
 struct World {
@@ -90,17 +90,6 @@ const USER: u32 = 1;
 const GROUP: u32 = 2;
 /// Number of rounds of the race. Making a directory by its name twice lost it within 200.
 const TRIES: u32 = 500;
-
-const CONFIG: directory::Config = directory::Config {
-    run: 1,
-    open_max: 64,
-    search_max: 1000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: false,
-    direct: false,
-};
 
 #[test]
 fn the_system_makes_files_as_the_servers_own_rules_have_it() {

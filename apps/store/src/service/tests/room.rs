@@ -5,13 +5,14 @@ use std::thread::yield_now;
 
 use haulage::provider::Waker;
 
-use super::elsewhere::{CONFIG, Mounted, serve_with};
+use super::elsewhere::{Mounted, serve_with};
 use super::locked::{begin, poll_any};
 use super::*;
-use crate::directory;
+use crate::directory::Directory;
+use crate::testing::CONFIG;
 
 /// Writes to a file until there is no room left.
-pub(super) fn fill(bed: &mut Bed<directory::Directory>, file: &Handle) {
+pub(super) fn fill(bed: &mut Bed<Directory>, file: &Handle) {
     let (octets, mut offset) = ([b'-'; 1 << 16], 0);
     for length in [octets.len(), 4096] {
         while bed.write(file, offset, &octets[..length]) == Status::Ok {
@@ -24,7 +25,7 @@ pub(super) fn fill(bed: &mut Bed<directory::Directory>, file: &Handle) {
 fn what_finds_no_room_waits_for_the_files_that_are_being_closed() {
     let Some(mounted) = Mounted::in_memory(4 << 20) else { return };
     let waker = Waker::new().unwrap();
-    let config = directory::Config { stable: false, ..CONFIG };
+    let config = CONFIG;
     let mut bed = serve_with(&mounted.path(), &waker, config);
     let root = bed.root();
     let [large, other] = ["large", "other"].map(|name| bed.file(&root, name));

@@ -8,11 +8,12 @@ use std::time::Duration;
 use haulage::provider::Waker;
 use haulage::sys::clock::now;
 
-use super::elsewhere::{CONFIG, Mounted, serve_with};
+use super::elsewhere::{Mounted, serve_with};
 use super::*;
-use crate::directory::{self, Directory};
+use crate::directory::Directory;
 use crate::nfs3::arguments::{Access, ReadDir};
 use crate::nfs3::rights;
+use crate::testing::CONFIG;
 
 /// A served file system with a file, which is open and cached, and a directory.
 struct Served {
@@ -26,7 +27,7 @@ impl Served {
         fs::write(path.join("file"), b"kept").unwrap();
         fs::create_dir(path.join("dir")).unwrap();
         let waker = Waker::new().unwrap();
-        let config = directory::Config { stable: false, ..CONFIG };
+        let config = CONFIG;
         let mut bed = serve_with(path, &waker, config);
         let root = bed.root();
         let [file, dir] = ["file", "dir"].map(|name| bed.find(&root, name).unwrap());

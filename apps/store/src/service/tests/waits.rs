@@ -437,13 +437,5 @@ fn names_go_to_other_directories_one_by_one() {
     }
 }
 
-const CONFIG: directory::Config = directory::Config {
-    run: 0,
-    open_max: 256,
-    search_max: 10_000,
-    search_turn_max: 100,
-    known_octets_max: 1 << 20,
-    lists_kept: std::time::Duration::ZERO,
-    stable: true,
-    direct: false,
-};
+const CONFIG: directory::Config =
+    directory::Config { open_max: 256, stable: true, ..crate::testing::CONFIG };
