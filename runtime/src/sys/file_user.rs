@@ -19,6 +19,7 @@
 use std::io;
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno;
@@ -114,6 +115,9 @@ impl Drop for Acting<'_> {
         }
     }
 }
+
+/// Has the calling thread act as somebody while it calls the function, or returns why it may not.
+pub type AsSomebody = Arc<dyn Fn(&mut dyn FnMut()) -> io::Result<()> + Send + Sync>;
 
 /// Does `work` on a thread of its own, and waits for it: the credentials of this thread stay as they are.
 ///

@@ -25,7 +25,7 @@ use haulage_mr_pool::{Local, Pool};
 use io_uring::types::{Fd, FsyncFlags};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::file_user::elsewhere;
+use super::file_user::{AsSomebody, elsewhere};
 use super::uring::Unavailable;
 use super::wake::Waker;
 use writers::{Job, Octets, Writers, Written};
@@ -73,10 +73,7 @@ pub struct Credentials {
     crew: usize,
 }
 
-/// Has the calling thread act as somebody while it calls the function, or returns why it may not.
-pub type AsSomebody = Arc<dyn Fn(&mut dyn FnMut()) -> io::Result<()> + Send + Sync>;
-
-/// Who writes first.
+/// The first to try a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Road {
     /// The kernel, if it need not wait: of a file system that takes writes so, or past the page cache.
@@ -92,7 +89,7 @@ pub struct Writing {
     pub stability: Stability,
     /// The user whose limits of room hold, and whose writing takes SUID and SGID from the file; `None`: this thread's.
     pub by: Option<Credentials>,
-    /// Who writes first. What is to be stable is always written by a thread: some file systems (XFS, btrfs) take a write at
+    /// The first to try the write. What is to be stable is always written by a thread: some file systems (XFS, btrfs) take a write at
     /// once and then bring it to stable storage at once, too.
     pub road: Road,
 }

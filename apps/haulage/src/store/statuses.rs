@@ -6,7 +6,7 @@ use haulage_store::{mount3, nfs3};
 use crate::metrics::Metric;
 
 /// Returns the metrics of the results of NFS and of MNT, by status.
-pub fn metrics(told: &Told) -> impl Iterator<Item = Metric> {
+pub(super) fn metrics(told: &Told) -> impl Iterator<Item = Metric> {
     let nfs = told.nfs().map(|(status, value)| Metric {
         name: "haulage_nfs_results_total",
         label: nfs(status),

@@ -548,9 +548,13 @@ impl Crew {
                 {
                     thread::yield_now();
                 }
-                let may_repeat = !is_repeated && has_closes.load(Ordering::Acquire);
+                let attempt = if !is_repeated && has_closes.load(Ordering::Acquire) {
+                    Attempt::Repeatable
+                } else {
+                    Attempt::Last
+                };
                 let closed = if let Job::Close(_, number) = &job { Some(*number) } else { None };
-                let (ended, roomless) = match job.run(may_repeat) {
+                let (ended, roomless) = match job.run(attempt) {
                     Ok(ended) => (ended, None),
                     Err(job) => (None, Some(Task { job, cost, network, lock, is_repeated: true })),
                 };
@@ -623,7 +627,7 @@ impl Job {
     ///
     /// # Errors
     /// The job: it may be repeated, and there was no room for it.
-    fn run(self, may_repeat: bool) -> Result<Option<Ended>, Self> {
+    fn run(self, attempt: Attempt) -> Result<Option<Ended>, Self> {
         Ok(match self {
             Self::Close(file, _) => {
                 drop(file);
@@ -635,7 +639,7 @@ impl Job {
             }
             Self::Change(act, ticket) => {
                 let done = act.run();
-                if may_repeat && is_roomless(&done) && act.may_be_repeated() {
+                if attempt == Attempt::Repeatable && is_roomless(&done) && act.may_be_repeated() {
                     return Err(Self::Change(act, ticket));
                 }
                 // Closing the files of the change may take long, too.
@@ -658,6 +662,14 @@ impl Job {
             }
         })
     }
+}
+
+/// Whether a change that finds no room is made once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Room is about to come.
+    Repeatable,
+    Last,
 }
 
 /// Returns whether a change was refused for want of room.

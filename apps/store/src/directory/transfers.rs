@@ -50,7 +50,7 @@ pub(super) struct Transfers {
     lanes: [Places; 3],
     rights: Arc<Rights>,
     reads: Promptness,
-    /// Who writes through the system's cache.
+    /// The first to try a WRITE through the system's cache.
     writes: Road,
     /// The credentials with which the ring writes for all but the superuser; none if the server has no privileges.
     anonymous: Option<Credentials>,

@@ -132,6 +132,40 @@ fn what_is_under_way_when_a_ring_is_dropped_is_waited_for() {
 }
 
 #[test]
+fn writes_are_made_by_either_road_and_those_of_one_file_by_a_thread_in_order() {
+    for road in [Road::Kernel, Road::Thread] {
+        let Some(mut bed) = bed(64, "order") else { return };
+        let files: Vec<_> =
+            (0..4).map(|number| self::bed(1, &format!("order-{number}")).unwrap().file).collect();
+        let how = Writing { stability: Stability::None, by: None, road };
+        for round in 0..100_u8 {
+            for file in &files {
+                for what in 0..16_u8 {
+                    let lease = bed.lease(&[round, what, 0, 0]);
+                    bed.ring.write(file, 0, (lease, 0..4), how, 1).unwrap();
+                }
+            }
+            for _ in 0..64 {
+                assert_eq!(bed.next().result.unwrap(), 4);
+            }
+            for file in &files {
+                let mut last = [0; 4];
+                rustix::io::pread(file, &mut last, 0).unwrap();
+                assert!(road == Road::Kernel || last == [round, 15, 0, 0], "{last:?}");
+            }
+        }
+        // Those that are under way when the ring is dropped are made, too.
+        let lease = bed.lease(b"last");
+        bed.ring.write(&files[0], 0, (lease, 0..4), how, 0).unwrap();
+        let Bed { ring, pool, .. } = bed;
+        drop(ring);
+        let mut last = [0; 4];
+        rustix::io::pread(&files[0], &mut last, 0).unwrap();
+        assert_eq!((&last, pool.gauges().leased_bytes), (b"last", 0));
+    }
+}
+
+#[test]
 fn only_an_end_that_was_waited_for_wakes() {
     let Some(mut bed) = bed(4, "wakes") else { return };
     let mut epoll = Epoll::new().unwrap();

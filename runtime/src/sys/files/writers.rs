@@ -29,7 +29,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::AsSomebody;
+use crate::sys::file_user::AsSomebody;
 use crate::sys::wake::Waker;
 
 /// The threads, for writes of this process's user or of somebody else, as each says.
