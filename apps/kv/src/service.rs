@@ -72,11 +72,14 @@ impl KvService {
     /// Octets of the index for each key of its capacity.
     pub const OCTETS_PER_KEY: usize = Index::<KeyLease, Value>::OCTETS_PER_KEY;
 
+    /// Calls that the service may have under way, for [`Limits::calls_out_max`](haulage::limits::Limits::calls_out_max): those
+    /// that tell clients of changes.
+    pub const CALLS_OUT_MAX: u32 = watches::CALLS_OUT_MAX;
+
     /// Creates an empty service for at most `keys_max` keys. `memory` is the total that statistics report.
     pub fn new(keys_max: u32, seed: Seed, value_max: usize, memory: u64) -> Self {
-        let index = Index::new(keys_max, seed);
-        let (mover, watches) = (Mover::new(), Watches::default());
-        let answered = Answered::default();
+        let (mover, watches) = (Mover::new(), Watches::new(seed.clone()));
+        let (index, answered) = (Index::new(keys_max, seed), Answered::default());
         Self { index, mover, watches, answered, value_bytes: 0, value_max, memory }
     }
 

@@ -2,11 +2,12 @@
 //!
 //! [`way`] makes the two ends of a channel: a [`Watcher`] is the service of the client's core, and another thread takes
 //! what it is told from [`Told`]. The core connects with [`options`], and the other thread makes the Call
-//! [`Client::watch`](crate::client::Client::watch). The server is answered once the changes that it told have been taken:
-//! until then it merges further ones.
+//! [`Client::watch`](crate::client::Client::watch). Each Call of the server is answered once the changes that it told have been
+//! taken. The server makes [`CALLS_MAX`] ahead of the answers at most, and merges further changes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 
 use haulage::core::{ConnectOptions, Cx, Service};
@@ -14,25 +15,26 @@ use haulage::provider::Waker;
 use haulage::service::{Call, CallError, CallToken, ConnectionId, Outcome, Peer, Program, Reply};
 use haulage_proto::rpc::AcceptStat;
 
-use crate::protocol::watch::{self, CHANGED, Heading, NULL, State};
+use crate::protocol::watch::{self, CALLS_MAX, CHANGED, Heading, NULL, State};
 use crate::service::binding;
 
 /// The service of a client's core, which the server tells of changes.
 #[derive(Debug)]
 pub struct Watcher {
     told: Sender<News>,
-    is_taken: Arc<AtomicBool>,
+    /// Number of Calls whose changes have been taken, but which are not answered yet.
+    taken: Arc<AtomicUsize>,
     /// Wakes the thread that takes changes.
     waker: Waker,
-    /// The Call whose changes are not taken yet.
-    waiting: Option<CallToken>,
+    /// The Calls that are not answered yet, oldest first.
+    waiting: VecDeque<CallToken>,
 }
 
 /// The end of the channel for the thread that takes changes.
 #[derive(Debug)]
 pub struct Told {
     told: Receiver<News>,
-    is_taken: Arc<AtomicBool>,
+    taken: Arc<AtomicUsize>,
 }
 
 /// What a [`Watcher`] passes on.
@@ -52,9 +54,9 @@ pub enum News {
 /// Makes the two ends of a channel. `waker` wakes the thread that takes changes.
 pub fn way(waker: Waker) -> (Watcher, Told) {
     let (sender, receiver) = mpsc::channel();
-    let is_taken = Arc::new(AtomicBool::new(false));
-    let told = Told { told: receiver, is_taken: Arc::clone(&is_taken) };
-    (Watcher { told: sender, is_taken, waker, waiting: None }, told)
+    let taken = Arc::new(AtomicUsize::new(0));
+    let told = Told { told: receiver, taken: Arc::clone(&taken) };
+    (Watcher { told: sender, taken, waker, waiting: VecDeque::new() }, told)
 }
 
 /// Returns the options of a connection on which the server may tell of changes. `value_max` is the length of the longest
@@ -75,7 +77,7 @@ impl Told {
 
     /// Has the server answered: the changes have been taken. `core` is the waker of the client's core.
     pub fn take(&self, core: &Waker) {
-        self.is_taken.store(true, Ordering::Release);
+        self.taken.fetch_add(1, Ordering::Release);
         core.wake();
     }
 }
@@ -101,8 +103,10 @@ impl Service for Watcher {
         match call.procedure {
             NULL if call.arguments.is_empty() => return Outcome::Done,
             NULL => return Outcome::Failed(AcceptStat::GarbageArgs),
-            // A server that does not wait for the answer takes no memory here.
-            CHANGED if self.waiting.is_some() => return Outcome::Failed(AcceptStat::SystemErr),
+            // A server that does not wait for answers takes no more memory here.
+            CHANGED if self.waiting.len() == CALLS_MAX => {
+                return Outcome::Failed(AcceptStat::SystemErr);
+            }
             CHANGED => {}
             _ => return Outcome::Failed(AcceptStat::ProcUnavail),
         }
@@ -112,7 +116,7 @@ impl Service for Watcher {
             changes.push((change.key.to_string(), change.state));
         });
         let Ok(heading) = heading else { return Outcome::Failed(AcceptStat::GarbageArgs) };
-        self.waiting = Some(call.token);
+        self.waiting.push_back(call.token);
         self.pass(News::Changes { changes, heading });
         Outcome::Later
     }
@@ -122,12 +126,10 @@ impl Service for Watcher {
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
-        let Some(token) = self.waiting.take_if(|_| self.is_taken.swap(false, Ordering::Acquire))
-        else {
-            return false;
-        };
-        cx.resume(token);
-        true
+        // Only what was passed on is taken.
+        let taken = self.taken.swap(0, Ordering::Acquire).min(self.waiting.len());
+        self.waiting.drain(..taken).for_each(|token| cx.resume(token));
+        taken > 0
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use haulage::core::Cx;
 use haulage::cores;
-use haulage::limits::ITEM_MAX;
+use haulage::limits::{ITEM_MAX, Limits};
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
 use haulage_store::crowd::Listener;
@@ -52,6 +52,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let limits =
         server_limits(&options.peers, open_files::connections(options.connections, 0, output)?);
     let limits = options.core.rpc_version.within(limits);
+    let limits = Limits { calls_out_max: KvService::CALLS_OUT_MAX, ..limits };
     let crc = options.core.crc;
     let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
@@ -127,7 +128,7 @@ impl Counted for KvService {
             ),
             one(
                 "haulage_kv_changes_merged_total",
-                "Changes of keys not told, since another one of the same key followed too soon.",
+                "Changes of keys not told, since another one of the same key followed too soon, as clients were told.",
                 watched.merged,
             ),
             one(

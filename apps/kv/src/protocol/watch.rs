@@ -6,9 +6,10 @@
 //! | 1 CHANGED | `unsigned hyper merged`, `bool is_over`, `Change changes<>` | |
 //!
 //! A change is `opaque key<512>`, and a true word with the length of the value as an unsigned hyper, or a false word if the
-//! key was deleted. There is one Call at a time for each watch; the next one tells what has changed until the one before is
-//! answered. A key that changes several times meanwhile is told once, in its last state, and counted in `merged`. `is_over`
-//! says that the server had no room to keep what is still to be told: it is lost, and the watch has ended.
+//! key was deleted. A watch has at most [`CALLS_MAX`] Calls under way that are not answered, and the changes of a later Call come
+//! after those of an earlier one. A key that changes several times before it is told is told once, in its last state, and the others
+//! are counted in `merged`. `is_over` says that the server had no room to keep what is still to be told: it is lost, and the watch
+//! has ended.
 
 use haulage::service::{Binding, Procedure};
 use haulage_proto::chunk::PayloadReader;
@@ -25,9 +26,8 @@ pub const NULL: u32 = 0;
 /// The number of CHANGED.
 pub const CHANGED: u32 = 1;
 
-/// Maximum length of the changes of one Call, in octets. In the reverse direction of version 1 a message may have 1,024
-/// octets, with all headers.
-pub const CHANGES_MAX: usize = 768;
+/// Calls of one watch that are not answered, at most.
+pub const CALLS_MAX: usize = 8;
 
 /// Returns the binding, which has no DDP-eligible item.
 pub fn binding() -> Binding {
@@ -71,6 +71,9 @@ pub const fn length_max(key: usize) -> usize {
 }
 
 impl Heading {
+    /// The encoded length of the arguments of CHANGED without changes, in octets.
+    pub const LENGTH: usize = 8 + 4 + 4;
+
     /// Appends the arguments of CHANGED to `w`, of which `count` are changes.
     pub fn encode<'a>(
         self,

@@ -526,8 +526,10 @@ impl World {
         }
         let next =
             [self.fabric.next_event(), self.server.poll_deadline(), self.client.poll_deadline()];
-        let next = next.into_iter().flatten().min().expect("something is to happen");
-        self.now = next.max(self.now.saturating_add(Duration::from_nanos(1)));
+        // A Call without a timeout has its deadline at the end of time.
+        let soon = [Duration::from_nanos(1), Duration::from_secs(60)];
+        let [least, most] = soon.map(|time| self.now.saturating_add(time));
+        self.now = next.into_iter().flatten().min().unwrap_or(most).clamp(least, most);
     }
 
     /// Turns until everything in flight has arrived, such as completions after their Replies.

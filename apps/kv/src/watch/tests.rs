@@ -122,17 +122,33 @@ fn rejected(why: AcceptStat) -> Result<(), CallError> {
 #[test]
 fn a_server_is_answered_once_its_changes_are_taken_and_not_before() {
     let mut world = World::new();
-    world.set(1, b"one", 3);
-    assert_eq!(world.key(), "one");
-    // A server that does not wait for the answer is refused, and nothing is kept for it.
-    world.set(2, b"two", 3);
-    assert_eq!(world.ended(), (2, rejected(AcceptStat::SystemErr)));
+    // A client gives a busy server more credits.
+    for token in 200..300 {
+        world.set(token, b"before", 3);
+        assert_eq!(world.key(), "before");
+        assert!(world.server.service().ended.is_empty());
+        world.told.take(&world.client.waker());
+        assert_eq!(world.ended(), (token, Ok(())));
+    }
+    for token in 0..CALLS_MAX as u64 {
+        world.set(token, token.to_string().as_bytes(), 3);
+        assert_eq!(world.key(), token.to_string());
+    }
+    // A server that does not wait for answers is refused, and nothing is kept for it.
+    world.set(100, b"further", 3);
+    assert_eq!(world.ended(), (100, rejected(AcceptStat::SystemErr)));
+    assert!(world.told.next().is_none());
     world.told.take(&world.client.waker());
-    assert_eq!(world.ended(), (1, Ok(())));
-    world.set(3, b"three", 0);
-    assert_eq!(world.key(), "three");
-    world.told.take(&world.client.waker());
-    assert_eq!(world.ended(), (3, Ok(())));
+    assert_eq!(world.ended(), (0, Ok(())));
+    world.set(101, b"further", 0);
+    assert_eq!(world.key(), "further");
+    // Several may be taken before the core turns again.
+    for _ in 1..=CALLS_MAX {
+        world.told.take(&world.client.waker());
+    }
+    for token in (1..CALLS_MAX as u64).chain([101]) {
+        assert_eq!(world.ended(), (token, Ok(())));
+    }
     assert!(world.told.next().is_none());
 }
 

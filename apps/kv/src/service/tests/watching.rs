@@ -1,13 +1,15 @@
 //! Tests of watches: clients that the server tells of changes to the keys with a prefix.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use haulage::core::ConnectOptions;
 use haulage::limits::Versions;
 
-use super::super::watches::{KEPT_OCTETS_MAX, WATCHES_MAX};
+use super::super::watches::{FURTHER_MAX, KEPT_OCTETS_MAX, WATCHES_MAX};
 use super::*;
-use crate::protocol::watch::Heading;
+use crate::protocol::many::KEYS_MAX;
+use crate::protocol::watch::{CALLS_MAX, Heading};
 use crate::watch::options;
 
 /// What the connections of a client were told.
@@ -50,6 +52,11 @@ impl Told {
         let changes = calls().flat_map(|call| &call.changes);
         let changes = changes.map(|(key, state)| (&**key, *state)).collect();
         (changes, calls().map(|call| call.heading.merged).sum())
+    }
+
+    /// Returns the number of Calls that a connection was told by.
+    fn calls_of(&self, connection: ConnectionId) -> usize {
+        self.calls.iter().filter(|call| call.connection == connection).count()
     }
 
     /// Returns whether a connection was told that its watch has ended, and nothing behind that.
@@ -101,6 +108,19 @@ impl World {
         assert_eq!(self.done(0), DONE);
     }
 
+    /// Stores an empty value under each of the long keys with some numbers. Version 2 alone has room for several in a Call.
+    fn set_each(&mut self, numbers: Range<usize>) {
+        let keys: Vec<_> = numbers.map(long).collect();
+        for keys in keys.chunks(KEYS_MAX) {
+            self.ask(0, request(Procedure::MPut), |w| {
+                w.u32(u32::try_from(keys.len()).unwrap())?;
+                let mut keys = keys.iter();
+                keys.try_for_each(|key| w.opaque(key.as_bytes()).and_then(|()| w.opaque(b"")))
+            });
+            assert!(self.reply(0).results.is_ok());
+        }
+    }
+
     /// Answers what connections were told.
     fn answer_all(&mut self) {
         let (mut cx, caller) = self.client.cx(self.now);
@@ -111,7 +131,11 @@ impl World {
     fn hasten(&mut self) {
         self.told().slow.clear();
         self.answer_all();
-        self.settle();
+        let mut before = 0;
+        while self.told().calls.len() > before {
+            before = self.told().calls.len();
+            self.settle();
+        }
     }
 
     /// Returns the number of watches of the server.
@@ -119,6 +143,23 @@ impl World {
         self.server.cx(self.now).1.watches.len()
     }
 }
+
+/// Returns the long key with a number.
+fn long(n: usize) -> String {
+    format!("{n}-{}", "k".repeat(480))
+}
+
+/// More long keys than are kept.
+const LONG_KEYS_MAX: usize = KEPT_OCTETS_MAX / 600;
+
+/// Limits for as many connections of one address as the server of a process has.
+const CROWD: Limits = Limits {
+    connections_max: 130,
+    connections_each_max: 130,
+    receives_max: 8192,
+    calls_out_max: KvService::CALLS_OUT_MAX,
+    ..LIMITS_DEFAULT
+};
 
 const fn set(length: u64) -> State {
     State::Set { length }
@@ -215,8 +256,10 @@ fn whatever_a_client_misses_order_holds_for_each_key() {
                 .wrapping_add(1_442_695_040_888_963_407);
             (dice >> 33) % most
         };
+        // Of long keys, a few fill a Call.
+        let tail = "k".repeat(seed / 2 % 2 * 400);
         for _ in 0..300 {
-            let key = draw(30).to_string();
+            let key = format!("{}{tail}", draw(30));
             let states = history.entry(key.clone()).or_default();
             match draw(8) {
                 0 => world.told().slow.push(watchers[draw(3)].1),
@@ -262,15 +305,11 @@ fn a_watch_with_more_than_is_kept_ends_and_its_client_is_told() {
     let other = world.watch("0");
     let slow = world.watch("");
     world.told().slow.push(slow);
-    let key = |n: usize| format!("{n}-{}", "k".repeat(480));
-    let changes = KEPT_OCTETS_MAX / 480;
-    for n in 0..changes {
-        // The key is long, the value is not.
-        world.set(&key(n), 0);
-    }
+    world.set_each(0..LONG_KEYS_MAX);
     assert_eq!(world.server.cx(world.now).1.watched().ended, 1);
+    assert_eq!(world.told().calls_of(slow), 1);
     world.hasten();
-    assert_eq!(world.told().of(slow).0.len(), 1);
+    assert_eq!(world.told().calls_of(slow), 2);
     assert!(world.told().is_over(slow));
     assert_eq!(world.watches(), 1);
     world.set("0", 1);
@@ -315,11 +354,8 @@ fn a_watch_that_is_over_keeps_its_call_until_it_is_answered() {
     let mut world = World::speaking(Versions::OnlyTwo);
     let silent = world.watch("");
     world.told().slow.push(silent);
-    let key = |n: usize| format!("{n}-{}", "k".repeat(480));
     for round in 0..3 {
-        for n in 0..=KEPT_OCTETS_MAX / 480 {
-            world.set(&key(n), 0);
-        }
+        world.set_each(0..LONG_KEYS_MAX);
         // Only its first Call is under way: what it missed is lost each time.
         assert_eq!(world.told().calls.len(), 1, "{round}");
         assert_eq!(world.watch_on(silent, ""), DONE);
@@ -365,23 +401,168 @@ fn a_client_that_serves_no_calls_is_told_nothing() {
 #[test]
 fn there_are_so_many_watches_and_no_more() {
     // All clients of the world have one address.
-    let most = u32::try_from(WATCHES_MAX / 2).unwrap();
-    let limits = Limits {
-        connections_max: most + 2,
-        connections_each_max: most + 2,
-        receives_max: 8192,
-        ..LIMITS_DEFAULT
-    };
-    let mut world = World::within(1, 64 << 20, 1000, limits);
+    let most = WATCHES_MAX / 2;
+    let mut world = World::within(1, 64 << 20, 1000, CROWD);
     let watchers: Vec<_> = (0..most).map(|_| world.watch("")).collect();
-    let crowded = refused(Refusal::Crowded { max: most.into() });
+    let crowded = refused(Refusal::Crowded { max: most as u64 });
     let last = world.connect(options(VALUE_MAX));
     assert_eq!(world.watch_on(last, ""), crowded);
     assert_eq!(world.watch_on(watchers[0], "k"), DONE, "it has one already");
     world.set("key", 1);
     world.settle();
-    assert_eq!(world.told().calls.len(), most as usize);
+    assert_eq!(world.told().calls.len(), most);
     world.client.close(watchers[1]);
     world.settle();
     assert_eq!(world.watch_on(last, ""), DONE);
+}
+
+#[test]
+fn what_many_clients_have_yet_to_be_told_is_kept_once() {
+    let mut world = World::within(1, 64 << 20, 100_000, CROWD);
+    let silent: Vec<_> = (0..100).map(|_| world.watch("")).collect();
+    world.told().slow.clone_from(&silent);
+    let keys = LONG_KEYS_MAX / 20;
+    world.set_each(0..keys);
+    world.set_each(0..keys);
+    assert_eq!(world.server.cx(world.now).1.watched().ended, 0);
+    world.hasten();
+    for watcher in silent {
+        let (told, merged) = world.told().of(watcher);
+        assert_eq!(told.len() as u64 + merged, 2 * keys as u64);
+        let last: BTreeMap<_, _> = told.into_iter().collect();
+        assert_eq!(last.len(), keys);
+    }
+}
+
+#[test]
+fn clients_that_lag_most_are_cut_off_together_and_others_are_not() {
+    let mut world = World::speaking(Versions::OnlyTwo);
+    let silent = ["", "", "0"].map(|prefix| world.watch(prefix));
+    let (fast, late) = (world.watch(""), world.watch("late"));
+    world.told().slow.extend(silent);
+    world.set_each(0..LONG_KEYS_MAX / 3);
+    // From here on, another one is silent, too.
+    world.told().slow.push(late);
+    world.set("late", 1);
+    world.set_each(LONG_KEYS_MAX / 3..LONG_KEYS_MAX);
+    assert_eq!(world.server.cx(world.now).1.watched().ended, 3);
+    world.hasten();
+    assert_eq!(silent.map(|watcher| world.told().is_over(watcher)), [true; 3]);
+    let (told, merged) = world.told().of(fast);
+    assert_eq!(told.len() as u64 + merged, 1 + LONG_KEYS_MAX as u64);
+    assert_eq!((world.told().is_over(late), world.watches()), (false, 2));
+    world.set("late", 2);
+    world.settle();
+    assert_eq!(world.told().of(late), (vec![("late", set(1)), ("late", set(2))], 0));
+}
+
+#[test]
+fn several_calls_of_a_watch_are_under_way_and_tell_in_order() {
+    for versions in EITHER {
+        let mut world = World::speaking(versions);
+        let slow = world.watch("");
+        world.told().slow.push(slow);
+        for round in 0..3 {
+            let before = world.told().calls_of(slow);
+            world.set("first", round);
+            for n in 0..200 {
+                world.set(&long(n), 0);
+            }
+            world.settle();
+            // After a Call that tells all there is, and those that the client has yet to answer, none follows.
+            let calls = if round == 0 { 1 } else { before };
+            assert_eq!(world.told().calls_of(slow), calls);
+            world.answer_all();
+            world.settle();
+            // A client of version 1 gives fewer credits.
+            let more = world.told().calls_of(slow) - calls;
+            assert!(more == CALLS_MAX || (versions == Versions::OnlyOne && more > 1), "{more}");
+        }
+        world.set("first", 3);
+        world.hasten();
+        let (told, merged) = world.told().of(slow);
+        assert_eq!(told.len() as u64 + merged, 604);
+        let first: Vec<_> = told.iter().filter(|(key, _)| *key == "first").collect();
+        assert_eq!(
+            (first.first(), first.last()),
+            (Some(&&("first", set(0))), Some(&&("first", set(3))))
+        );
+        assert!(
+            first.is_sorted_by_key(
+                |(_, state)| matches!(state, State::Set { length } if *length > 0)
+            )
+        );
+        let last: BTreeMap<_, _> = told.into_iter().collect();
+        assert_eq!(last.len(), 201);
+    }
+}
+
+#[test]
+fn one_address_has_at_most_half_of_the_calls_beyond_one_of_each_watch() {
+    const WATCHERS: usize = 30;
+    const CALLS: usize = WATCHERS + FURTHER_MAX / 2;
+    let mut world = World::within(1, 64 << 20, 100_000, CROWD);
+    for round in 0..2 {
+        let before = round * (WATCHERS + 2 * CALLS);
+        let silent: Vec<_> = (0..WATCHERS).map(|_| world.watch("")).collect();
+        world.told().slow.clone_from(&silent);
+        world.set("first", round);
+        world.set_each(0..400);
+        world.settle();
+        assert_eq!(world.told().calls.len() - before, WATCHERS);
+        world.answer_all();
+        world.settle();
+        assert_eq!(world.told().calls.len() - before, WATCHERS + CALLS);
+        // Watches that begin anew have no more.
+        for watcher in &silent {
+            assert_eq!(world.watch_on(*watcher, ""), DONE);
+        }
+        world.set_each(0..400);
+        world.settle();
+        assert_eq!(world.told().calls.len() - before, WATCHERS + CALLS);
+        world.answer_all();
+        world.settle();
+        assert_eq!(world.told().calls.len() - before, WATCHERS + 2 * CALLS);
+        // Those whose connections end leave theirs to others.
+        for watcher in silent {
+            world.client.close(watcher);
+        }
+        world.settle();
+        world.told().waiting.clear();
+        assert_eq!(world.watches(), 0);
+    }
+}
+
+#[test]
+fn a_client_that_watches_few_of_many_changed_keys_is_told_of_those() {
+    let mut world = World::speaking(Versions::OnlyTwo);
+    let (silent, slow) = (world.watch(""), world.watch("few"));
+    world.told().slow.extend([silent, slow]);
+    world.set("few", 1);
+    world.set_each(0..2000);
+    world.set("few", 2);
+    world.set("few", 3);
+    world.settle();
+    assert_eq!(world.told().of(slow), (vec![("few", set(1))], 0));
+    world.told().slow.retain(|other| *other != slow);
+    world.answer_all();
+    world.settle();
+    assert_eq!(world.told().of(slow), (vec![("few", set(1)), ("few", set(3))], 1));
+}
+
+#[test]
+fn a_watch_that_finds_no_place_for_its_call_is_told_when_another_call_has_ended() {
+    let mut world = World::within(1, 64 << 20, 1000, Limits { calls_out_max: 2, ..LIMITS });
+    let silent = ["", ""].map(|prefix| world.watch(prefix));
+    world.told().slow.extend(silent);
+    world.set("key", 1);
+    let late = world.watch("");
+    world.set("key", 2);
+    world.settle();
+    assert_eq!(world.told().of(late), (vec![], 0));
+    world.told().slow.retain(|other| *other == silent[0]);
+    let (mut cx, caller) = world.client.cx(world.now);
+    cx.resume(caller.told.waiting.remove(1));
+    world.settle();
+    assert_eq!(world.told().of(late), (vec![("key", set(2))], 0));
 }
