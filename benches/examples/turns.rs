@@ -1,8 +1,8 @@
 //! Makes Calls to a core on one thread, with a given number in flight, for `benches/counts` to count the instructions of a
 //! Call at both ends, or at the server.
 //!
-//! `turns null|read|write|nfs-getattr|nfs-read|kv-get-32|kv-get-64k|kv-put-32|kv-mget DEPTH BATCHES
-//! [iwarp|linux|sim|toy|tcp]`: over shm, or over another provider. `DEPTH` Calls are in flight, and each one answered is
+//! `turns null|read|write|nfs-getattr|nfs-read|kv-get-32|kv-get-64k|kv-put-32|kv-put-32-beside|kv-put-32-watched|kv-mget
+//! DEPTH BATCHES [iwarp|linux|sim|toy|tcp]`: over shm, or over another provider. `DEPTH` Calls are in flight, and each one answered is
 //! followed by the next, until `DEPTH` times `BATCHES` Calls were made. `linux` is version 1 with AUTH_SYS credentials over
 //! shm, as a Linux NFS client speaks; `sim` is the simulated fabric, whose messages come in Receives as an RDMA device's do;
 //! `toy` takes every message.
@@ -10,6 +10,8 @@
 //! The NFS Calls are those of a Linux client to the storage server, over shm or `tcp`: GETATTRs of the root of a memory
 //! export, and READs of 4 KiB of a file in a directory on tmpfs. The key-value Calls are those of our own client over shm,
 //! and go through some keys: the octets of the value are in the name, and an MGET is for four values of 32 octets.
+//! Over `toy`, the PUTs of `kv-put-32-beside` go beside 127 connections that do nothing, and those of `kv-put-32-watched` beside as
+//! many that watch all keys and do not answer.
 #![forbid(unsafe_code)]
 
 use std::env;
@@ -22,6 +24,7 @@ use haulage::provider::sim::{Fabric, FabricConfig};
 use haulage::provider::toy::{Messages, Toy};
 use haulage::sys::clock;
 use haulage_benches::{Kind, Part, Speech, World, loopback, memory};
+use haulage_kv::protocol::Procedure;
 
 #[path = "turns/kv.rs"]
 mod kv;
@@ -45,7 +48,13 @@ fn main() {
         ("nfs-read", Some("tcp")) => return nfs::reads_over_tcp(depth, count),
         ("kv-get-32", None) => return kv::gets(32, depth, count),
         ("kv-get-64k", None) => return kv::gets(64 << 10, depth, count),
-        ("kv-put-32", None) => return kv::puts(32, depth, count),
+        ("kv-put-32", None) => return kv::puts(depth, count),
+        ("kv-put-32-beside", Some("toy")) => {
+            return kv::puts_beside(toy_parts(), Procedure::Null, (depth, count));
+        }
+        ("kv-put-32-watched", Some("toy")) => {
+            return kv::puts_beside(toy_parts(), Procedure::Watch, (depth, count));
+        }
         ("kv-mget", None) => return kv::gets_of_several(depth, count),
         _ => panic!("the first lines of this example name what there is"),
     };
@@ -80,10 +89,14 @@ fn over_the_fabric(kind: Kind, depth: u64, count: u64) {
 
 /// Makes Calls over the toy provider, which takes each message and reports it complete once it has arrived.
 fn over_the_toy(kind: Kind, depth: u64, count: u64) {
+    World::new(clock::now(), toy_parts(), loopback(), Speech::Ours).batch(kind, depth, count);
+}
+
+fn toy_parts() -> [Part<Toy>; 2] {
     let net = Rc::default();
     let part = || {
         let provider = Toy::join(&net, Messages::Taken).expect("a descriptor for a waker");
         Part { provider, pool: memory(PagePreference::Small) }
     };
-    World::new(clock::now(), [part(), part()], loopback(), Speech::Ours).batch(kind, depth, count);
+    [part(), part()]
 }

@@ -23,6 +23,8 @@ pub struct World<P: Provider, S = Keeper> {
     server: Core<P, S>,
     client: Core<P, Caller>,
     connection: ConnectionId,
+    /// Where the server listens, and what the client calls.
+    at: (SocketAddr, Binding),
 }
 
 /// The protocol version and the credential of the client.
@@ -140,9 +142,26 @@ impl<P: Provider, S: Service> World<P, S> {
         let mut client = Core::new(client.provider, Caller::default(), client.pool, limits, 2)
             .expect("room enough");
         let at = server.listen(at).expect("an address that is free");
-        let options = ConnectOptions::new(binding).identity(identity);
+        let options = ConnectOptions::new(binding.clone()).identity(identity);
         let connection = client.connect(now, at, options).expect("a queue pair");
-        Self { server, client, connection }
+        Self { server, client, connection, at: (at, binding) }
+    }
+
+    /// Has the client open `count` further connections, and make one Call of [`Kind::Asked`] on each. It serves the program of
+    /// `serves` on them, but never answers.
+    ///
+    /// # Panics
+    ///
+    /// If there are too many connections.
+    pub fn crowd(&mut self, count: usize, serves: &Binding) {
+        for _ in 0..count {
+            let (at, binding) = self.at.clone();
+            let options = ConnectOptions::new(binding).serving(vec![Program::new(serves.clone())]);
+            let opened = self.client.connect(clock::now(), at, options).expect("a queue pair");
+            let own = std::mem::replace(&mut self.connection, opened);
+            self.batch(Kind::Asked, 1, 1);
+            self.connection = own;
+        }
     }
 
     /// Sets the Call that [`Kind::Asked`] is from now on.
@@ -316,6 +335,10 @@ impl Service for Caller {
         self.in_flight -= 1;
         Self::call(self, cx);
     }
+
+    fn call(&mut self, _: &mut Cx<'_>, _: Call<'_>, _: &mut Reply) -> Outcome {
+        Outcome::Later
+    }
 }
 
 /// Procedures of [`Keeper`].
@@ -329,10 +352,10 @@ pub(crate) fn user() -> Identity {
 }
 
 pub(crate) const LIMITS: Limits =
-    Limits { connections_max: 8, receives_max: 1024, send_buffers_max: 256, ..LIMITS_DEFAULT };
+    Limits { connections_max: 128, send_buffers_max: 256, ..LIMITS_DEFAULT };
 
 /// Memory of one end, in octets.
-const MEMORY: usize = 16 << 20;
+const MEMORY: usize = 32 << 20;
 
 /// Length of an item, in octets.
 const ITEM: usize = 4096;
