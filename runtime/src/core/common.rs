@@ -405,7 +405,6 @@ impl Common {
     /// Takes in that the message at hand is a part of a continued one. The first part brings memory for all of them, in
     /// place of what another one had; if there is none now, the message is given up.
     pub(crate) fn on_part(&mut self, now: Instant, key: ConnectionKey, part: &Part) {
-        //~ V2-6.3.6-1: `part.is_first` -> `part.offset == 0`
         if part.is_first {
             self.drop_continued(key);
             let lease = usize::try_from(part.total).unwrap_or(usize::MAX);
