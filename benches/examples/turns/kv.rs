@@ -41,7 +41,7 @@ pub(super) fn puts_beside<P: Provider>(
     ask(&mut world, others, vec![arguments], (0, 0));
     world.crowd(OTHERS, &watch::binding());
     store(&mut world, 32);
-    // The clients are told of the first change meanwhile.
+    // During this batch the watching clients are told of a first change, which they never answer.
     world.batch(Kind::Asked, 1, KEYS);
     world.batch(Kind::Asked, depth, count);
 }

@@ -57,7 +57,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
                     }
                     continue;
                 }
-                // What it proves holds as long as the completion is at hand.
+                // The proof that a handle is invalid lasts as long as the completion is at hand.
                 self.queue(&mut run);
                 self.serve_all_of(done.qp);
                 let proof = complete::invalidated(done);

@@ -1,4 +1,4 @@
-//! The labels of the metrics of what clients are told.
+//! The metrics of a storage server that count the Replies to its clients, a label for each status of NFS and of MNT.
 
 use haulage_store::server::Told;
 use haulage_store::{mount3, nfs3};

@@ -39,7 +39,7 @@ pub(super) struct Watches {
     next_number: Reader,
     idle: Idle,
     log: Log,
-    /// Of the hashes of keys.
+    /// The seed of the hashes by which the log finds keys.
     seed: Seed,
     /// What origins have of the watches, each with one Call.
     shares: Shares,
@@ -92,7 +92,7 @@ enum Stage {
 }
 
 impl Watches {
-    /// Makes an empty list. `seed` is that of the hashes of keys.
+    /// Makes an empty list of watches, whose log finds keys by hashes with this seed.
     pub(super) fn new(seed: Seed) -> Self {
         Self {
             list: BTreeMap::new(),
@@ -354,7 +354,7 @@ const PLACES_PER_READ: usize = 256;
 /// Number of places that are as much work as a Call.
 const PLACES_LEAST: usize = 8;
 
-/// Maximum time of a Call. A client does not answer while its user does not read: a watch, with the Call that it has under
+/// Maximum time of a Call. A client does not answer while its user does not read: a watch, with the Calls that it has under
 /// way, lasts as long as its connection.
 const PATIENCE: Duration = Duration::MAX;
 

@@ -2,11 +2,11 @@
 //!
 //! # Normal operation
 //! The kernel reads into the lease from which the Reply is sent, and writes from the lease into which a WRITE was placed.
-//! Data in memory is read within the turn. WRITEs that may have to wait are made by the ring's own threads. With a ring, all else is queued and ends in a later turn: of a file system that
-//! is frozen, the system keeps a write waiting before it looks at whether the write may wait, but not one of a ring. What
-//! finds the ring full waits until a transfer has ended, in the order in which Calls came: no system call that may wait is
-//! made where there is a ring. Without one, a blocking system call transfers the data at once. Either way, what the
-//! superuser did not write is written without the server's privileges.
+//! Data in memory is read within the turn. With a ring, all else is queued and ends in a later turn, and WRITEs that may
+//! have to wait are made by the ring's own threads. The turn itself tries no write: on a frozen file system the system keeps
+//! a write waiting before it looks at whether the write may wait, unless it came by a ring. What finds the ring full waits
+//! until a transfer has ended, in the order in which Calls came. Without a ring, a blocking system call transfers the data
+//! at once. Either way, what the superuser did not write is written without the server's privileges.
 //!
 //! A WRITE without room is made once more when the files are closed that were being closed meanwhile.
 //!

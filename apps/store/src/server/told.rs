@@ -1,4 +1,4 @@
-//! What clients are told: how often each status was the result of a Call.
+//! Counts of the Replies to the clients of a storage server, by the status that is the result of the Call.
 
 use crate::{mount3, nfs3};
 

@@ -226,8 +226,8 @@ impl Device {
     }
 }
 
-/// What a device reported to whoever asked first. It is acknowledged when it is dropped: what it is about is destroyed only
-/// after that.
+/// A report that a device gave to the first core that asked. Dropping it acknowledges it; the libraries destroy the queue
+/// pair that it is about only after that.
 struct Report(MaybeUninit<ibv_async_event>);
 
 impl Report {

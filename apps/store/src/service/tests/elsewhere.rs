@@ -144,7 +144,7 @@ impl Mounted {
         Some(mounted)
     }
 
-    /// Mounts an empty tmpfs for so many octets of data; none where that takes privileges that the tests have not.
+    /// Mounts an empty tmpfs that holds `octets` of data. Returns `None` where the process may not mount.
     pub(super) fn in_memory(octets: u64) -> Option<Self> {
         let place = TempDir::new();
         let path = place.path().join("mounted");
@@ -157,7 +157,8 @@ impl Mounted {
         Some(Self { _place: Some(place), path })
     }
 
-    /// Mounts an empty ext4 of so many octets, which are a file in a directory.
+    /// Mounts an empty ext4 of `octets`, made with these options, whose image is a file in `place`. Returns `None` where the
+    /// process may not mount.
     pub(super) fn within(place: &Path, octets: u64, options: &[&str]) -> Option<Self> {
         let image = place.join("image");
         File::create(&image).unwrap().set_len(octets).unwrap();
