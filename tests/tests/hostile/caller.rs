@@ -374,14 +374,17 @@ fn a_call_that_a_service_makes_when_another_is_answered_is_of_no_refused_header_
         assert_eq!((called[1], called[3]), (2, CALL_INLINE));
         called[0]
     });
-    pair.send(&message(first, ERROR, &[4], &[]));
-    // The service calls again when it learns of this Reply, which it does before that to the first long Call comes.
-    pair.reply(second);
-    for _ in 0..2 {
+    let long = |pair: &mut Pair| {
         let xid = pair.call(LONG, 4500);
         pair.reply(xid);
         assert_eq!(pair.outcome(), Ok(()));
-    }
+    };
+    // The client knows of the refusal before the Reply comes: a Reply of its own turn is what the service calls upon.
+    pair.send(&message(first, ERROR, &[4], &[]));
+    long(&mut pair);
+    // The service calls again when it learns of this Reply, which it does before that to the first long Call comes.
+    pair.reply(second);
+    (0..2).for_each(|_| long(&mut pair));
     pair.thread.stop().unwrap();
 }
 

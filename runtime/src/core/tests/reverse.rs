@@ -275,6 +275,18 @@ impl<P: Provider> Ends<P> {
         lease
     }
 
+    /// Makes a Call of the client that moves an item by a Read chunk.
+    fn store(&mut self, item: &[u8]) {
+        let before = self.client.service.ended.len();
+        let (mut cx, _) = self.client.cx(self.now);
+        let mut lease = cx.pool().lease(item.len()).unwrap();
+        lease.bytes_mut().copy_from_slice(item);
+        cx.call(self.connection, request(STORE).argument(lease), 0, |_| Ok(())).unwrap();
+        self.until(|ends| ends.client.service.ended.len() > before);
+        assert!(self.client.service.ended[before].1.is_ok());
+        assert!(self.server.service.keeper.item.take().unwrap().bytes() == item);
+    }
+
     /// Both ends call each other, and each gets what the other answers.
     fn calls_go_both_ways(&mut self) {
         assert_eq!(self.call(request(TELL), &[1, 2, 3]), Ok(0));
@@ -284,11 +296,12 @@ impl<P: Provider> Ends<P> {
         assert_eq!((self.server.service.served, self.client.service.served), (1, 1));
         assert_eq!(self.call(request(TELL), &[5]), Ok(0));
         assert_eq!(self.call_back(request(TELL), &[]), Err(GARBAGE));
+        self.store(&[0x5a; 5000]);
         let [server, client] =
             [&mut self.server, &mut self.client].map(|core| *core.cx(self.now).0.counters());
         assert_eq!((server.callbacks_made, server.callbacks_served), (2, 0));
         assert_eq!((client.callbacks_made, client.callbacks_served), (0, 2));
-        assert_eq!((server.calls_served, client.calls_served), (2, 2));
+        assert_eq!((server.calls_served, client.calls_served), (3, 2));
         self.all_home();
     }
 
