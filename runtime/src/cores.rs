@@ -1,11 +1,13 @@
 //! The threads of cores, each pinned to a CPU if asked.
 
 use std::any::Any;
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use thiserror::Error;
 
@@ -92,6 +94,8 @@ pub struct CoreThread<T> {
     thread: Option<JoinHandle<()>>,
     stop: Stop,
     waker: Waker,
+    /// Says nothing, and is disconnected once the core turns no more.
+    turning: mpsc::Receiver<Infallible>,
     /// The value that `make` returned beside the core.
     pub started: T,
 }
@@ -104,6 +108,22 @@ pub struct Panicked {
     pub core: String,
     /// The panic's message, if it had one.
     pub message: String,
+}
+
+/// Why a core did not stop in order.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unstopped {
+    /// Its thread panicked.
+    #[error(transparent)]
+    Panicked(#[from] Panicked),
+    /// It stands still inside one turn.
+    #[error("the thread {core} has not turned for {patience:?}")]
+    Stands {
+        /// Name of the thread.
+        core: String,
+        /// How long it was waited for.
+        patience: Duration,
+    },
 }
 
 impl Panicked {
@@ -144,6 +164,7 @@ where
     E: From<io::Error> + Send + 'static,
 {
     let (tell, told) = mpsc::channel();
+    let (turns, turning) = mpsc::channel();
     let stop = Stop::new();
     let stopping = stop.clone();
     let Placement { cpu, polling, .. } = placement;
@@ -162,10 +183,12 @@ where
             }
         };
         run(&mut core, polling, &stopping);
+        // What the core holds is given back after that, which takes as long as it takes.
+        drop(turns);
     })?;
     let (started, waker) =
         told.recv().map_err(|_| io::Error::other("the core's thread panicked as it started"))??;
-    Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, started })
+    Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, turning, started })
 }
 
 impl<T> CoreThread<T> {
@@ -175,6 +198,30 @@ impl<T> CoreThread<T> {
     /// The core's thread panicked, then or earlier.
     pub fn stop(mut self) -> Result<(), Panicked> {
         self.join()
+    }
+
+    /// Asks the core to shut down and waits until it has drained, while it turns at least once in `patience`.
+    ///
+    /// # Errors
+    /// [`Unstopped::Stands`]: the core stands still, as in a system call that does not return. Its thread is left behind,
+    /// and the process should end. [`Unstopped::Panicked`]: as in [`Self::stop`].
+    pub fn stop_while_turning(mut self, patience: Duration) -> Result<(), Unstopped> {
+        self.ask_to_stop();
+        loop {
+            self.ask_for_life();
+            match self.turning.recv_timeout(patience) {
+                Err(RecvTimeoutError::Timeout) if self.is_alive() => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    self.thread = None;
+                    return Err(Unstopped::Stands {
+                        core: std::mem::take(&mut self.name),
+                        patience,
+                    });
+                }
+                Ok(never) => match never {},
+                Err(RecvTimeoutError::Disconnected) => return Ok(self.join()?),
+            }
+        }
     }
 
     /// Returns whether the thread has ended. Before [`Self::stop`] that means that it panicked; `stop` returns the
@@ -194,9 +241,13 @@ impl<T> CoreThread<T> {
         self.stop.asked.load(Ordering::Acquire) & SIGN_OF_LIFE == 0
     }
 
-    fn join(&mut self) -> Result<(), Panicked> {
+    fn ask_to_stop(&self) {
         self.stop.ask();
         self.waker.wake();
+    }
+
+    fn join(&mut self) -> Result<(), Panicked> {
+        self.ask_to_stop();
         let ended = self.thread.take().map_or(Ok(()), JoinHandle::join);
         ended.map_err(|payload| Panicked::new(&self.name, payload.as_ref()))
     }
@@ -234,8 +285,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_core_that_stands_still_gives_no_sign_of_life() {
+    /// Starts a core whose service is [`Standing`]. Returns what says that it is inside of its first turn, and what lets it go.
+    fn standing() -> (CoreThread<()>, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (entered, is_inside) = mpsc::channel();
         let (let_go, released) = mpsc::channel();
         let service = Standing { entered, let_go: released };
@@ -247,7 +298,12 @@ mod tests {
             let core = Core::new(Iwarp::new(&Config::default())?, service, pool, limits, 1);
             Ok::<_, io::Error>((core.map_err(io::Error::other)?, ()))
         });
-        let core = core.unwrap();
+        (core.unwrap(), is_inside, let_go)
+    }
+
+    #[test]
+    fn a_core_that_stands_still_gives_no_sign_of_life() {
+        let (core, is_inside, let_go) = standing();
         assert!(core.is_alive(), "nothing was asked");
         is_inside.recv().unwrap();
         core.ask_for_life();
@@ -261,5 +317,26 @@ mod tests {
             std::thread::yield_now();
         }
         core.stop().unwrap();
+    }
+
+    #[test]
+    fn a_core_that_stands_still_is_not_waited_for() {
+        let (core, is_inside, let_go) = standing();
+        is_inside.recv().unwrap();
+        let patience = Duration::from_millis(1);
+        let core_name = "core".to_owned();
+        assert_eq!(
+            core.stop_while_turning(patience),
+            Err(Unstopped::Stands { core: core_name, patience })
+        );
+        drop((is_inside, let_go));
+    }
+
+    #[test]
+    fn a_core_that_turns_is_waited_for() {
+        let (core, is_inside, let_go) = standing();
+        is_inside.recv().unwrap();
+        drop((is_inside, let_go));
+        assert_eq!(core.stop_while_turning(Duration::from_secs(60)), Ok(()));
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::core::{Core, Service};
-use haulage::cores::{CoreThread, Placement as Thread};
+use haulage::cores::{CoreThread, Placement as Thread, Unstopped};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::socket::Listener as Ports;
 use haulage::sys::{clock, signal, wake};
@@ -75,7 +75,13 @@ impl Termination {
         supervisor.stopping();
         ports.into_iter().for_each(|port| port.close());
         let _step = Step::begin(format_args!("waiting for calls under way to end"));
-        Ok(core.stop()?)
+        core.stop_while_turning(PATIENCE).map_err(|why| match why {
+            Unstopped::Panicked(panicked) => panicked.into(),
+            Unstopped::Stands { .. } => Failure::failed(format!(
+                "{why}: a system call does not return, perhaps of a file system whose process does not answer; calls under way \
+                 are left unanswered"
+            )),
+        })
     }
 }
 
@@ -180,5 +186,7 @@ pub fn metrics(
     listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)
 }
 
+/// How long a core that drains may be inside one turn.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval at which a server checks that its core still runs; signals wake it at once.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);

@@ -95,7 +95,10 @@ impl Asking {
             Asked::Metrics(_) => match self.page(waker) {
                 Ok(page) => ("200 OK", page),
                 Err(RecvTimeoutError::Timeout) => {
-                    ("503 Service Unavailable", "the server is busy\n".to_owned())
+                    (
+                        "503 Service Unavailable",
+                        "the core does not turn: it is busy, or inside a system call that does not return\n".to_owned(),
+                    )
                 }
                 Err(RecvTimeoutError::Disconnected) => {
                     ("503 Service Unavailable", "the server is ending\n".to_owned())

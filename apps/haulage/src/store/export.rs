@@ -118,7 +118,14 @@ pub(super) fn directory(
 /// Says what clients will miss because of the file systems at the place of an export.
 fn warn_of_place(path: &Path, output: &Output) {
     // If the system does not say what is mounted, there is nothing to warn of.
-    let Ok(Surroundings { is_overlay, mounted }) = directory::surroundings(path) else { return };
+    let Ok(place) = directory::surroundings(path) else { return };
+    let Surroundings { is_overlay, is_fuse, mounted } = place;
+    if is_fuse {
+        output.note(&format!(
+            "{} is on a file system in user space: all clients wait while the process behind it does not answer",
+            path.display()
+        ));
+    }
     if is_overlay {
         output.note(&format!(
             "{} is on an overlay file system: clients lose a file when it is first changed, and `rm -r` may miss \

@@ -14,6 +14,8 @@ pub struct Surroundings {
     /// creation time there when it is first changed, by which it looks like another file, and names move in a listing
     /// when others are removed.
     pub is_overlay: bool,
+    /// The export lies on a file system in user space (FUSE), which asks a process of this machine for attributes.
+    pub is_fuse: bool,
     /// The places inside the export where other file systems are mounted. Clients see an empty directory at each.
     pub mounted: Vec<PathBuf>,
 }
@@ -23,9 +25,9 @@ pub struct Surroundings {
 /// # Errors
 /// The system's error, where its list of mounts cannot be read.
 pub fn surroundings(export: &Path) -> io::Result<Surroundings> {
-    let is_overlay = statfs(export)?.f_type == OVERLAY_MAGIC;
+    let kind = statfs(export)?.f_type;
     let mounted = inside(&std::fs::read(MOUNTS)?, export);
-    Ok(Surroundings { is_overlay, mounted })
+    Ok(Surroundings { is_overlay: kind == OVERLAY_MAGIC, is_fuse: kind == FUSE_MAGIC, mounted })
 }
 
 /// Returns the mount points below `export` in a list of mounts as `proc(5)` describes it: the fifth field of each line.
@@ -64,6 +66,8 @@ fn unescaped(field: &[u8]) -> PathBuf {
 const MOUNTS: &str = "/proc/self/mountinfo";
 /// The type of overlay file systems, in `statfs`.
 const OVERLAY_MAGIC: FsWord = 0x794c_7630;
+/// The type of file systems in user space, in `statfs`.
+const FUSE_MAGIC: FsWord = 0x6573_5546;
 
 #[cfg(test)]
 mod tests {
