@@ -94,7 +94,7 @@ pub struct CoreThread<T> {
     thread: Option<JoinHandle<()>>,
     stop: Stop,
     waker: Waker,
-    /// Says nothing, and is disconnected once the core turns no more.
+    /// A channel by which nothing is sent. It is disconnected once the core has made its last turn.
     turning: mpsc::Receiver<Infallible>,
     /// The value that `make` returned beside the core.
     pub started: T,
@@ -183,7 +183,7 @@ where
             }
         };
         run(&mut core, polling, &stopping);
-        // What the core holds is given back after that, which takes as long as it takes.
+        // After its last turn the core gives its memory back, which nobody should take for a turn that does not end.
         drop(turns);
     })?;
     let (started, waker) =
@@ -285,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Starts a core whose service is [`Standing`]. Returns what says that it is inside of its first turn, and what lets it go.
+    /// Starts a core whose service is [`Standing`]. Returns the channel on which the service says that it is inside its first
+    /// turn, and the one that lets it go on.
     fn standing() -> (CoreThread<()>, mpsc::Receiver<()>, mpsc::Sender<()>) {
         let (entered, is_inside) = mpsc::channel();
         let (let_go, released) = mpsc::channel();

@@ -41,7 +41,7 @@ pub(super) fn puts_beside<P: Provider>(
     ask(&mut world, others, vec![arguments], (0, 0));
     world.crowd(OTHERS, &watch::binding());
     store(&mut world, 32);
-    // During this batch the watching clients are told of a first change, which they never answer.
+    // A warm-up: each watching client is called with a first change, and never answers that Call.
     world.batch(Kind::Asked, 1, KEYS);
     world.batch(Kind::Asked, depth, count);
 }

@@ -379,7 +379,8 @@ fn a_call_that_a_service_makes_when_another_is_answered_is_of_no_refused_header_
         pair.reply(xid);
         assert_eq!(pair.outcome(), Ok(()));
     };
-    // The client knows of the refusal before the Reply comes: a Reply of its own turn is what the service calls upon.
+    // The long Call between them has the client take in the refusal in an earlier turn than the Reply. What a service calls
+    // upon a Reply that came alone leaves by the shortest way, which looks at refusals for itself.
     pair.send(&message(first, ERROR, &[4], &[]));
     long(&mut pair);
     // The service calls again when it learns of this Reply, which it does before that to the first long Call comes.
