@@ -148,7 +148,7 @@ impl<S, D> Exposure<S, D> {
 /// The number of a queue pair of one provider: a dense slot and a generation.
 ///
 /// A provider reuses a slot, with another generation, only once nothing of the old queue pair is
-/// left.
+/// left. The last events of the old one may not have been read then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(u32);
 

@@ -171,7 +171,7 @@ impl Common {
         let (ours, _) = our_private_data(Role::Client, &self.abilities.promises);
         let agreed = Agreement::new(Some(ours), None);
         let Self { connections, receives, memory, .. } = self;
-        if !connections.has_queue_pair(qp) {
+        if !connections.names_queue_pair(qp) {
             return None;
         }
         let connection = connections.get_mut(key)?;

@@ -18,6 +18,8 @@ pub(crate) struct Connections {
     table: Table<Connection, OfConnection>,
     /// The names of the connections, by queue pair slot.
     by_queue_pair: Vec<Option<ConnectionKey>>,
+    /// Those whose slot has a newer queue pair: the provider has finished with them, but their last events are not read.
+    overtaken: Vec<(QpNum, ConnectionKey)>,
     occupancy: Occupancy,
     /// Connections with something to post.
     touched: VecDeque<ConnectionKey>,
@@ -39,6 +41,7 @@ impl Connections {
         Self {
             table: Table::new(most),
             by_queue_pair: vec![None; queue_pairs],
+            overtaken: Vec::new(),
             occupancy: Occupancy::default(),
             touched: VecDeque::with_capacity(most as usize),
             closing: Vec::with_capacity(most as usize),
@@ -65,8 +68,14 @@ impl Connections {
     #[inline]
     pub(crate) fn get_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
         let key = (*self.by_queue_pair.get(qp.slot())?)?;
-        let connection = self.table.get(key).filter(|connection| connection.qp() == qp)?;
-        Some((key, connection))
+        let connection = self.table.get(key)?;
+        if connection.qp() == qp { Some((key, connection)) } else { self.overtaken_at(qp) }
+    }
+
+    #[cold]
+    fn overtaken_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
+        let (_, key) = *self.overtaken.iter().find(|(overtaken, _)| *overtaken == qp)?;
+        Some((key, self.table.get(key)?))
     }
 
     /// Returns the name of the connection of a queue pair.
@@ -101,7 +110,7 @@ impl Connections {
 
     /// Returns whether there is a place for a connection on this queue pair.
     pub(crate) fn has_place(&self, qp: QpNum) -> bool {
-        self.has_room() && self.has_queue_pair(qp)
+        self.has_room() && self.names_queue_pair(qp)
     }
 
     /// Returns whether there is a place for another connection.
@@ -116,32 +125,35 @@ impl Connections {
         origin: Origin,
     ) -> Option<ConnectionKey> {
         connection.life.enter(origin);
-        let slot = connection.qp().slot();
+        let qp = connection.qp();
         let key = self.table.insert(connection).ok()?;
-        *self.by_queue_pair.get_mut(slot)? = Some(key);
+        self.enter_queue_pair(key, qp);
         self.occupancy.enter(origin);
         Some(key)
     }
 
-    /// Returns whether there is a place for a connection that begins anew on this queue pair.
-    pub(crate) fn has_queue_pair(&self, qp: QpNum) -> bool {
-        self.by_queue_pair.get(qp.slot()).is_some_and(Option::is_none)
+    /// Returns whether the number of a queue pair is one of the provider's.
+    pub(crate) fn names_queue_pair(&self, qp: QpNum) -> bool {
+        qp.slot() < self.by_queue_pair.len()
     }
 
     /// Forgets the queue pair of a connection, of which the provider holds nothing any more.
     pub(crate) fn leave_queue_pair(&mut self, key: ConnectionKey) {
-        if let Some(connection) = self.table.get(key)
-            && let Some(place) = self.by_queue_pair.get_mut(connection.qp().slot())
-            && *place == Some(key)
-        {
-            *place = None;
+        let Some(connection) = self.table.get(key) else { return };
+        match self.by_queue_pair.get_mut(connection.qp().slot()) {
+            Some(place) if *place == Some(key) => *place = None,
+            _ => self.overtaken.retain(|(_, overtaken)| *overtaken != key),
         }
     }
 
-    /// Notes the queue pair of a connection that has begun anew.
+    /// Notes the queue pair of a connection. The slot may be that of a connection whose last events are not read.
     pub(crate) fn enter_queue_pair(&mut self, key: ConnectionKey, qp: QpNum) {
-        if let Some(place) = self.by_queue_pair.get_mut(qp.slot()) {
-            *place = Some(key);
+        let Some(place) = self.by_queue_pair.get_mut(qp.slot()) else { return };
+        let before = place.replace(key);
+        if let Some(before) = before
+            && let Some(overtaken) = self.table.get(before)
+        {
+            self.overtaken.push((overtaken.qp(), before));
         }
     }
 

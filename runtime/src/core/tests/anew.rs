@@ -227,6 +227,26 @@ fn a_server_that_does_not_answer_version_2_is_called_in_version_1() {
 }
 
 #[test]
+fn connections_that_are_lost_in_the_same_turn_all_begin_anew() {
+    let mut scene = Scene::new(Versions::Both, [Does::Answers, Does::Nothing]);
+    for token in 0..4 {
+        let connection = scene.connect();
+        scene.call(connection, token);
+    }
+    scene.until(|scene| scene.heard.len() == 4);
+    for qp in scene.met.clone() {
+        scene.server.disconnect(scene.now, qp);
+    }
+    scene.now = scene.now.saturating_add(Duration::from_millis(1));
+    scene.until(|scene| scene.ended().len() == 4);
+    let mut ended = scene.ended();
+    ended.sort_by_key(|(token, _)| *token);
+    assert_eq!(ended, [0, 1, 2, 3].map(|token| (token, Ok(0))));
+    assert!(scene.since(Instant::ZERO) < silence());
+    scene.leave();
+}
+
+#[test]
 fn calls_made_while_the_connection_begins_anew_are_answered() {
     let mut scene = Scene::new(Versions::Both, [Does::Answers, Does::Nothing]);
     let connection = scene.connect();
