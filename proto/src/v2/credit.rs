@@ -12,13 +12,14 @@
 //!
 //! A grant uses a Receive itself, and replacing that Receive must not cause another grant, or two idle ends would never
 //! stop. But a peer that has spent its credits on grants could wait forever with a continued message or a Call. So once
-//! half of its credits are spent, grants are answered anyway ([`ANSWERS_MAX`]): an end that waits can rely on more than
-//! half of its credits.
+//! half of its credits are spent, grants are answered anyway ([`ANSWERS_MAX`], [`ANSWER_MIN`]): an end that waits can
+//! rely on more than half of its credits.
 
 pub use crate::engine::PeerCalls;
 
 /// The credit accounts of one connection (version 2, section 4.2.1).
 #[derive(Clone, Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq, Hash))]
 pub struct Credits {
     /// The number of sent messages.
     sent: u32,
@@ -51,7 +52,7 @@ pub struct Credits {
 }
 
 /// The classes of messages that credits distinguish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// An RPC Call.
     Call,
@@ -64,7 +65,7 @@ pub enum Class {
 }
 
 /// The kinds of received messages that the accounting of Receives distinguishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arrived {
     /// `RDMA2_GRANT`.
     Grant,
@@ -305,7 +306,7 @@ impl Credits {
         // P5: section 4.2.1.1 wants a grant before half the limit is spent.
         let due = remaining.saturating_mul(2) <= window;
         // E3: where only grants arrived, grants are not answered with grants without end.
-        let worth = self.news || self.answers < ANSWERS_MAX;
+        let worth = self.news || untold >= ANSWER_MIN || self.answers < ANSWERS_MAX;
         due && worth && untold > 0 && self.may_send(Class::Grant)
     }
 
@@ -422,13 +423,18 @@ pub const fn reserved_for(unanswered: u32) -> u32 {
     if unanswered == 0 { 0 } else { unanswered.saturating_mul(2).saturating_add(3) }
 }
 
-/// The most consecutive grants that only answer grants.
+/// The most consecutive grants that only answer grants and announce fewer than [`ANSWER_MIN`] credits.
 ///
-/// When messages stop, the end that received the last ones may still send grants as their Receives are reserved again
-/// one by one. P5 lets it do so only each time the window has doubled: at most 32 times, as the window is below 2^31.
-/// An end that grants [`WINDOW_MIN`] credits has to answer every second of these grants. Any number would stop two ends
-/// from answering each other forever; this one lets no end get stuck.
+/// Such grants come from an end that gives too few credits, or whose Receives are reserved again one by one. Any number
+/// would stop two ends from answering each other forever.
 pub const ANSWERS_MAX: u32 = 16;
+
+/// The fewest credits that an answer to grants announces whatever was answered before.
+///
+/// The answer gives the peer two credits or more, and uses one of this end's. So both ends together have more credits
+/// after each, and there is an end to it. An end that gives [`WINDOW_MIN`] credits or more never has to announce fewer:
+/// once half of them are spent and all Receives are reserved again, two or more are to be announced.
+const ANSWER_MIN: i32 = 2;
 
 /// The credits that Calls leave for messages that must not wait, Replies excluded, where the peer may call: an end that
 /// both calls and serves has errors to send, too. An end that only calls has nothing that Calls could keep from leaving,
