@@ -165,7 +165,7 @@ impl ExposedLeases {
         &mut self,
         plan: &CallPlan,
         port: &mut (impl Port + ?Sized),
-    ) -> Result<Exposures, Unopened> {
+    ) -> Result<Exposures, Unready> {
         let mut open = |item: &mut CallLease, access| expose(port, plan, item, access);
         let mut exposures = Exposures { format: plan.format, reads: Items::None, body: None };
         for (index, argument) in self.arguments().enumerate() {
@@ -199,15 +199,17 @@ fn put_padded(room: &mut [u8], argument: &[u8]) {
     padding.fill(0);
 }
 
-/// Why the leases of a Call are not exposed.
-pub(super) enum Unopened {
-    /// The connection is gone; its end is about to be reported.
+/// Why a Call does not leave, or its leases are not exposed.
+pub(super) enum Unready {
+    /// It waits for credit, as before.
+    Waits,
+    /// The connection is gone. The Call waits, as if it had been sent, for its end, which is about to be reported.
     Gone,
     /// The Call cannot be made.
     Failed(CallError),
 }
 
-impl From<CallError> for Unopened {
+impl From<CallError> for Unready {
     fn from(error: CallError) -> Self {
         Self::Failed(error)
     }
@@ -219,14 +221,14 @@ fn expose(
     plan: &CallPlan,
     item: &mut CallLease,
     access: Access,
-) -> Result<Segments, Unopened> {
+) -> Result<Segments, Unready> {
     let Some(lease) = item.take_local() else { return Ok(Segments::default()) };
     let exposed_leases = port.open(lease, access);
     let (exposed, Segment { handle, length, offset }) =
         exposed_leases.map_err(|(lease, why)| {
             *item = CallLease::Local(lease);
             match why {
-                Refused::Gone => Unopened::Gone,
+                Refused::Gone => Unready::Gone,
                 Refused::NotOpen => CallError::NotExposed.into(),
                 _ => CallError::Busy.into(),
             }

@@ -1,10 +1,17 @@
 //! Sends a Call of ours: plans it, exposes its memory, and writes its header, all at the moment it leaves.
+//!
+//! # Normal operation
+//! A Call goes by one of three roads ([`Road`]). On each it is first made ready: it gets its credits, and its memory is
+//! exposed. What keeps it from leaving ([`Unready`]) is dealt with in one place. Then it departs: its header is written,
+//! and all its parts leave.
 
 use std::rc::Rc;
 
 use haulage_mr_pool::Local;
 use haulage_proto::exchange::{CallPlan, Format};
-use haulage_proto::negotiate::{Class, Refusal, put_call_headers_with};
+use haulage_proto::negotiate::{
+    CallChunks, Class, Refusal, Version, put_call_headers_with, unchunked_header_len,
+};
 use haulage_proto::v2::connection::{Role, Sending, Unsent};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::error::ErrorBody;
@@ -13,12 +20,13 @@ use haulage_proto::verbs::{Access, Handle, HeaderPatch};
 use haulage_proto::xdr::Writer;
 
 use super::Requester;
-use super::calls::{Found, Named};
+use super::calls::{Found, MadeCall, Named, Stage};
 use super::encoded::Encoded;
-use super::exposures::Unopened;
+use super::exposures::{Exposures, Unready};
 use super::lease::LeaseRole;
 use super::plan::{PlanKey, goes_unchunked, is_call_only};
 use super::send_grant::SendGrant;
+use crate::core::buffers::SendBuffers;
 use crate::core::common::Common;
 use crate::core::connection::{Connection, Terms};
 use crate::core::memory::Charge;
@@ -49,8 +57,8 @@ impl Requester {
         }
     }
 
-    /// Registers the memory that a Call exposes, and sends the Call or queues it for the next doorbell. One without
-    /// credit returns to the front of its connection's queue.
+    /// Sends a Call, or queues it for the next doorbell: chooses its road, has it made ready, and lets it leave. One that
+    /// cannot leave yet returns to the front of its connection's queue.
     fn send_call(
         &mut self,
         common: &mut Common,
@@ -63,148 +71,165 @@ impl Requester {
         else {
             return Progress::Made;
         };
-        let Some((mut buffer, mut encoded)) = found.unqueue() else {
+        let Some((buffer, encoded)) = found.unqueue() else {
             panic!("a Call waits with its message");
         };
-        let call = &mut *found.call;
-        let (version, xid) = (connection.session.terms().version, call.xid);
-        call.version = version;
-        let unchunked_max = &connection.session.terms().unchunked_max;
-        if !call.opens
-            && let Some(binding) = connection.session.calls()
-            && goes_unchunked(call.procedure, binding, unchunked_max, &encoded)
-        {
-            let credit = match connection.engine.try_post(&Sending::CALL) {
-                Ok(credit) => credit,
-                Err(Unsent::Wait) => {
-                    found.queue(buffer, encoded);
-                    connection.outbox.put_back_call(slot);
-                    return Progress::Waits;
+        let mut leaving = Leaving { key, slot, buffer, encoded };
+        found.call.version = connection.session.terms().version;
+        let ready = match Road::of(found.call, connection, &leaving.encoded) {
+            Road::Unchunked => match connection.engine.try_post(&Sending::CALL) {
+                Ok(credit) => Ok((Ready::Unchunked, credit)),
+                Err(unsent) => Err(unsent.into()),
+            },
+            Road::CallOnly => self.ready_call_only(common, &leaving),
+            Road::Chunked => self.ready_chunked(common, &mut leaving, port),
+        };
+        match ready {
+            Ok((ready, credit)) => self.depart(common, leaving, ready, credit, port),
+            Err(Unready::Waits) => {
+                self.put_back(common, leaving);
+                return Progress::Waits;
+            }
+            Err(Unready::Gone) => common.buffers.recycle(leaving.buffer),
+            Err(Unready::Failed(error)) => {
+                // The Calls behind it need not wait for its credits.
+                if let Some(connection) = common.connections.get_mut(key) {
+                    connection.engine.give_up(Kind::Call);
                 }
-                Err(unsent) => {
-                    common.buffers.recycle(buffer);
-                    self.calls.fail(common, slot, unsent.into());
-                    return Progress::Made;
-                }
-            };
-            let patch = HeaderPatch { xid, credit };
-            let binding = Rc::clone(binding);
-            // A message that leaves together with others begins with a template.
-            let has_template =
-                connection.outbox.is_one_of_many() && connection.session.has_templates();
-            let template = if has_template { binding.template(call.procedure) } else { None };
-            let mut message = Outgoing::within(buffer);
-            let head = match template {
-                Some(template) => Head::like(encoded.message(version), template, patch),
-                None => encoded.complete(&mut message, version, patch),
-            };
-            common.leave(key, &head, &mut message, Charge::default(), port);
-            message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
-            return Progress::Made;
+                common.buffers.recycle(leaving.buffer);
+                self.calls.fail(common, slot, error);
+            }
         }
-        let binding = connection.session.calls();
-        if binding.is_some_and(|binding| is_call_only(call.procedure, binding)) {
-            return self.send_call_only(common, key, slot, (buffer, encoded), port);
-        }
-        let exposed_leases = &mut *found.exposed_leases;
+        Progress::Made
+    }
+
+    /// Queues a Call again, in front of the others of its connection.
+    fn put_back(&mut self, common: &mut Common, Leaving { key, slot, buffer, encoded }: Leaving) {
+        let (Some(mut found), Some(connection)) =
+            (self.calls.get_mut(slot), common.connections.get_mut(key))
+        else {
+            panic!("{IN_TABLE}");
+        };
+        found.queue(buffer, encoded);
+        connection.outbox.put_back_call(slot);
+    }
+
+    /// Makes a Call ready that has chunks, or leaves in parts: plans it, exposes its memory, and takes its credits.
+    fn ready_chunked(
+        &mut self,
+        common: &mut Common,
+        Leaving { key, slot, buffer, encoded }: &mut Leaving,
+        port: &mut (impl Port + ?Sized),
+    ) -> Result<(Ready, u32), Unready> {
+        let (Some(found), Some(connection)) =
+            (self.calls.get_mut(*slot), common.connections.get_mut(*key))
+        else {
+            panic!("{IN_TABLE}");
+        };
+        let Found { call, exposed_leases, kept, .. } = found;
         if !std::mem::replace(&mut call.opens, true) {
             exposed_leases.begin(Items::None, Items::None);
         }
-        let plan_key = PlanKey::of(key, call.procedure, &encoded, exposed_leases);
-        let again = found.kept.again.as_ref().and_then(|again| again.plan(xid));
+        let plan_key = PlanKey::of(*key, call.procedure, encoded, exposed_leases);
+        let again = kept.again.as_ref().and_then(|again| again.plan(call.xid));
         let plan = match again {
             Some(plan) => Ok(plan),
             None => {
-                exposed_leases.sent.keep(buffer.bytes(), &encoded);
-                plan_key
-                    .plan(&mut self.planned, connection, exposed_leases.further.any())
-                    .map_err(Unopened::Failed)
+                exposed_leases.sent.keep(buffer.bytes(), encoded);
+                plan_key.plan(&mut self.planned, connection, exposed_leases.further.any())
             }
         };
         let sending = plan.as_ref().map_or(Sending::CALL, |plan| sending(plan));
         if connection.role() == Role::Server
             && !announces(connection, plan.is_ok().then_some(&sending))
         {
-            common.buffers.recycle(buffer);
-            self.calls.fail(common, slot, CallError::NotAnnounced);
-            return Progress::Made;
+            return Err(CallError::NotAnnounced.into());
         }
+        let plan = plan?;
+        // Nothing is exposed before there are credits and buffers for all messages.
         if let Format::Continued { .. } = sending.format {
-            // Nothing is exposed before there are credits and buffers for all messages.
-            let has_buffers = common.buffers.suffice(sending.format);
-            match connection.engine.may_post(&sending) {
-                Ok(()) if has_buffers => {}
-                Err(Unsent::Wait) => {
-                    found.queue(buffer, encoded);
-                    connection.outbox.put_back_call(slot);
-                    return Progress::Waits;
-                }
-                posted => {
-                    connection.engine.give_up(Kind::Call);
-                    common.buffers.recycle(buffer);
-                    let error = posted.err().map_or(CallError::Busy, CallError::from);
-                    self.calls.fail(common, slot, error);
-                    return Progress::Made;
-                }
-            }
+            may_leave_in_parts(&common.buffers, connection, &sending)?;
         }
-        let chunks = plan.and_then(|plan| {
-            exposed_leases.place(plan, &common.pool, &mut buffer, &mut encoded)?;
-            exposed_leases.expose(plan, port)
-        });
+        let placed = exposed_leases.place(plan, &common.pool, buffer, encoded);
+        let exposed =
+            placed.map_err(Unready::Failed).and_then(|()| exposed_leases.expose(plan, port));
         // Registrations leave with the doorbell, whatever becomes of the Call.
         connection.outbox.ring();
-        let sent = chunks.and_then(|chunks| {
-            let credit = connection.engine.try_post(&sending).map_err(CallError::from)?;
-            Ok((chunks, credit))
-        });
-        let (chunks, credit) = match sent {
-            Ok(sent) => sent,
-            // The Call waits, as if it had been sent, for the end of the connection, which is about to be reported.
-            Err(Unopened::Gone) => {
-                common.buffers.recycle(buffer);
-                return Progress::Made;
+        let exposed = exposed?;
+        let credit = connection.engine.try_post(&sending).map_err(CallError::from)?;
+        Ok((Ready::Chunked(exposed), credit))
+    }
+
+    /// Writes the header of a Call that is ready, and lets it leave.
+    fn depart(
+        &mut self,
+        common: &mut Common,
+        Leaving { key, slot, buffer, encoded }: Leaving,
+        ready: Ready,
+        credit: u32,
+        port: &mut (impl Port + ?Sized),
+    ) {
+        let (Some(Found { call, exposed_leases, .. }), Some(connection)) =
+            (self.calls.get_mut(slot), common.connections.get_mut(key))
+        else {
+            panic!("{IN_TABLE}");
+        };
+        let (version, patch) = (call.version, HeaderPatch { xid: call.xid, credit });
+        let binding;
+        let (head, mut message) = match &ready {
+            Ready::Unchunked => {
+                // A message that leaves together with others begins with a template.
+                let has_template =
+                    connection.outbox.is_one_of_many() && connection.session.has_templates();
+                binding = connection.session.calls().filter(|_| has_template).map(Rc::clone);
+                let template =
+                    binding.as_ref().and_then(|binding| binding.template(call.procedure));
+                let mut message = Outgoing::within(buffer);
+                let head = match template {
+                    Some(template) => Head::like(encoded.message(version), template, patch),
+                    None => encoded.complete(&mut message, version, patch),
+                };
+                (head, message)
             }
-            Err(Unopened::Failed(error)) => {
-                common.buffers.recycle(buffer);
-                self.calls.fail(common, slot, error);
-                return Progress::Made;
+            Ready::CallOnly(format) => {
+                call.stage = Stage::Leaving;
+                let mut last = (buffer, encoded.length);
+                if let Format::Continued { .. } = format {
+                    let header_len = unchunked_header_len(version, Kind::Call);
+                    let stream = last.0.bytes().get(HEADER_ROOM..).unwrap_or_default();
+                    let stream = stream.get(..encoded.length).unwrap_or_default();
+                    let rest = send_parts(common, key, (patch, header_len), stream, port);
+                    common.buffers.recycle(std::mem::replace(&mut last, rest).0);
+                }
+                let (buffer, length) = last;
+                let mut message = Outgoing::within(buffer);
+                let last = Encoded { length, ..encoded };
+                (last.complete(&mut message, version, patch), message)
+            }
+            Ready::Chunked(exposures) => {
+                let inv_handle = if common.abilities.promises.remote_invalidation {
+                    exposed_leases.solicited()
+                } else {
+                    Handle(0)
+                };
+                exposures.with(exposed_leases, inv_handle, |chunks| {
+                    let mut last = (buffer, encoded.length);
+                    if let Format::Continued { .. } = exposures.format {
+                        let stream = exposed_leases.stream();
+                        let header_len = chunks.wire_len(version);
+                        let rest = send_parts(common, key, (patch, header_len), stream, port);
+                        common.buffers.recycle(std::mem::replace(&mut last, rest).0);
+                    }
+                    seal(chunks, version, patch, last)
+                })
             }
         };
-        let inv_handle = if common.abilities.promises.remote_invalidation {
-            exposed_leases.solicited()
-        } else {
-            Handle(0)
-        };
-        let mut length = encoded.length;
-        if let Format::Continued { .. } = chunks.format {
-            let header_len =
-                chunks.with(exposed_leases, inv_handle, |chunks| chunks.wire_len(version));
-            let stream = exposed_leases.stream();
-            let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
-            //~ V2-6.3.6-1: `xid,` -> `xid: xid ^ 1,`
-            let patch = HeaderPatch { xid, credit };
-            let parts = InParts { kind: Kind::Call, patch, header_len, length: stream.len() };
-            let (last, rest) = common.send_parts(key, parts, copy, port);
-            common.buffers.recycle(std::mem::replace(&mut buffer, last));
-            length = rest;
-        }
-        let range = chunks.with(exposed_leases, inv_handle, |chunks| {
-            let start = HEADER_ROOM - chunks.wire_len(version);
-            let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
-            let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
-            assert!(written.is_ok(), "the header room holds the longest header");
-            //~ R5666-4.1-7: `chunks.body.is_some()` ->
-            //~   `chunks.body.is_some()
-            //~   || version == haulage_proto::negotiate::Version::One && !chunks.writes.is_empty()`
-            let payload = if chunks.body.is_some() { 0 } else { length };
-            start..HEADER_ROOM + payload
-        });
-        let mut message = Outgoing::within(buffer);
-        let head = Head::written(range, None);
+        let id = common.posted.next_id();
         common.leave(key, &head, &mut message, Charge::default(), port);
         message.take_buffer().into_iter().for_each(|buffer| common.buffers.recycle(buffer));
-        Progress::Made
+        if matches!(ready, Ready::CallOnly(_)) && !common.posted.end_call_with(id, slot) {
+            self.calls.end_sent(slot);
+        }
     }
 
     /// Exposes the one lease of an encoded Call and sends the Call under a send grant, if the Call needs no more
@@ -289,6 +314,99 @@ impl Requester {
     }
 }
 
+/// How a Call goes to the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Road {
+    /// In one message without chunks, as its Reply does.
+    Unchunked,
+    /// Without chunks, and no Reply comes.
+    CallOnly,
+    /// By a plan: with chunks, or in parts.
+    Chunked,
+}
+
+impl Road {
+    /// Chooses the road of a Call. What is exposed for an earlier try of it stays exposed.
+    #[inline]
+    fn of(call: &MadeCall, connection: &Connection, encoded: &Encoded) -> Self {
+        let unchunked_max = &connection.session.terms().unchunked_max;
+        match connection.session.calls() {
+            Some(binding)
+                if !call.opens
+                    && goes_unchunked(call.procedure, binding, unchunked_max, encoded) =>
+            {
+                Self::Unchunked
+            }
+            Some(binding) if is_call_only(call.procedure, binding) => Self::CallOnly,
+            _ => Self::Chunked,
+        }
+    }
+}
+
+/// A Call that is about to leave: its connection, its slot, and its message without a transport header.
+pub(super) struct Leaving {
+    pub(super) key: ConnectionKey,
+    pub(super) slot: usize,
+    buffer: Local,
+    pub(super) encoded: Encoded,
+}
+
+/// A Call that nothing keeps from leaving: it has its credits, and its memory is exposed.
+pub(super) enum Ready {
+    Unchunked,
+    CallOnly(Format),
+    Chunked(Exposures),
+}
+
+/// Checks that there are credits and buffers for all messages of a Call.
+pub(super) fn may_leave_in_parts(
+    buffers: &SendBuffers,
+    connection: &mut Connection,
+    sending: &Sending,
+) -> Result<(), Unready> {
+    match connection.engine.may_post(sending) {
+        Ok(()) if buffers.suffice(sending.format) => Ok(()),
+        Ok(()) => Err(CallError::Busy.into()),
+        Err(unsent) => Err(unsent.into()),
+    }
+}
+
+/// Sends all parts of a Call but the last, each with its part of `stream`. Returns a buffer with the last part, and the
+/// length of the part.
+fn send_parts(
+    common: &mut Common,
+    key: ConnectionKey,
+    (patch, header_len): (HeaderPatch, usize),
+    stream: &[u8],
+    port: &mut (impl Port + ?Sized),
+) -> (Local, usize) {
+    let copy = |at: usize, to: &mut [u8]| to.copy_from_slice(&stream[at..at + to.len()]);
+    //~ V2-6.3.6-1: `patch,` -> `patch: HeaderPatch { xid: patch.xid ^ 1, ..patch },`
+    let parts = InParts { kind: Kind::Call, patch, header_len, length: stream.len() };
+    common.send_parts(key, parts, copy, port)
+}
+
+/// Makes `length` octets of the Payload stream a Call with these chunks: writes its transport header.
+fn seal(
+    chunks: &CallChunks<'_>,
+    version: Version,
+    HeaderPatch { xid, credit }: HeaderPatch,
+    (mut buffer, length): (Local, usize),
+) -> (Head<'static>, Outgoing) {
+    let start = HEADER_ROOM - chunks.wire_len(version);
+    let room = buffer.bytes_mut().get_mut(start..HEADER_ROOM).unwrap_or_default();
+    let written = chunks.encode(version, &mut Writer::new(room), xid, credit);
+    assert!(written.is_ok(), "the header room holds the longest header");
+    //~ R5666-4.1-7: `chunks.body.is_some()` ->
+    //~   `chunks.body.is_some()
+    //~   || version == haulage_proto::negotiate::Version::One && !chunks.writes.is_empty()`
+    let payload = if chunks.body.is_some() { 0 } else { length };
+    (Head::written(start..HEADER_ROOM + payload, None), Outgoing::within(buffer))
+}
+
+/// Why a Call that waits is there, and so is its connection.
+pub(super) const IN_TABLE: &str = "a Call that is sent is in the table, and has its connection";
+
 /// Describes a Call that is sent by a plan.
 fn sending(plan: &CallPlan) -> Sending {
     let has_chunks = plan.call.is_some()
@@ -315,6 +433,15 @@ pub(super) enum Progress {
     Made,
     /// The Call at the front waits for credit as before.
     Waits,
+}
+
+impl From<Unsent> for Unready {
+    fn from(unsent: Unsent) -> Self {
+        match unsent {
+            Unsent::Wait => Self::Waits,
+            unsent => Self::Failed(unsent.into()),
+        }
+    }
 }
 
 impl From<Unsent> for CallError {
