@@ -18,7 +18,8 @@ pub(crate) struct Direct<'a, P> {
     provider: &'a mut P,
     /// The queue pair that the port is aimed at.
     qp: QpNum,
-    /// Whether the next message is the first one there: it may stay the only one, and leaves without a template.
+    /// Whether the next message is the first one there. A template pays only for messages that leave together, and this
+    /// one may be alone, so it leaves without.
     is_first: bool,
 }
 
