@@ -434,7 +434,7 @@ pub const ANSWERS_MAX: u32 = 16;
 /// The answer gives the peer two credits or more, and uses one of this end's. So both ends together have more credits
 /// after each, and there is an end to it. An end that gives [`WINDOW_MIN`] credits or more never has to announce fewer:
 /// once half of them are spent and all Receives are reserved again, two or more are to be announced.
-const ANSWER_MIN: i32 = 2;
+pub const ANSWER_MIN: i32 = 2;
 
 /// The credits that Calls leave for messages that must not wait, Replies excluded, where the peer may call: an end that
 /// both calls and serves has errors to send, too. An end that only calls has nothing that Calls could keep from leaving,
