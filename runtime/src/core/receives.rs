@@ -133,6 +133,12 @@ pub(crate) struct Message {
 }
 
 impl Message {
+    /// Keeps a message for the `payload` that it ends with, or for the `stream` of which that is the last part.
+    pub(crate) fn new(received: Filled, payload: &[u8], stream: Option<Local>) -> Self {
+        let payload_at = u32::try_from(received.len() - payload.len()).unwrap_or(u32::MAX);
+        Self { received, payload_at, stream }
+    }
+
     /// Returns the Payload stream.
     #[inline]
     pub(crate) fn payload<'a>(&'a self, buffers: &'a Buffers) -> &'a [u8] {

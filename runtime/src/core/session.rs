@@ -198,26 +198,8 @@ impl Inner {
             self.common.receives.give_back(received);
             return proof.is_none();
         };
-        let (decoded, agreed) = (connection.engine.decode(message), *connection.session.agreed());
-        if let Some(fault) = fault_of(&decoded) {
-            self.common.counters.messages_bad += 1;
-            self.common.trace.message_refused(connection.subject(&key), fault);
-        }
-        let event = match connection.engine.take_whole(&decoded) {
-            Some(Kind::Call) => Some(EngineEvent::Call),
-            Some(Kind::Reply) => Some(EngineEvent::Reply),
-            None => self.drive(now, key, Input::Received(&decoded)),
-        };
-        if let Some(connection) = self.common.connections.get_mut(key) {
-            connection.continued.fill(message);
-            if connection.life.is_ready() {
-                connection.attempt.hear(connection.engine.version());
-            }
-            if event.is_none() && !connection.engine.is_continued() {
-                // It was broken off, if one was under way.
-                self.common.drop_continued(key);
-            }
-        }
+        let decoded = connection.engine.decode(message);
+        let event = self.judge(now, key, message, &decoded);
         //~ V2-7.1.1-2: `` -> `let connection = self.common.connections.get(key);
         //~   let is_unsettled = connection.is_some_and(|found| found.engine.version().is_none());
         //~   if let Received::Two(Err(fault)) = &decoded
@@ -241,50 +223,90 @@ impl Inner {
         //~     let mut first = message[..32.min(message.len())].to_vec(); first[16..20].copy_from_slice(&[0, 0, 0, 1]);
         //~     return self.on_message(now, key, &first, received, proof);
         //~   }`
-        let payload_at =
-            |payload: &[u8]| u32::try_from(message.len() - payload.len()).unwrap_or(u32::MAX);
         match event {
-            Some(EngineEvent::Call) => {
-                let mut is_up = false;
-                if let Some(connection) = self.common.connections.get_mut(key) {
-                    connection.life.count(Kind::Call, 1);
-                    is_up = connection.life.is_up();
-                }
-                let (stream, charge) = self.common.take_continued(key).unzip();
-                let charge = charge.unwrap_or_default();
-                // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
-                // fault.
-                if let Some(call) = negotiate::Call::of(&decoded, &agreed).filter(|_| is_up) {
-                    let payload_at = payload_at(call.payload);
-                    let message = Message { received, payload_at, stream };
-                    self.responder.on_call(&mut self.common, key, &call, message, charge);
-                    return proof.is_none();
-                }
-                self.common.discharge(key, charge);
-            }
-            Some(EngineEvent::Reply) => {
-                let reply = negotiate::Reply::of(&decoded);
-                let (requester, common) = (&mut self.requester, &mut self.common);
-                if let Some(connection) = common.connections.get_mut(key) {
-                    connection.life.count(Kind::Reply, 1);
-                    if let Some(reply) = &reply {
-                        requester.calls.end_at(connection, key, reply.xid);
-                    }
-                }
-                // From here on it is memory of our Call.
-                let (stream, charge) = common.take_continued(key).unzip();
-                common.discharge(key, charge.unwrap_or_default());
-                if let Some(reply) = reply {
-                    let payload_at = payload_at(reply.payload);
-                    let message = Message { received, payload_at, stream };
-                    let (xid, lists) = (reply.xid, &reply.lists);
-                    return requester.calls.on_reply(common, key, xid, lists, message, proof);
-                }
-            }
-            _ => {}
+            Some(EngineEvent::Call) => self.take_call(key, &decoded, received),
+            Some(EngineEvent::Reply) => return self.take_reply(key, &decoded, received, proof),
+            _ => self.common.receives.give_back(received),
         }
-        self.common.receives.give_back(received);
         proof.is_none()
+    }
+
+    /// Has the engine judge a message, and keeps the octets of a part. Returns what the message is.
+    fn judge(
+        &mut self,
+        now: Instant,
+        key: ConnectionKey,
+        message: &[u8],
+        decoded: &Received<'_>,
+    ) -> Option<EngineEvent> {
+        let connection = self.common.connections.get_mut(key)?;
+        if let Some(fault) = fault_of(decoded) {
+            self.common.counters.messages_bad += 1;
+            self.common.trace.message_refused(connection.subject(&key), fault);
+        }
+        let event = match connection.engine.take_whole(decoded) {
+            Some(Kind::Call) => Some(EngineEvent::Call),
+            Some(Kind::Reply) => Some(EngineEvent::Reply),
+            None => self.drive(now, key, Input::Received(decoded)),
+        };
+        if let Some(connection) = self.common.connections.get_mut(key) {
+            connection.continued.fill(message);
+            if connection.life.is_ready() {
+                connection.attempt.hear(connection.engine.version());
+            }
+            if event.is_none() && !connection.engine.is_continued() {
+                // It was broken off, if one was under way.
+                self.common.drop_continued(key);
+            }
+        }
+        event
+    }
+
+    /// Takes in a Call, or the last part of one.
+    fn take_call(&mut self, key: ConnectionKey, decoded: &Received<'_>, received: Filled) {
+        let (stream, charge) = self.common.take_continued(key).unzip();
+        let charge = charge.unwrap_or_default();
+        let call = self.common.connections.get_mut(key).and_then(|connection| {
+            connection.life.count(Kind::Call, 1);
+            // A Call on a connection that is being closed is lost with it: a refusal would say that the Call is at
+            // fault.
+            let is_up = connection.life.is_up();
+            negotiate::Call::of(decoded, connection.session.agreed()).filter(|_| is_up)
+        });
+        if let Some(call) = call {
+            let message = Message::new(received, call.payload, stream);
+            self.responder.on_call(&mut self.common, key, &call, message, charge);
+        } else {
+            self.common.discharge(key, charge);
+            self.common.receives.give_back(received);
+        }
+    }
+
+    /// Takes in a Reply, or the last part of one. Returns false if the connection must be closed.
+    fn take_reply(
+        &mut self,
+        key: ConnectionKey,
+        decoded: &Received<'_>,
+        received: Filled,
+        proof: Option<Invalidated<'_>>,
+    ) -> bool {
+        let Self { requester, common, .. } = self;
+        let reply = negotiate::Reply::of(decoded);
+        if let Some(connection) = common.connections.get_mut(key) {
+            connection.life.count(Kind::Reply, 1);
+            if let Some(reply) = &reply {
+                requester.calls.end_at(connection, key, reply.xid);
+            }
+        }
+        // From here on it is memory of our Call.
+        let (stream, charge) = common.take_continued(key).unzip();
+        common.discharge(key, charge.unwrap_or_default());
+        let Some(reply) = reply else {
+            common.receives.give_back(received);
+            return proof.is_none();
+        };
+        let message = Message::new(received, reply.payload, stream);
+        requester.calls.on_reply(common, key, reply.xid, &reply.lists, message, proof)
     }
 
     /// Applies one input to a connection's engine and carries out what it asks for. Returns the event of the message
