@@ -17,6 +17,7 @@ use super::memory::Charge;
 use super::program::{Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Body, Deferred, Running, ServedCall, Stage};
 use crate::core::service::Service;
+use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey};
 use crate::limits::INLINE_SIZE;
 use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, ReducedArgument, Reply};
@@ -243,7 +244,7 @@ fn go_on<S: Service>(
         common.buffers.recycle(buffer);
         return Cost::Low;
     };
-    let (key, xid, header) = (call.connection, call.xid, call.header);
+    let (xid, header) = (call.xid, call.header);
     let stage = std::mem::replace(&mut call.stage, Stage::Later);
     common.memory.keep_promise(&mut call.charge);
     // Without memory for the Reply chunk, the Reply is limited to the length of a message.
@@ -252,52 +253,9 @@ fn go_on<S: Service>(
     let mut reply = Reply::new(buffer, body, length_max, call.offered());
     let acted = match stage {
         Stage::Verdict(header) => Acted::Verdict(header),
-        Stage::Ready { mut arguments } => {
-            // The service reads the message while it may change anything else in the core.
-            let (message, body) = (call.message.take(), call.body.take());
-            let buffers = common.receives.lend();
-            let payload = match (&message, &body) {
-                (_, Some(body)) => body.bytes(),
-                (Some(message), None) => message.payload(&buffers),
-                (None, None) => &[],
-            };
-            let credential = CallHeader::credential_of(payload);
-            let (placed, others) = match arguments.as_mut_slice() {
-                [] => (None, &mut [][..]),
-                [first, others @ ..] => (Some(first), others),
-            };
-            let whole = Whole {
-                programs: &programs,
-                connection: key,
-                version,
-                xid,
-                name,
-                header,
-                credential,
-                payload,
-                placed,
-                others,
-            };
-            let acted = serve(&mut Cx::new(now, inner), service, whole, &mut reply);
-            inner.responder.running = None;
-            inner.common.receives.restore(buffers);
-            // A service that answers later has read the record.
-            let body = match body {
-                Some(Body::Record { held, .. }) => {
-                    inner.common.streams.give_back(key, held);
-                    None
-                }
-                body => body,
-            };
-            let leased = inner.responder.with_leased(Charge::default());
-            match inner.responder.calls.get_mut(name) {
-                Some(call) => {
-                    (call.message, call.body) = (message, body);
-                    call.charge.join(leased);
-                }
-                None => inner.common.discharge(key, leased),
-            }
-            acted
+        Stage::Ready { arguments } => {
+            let ready = ReadyCall { name, programs: &programs, version, arguments };
+            serve_ready(inner, service, now, ready, &mut reply)
         }
         Stage::Resumed => {
             match service.resume(&mut Cx::new(now, inner), CallToken(name), &mut reply) {
@@ -316,6 +274,71 @@ fn go_on<S: Service>(
     };
     settle(inner, name, acted, reply);
     if programs.of(header).is_costly(header.procedure) { Cost::High } else { Cost::Low }
+}
+
+/// A Call in the table that has all that it needs.
+struct ReadyCall<'a> {
+    name: CallKey,
+    programs: &'a Programs,
+    version: Version,
+    arguments: Items<ReducedArgument>,
+}
+
+/// Has the service act on a Call in the table. Keeps what it leaves of the message, and of memory.
+fn serve_ready<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    now: Instant,
+    ReadyCall { name, programs, version, mut arguments }: ReadyCall<'_>,
+    reply: &mut Reply,
+) -> Acted {
+    let Some(call) = inner.responder.calls.get_mut(name) else { return Acted::Later(None) };
+    let (connection, xid, header) = (call.connection, call.xid, call.header);
+    // The service reads the message while it may change anything else in the core.
+    let (message, body) = (call.message.take(), call.body.take());
+    let buffers = inner.common.receives.lend();
+    let payload = match (&message, &body) {
+        (_, Some(body)) => body.bytes(),
+        (Some(message), None) => message.payload(&buffers),
+        (None, None) => &[],
+    };
+    let credential = CallHeader::credential_of(payload);
+    let (placed, others) = match arguments.as_mut_slice() {
+        [] => (None, &mut [][..]),
+        [first, others @ ..] => (Some(first), others),
+    };
+    let whole = Whole {
+        programs,
+        connection,
+        version,
+        xid,
+        name,
+        header,
+        credential,
+        payload,
+        placed,
+        others,
+    };
+    let acted = serve(&mut Cx::new(now, inner), service, whole, reply);
+    inner.responder.running = None;
+    inner.common.receives.restore(buffers);
+    // A service that answers later has read the record.
+    let body = match body {
+        Some(Body::Record { held, .. }) => {
+            inner.common.streams.give_back(connection, held);
+            None
+        }
+        body => body,
+    };
+    let leased = inner.responder.with_leased(Charge::default());
+    match inner.responder.calls.get_mut(name) {
+        Some(call) => {
+            (call.message, call.body) = (message, body);
+            call.charge.join(leased);
+        }
+        None => inner.common.discharge(connection, leased),
+    }
+    acted
 }
 
 /// Returns the programs that serve a Call, the version that it came by, and the octets of the longest Payload stream of a
