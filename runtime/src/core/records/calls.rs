@@ -7,14 +7,14 @@ use crate::core::common::Common;
 use crate::core::cx::Cx;
 use crate::core::inner::Inner;
 use crate::core::memory::Charge;
-use crate::core::program::{Room, Unserved};
+use crate::core::program::{Header, Room, Unserved};
 use crate::core::responder::{Body, ServedCall};
 use crate::core::runs::with_buffer;
 use crate::core::serve::{Acted, Whole, outcome, serve};
 use crate::core::service::Service;
 use crate::core::streams::Standing;
 use crate::core::streams::inflow::{Inflow, Next};
-use crate::key::ConnectionKey;
+use crate::key::{CallKey, ConnectionKey};
 use crate::limits::INLINE_SIZE;
 use crate::service::Reply;
 
@@ -197,23 +197,11 @@ impl<S: Service> Reading<'_, S> {
         };
         let Some(making) = with_buffer(common, *key, reply) else { return Taken::Waits };
         making.begin(INLINE_SIZE, None);
-        let Some(stream) = common.streams.get_mut(*key) else { return Taken::Done };
+        let Some(stream) = common.streams.get(*key) else { return Taken::Done };
         let standing = stream.standing();
         let (asked, header) = match programs.read_header(xid, record) {
             Ok(asked) => asked,
-            Err(unserved) => match unserved.in_version(Version::One) {
-                Unserved::Verdict(header) => {
-                    if !stream.begin_call() {
-                        return Taken::Ends(TOO_MANY);
-                    }
-                    common.streams.counters.calls += 1;
-                    // Some verdicts are shorter than the header of results.
-                    making.forget_results();
-                    common.send_record(*key, &header, making, Charge::default());
-                    return Taken::Done;
-                }
-                _ => return Taken::Ends("its record is no Call"),
-            },
+            Err(unserved) => return self.answer_unserved(unserved),
         };
         let served = programs.of(header);
         if standing == Standing::Stranger && !served.is_open_to_all() {
@@ -247,33 +235,61 @@ impl<S: Service> Reading<'_, S> {
             others: &mut [],
         };
         let acted = serve(&mut Cx::new(*now, inner), *service, whole, making);
-        let Inner { responder, common, .. } = &mut **inner;
-        responder.running = None;
-        let charge = responder.with_leased(charge);
-        match acted {
-            Acted::Later(deferred) => {
-                // The next Call is answered in the same Reply.
-                making.forget_results();
-                let call = ServedCall::with(*key, xid, None).charged(charge);
-                let (header, is_resumed) =
-                    deferred.map_or((header, false), |it| (it.header, it.is_resumed));
-                let inserted = responder.insert(call.in_record(header, Room::default()));
-                assert!(inserted == name, "nothing else entered meanwhile");
-                common.streams.keep_call(*key, 0);
-                if is_resumed {
-                    responder.resume(common, name);
-                }
-            }
-            acted => {
-                common.counters.calls_served += 1;
-                if let Some(header) = outcome(acted, xid, making) {
-                    common.send_record(*key, &header, making, charge);
-                } else {
-                    common.discharge(*key, charge);
-                }
-            }
+        inner.responder.running = None;
+        let charge = inner.responder.with_leased(charge);
+        self.settle((name, xid), header, charge, acted);
+        Taken::Done
+    }
+
+    /// Answers a Call that no program serves.
+    #[cold]
+    fn answer_unserved(&mut self, unserved: Unserved) -> Taken {
+        let Common { streams, .. } = &mut self.inner.common;
+        let Unserved::Verdict(header) = unserved.in_version(Version::One) else {
+            return Taken::Ends("its record is no Call");
+        };
+        if streams.get_mut(self.key).is_some_and(|stream| !stream.begin_call()) {
+            return Taken::Ends(TOO_MANY);
+        }
+        streams.counters.calls += 1;
+        if let Some(making) = self.reply {
+            // Some verdicts are shorter than the header of results.
+            making.forget_results();
+            self.inner.common.send_record(self.key, &header, making, Charge::default());
         }
         Taken::Done
+    }
+
+    /// Sends the Reply to the Call that the service acted on, or enters the Call in the table under the `name` that it was
+    /// promised.
+    fn settle(
+        &mut self,
+        (name, xid): (CallKey, u32),
+        header: Header,
+        charge: Charge,
+        acted: Acted,
+    ) {
+        let Inner { responder, common, .. } = &mut *self.inner;
+        let Some(making) = self.reply else { panic!("the Call was served with a Reply at hand") };
+        let Acted::Later(deferred) = acted else {
+            common.counters.calls_served += 1;
+            match outcome(acted, xid, making) {
+                Some(header) => common.send_record(self.key, &header, making, charge),
+                None => common.discharge(self.key, charge),
+            }
+            return;
+        };
+        // The next Call is answered in the same Reply.
+        making.forget_results();
+        let (header, is_resumed) =
+            deferred.map_or((header, false), |deferred| (deferred.header, deferred.is_resumed));
+        let call = ServedCall::with(self.key, xid, None).charged(charge);
+        let inserted = responder.insert(call.in_record(header, Room::default()));
+        assert!(inserted == name, "nothing else entered meanwhile");
+        common.streams.keep_call(self.key, 0);
+        if is_resumed {
+            responder.resume(common, name);
+        }
     }
 }
 
