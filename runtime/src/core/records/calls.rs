@@ -262,6 +262,7 @@ impl<S: Service> Reading<'_, S> {
 
     /// Sends the Reply to the Call that the service acted on, or enters the Call in the table under the `name` that it was
     /// promised.
+    #[inline(always)]
     fn settle(
         &mut self,
         (name, xid): (CallKey, u32),
