@@ -67,11 +67,14 @@ impl Connections {
     /// Finds the connection of a queue pair.
     #[inline]
     pub(crate) fn get_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
-        let key = (*self.by_queue_pair.get(qp.slot())?)?;
-        let connection = self.table.get(key)?;
-        if connection.qp() == qp { Some((key, connection)) } else { self.overtaken_at(qp) }
+        let place = *self.by_queue_pair.get(qp.slot())?;
+        match place.and_then(|key| Some((key, self.table.get(key)?))) {
+            Some(found) if found.1.qp() == qp => Some(found),
+            _ => self.overtaken_at(qp),
+        }
     }
 
+    /// Finds a connection whose slot has, or has had, a newer queue pair.
     #[cold]
     fn overtaken_at(&self, qp: QpNum) -> Option<(ConnectionKey, &Connection)> {
         let (_, key) = *self.overtaken.iter().find(|(overtaken, _)| *overtaken == qp)?;

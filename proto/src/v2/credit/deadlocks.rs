@@ -156,7 +156,7 @@ fn every_order_of_a_few_calls_finishes_in_the_smallest_windows() {
 }
 
 #[test]
-#[ignore = "takes minutes"]
+#[ignore = "it takes minutes: tests/check --full runs it"]
 fn every_order_of_several_calls_finishes_in_the_smallest_windows() {
     for windows in [[3, 3], [3, 4], [4, 3], [4, 4]] {
         let traffic = Traffic { windows, calls: [1, 1], ..BUSY };

@@ -13,7 +13,7 @@ use super::calls::Found;
 use super::exposures::Unready;
 use super::lease::LeaseRole;
 use super::plan::PlanKey;
-use super::send::{IN_TABLE, Leaving, Ready, may_leave_in_parts};
+use super::send::{IN_TABLE, Leaving, Ready, may_leave};
 use crate::core::common::Common;
 use crate::service::CallError;
 
@@ -41,12 +41,10 @@ impl Requester {
             Err(error) => return Err(error.into()),
         };
         let sending = Sending { format, is_call_only: true, ..Sending::CALL };
-        may_leave_in_parts(&common.buffers, connection, &sending).map_err(
-            |unready| match unready {
-                Unready::Failed(CallError::Segments) => Unready::Failed(CallError::TooLong),
-                unready => unready,
-            },
-        )?;
+        may_leave(&common.buffers, connection, &sending).map_err(|unready| match unready {
+            Unready::Failed(CallError::Segments) => Unready::Failed(CallError::TooLong),
+            unready => unready,
+        })?;
         Ok((Ready::CallOnly(format), connection.engine.try_post(&sending)?))
     }
 }

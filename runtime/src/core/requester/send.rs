@@ -148,7 +148,7 @@ impl Requester {
         let plan = plan?;
         // Nothing is exposed before there are credits and buffers for all messages.
         if let Format::Continued { .. } = sending.format {
-            may_leave_in_parts(&common.buffers, connection, &sending)?;
+            may_leave(&common.buffers, connection, &sending)?;
         }
         let placed = exposed_leases.place(plan, &common.pool, buffer, encoded);
         let exposed =
@@ -359,7 +359,7 @@ pub(super) enum Ready {
 }
 
 /// Checks that there are credits and buffers for all messages of a Call.
-pub(super) fn may_leave_in_parts(
+pub(super) fn may_leave(
     buffers: &SendBuffers,
     connection: &mut Connection,
     sending: &Sending,
