@@ -44,6 +44,13 @@ impl<N> Key<N> {
         (self.name >> 32) as u32
     }
 
+    /// Returns the upper half of the names that a table with this prefix gives, before the generation is counted in.
+    ///
+    /// The prefix is in the eight uppermost bits, which [`Self::to_bits`] leaves out.
+    pub(crate) const fn prefixed(prefix: u8) -> u32 {
+        (prefix as u32) << GENERATION_BITS
+    }
+
     /// Returns the slot, dense from zero.
     #[inline]
     pub(crate) const fn slot(self) -> usize {
@@ -76,6 +83,38 @@ impl<N> Key<N> {
     }
 }
 
+impl ConnectionKey {
+    /// Returns what carries the Calls and Replies of the connection.
+    #[inline]
+    pub(crate) const fn transport(self) -> Transport {
+        if self.name >> (64 - 1) == 0 { Transport::Rdma } else { Transport::Tcp }
+    }
+}
+
+/// What carries the Calls and Replies of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// Messages over RDMA.
+    Rdma,
+    /// Records over TCP (RFC 5531 section 11).
+    Tcp,
+}
+
+impl Transport {
+    /// Returns the prefix of the names of connections with this transport.
+    pub(crate) const fn prefix(self) -> u8 {
+        match self {
+            Self::Rdma => 0,
+            Self::Tcp => 0x80,
+        }
+    }
+}
+
+/// Bits of the generation in names with a prefix.
+const GENERATION_BITS: u32 = 24;
+/// The generation in the upper half of a name with a prefix.
+pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+
 impl<N> Clone for Key<N> {
     fn clone(&self) -> Self {
         *self
@@ -106,7 +145,7 @@ impl<N> Ord for Key<N> {
 
 impl<N> fmt::Debug for Key<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.slot(), self.generation())
+        write!(f, "{}.{}", self.slot(), self.generation() & GENERATION_MASK)
     }
 }
 

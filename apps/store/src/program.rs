@@ -69,6 +69,7 @@ impl<B: Backend> Program<B> {
 
     /// Executes a Call, or repeats its cached Reply. `arguments` is the rest of the stream, `placed` the lease of a
     /// reduced argument. Results are appended to `w`.
+    #[inline(always)]
     pub fn call(
         &mut self,
         around: Surroundings<'_>,

@@ -114,6 +114,19 @@ impl<'a> CallHeader<'a> {
         Some([program, version, procedure])
     }
 
+    /// Returns the arguments of a Call, whatever its header says before them.
+    #[doc(hidden)]
+    pub fn arguments_of(payload: &[u8]) -> Option<&[u8]> {
+        let mut rest = payload.get(CREDENTIAL_AT..)?;
+        // The credential, then the verifier: each a flavor, a length and as many octets, padded.
+        for _ in 0..2 {
+            let length = u32::from_be_bytes(*rest.get(4..)?.first_chunk()?);
+            let octets = (length as usize).checked_next_multiple_of(4)?;
+            rest = rest.get(8..)?.get(octets..)?;
+        }
+        Some(rest)
+    }
+
     /// The length of a header whose credential and verifier are AUTH_NONE, in octets.
     pub const PLAIN_LEN: usize = PLAIN_LEN;
 

@@ -3,7 +3,7 @@
 
 use haulage_mr_pool::{Density, Local, Pool, PostedSource, Strategy};
 use haulage_proto::negotiate::{Connection as Engine, Control, CreditGrant, Output, Remembered};
-use haulage_proto::rpc::ReplyHeader;
+use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::v1::private_data::{Agreement, PrivateData};
 use haulage_proto::v2::connection::Role;
@@ -25,7 +25,7 @@ use super::streams::outflow::Record;
 use super::trace::Trace;
 use super::turns::Turns;
 use super::work::{Held, Posted, Work};
-use crate::key::ConnectionKey;
+use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
 use crate::service::{CallError, Reply};
@@ -287,7 +287,7 @@ impl Common {
         }
     }
 
-    /// Queues the Reply to a Call over TCP: `header`, and the results in `reply`.
+    /// Queues the Reply to a Call over TCP: `header`, and the results in `reply`. Results without room make it a system error.
     pub(crate) fn send_record(
         &mut self,
         key: ConnectionKey,
@@ -295,6 +295,11 @@ impl Common {
         reply: &mut Reply,
         charge: Charge,
     ) {
+        let failed = ReplyHeader::accepted(header.xid, AcceptStat::SystemErr);
+        let header = if reply.is_whole() { header } else { &failed };
+        if !reply.is_whole() {
+            reply.forget_results();
+        }
         let (front, data, back) = reply.as_record(header);
         let Some(stream) = self.streams.get_mut(key) else { return self.discharge(key, charge) };
         let octets = data.len();
@@ -461,8 +466,11 @@ impl Common {
         self.take_continued(key).into_iter().for_each(|(_, charge)| self.discharge(key, charge));
     }
 
-    /// Answers a Call with a transport error.
+    /// Answers a Call with a transport error. Over TCP there are none: the connection ends.
     pub(crate) fn refuse(&mut self, key: ConnectionKey, xid: u32, error: ErrorBody) {
+        if key.transport() == Transport::Tcp {
+            return self.streams.give_up(key, "its record is no Call");
+        }
         self.counters.calls_refused += 1;
         let Some(connection) = self.connections.get_mut(key) else { return };
         self.trace.call_refused(connection.subject(&key), (xid, &error));

@@ -9,7 +9,7 @@ use super::admission::{Occupancy, Origin};
 use super::connection::{Change, Connection};
 use super::table::Table;
 use super::templates::Bound;
-use crate::key::{ConnectionKey, OfConnection};
+use crate::key::{ConnectionKey, OfConnection, Transport};
 use crate::service::{Binding, CallError, Ended, Peer};
 
 /// The connections of a core.
@@ -39,7 +39,7 @@ impl Connections {
     /// Makes room for `most` connections on `queue_pairs` queue pairs, and for `events` notices to the service.
     pub(crate) fn new(most: u32, queue_pairs: usize, events: usize) -> Self {
         Self {
-            table: Table::new(most),
+            table: Table::prefixed(most, Transport::Rdma.prefix()),
             by_queue_pair: vec![None; queue_pairs],
             overtaken: Vec::new(),
             occupancy: Occupancy::default(),

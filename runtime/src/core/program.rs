@@ -279,6 +279,23 @@ impl Programs {
         asked.map_or(0, |(served, procedure)| served.result_room(procedure, [u64::from(offered)]))
     }
 
+    /// Returns the octets that the service leases for the results of a Call over TCP, by the start of its Payload stream.
+    #[inline]
+    pub(crate) fn result_over_tcp(&self, payload: &[u8]) -> usize {
+        if !self.has_leased {
+            return 0;
+        }
+        let asked = self.asked(payload).filter(|(served, procedure)| served.is_leased(*procedure));
+        asked.map_or(0, |(served, procedure)| {
+            served.room_over_tcp(procedure, CallHeader::arguments_of(payload)).result
+        })
+    }
+
+    /// Returns whether a Call is one that peers may make whom the service does not admit, or one that no program serves.
+    pub(crate) fn may_be_open_to_all(&self, payload: &[u8]) -> bool {
+        self.asked(payload).is_none_or(|(served, _)| served.is_open_to_all)
+    }
+
     /// Returns whether any Call may wait for its turn ([`Self::takes_turns`]).
     #[inline]
     pub(crate) const fn has_turns(&self, room: usize) -> bool {
@@ -382,10 +399,15 @@ impl Served {
         self.procedures.iter().any(|serving| serving.result == ResultSource::Leased)
     }
 
+    /// Returns whether a procedure leases its result.
+    #[inline]
+    fn is_leased(&self, number: u32) -> bool {
+        self.serving(number).is_some_and(|serving| serving.result == ResultSource::Leased)
+    }
+
     /// Returns the octets that the service leases for results each of which has room at the peer, as `offered` says.
     pub(crate) fn result_room(&self, number: u32, offered: impl IntoIterator<Item = u64>) -> usize {
-        let is_leased = |serving: &Serving| serving.result == ResultSource::Leased;
-        let procedure = self.serving(number).filter(is_leased).and(self.procedure(number));
+        let procedure = self.procedure(number).filter(|_| self.is_leased(number));
         let each = procedure.map(|procedure| procedure.results.as_slice()).unwrap_or_default();
         let longest = each
             .iter()
@@ -402,11 +424,6 @@ impl Served {
         let result = self.result_room(number, std::iter::repeat(asked as u64)).min(asked);
         let end = self.results_end(number);
         Room { body: if end > INLINE_SIZE { end } else { 0 }, result }
-    }
-
-    /// Returns whether peers may call over TCP whom the service does not admit.
-    pub(crate) const fn is_open_to_all(&self) -> bool {
-        self.is_open_to_all
     }
 
     /// Returns whether the argument of a procedure may lie in several leases.

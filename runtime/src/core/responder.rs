@@ -15,7 +15,7 @@
 
 use haulage_mr_pool::{Local, Pool};
 use haulage_proto::exchange::Format;
-use haulage_proto::negotiate;
+use haulage_proto::negotiate::{self, Version};
 use haulage_proto::rpc::ReplyHeader;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
@@ -26,7 +26,7 @@ use self::answer::Answer;
 use super::common::Common;
 use super::connection::{Connection, Directions, Terms};
 use super::memory::{Charge, MemoryGrant, Purpose, Wanted};
-use super::program::{Header, Offers, ReadChunk, Room, Unserved};
+use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
 use super::turns::Turns;
@@ -425,18 +425,27 @@ impl Responder {
     }
 
     fn refuse_call(&self, common: &mut Common, call: ServedCall, error: ErrorBody) {
-        common.discharge(call.connection, call.charge);
-        if let Some(message) = call.message {
-            common.receives.give_back(message.received);
-        }
-        common.refuse(call.connection, call.xid, error);
+        let (key, xid) = (call.connection, call.xid);
+        forget(common, call);
+        common.refuse(key, xid, error);
     }
 
-    /// Enters a Call that came in the record `body`. It waits for its turn, and for memory for its Reply.
-    pub(crate) fn keep(&mut self, common: &mut Common, mut call: ServedCall, body: Body) {
-        call.body = Some(body);
-        let name = self.insert(call);
-        self.make_ready(common, name, Items::None);
+    /// Takes in a Call that came in the record `body`. It waits for its turn, and for memory for its Reply.
+    pub(crate) fn on_record(
+        &mut self,
+        common: &mut Common,
+        key: ConnectionKey,
+        programs: &Programs,
+        body: Body,
+    ) {
+        // What is too short to have one is no Call.
+        let xid = body.bytes().first_chunk().copied().map_or(0, u32::from_be_bytes);
+        let mut served = ServedCall::with(key, xid, None);
+        let judged = served.judge_record(programs, body.bytes());
+        served.body = Some(body);
+        common.streams.keep_call(key, served.room.body);
+        let name = self.insert(served);
+        self.proceed(common, name, judged, Items::None);
     }
 
     /// Enters a Call.
@@ -496,12 +505,6 @@ impl ServedCall {
     /// Adds the charge for memory that the Call has already.
     pub(crate) fn charged(mut self, charge: Charge) -> Self {
         self.charge.join(charge);
-        self
-    }
-
-    /// Notes the header of a Call that came in a record, and the memory that its Reply may take.
-    pub(crate) const fn in_record(mut self, header: Header, room: Room) -> Self {
-        (self.header, self.room) = (header, room);
         self
     }
 
@@ -588,6 +591,20 @@ impl ServedCall {
         let arguments = arguments.map_err(Unserved::Refused)?;
         self.room = served.room(header.procedure, &offers, connection, &common.limits);
         Ok(arguments)
+    }
+
+    /// Judges a Call that came in a record, and notes the parts of its header.
+    fn judge_record(
+        &mut self,
+        programs: &Programs,
+        payload: &[u8],
+    ) -> Result<Items<ReducedArgument>, Unserved> {
+        let read = programs.read_header(self.xid, payload);
+        let (_, header) = read.map_err(|unserved| unserved.in_version(Version::One))?;
+        let arguments = payload.get(header.arguments_at..);
+        self.header = header;
+        self.room = programs.of(header).room_over_tcp(header.procedure, arguments);
+        Ok(Items::None)
     }
 
     /// Returns the error for a Call whose chunks have more segments together than a direction may have.

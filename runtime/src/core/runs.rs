@@ -18,8 +18,8 @@ use haulage_proto::negotiate::{Version, patched, unchunked, unchunked_header_len
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::verbs::{HeaderPatch, NamedTemplate, QpNum};
 
-use self::sender::Sender;
-use self::taken::{Taken, apart};
+use self::messages::Messages;
+use self::taken::apart;
 use super::cx::Cx;
 use super::inner::Inner;
 use super::tell::{tell_inline, tell_results};
@@ -28,12 +28,15 @@ use crate::core::service::Service;
 use crate::provider::{MessageSink, Port, Run, RunKind};
 
 mod calls;
+mod carrier;
+mod messages;
 mod replies;
 mod sender;
 mod taken;
 
-pub(super) use calls::with_buffer;
-pub(super) use sender::Runs;
+pub(super) use carrier::{Answered, Asked, Carrier, Own};
+pub(super) use sender::{Runs, Sender};
+pub(super) use taken::Taken;
 
 impl<S: Service> MessageSink for Runs<'_, S> {
     #[inline(always)]
@@ -94,7 +97,7 @@ impl<S: Service> Runs<'_, S> {
             Meaning::Call(header) => {
                 let calls = run.map(|(patch, body)| Taken::asking(patch.xid, header, body));
                 let Some(programs) = self.inner.common.serves(from.key) else { return 0 };
-                self.take_calls(from, &programs, calls, port)
+                self.take_calls(&from, &programs, calls, Messages(port))
             }
             Meaning::Results | Meaning::Unknown => {
                 let replies = run.map(|(patch, body)| (patch.xid, *body));
@@ -126,7 +129,7 @@ impl<S: Service> Runs<'_, S> {
                 let header_len = unchunked_header_len(version, Kind::Call);
                 let Some(programs) = self.inner.common.serves(from.key) else { return 0 };
                 let calls = run.map(|call| Taken::unchunked(call, header_len));
-                self.take_calls(from, &programs, calls, port)
+                self.take_calls(&from, &programs, calls, Messages(port))
             }
             Kind::Reply => {
                 let header_len = unchunked_header_len(version, Kind::Reply);

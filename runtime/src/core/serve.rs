@@ -7,6 +7,7 @@ use haulage_proto::chunk::{Few, PayloadReader, Reduced};
 use haulage_proto::negotiate::Version;
 use haulage_proto::rpc::{AcceptStat, CallHeader, Credential, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Role;
 use haulage_proto::v2::error::ErrorBody;
 
 use super::common::Common;
@@ -18,7 +19,7 @@ use super::program::{Header, KnownHeader, Programs, Served, Unserved};
 use super::responder::{Body, Deferred, Running, ServedCall, Stage};
 use crate::core::service::Service;
 use crate::items::Items;
-use crate::key::{CallKey, ConnectionKey};
+use crate::key::{CallKey, ConnectionKey, Transport};
 use crate::limits::INLINE_SIZE;
 use crate::service::{Arguments, Call, CallToken, ConnectionId, Outcome, ReducedArgument, Reply};
 
@@ -363,10 +364,6 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     let Inner { responder, common, .. } = inner;
     let Some(call) = responder.calls.get_mut(name) else { return recycle(common, reply) };
     let key = call.connection;
-    if !matches!(acted, Acted::Later(_)) && common.streams.get(key).is_some() {
-        answer(inner, name, acted, &mut reply);
-        return recycle(&mut inner.common, reply);
-    }
     let header = match acted {
         Acted::Later(deferred) => {
             call.reply_body = reply.body.take();
@@ -394,12 +391,26 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
             header
         }
     };
-    let Some(connection) = common.connections.get_touched(key) else {
+    match key.transport() {
+        Transport::Rdma => answer(inner, name, &header, reply),
+        Transport::Tcp => answer_in_record(inner, name, &header, reply),
+    }
+}
+
+/// Answers a Call in the table: its Reply waits for credit.
+fn answer(
+    Inner { responder, common, .. }: &mut Inner,
+    name: CallKey,
+    header: &ReplyHeader,
+    reply: Reply,
+) {
+    let Some(call) = responder.calls.get_mut(name) else { return recycle(common, reply) };
+    let Some(connection) = common.connections.get_touched(call.connection) else {
         return recycle(common, reply);
     };
     //~ V2-6.6.2-1: `common.limits.reply_messages_max(&connection.engine)` -> `1`
     let messages_max = common.limits.reply_messages_max(&connection.engine);
-    match call.answer(&header, reply, connection.session.terms(), messages_max) {
+    match call.answer(header, reply, connection.session.terms(), messages_max) {
         Ok(()) => {
             connection.outbox.push_reply(name);
             common.memory.begin_sending(&mut connection.share);
@@ -415,36 +426,19 @@ pub(crate) fn settle(inner: &mut Inner, name: CallKey, acted: Acted, mut reply: 
     }
 }
 
-/// Answers a Call over TCP that waited.
-fn answer(
+/// Answers a Call over TCP that is in the table: its Reply leaves with the turn.
+fn answer_in_record(
     Inner { responder, common, .. }: &mut Inner,
     name: CallKey,
-    acted: Acted,
-    reply: &mut Reply,
+    header: &ReplyHeader,
+    mut reply: Reply,
 ) {
-    let Some(call) = responder.calls.remove(name) else { return };
-    let (key, xid) = (call.connection, call.xid);
-    common.streams.end_call(key, call.body_room());
-    common.counters.calls_served += 1;
-    match outcome(acted, xid, reply) {
-        Some(header) => common.send_record(key, &header, reply, call.charge),
-        None => common.discharge(key, call.charge),
+    if let Some(call) = responder.calls.remove(name) {
+        common.streams.end_call(call.connection, call.body_room());
+        common.counters.count_served(Role::Server, 1);
+        common.send_record(call.connection, header, &mut reply, call.charge);
     }
-}
-
-/// Returns the header of the Reply to a Call over TCP that was acted on; `None` if it has none.
-pub(crate) fn outcome(acted: Acted, xid: u32, reply: &mut Reply) -> Option<ReplyHeader> {
-    let header = match acted {
-        // Here nothing bounds the octets that follow the results.
-        Acted::Results(_) | Acted::Long if reply.is_whole() => {
-            return Some(ReplyHeader::accepted(xid, AcceptStat::Success));
-        }
-        Acted::NoReply | Acted::Later(_) => None,
-        Acted::Verdict(header) => Some(header),
-        _ => Some(ReplyHeader::accepted(xid, AcceptStat::SystemErr)),
-    };
-    reply.forget_results();
-    header
+    recycle(common, reply);
 }
 
 /// Puts back the buffer of a Reply that does not leave.

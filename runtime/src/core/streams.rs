@@ -26,7 +26,7 @@ use super::memory::Charge;
 use super::table::Table;
 use super::turns::Turns;
 use crate::crowd::network;
-use crate::key::{ConnectionKey, Key, OfConnection};
+use crate::key::{ConnectionKey, Key, OfConnection, Transport};
 use crate::provider::Waker;
 use crate::shares::Shares;
 use crate::sys::epoll::Epoll;
@@ -85,7 +85,7 @@ impl Streams {
     /// Makes an empty table. The connections are named by slots from `first` on.
     pub(crate) fn new(first: u32) -> Self {
         Self {
-            table: Table::new(0),
+            table: Table::prefixed(0, Transport::Tcp.prefix()),
             first,
             ports: Vec::new(),
             epoll: None,
@@ -205,13 +205,12 @@ impl Streams {
         }
     }
 
-    /// Has a connection end in this turn, if it is one over TCP. Returns whether it is.
-    pub(crate) fn give_up(&mut self, key: ConnectionKey, why: &'static str) -> bool {
-        let is_here = self.get(key).is_some();
-        if is_here {
+    /// Has a connection end in this turn.
+    pub(crate) fn give_up(&mut self, key: ConnectionKey, why: &'static str) {
+        if let Some(stream) = self.get_mut(key) {
+            stream.give_up();
             self.given_up.push((key, why));
         }
-        is_here
     }
 
     /// Asks the system which sockets have changed. Returns the ports with peers that wait.
@@ -325,6 +324,12 @@ impl Streams {
         let origin = self.get(key).map(|stream| stream.share.origin());
         let own = origin.and_then(|origin| self.serving_of.get(origin)).map_or(0, |own| *own);
         free > 0 && (own == 0 || own + 1 < free)
+    }
+
+    /// Notes that a Call has arrived whole.
+    pub(super) fn begin_call(&mut self, key: ConnectionKey) {
+        self.counters.calls += 1;
+        self.get_mut(key).into_iter().for_each(Stream::begin_call);
     }
 
     /// Notes that a Call is in service and not answered, with memory for `body` octets of a Reply.

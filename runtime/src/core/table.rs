@@ -9,7 +9,7 @@
 
 use std::marker::PhantomData;
 
-use crate::key::Key;
+use crate::key::{GENERATION_MASK, Key};
 
 mod owned;
 
@@ -22,6 +22,10 @@ pub(crate) struct Table<T, N = T> {
     /// Slots that were ever in use, at most `capacity`.
     slots: Vec<TableSlot<T>>,
     capacity: u32,
+    /// The first generation of each slot: the prefix of all names.
+    first: u32,
+    /// The bits of a generation that count.
+    counted: u32,
     /// The first free slot of the chain, or else the next slot that was never in use.
     free: u32,
     count: u32,
@@ -39,9 +43,16 @@ struct TableSlot<T> {
 impl<T, N> Table<T, N> {
     /// Makes an empty table of `capacity` slots.
     pub(crate) fn new(capacity: u32) -> Self {
+        Self { counted: u32::MAX, ..Self::prefixed(capacity, 0) }
+    }
+
+    /// Makes an empty table of `capacity` slots, whose names have this prefix.
+    pub(crate) fn prefixed(capacity: u32, prefix: u8) -> Self {
         Self {
             slots: Vec::with_capacity(capacity as usize),
             capacity,
+            first: Key::<N>::prefixed(prefix),
+            counted: GENERATION_MASK,
             free: 0,
             count: 0,
             of: PhantomData,
@@ -59,7 +70,7 @@ impl<T, N> Table<T, N> {
     pub(crate) fn insert(&mut self, entry: T) -> Result<Key<N>, T> {
         let at = self.free;
         if at as usize == self.slots.len() && at < self.capacity {
-            self.slots.push(TableSlot { generation: 0, next: at + 1, entry: None });
+            self.slots.push(TableSlot { generation: self.first, next: at + 1, entry: None });
         }
         let Some(slot) = self.slots.get_mut(at as usize) else { return Err(entry) };
         self.free = slot.next;
@@ -71,7 +82,7 @@ impl<T, N> Table<T, N> {
     /// Returns the name that the next entry will have, or `None` if there is no room for it.
     #[inline]
     pub(crate) fn next_key(&self) -> Option<Key<N>> {
-        let fresh = (self.free < self.capacity).then_some(0);
+        let fresh = (self.free < self.capacity).then_some(self.first);
         let generation = self.slots.get(self.free as usize).map(|slot| slot.generation);
         Some(Key::new(self.free, generation.or(fresh)?))
     }
@@ -83,7 +94,7 @@ impl<T, N> Table<T, N> {
             return None;
         }
         let entry = slot.entry.take()?;
-        slot.generation = slot.generation.wrapping_add(1);
+        slot.generation = self.first | slot.generation.wrapping_add(1) & self.counted;
         slot.next = std::mem::replace(&mut self.free, key.slot_number());
         self.count -= 1;
         Some(entry)

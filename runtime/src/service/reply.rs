@@ -45,8 +45,9 @@ pub struct Reply {
     pub(crate) offered: Option<u64>,
     /// The item that goes into the first Write chunk, or that is left out of the Payload stream.
     pub(crate) data: Data,
-    /// The first eligible item that belongs into the Payload stream: its index, and its length.
-    unreduced: Option<(u32, u32)>,
+    /// The first eligible item of some length that belongs into the Payload stream: its index, and its length. It is
+    /// meaningless as long as `unreduced_octets` is zero.
+    first_unreduced: (u32, u32),
     /// Octets of eligible items that belong into the Payload stream, padding included.
     unreduced_octets: usize,
     /// Where the item in `data` goes.
@@ -106,7 +107,7 @@ impl Reply {
             length_max,
             offered,
             data: Data::Empty,
-            unreduced: None,
+            first_unreduced: (0, 0),
             unreduced_octets: 0,
             place: ItemPlace::None,
             next: 0,
@@ -126,7 +127,6 @@ impl Reply {
         self.at = ReplyHeader::SUCCESS_LEN;
         self.length_max = length_max;
         self.offered = offered;
-        self.unreduced = None;
         self.unreduced_octets = 0;
         self.place = ItemPlace::None;
         self.next = 0;
@@ -211,10 +211,7 @@ impl Reply {
         } else {
             self.results(|w| data.encode(w));
         }
-        if octets > 0 {
-            self.unreduced_octets += octets;
-            self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
-        }
+        self.count_unreduced(index, length);
     }
 
     /// Appends results that are never reduced, then the next DDP-eligible result, an opaque, to the Payload stream, without a
@@ -232,10 +229,21 @@ impl Reply {
         });
         let (index, length) = (self.next, octets.len());
         self.next = index.wrapping_add(1);
-        if length > 0 {
-            self.unreduced_octets += length.next_multiple_of(4);
-            self.unreduced.get_or_insert((index, u32::try_from(length).unwrap_or(u32::MAX)));
+        self.count_unreduced(index, length);
+    }
+
+    /// Counts an eligible item that belongs into the Payload stream.
+    #[inline]
+    fn count_unreduced(&mut self, index: u32, length: usize) {
+        if length > 0 && self.unreduced_octets == 0 {
+            self.first_unreduced = (index, u32::try_from(length).unwrap_or(u32::MAX));
         }
+        self.unreduced_octets += length.next_multiple_of(4);
+    }
+
+    /// Returns the index and the length of the first eligible item that belongs into the Payload stream, if there is one.
+    const fn first_unreduced(&self) -> Option<(u32, u32)> {
+        if self.unreduced_octets == 0 { None } else { Some(self.first_unreduced) }
     }
 
     /// Passes over a DDP-eligible result of the binding that this Reply does not have: optional data that is absent, or an
@@ -324,7 +332,7 @@ impl Reply {
     pub(crate) const fn keeps_to(&self, results_max: u32, items: u32) -> bool {
         let beside = ReplyHeader::SUCCESS_LEN + self.unreduced_octets;
         let length = self.length().saturating_sub(beside);
-        let is_declared = match self.unreduced {
+        let is_declared = match self.first_unreduced() {
             Some((index, _)) => index < items,
             None => true,
         };
@@ -351,8 +359,9 @@ impl Reply {
         // [V2-7.3.5-2] ask for a Reply chunk that takes the whole Payload stream, unreduced results included.
         //~ V2-7.3.5-2: `self.length()` -> `self.unreduced_octets`
         let needed = u32::try_from(self.length()).unwrap_or(u32::MAX);
+        let unreduced = self.first_unreduced();
         //~ V2-7.3.5-1: `Shortage::Reply { needed }` -> `Shortage::Write { index: 0, needed }`
-        let shortage = self.unreduced.map_or(Shortage::Reply { needed }, |(index, length)| {
+        let shortage = unreduced.map_or(Shortage::Reply { needed }, |(index, length)| {
             let offered = self.offered_to(index).unwrap_or(0).try_into().unwrap_or(u32::MAX);
             // [V2-7.3.4-1] [V2-7.3.4-2] [V2-7.3.4-3] the first Write chunk has index 1.
             //~ V2-7.3.4-2: `index.saturating_add(1)` -> `index`

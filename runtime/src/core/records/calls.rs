@@ -1,37 +1,22 @@
 //! Serves the Calls of connections over TCP, and queues their Replies.
 
 use haulage_proto::negotiate::Version;
+use haulage_proto::rpc::{AcceptStat, ReplyHeader};
 use haulage_proto::time::Instant;
+use haulage_proto::v2::connection::Role;
 
 use crate::core::common::Common;
-use crate::core::cx::Cx;
 use crate::core::inner::Inner;
-use crate::core::memory::Charge;
-use crate::core::program::{Header, Room, Unserved};
+use crate::core::program::Programs;
 use crate::core::responder::{Body, ServedCall};
-use crate::core::runs::with_buffer;
-use crate::core::serve::{Acted, Whole, outcome, serve};
+use crate::core::runs::{Answered, Asked, Carrier, Own, Runs, Sender, Taken};
+use crate::core::serve::Acted;
 use crate::core::service::Service;
 use crate::core::streams::Standing;
 use crate::core::streams::inflow::{Inflow, Next};
-use crate::key::{CallKey, ConnectionKey};
+use crate::key::ConnectionKey;
 use crate::limits::INLINE_SIZE;
 use crate::service::Reply;
-
-/// What became of a record.
-#[derive(Debug)]
-enum Taken {
-    /// The Call is answered, or it waits for the service, and its record is not needed any more.
-    Done,
-    /// The Call waits for its turn or for memory, with a copy of its record.
-    Kept,
-    /// There is no send buffer for it now.
-    Waits,
-    /// Others have as many Calls in service as there may be.
-    Crowded,
-    /// The connection has to end.
-    Ends(&'static str),
-}
 
 /// Whether a connection is looked at again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +74,30 @@ pub(super) fn read<S: Service>(
     read
 }
 
+/// How far records were taken.
+#[derive(Clone, Copy, Debug)]
+struct Passed {
+    /// Records that are taken, or kept.
+    records: usize,
+    /// Whether the last of them is kept.
+    is_kept: bool,
+    /// Why no more were, if more are there.
+    stop: Option<Stop>,
+}
+
+/// Why a Call is neither taken nor kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    /// There is no send buffer for its Reply now.
+    NoBuffer,
+    /// As many Calls are in service as there may be.
+    Crowded,
+    /// Its connection has too much under way.
+    Held,
+    /// Its connection has to end.
+    Ends(&'static str),
+}
+
 /// The reading of one connection.
 struct Reading<'a, S> {
     inner: &'a mut Inner,
@@ -98,7 +107,7 @@ struct Reading<'a, S> {
     key: ConnectionKey,
     worked: usize,
     /// Calls that were taken.
-    calls: u32,
+    calls: usize,
 }
 
 impl<S: Service> Reading<'_, S> {
@@ -139,7 +148,8 @@ impl<S: Service> Reading<'_, S> {
             if !stream.may_be_read() {
                 return Ok(Go::Less);
             }
-            let taken = match inflow.next(stream.record_max()) {
+            let record_max = stream.record_max();
+            let stop = match inflow.next(record_max) {
                 Next::More => return Ok(Go::Told),
                 Next::Broken(why) => return Err(why),
                 Next::Wants(octets) => {
@@ -149,154 +159,177 @@ impl<S: Service> Reading<'_, S> {
                     inflow.provide(octets);
                     continue;
                 }
-                Next::Record(range) => {
-                    let end = range.end;
-                    let taken = self.call(inflow.octets(range), 0);
-                    if let Taken::Done | Taken::Kept = taken {
-                        inflow.pass(end);
-                    }
-                    taken
+                Next::Records => {
+                    let most = CALLS_MAX - self.calls;
+                    let passed = self.take(inflow.records(record_max, most), 0);
+                    inflow.pass(passed.records);
+                    passed.stop
                 }
                 Next::Long(long) => {
-                    let copied = long.octets().len();
-                    let taken = self.call(long.octets(), copied);
+                    let (held, copied) = (long.held(), long.octets().len());
+                    let passed = self.take(std::iter::once(long.octets()), copied);
                     let streams = &mut self.inner.common.streams;
-                    match taken {
-                        Taken::Waits | Taken::Crowded => inflow.put_back(long),
+                    match passed {
                         // The copy takes the place of the record.
-                        Taken::Kept => streams.give_back(self.key, long.held() - copied),
-                        Taken::Done | Taken::Ends(_) => streams.give_back(self.key, long.held()),
+                        Passed { is_kept: true, .. } => streams.give_back(self.key, held - copied),
+                        Passed { records: 0, .. } => inflow.put_back(long),
+                        Passed { .. } => streams.give_back(self.key, held),
                     }
-                    taken
+                    passed.stop
                 }
             };
-            match taken {
-                Taken::Done | Taken::Kept => {
-                    self.worked += 1;
-                    self.calls += 1;
-                    if self.calls == CALLS_MAX {
-                        return Ok(Go::Again);
-                    }
-                }
-                Taken::Waits => return Ok(Go::Again),
-                Taken::Crowded => return Ok(Go::Room),
-                Taken::Ends(why) => return Err(why),
+            match stop {
+                None if self.calls >= CALLS_MAX => return Ok(Go::Again),
+                None => {}
+                Some(Stop::NoBuffer) => return Ok(Go::Again),
+                Some(Stop::Crowded) => return Ok(Go::Room),
+                Some(Stop::Held) => return Ok(Go::Less),
+                Some(Stop::Ends(why)) => return Err(why),
             }
         }
     }
 
-    /// Serves the Call in a record. If the Call is kept, so is the memory of `held` octets that the connection took for it.
-    fn call(&mut self, record: &[u8], held: usize) -> Taken {
-        let Self { inner, service, reply, now, key, .. } = self;
-        let Inner { responder, common, .. } = &mut **inner;
-        let Some(programs) = responder.accepted.serves.clone() else {
-            return Taken::Ends("it serves nothing");
-        };
-        let Some(xid) = record.first_chunk().map(|octets| u32::from_be_bytes(*octets)) else {
-            return Taken::Ends("its record is no Call");
-        };
-        let Some(making) = with_buffer(common, *key, reply) else { return Taken::Waits };
-        making.begin(INLINE_SIZE, None);
-        let Some(stream) = common.streams.get(*key) else { return Taken::Done };
-        let standing = stream.standing();
-        let (asked, header) = match programs.read_header(xid, record) {
-            Ok(asked) => asked,
-            Err(unserved) => return self.answer_unserved(unserved),
-        };
-        let served = programs.of(header);
-        if standing == Standing::Stranger && !served.is_open_to_all() {
-            return Taken::Ends("the service does not admit the peer");
-        }
-        let room = served.room_over_tcp(header.procedure, record.get(header.arguments_at..));
-        let name = responder.calls.next_key().filter(|_| common.streams.take_calls(*key));
-        let Some(name) = name else { return Taken::Crowded };
-        if common.streams.get_mut(*key).is_some_and(|stream| !stream.begin_call()) {
-            return Taken::Ends(TOO_MANY);
-        }
-        common.streams.counters.calls += 1;
-        let waits = served.is_costly(header.procedure) || room.body > 0;
-        let promised = if waits { None } else { common.promise_some(*key, room.result) };
-        let Some(charge) = promised else {
-            let call = ServedCall::with(*key, xid, None).in_record(header, room);
-            common.streams.keep_call(*key, room.body);
-            responder.keep(common, call, Body::Record { octets: record.into(), held });
-            return Taken::Kept;
-        };
-        let whole = Whole {
-            programs: &programs,
-            connection: *key,
-            version: Version::One,
-            xid,
-            name,
-            header,
-            credential: asked.credential,
-            payload: record,
-            placed: None,
-            others: &mut [],
-        };
-        let acted = serve(&mut Cx::new(*now, inner), *service, whole, making);
-        inner.responder.running = None;
-        let charge = inner.responder.with_leased(charge);
-        self.settle((name, xid), header, charge, acted);
-        Taken::Done
-    }
-
-    /// Answers a Call that no program serves.
-    #[cold]
-    fn answer_unserved(&mut self, unserved: Unserved) -> Taken {
-        let Common { streams, .. } = &mut self.inner.common;
-        let Unserved::Verdict(header) = unserved.in_version(Version::One) else {
-            return Taken::Ends("its record is no Call");
-        };
-        if streams.get_mut(self.key).is_some_and(|stream| !stream.begin_call()) {
-            return Taken::Ends(TOO_MANY);
-        }
-        streams.counters.calls += 1;
-        if let Some(making) = self.reply {
-            // Some verdicts are shorter than the header of results.
-            making.forget_results();
-            self.inner.common.send_record(self.key, &header, making, Charge::default());
-        }
-        Taken::Done
-    }
-
-    /// Sends the Reply to the Call that the service acted on, or enters the Call in the table under the `name` that it was
-    /// promised.
-    #[inline(always)]
-    fn settle(
+    /// Takes the Calls in records, up to the first one that lacks something. That one is kept, if it can wait in the table,
+    /// with memory of `held` octets that the connection took for it.
+    fn take<'r>(
         &mut self,
-        (name, xid): (CallKey, u32),
-        header: Header,
-        charge: Charge,
-        acted: Acted,
-    ) {
-        let Inner { responder, common, .. } = &mut *self.inner;
-        let Some(making) = self.reply else { panic!("the Call was served with a Reply at hand") };
-        let Acted::Later(deferred) = acted else {
-            common.counters.calls_served += 1;
-            match outcome(acted, xid, making) {
-                Some(header) => common.send_record(self.key, &header, making, charge),
-                None => common.discharge(self.key, charge),
-            }
-            return;
+        mut records: impl ExactSizeIterator<Item = &'r [u8]> + Clone,
+        held: usize,
+    ) -> Passed {
+        let Some(programs) = self.inner.responder.accepted.serves.clone() else {
+            return Passed { records: 0, is_kept: false, stop: Some(Stop::Ends(STRANGER)) };
         };
-        // The next Call is answered in the same Reply.
-        making.forget_results();
-        let (header, is_resumed) =
-            deferred.map_or((header, false), |deferred| (deferred.header, deferred.is_resumed));
-        let call = ServedCall::with(self.key, xid, None).charged(charge);
-        let inserted = responder.insert(call.in_record(header, Room::default()));
-        assert!(inserted == name, "nothing else entered meanwhile");
-        common.streams.keep_call(self.key, 0);
-        if is_resumed {
-            responder.resume(common, name);
+        let calls = records.clone().map(Taken::whole);
+        let Self { inner, service, reply, now, key, .. } = self;
+        // As in version 1, every Call has a Reply.
+        let (role, version) = (Role::Server, Version::One);
+        let from = Sender { key: *key, role, version, unchunked_reply_max: INLINE_SIZE };
+        let mut runs = Runs { inner, service: *service, now: *now, reply, is_in_place: false };
+        let done = runs.take_calls(&from, &programs, calls, Records);
+        let kept = records.nth(done).map(|record| self.keep(&programs, record, held));
+        let is_kept = kept == Some(Ok(()));
+        let stop = kept.and_then(Result::err);
+        let records = done + usize::from(is_kept);
+        self.worked += records;
+        self.calls += records;
+        Passed { records, is_kept, stop }
+    }
+
+    /// Keeps a Call that was not taken: it waits in the table for what it lacks.
+    ///
+    /// # Errors
+    /// Why it cannot be kept.
+    fn keep(&mut self, programs: &Programs, record: &[u8], held: usize) -> Result<(), Stop> {
+        if !self.reply.as_ref().is_some_and(|making| making.message.owns_buffer()) {
+            return Err(Stop::NoBuffer);
         }
+        let Inner { responder, common, .. } = &mut *self.inner;
+        if responder.calls.next_key().is_none() {
+            return Err(Stop::Crowded);
+        }
+        admit(common, programs, self.key, record)?;
+        common.streams.begin_call(self.key);
+        responder.on_record(
+            common,
+            self.key,
+            programs,
+            Body::Record { octets: record.into(), held },
+        );
+        Ok(())
     }
 }
 
+/// The records of a connection over TCP, as a carrier of Calls.
+struct Records;
+
+impl Carrier for Records {
+    const LENDS: bool = true;
+
+    /// The connection.
+    type Way = ConnectionKey;
+
+    fn in_place_max(from: &Sender) -> usize {
+        from.unchunked_reply_max
+    }
+
+    fn begin(_: &mut Common, from: &Sender, _: usize) -> ConnectionKey {
+        from.key
+    }
+
+    fn provide(
+        &mut self,
+        common: &mut Common,
+        from: &Sender,
+        asked: &Asked<'_, '_>,
+        reply: &mut Reply,
+        own: &mut Own,
+    ) -> Option<()> {
+        let Asked { programs, payload, .. } = *asked;
+        admit(common, programs, from.key, payload).ok()?;
+        let octets = programs.result_over_tcp(payload);
+        own.charge = common.promise_some(from.key, octets)?;
+        common.streams.begin_call(from.key);
+        reply.begin(from.unchunked_reply_max, None);
+        Some(())
+    }
+
+    fn leave(
+        &mut self,
+        common: &mut Common,
+        key: &mut ConnectionKey,
+        answered: &Answered<'_>,
+        reply: &mut Reply,
+        own: &mut Own,
+    ) -> bool {
+        let header = match *answered.acted {
+            Acted::Results(_) | Acted::Long => {
+                ReplyHeader::accepted(answered.xid, AcceptStat::Success)
+            }
+            Acted::Verdict(header) => {
+                reply.forget_results();
+                header
+            }
+            _ => return false,
+        };
+        common.send_record(*key, &header, reply, std::mem::take(&mut own.charge));
+        true
+    }
+
+    fn park(common: &mut Common, key: &mut ConnectionKey, call: ServedCall) -> ServedCall {
+        common.streams.keep_call(*key, 0);
+        call
+    }
+
+    fn end(_: &mut Common, _: &Sender, _: &ConnectionKey, _: u32) {}
+}
+
+/// Sees whether a peer may make another Call, which lies in `record`, and whether it may be in service.
+///
+/// # Errors
+/// Why not.
+fn admit(
+    common: &Common,
+    programs: &Programs,
+    key: ConnectionKey,
+    record: &[u8],
+) -> Result<(), Stop> {
+    let Some(stream) = common.streams.get(key) else { return Err(Stop::Held) };
+    if !stream.may_be_read() {
+        return Err(Stop::Held);
+    }
+    if !common.streams.take_calls(key) {
+        return Err(Stop::Crowded);
+    }
+    if stream.standing() == Standing::Stranger && !programs.may_be_open_to_all(record) {
+        return Err(Stop::Ends(STRANGER));
+    }
+    if stream.may_call() { Ok(()) } else { Err(Stop::Ends(TOO_MANY)) }
+}
+
 /// Calls of a connection that are taken in one turn, at most.
-const CALLS_MAX: u32 = 32;
+const CALLS_MAX: usize = 32;
 /// How often a connection is read in one turn, at most.
 const READS_MAX: usize = 4;
+const STRANGER: &str = "the service does not admit the peer";
 const TOO_MANY: &str =
     "the service does not admit the peer, which has made all the Calls that it may";

@@ -29,13 +29,13 @@ pub(in crate::core) struct Runs<'a, S> {
 
 /// The properties of a connection that its runs of messages need.
 #[derive(Clone, Copy)]
-pub(super) struct Sender {
-    pub(super) key: ConnectionKey,
+pub(in crate::core) struct Sender {
+    pub(in crate::core) key: ConnectionKey,
     /// Our role.
-    pub(super) role: Role,
-    pub(super) version: Version,
+    pub(in crate::core) role: Role,
+    pub(in crate::core) version: Version,
     /// Octets of the longest Payload stream of a Reply without chunks.
-    pub(super) unchunked_reply_max: usize,
+    pub(in crate::core) unchunked_reply_max: usize,
 }
 
 impl Common {

@@ -1,8 +1,6 @@
 //! A Call of a run, as its provider hands it over.
 
-use haulage_proto::negotiate::{
-    SingleChunks, Version, single_chunk_header_len, unchunked_header_len,
-};
+use haulage_proto::negotiate::{SingleChunks, single_chunk_header_len};
 use haulage_proto::v2::continuation::Kind;
 use haulage_proto::v2::header::SingleChunk;
 
@@ -10,13 +8,13 @@ use crate::core::program::{Header, Programs};
 use crate::service::Foreseen;
 
 /// A Call of a run.
-pub(super) struct Taken<'a> {
-    pub(super) xid: u32,
-    pub(super) chunk: Option<SingleChunk>,
+pub(in crate::core) struct Taken<'a> {
+    pub(in crate::core) xid: u32,
+    pub(in crate::core) chunk: Option<SingleChunk>,
     /// The parts of its RPC header, if they are known already.
-    pub(super) header: Option<Header>,
+    pub(in crate::core) header: Option<Header>,
     /// The Payload stream; if `header` is given, it may begin with the arguments.
-    pub(super) payload: &'a [u8],
+    pub(in crate::core) payload: &'a [u8],
 }
 
 impl<'a> Taken<'a> {
@@ -25,6 +23,12 @@ impl<'a> Taken<'a> {
     pub(super) fn unchunked(call: &'a [u8], header_len: usize) -> Self {
         let (xid, payload) = apart(call, header_len);
         Self { xid, chunk: None, header: None, payload }
+    }
+
+    /// Makes a Call without chunks from a record, which is its Payload stream.
+    pub(in crate::core) fn whole(record: &'a [u8]) -> Self {
+        let xid = record.first_chunk().copied().map_or(0, u32::from_be_bytes);
+        Self { xid, chunk: None, header: None, payload: record }
     }
 
     /// Makes a Call with one chunk from a whole message, which `chunks` has recognised.
@@ -49,18 +53,6 @@ impl<'a> Taken<'a> {
         let Header { program, procedure, arguments_at } = header?;
         let arguments = self.payload.get(arguments_at..)?;
         Some(Foreseen { program: program as usize, procedure, arguments })
-    }
-
-    /// Returns by how many octets the transport header of the Reply is longer than that of a Reply without chunks.
-    #[inline]
-    pub(super) const fn reply_chunk_len(&self, version: Version) -> usize {
-        match self.chunk {
-            Some(SingleChunk { position: None, .. }) => {
-                single_chunk_header_len(version, Kind::Reply)
-                    - unchunked_header_len(version, Kind::Reply)
-            }
-            _ => 0,
-        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! in memory of its own, into which its octets are received directly. A connection between two records has no memory.
 
 use std::io;
-use std::ops::Range;
 
 use haulage_proto::rpc::record::Mark;
 
@@ -38,8 +37,8 @@ pub(in crate::core) struct Long {
 /// What comes next.
 #[derive(Debug)]
 pub(in crate::core) enum Next {
-    /// A record that lies in the buffer.
-    Record(Range<usize>),
+    /// Whole records lie in the buffer: one at least.
+    Records,
     /// A record in memory of its own.
     Long(Long),
     /// Memory of at least as many octets is needed before the rest can be taken.
@@ -54,6 +53,7 @@ impl Inflow {
     /// Finds the next record, of at most `record_max` octets.
     pub(in crate::core) fn next(&mut self, record_max: usize) -> Next {
         loop {
+            // Not by a method: a long record is changed beside it.
             let held = self.buffer.as_deref().and_then(|all| all.get(self.start..self.end));
             let held = held.unwrap_or_default();
             let Some(long) = &mut self.long else {
@@ -71,7 +71,7 @@ impl Inflow {
                 if held.len() < end {
                     return Next::More;
                 }
-                return Next::Record(self.start + Mark::WIRE_LEN..self.start + end);
+                return Next::Records;
             };
             let taken = held.len().min(long.left);
             let Some((octets, held)) = held.split_at_checked(taken) else { return Next::More };
@@ -127,14 +127,22 @@ impl Inflow {
         self.long = Some(long);
     }
 
-    /// Returns octets of the buffer.
-    pub(in crate::core) fn octets(&self, range: Range<usize>) -> &[u8] {
-        self.buffer.as_deref().and_then(|all| all.get(range)).unwrap_or_default()
+    /// Returns the whole records that lie in the buffer next, as many as `most`.
+    pub(in crate::core) fn records(&self, record_max: usize, most: usize) -> Records<'_> {
+        let octets = self.held_octets();
+        let all = Records { octets, left: most };
+        let is_short = |record: &&[u8]| record.len() <= record_max;
+        Records { octets, left: all.take_while(is_short).count() }
     }
 
-    /// Passes over a record that was in the buffer and ended there.
-    pub(in crate::core) const fn pass(&mut self, end: usize) {
-        self.start = end;
+    /// Passes over records that lie in the buffer.
+    pub(in crate::core) fn pass(&mut self, records: usize) {
+        let passed = Records { octets: self.held_octets(), left: records };
+        self.start += passed.map(|record| Mark::WIRE_LEN + record.len()).sum::<usize>();
+    }
+
+    fn held_octets(&self) -> &[u8] {
+        self.buffer.as_deref().and_then(|all| all.get(self.start..self.end)).unwrap_or_default()
     }
 
     /// Receives octets, into the memory of a long record if nothing lies before them. The buffer comes from `spare` if there
@@ -198,6 +206,35 @@ impl Inflow {
         self.held() + self.buffer.as_ref().map_or(0, |buffer| buffer.len())
     }
 }
+
+/// Records that lie one behind the other, each in one fragment.
+#[derive(Clone, Debug)]
+pub(in crate::core) struct Records<'a> {
+    octets: &'a [u8],
+    /// How many there are, at most.
+    left: usize,
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.left = self.left.checked_sub(1)?;
+        let (mark, rest) = self.octets.split_first_chunk()?;
+        let mark = Mark::decode(*mark);
+        let (record, rest) = rest.split_at_checked(mark.length() as usize)?;
+        self.octets = rest;
+        mark.is_last().then_some(record)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+/// As many as are `left`, if they have been counted.
+impl ExactSizeIterator for Records<'_> {}
 
 impl Long {
     /// Returns the octets of the record.

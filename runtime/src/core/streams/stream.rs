@@ -51,6 +51,8 @@ pub(crate) struct Stream {
     is_ending: bool,
     /// Whether it is not read until fewer Calls are in service, and less is to be sent.
     is_held: bool,
+    /// Whether it ends in this turn.
+    is_given_up: bool,
 }
 
 /// A connection that was just accepted.
@@ -100,6 +102,7 @@ impl Stream {
             is_over: false,
             is_ending: false,
             is_held: false,
+            is_given_up: false,
         }
     }
 
@@ -199,10 +202,16 @@ impl Stream {
     /// Returns whether another Call may be taken. A few Calls that wait for memory are enough: what they wait for may be the
     /// Replies that peers of this address do not take, and more Calls would hold places of the address for nothing.
     pub(in crate::core) fn may_be_read(&self) -> bool {
-        self.share.waiting() < SHORT_MAX
+        !self.is_given_up
+            && self.share.waiting() < SHORT_MAX
             && self.serving < CALLS_EACH_MAX
             && self.outflow.waiting() < WAITING_MAX
             && self.outflow.copied() + self.promised < COPIED_MAX
+    }
+
+    /// Notes that the connection ends in this turn.
+    pub(in crate::core) const fn give_up(&mut self) {
+        self.is_given_up = true;
     }
 
     /// Notes that the connection is not read until it has less under way.
@@ -247,17 +256,15 @@ impl Stream {
         received
     }
 
-    /// Notes that a record has arrived whole. Returns whether the peer may make the Call.
-    pub(in crate::core) fn begin_call(&mut self) -> bool {
+    /// Returns whether the peer may make another Call.
+    pub(in crate::core) const fn may_call(&self) -> bool {
+        !matches!(self.calls_left, Some(0))
+    }
+
+    /// Notes that a Call has arrived whole, which the peer may make.
+    pub(in crate::core) fn begin_call(&mut self) {
         self.arriving = Progress::default();
-        match &mut self.calls_left {
-            None => true,
-            Some(0) => false,
-            Some(left) => {
-                *left -= 1;
-                true
-            }
-        }
+        self.calls_left = self.calls_left.map(|left| left.saturating_sub(1));
     }
 
     /// Notes that a Call is answered later, with memory for `body` octets of its Reply.
