@@ -7,9 +7,11 @@ use haulage::sys::by_handle::FileName;
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 
+use super::descriptors::Descriptors;
 use super::lists::{Batch, List};
+use super::look::look;
 use super::making::Make;
-use super::node::{self, Descriptors, Fresh};
+use super::place::{Fresh, give, place_of, set_times};
 use super::rights::Rights;
 use crate::access::{Caller, SET_GID, SET_UID};
 use crate::backend::{Around, Setting};
@@ -194,24 +196,24 @@ impl Set {
         let writer = to.size.map(|_| self.writer()).transpose()?;
         let acting = by.rights.as_caller(&by.caller)?;
         if let Some(ctime) = guard
-            && node::look(place)?.attributes.ctime != *ctime
+            && look(place)?.attributes.ctime != *ctime
         {
             return Err(Status::NotSync.into());
         }
-        node::give(place, to.uid, to.gid)?;
+        give(place, to.uid, to.gid)?;
         let set_mode = || to.mode.map_or(Ok(()), |mode| descriptors.chmod(place, mode));
         set_mode()?;
         // To cut a file sets its time of modification to now.
         let is_cut = writer.is_some();
         let mtime = if is_cut && to.mtime == SetTime::ToServer { SetTime::Keep } else { to.mtime };
-        node::set_times(place, to.atime, mtime)?;
+        set_times(place, to.atime, mtime)?;
         if let (Some(writer), Some(size)) = (writer, to.size) {
             fs::ftruncate(writer, size)?;
             // That has changed the time, and taken SUID and SGID from the file.
             if to.mode.is_some_and(|mode| mode & (SET_UID | SET_GID) != 0) {
                 set_mode()?;
             }
-            node::set_times(place, SetTime::Keep, mtime)?;
+            set_times(place, SetTime::Keep, mtime)?;
         }
         drop(acting);
         Ok(changed.into_iter().collect())
@@ -225,18 +227,18 @@ impl Set {
         let opened = descriptors.open_as_is(place, OFlags::WRONLY);
         drop(acting);
         let Err(Errno::ACCESS) = opened else { return opened };
-        if !caller.owns(&node::look(place)?.attributes) {
+        if !caller.owns(&look(place)?.attributes) {
             return opened;
         }
         let opened = descriptors.open(place, OFlags::WRONLY)?;
-        let owns = caller.owns(&node::look(place)?.attributes);
+        let owns = caller.owns(&look(place)?.attributes);
         if owns { Ok(opened) } else { Err(Errno::ACCESS) }
     }
 }
 
 impl LookUp {
     fn run(&self) -> Result<Fresh, Undone> {
-        let place = node::place_of(&self.dir, &self.name);
+        let place = place_of(&self.dir, &self.name);
         place.and_then(|place| Fresh::new(place, None)).map_err(Undone::Absent)
     }
 }
@@ -244,7 +246,7 @@ impl LookUp {
 impl Ahead {
     pub(super) fn run(&self) {
         for name in &self.names {
-            drop(node::place_of(&self.dir, name));
+            drop(place_of(&self.dir, name));
         }
     }
 }
@@ -276,7 +278,7 @@ impl Unlink {
 impl At {
     /// Reads the attributes of the directory.
     pub(super) fn look(&self) -> Option<Attributes> {
-        node::look(&self.dir).ok().map(|look| look.attributes)
+        look(&self.dir).ok().map(|look| look.attributes)
     }
 
     /// Returns what a change of one name made, with the directory before it.

@@ -21,7 +21,8 @@ use super::acts::{Act, Ahead, LookUp};
 use super::changes::{Change, Then};
 use super::closing::PathDescriptor;
 use super::helpers::Cost;
-use super::node::{self, Node};
+use super::look::look;
+use super::node::Node;
 use crate::backend::{Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Name;
@@ -142,7 +143,7 @@ impl What {
     /// Returns the identity of the file, if there is one.
     fn file(&self) -> Option<FileId> {
         match self {
-            Self::Descriptor(place) => node::look(place).ok().map(|look| look.id),
+            Self::Descriptor(place) => look(place).ok().map(|look| look.id),
             Self::Kept(node) => Some(node.id),
             Self::Failed(_) => None,
         }

@@ -34,8 +34,8 @@ use haulage::shares::Shares;
 use rustix::io::Errno;
 
 use super::acts::{Act, Ahead, Done, Sync, Undone};
+use super::descriptors::OpenShut;
 use super::lists::LISTS_MAX;
-use super::node::OpenShut;
 use super::settling::Target;
 use super::tree::Batch;
 use crate::backend::Ticket;

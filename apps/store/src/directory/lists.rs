@@ -19,10 +19,12 @@ use rustix::io::Errno;
 
 use super::Directory;
 use super::acts::{Act, Done, Made, Undone};
+use super::descriptors::Descriptors;
 use super::helpers::Cost;
 use super::known::Called;
 use super::listing::{Named, Names};
-use super::node::{self, Descriptors, Look};
+use super::look::{Look, look};
+use super::place::{peek, place_of};
 use super::recent::Began;
 use crate::backend::{self, Listing, ListingKind, Shown, Ticket};
 use crate::handle::FileId;
@@ -89,7 +91,7 @@ impl List {
     /// Reads the names.
     pub(super) fn run(&self) -> Result<Batch, Errno> {
         let Listing { after, names_max, octets_max, octets_each, .. } = self.listing;
-        let dir = node::look(&self.place).ok().filter(|_| self.has_attributes);
+        let dir = look(&self.place).ok().filter(|_| self.has_attributes);
         let dir_changed = dir.map(|look| look.attributes.ctime);
         let mut names = Names::of(self.descriptors.listing(&self.place)?, after, names_max)?;
         let mut batch = Batch { dir_changed, ..Batch::default() };
@@ -121,11 +123,11 @@ impl List {
     /// Returns the identity of the file with a name, and what it is like if the Call tells that; `None` if it is gone.
     fn meet(&self, named: &Named<'_>) -> Option<(FileId, Option<Result<Look, Errno>>)> {
         let Self { place, listing, .. } = self;
-        let peek = || node::peek(place, listing.dir, named.name);
+        let peek = || peek(place, listing.dir, named.name);
         let look = match listing.kind {
-            ListingKind::Files if !self.has_attributes => match node::place_of(place, named.name) {
+            ListingKind::Files if !self.has_attributes => match place_of(place, named.name) {
                 Err(Errno::XDEV) => peek(),
-                place => place.and_then(node::look),
+                place => place.and_then(look),
             },
             ListingKind::Files | ListingKind::Names => peek(),
         };

@@ -8,7 +8,9 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::acts::{At, By, Done, Sync, ready};
-use super::node::{self, Descriptors, Fresh, MODE_MASK};
+use super::descriptors::Descriptors;
+use super::look::MODE_MASK;
+use super::place::{Fresh, give, place_of, set_times};
 use super::rights::group_of;
 use crate::access::{Caller, SET_GID, SET_UID, STICKY};
 use crate::backend::{New, NewKind};
@@ -90,7 +92,7 @@ impl Make {
         drop(acting);
         #[cfg(test)]
         (self.between.0)();
-        let found = node::place_of(dir, name).and_then(|place| Fresh::new(place, None));
+        let found = place_of(dir, name).and_then(|place| Fresh::new(place, None));
         let found = match found {
             // Another process mounted a file system there.
             Err(Errno::XDEV) => return Err(Status::Jukebox),
@@ -122,7 +124,7 @@ impl Make {
         let acting = rights.as_owner(caller, &new)?;
         let (mode, gid) = given(caller, &self.parent, &new);
         if !is_sole_owner && found.gid == gid && gid != new.gid {
-            node::give(&fresh.place, None, Some(new.gid))?;
+            give(&fresh.place, None, Some(new.gid))?;
         }
         if let (Some(size), Some(writing)) = (new.size, &fresh.writing) {
             super::data::check_end(size, 0)?;
@@ -134,7 +136,7 @@ impl Make {
             self.descriptors.chmod(&fresh.place, new.mode)?;
             fresh.look.attributes.mode = new.mode;
         }
-        node::set_times(&fresh.place, new.atime, new.mtime)?;
+        set_times(&fresh.place, new.atime, new.mtime)?;
         drop(acting);
         Ok(())
     }

@@ -5,7 +5,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::node::{Hold, Look};
+use super::look::{Hold, Look};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, FileType};
 

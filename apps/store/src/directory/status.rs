@@ -5,7 +5,7 @@ use rustix::io::Errno;
 use crate::nfs3::Status;
 
 /// Returns the NFS status for an error of the system.
-pub(super) const fn status(errno: Errno) -> Status {
+const fn status(errno: Errno) -> Status {
     match errno {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,
@@ -31,5 +31,12 @@ pub(super) const fn status(errno: Errno) -> Status {
         // The machine lacks a resource, perhaps for a short time.
         Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR => Status::Jukebox,
         _ => Status::Io,
+    }
+}
+
+/// Converts an error of the system to the status that a client receives.
+impl From<Errno> for Status {
+    fn from(errno: Errno) -> Self {
+        status(errno)
     }
 }

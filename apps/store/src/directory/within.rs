@@ -14,7 +14,8 @@ use std::collections::BTreeMap;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::node::{Descriptors, Node};
+use super::descriptors::Descriptors;
+use super::node::Node;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 

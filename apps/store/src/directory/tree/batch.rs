@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
+use super::super::descriptors::Descriptors;
 use super::super::listing::Names;
-use super::super::node::{self, Descriptors, Fresh};
+use super::super::place::{Fresh, place_of};
 
 /// The next names of a directory, which a helper lists, or the core where there is none.
 pub(in super::super) struct Batch {
@@ -65,7 +66,7 @@ impl Batch {
             let is_wanted = self.wanted.binary_search(&named.inode).is_ok();
             if is_wanted || named.may_be_directory && self.is_deep {
                 self.cost_left = self.cost_left.saturating_sub(LOOKING);
-                let file = node::place_of(&self.dir, named.name);
+                let file = place_of(&self.dir, named.name);
                 let file = file.and_then(|place| Fresh::new(place, None));
                 self.found.push(Child { inode: named.inode, name: named.name.into(), file });
             }
