@@ -41,41 +41,34 @@ use crate::backend::{
 use crate::handle::{FileId, scatter};
 use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
 
-mod acl;
 mod acts;
 mod attributes;
 mod changes;
 mod closing;
 mod data;
-mod descriptors;
 mod found;
 mod gone;
 mod helpers;
 mod journal;
 mod known;
-mod listing;
 mod lists;
-mod look;
 mod making;
-mod mounted;
 mod names;
 mod node;
 mod open;
-mod place;
 mod recent;
-mod rights;
 mod settling;
 mod state;
-mod status;
 mod surroundings;
+mod system;
 mod transfers;
 mod tree;
 mod within;
 
 pub use haulage::sys::namespace::{Ids, is_alone};
-pub use rights::is_overriding;
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
+pub use system::rights::is_overriding;
 
 use changes::Change;
 use data::{FILE_MAX, progress};
@@ -83,11 +76,11 @@ use found::Found;
 use helpers::Ended;
 use known::Known;
 use lists::{Read, Reading};
-use look::Look;
 use node::Node;
 use recent::Recent;
-use rights::Rights;
 use settling::Settling;
+use system::look::Look;
+use system::rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
 

@@ -7,12 +7,12 @@ use haulage::sys::by_handle::FileName;
 use rustix::fs::{self, AtFlags, OFlags};
 use rustix::io::Errno;
 
-use super::descriptors::Descriptors;
 use super::lists::{Batch, List};
-use super::look::look;
 use super::making::Make;
-use super::place::{Fresh, give, place_of, set_times};
-use super::rights::Rights;
+use super::system::descriptors::Descriptors;
+use super::system::look::look;
+use super::system::place::{Fresh, give, place_of, set_times};
+use super::system::rights::Rights;
 use crate::access::{Caller, SET_GID, SET_UID};
 use crate::backend::{Around, Setting};
 use crate::handle::FileId;

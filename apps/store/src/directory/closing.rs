@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::fstat;
 
 use super::helpers::{Cost, Helpers};
-use super::look::SECTOR;
+use super::system::look::SECTOR;
 use crate::nfs3::{Attributes, FileType};
 
 /// A place: an `O_PATH` descriptor that is closed by a helper if it is the last one of a large file without a name.

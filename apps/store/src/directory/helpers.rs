@@ -34,9 +34,9 @@ use haulage::shares::Shares;
 use rustix::io::Errno;
 
 use super::acts::{Act, Ahead, Done, Sync, Undone};
-use super::descriptors::OpenShut;
 use super::lists::LISTS_MAX;
 use super::settling::Target;
+use super::system::descriptors::OpenShut;
 use super::tree::Batch;
 use crate::backend::Ticket;
 use crate::handle::FileId;

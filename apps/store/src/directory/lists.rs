@@ -19,13 +19,13 @@ use rustix::io::Errno;
 
 use super::Directory;
 use super::acts::{Act, Done, Made, Undone};
-use super::descriptors::Descriptors;
 use super::helpers::Cost;
 use super::known::Called;
-use super::listing::{Named, Names};
-use super::look::{Look, look};
-use super::place::{peek, place_of};
 use super::recent::Began;
+use super::system::descriptors::Descriptors;
+use super::system::listing::{Named, Names};
+use super::system::look::{Look, look};
+use super::system::place::{peek, place_of};
 use crate::backend::{self, Listing, ListingKind, Shown, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Name, Status, Time};

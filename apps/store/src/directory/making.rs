@@ -8,10 +8,10 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::acts::{At, By, Done, Sync, ready};
-use super::descriptors::Descriptors;
-use super::look::MODE_MASK;
-use super::place::{Fresh, give, place_of, set_times};
-use super::rights::group_of;
+use super::system::descriptors::Descriptors;
+use super::system::look::MODE_MASK;
+use super::system::place::{Fresh, give, place_of, set_times};
+use super::system::rights::group_of;
 use crate::access::{Caller, SET_GID, SET_UID, STICKY};
 use crate::backend::{New, NewKind};
 use crate::nfs3::{Attributes, FileType, Status};

@@ -1,4 +1,4 @@
-//! One file, held by a [place](super::place), and the operations on it.
+//! One file, held by a [place](super::system::place), and the operations on it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::OwnedFd;
@@ -8,13 +8,13 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
-use super::acl;
 use super::closing::{PathDescriptor, may_be_large};
-use super::descriptors::{Descriptors, OpenShut, widened};
 use super::helpers::Helpers;
-use super::look::{Look, MODE_MASK, look};
-use super::mounted;
-use super::place::{Fresh, WITHIN, place_of};
+use super::system::acl;
+use super::system::descriptors::{Descriptors, OpenShut, widened};
+use super::system::look::{Look, MODE_MASK, look};
+use super::system::mounted;
+use super::system::place::{Fresh, WITHIN, place_of};
 use crate::handle::FileId;
 use crate::nfs3::FileType;
 

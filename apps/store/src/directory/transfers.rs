@@ -30,7 +30,7 @@ use rustix::{fs, io};
 
 use super::helpers::Helpers;
 use super::node::Node;
-use super::rights::Rights;
+use super::system::rights::Rights;
 use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
 use crate::handle::FileId;

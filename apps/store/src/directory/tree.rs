@@ -27,14 +27,14 @@ use rustix::fs::{FsWord, StatVfsMountFlags, fstatfs, fstatvfs};
 use rustix::io::Errno;
 
 use super::Config;
-use super::descriptors::Descriptors;
 use super::found::{Found, What};
 use super::gone::{Gone, Searched};
 use super::helpers::Helpers;
 use super::known::{Called, Known};
-use super::look::Look;
 use super::node::{Moment, Node, open_top};
 use super::open::Open;
+use super::system::descriptors::Descriptors;
+use super::system::look::Look;
 use super::transfers::TMPFS;
 use super::within::Within;
 use crate::backend::Located;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::super::descriptors::Descriptors;
-use super::super::listing::Names;
-use super::super::place::{Fresh, place_of};
+use super::super::system::descriptors::Descriptors;
+use super::super::system::listing::Names;
+use super::super::system::place::{Fresh, place_of};
 
 /// The next names of a directory, which a helper lists, or the core where there is none.
 pub(in super::super) struct Batch {

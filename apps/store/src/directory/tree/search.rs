@@ -20,9 +20,9 @@ use rustix::io::Errno;
 
 use super::super::gone::Searched;
 use super::super::helpers::Cost;
-use super::super::listing::Names;
-use super::super::look::Look;
 use super::super::node::Node;
+use super::super::system::listing::Names;
+use super::super::system::look::Look;
 use super::Tree;
 use super::batch::{Batch, Child};
 use super::descent::{Descent, Otherwise};

@@ -18,7 +18,7 @@ use haulage::sys::namespace::{Ids, is_alone};
 
 /// The server's power to act as others, if it has it.
 #[derive(Debug)]
-pub(super) struct Rights {
+pub(crate) struct Rights {
     own: Option<Own>,
     /// A user and a group without rights.
     anonymous: (u32, u32),
@@ -29,25 +29,25 @@ impl Rights {
     ///
     /// # Errors
     /// The system's, if it starts no thread to find that out.
-    pub(super) fn find() -> io::Result<Self> {
+    pub(crate) fn find() -> io::Result<Self> {
         let anonymous = (Ids::users().powerless(), Ids::groups().powerless());
         Ok(Self { own: Own::privileged()?.filter(|_| !is_alone()), anonymous })
     }
 
     /// Returns whether all is done as this process's own user.
-    pub(super) const fn is_sole_owner(&self) -> bool {
+    pub(crate) const fn is_sole_owner(&self) -> bool {
         self.own.is_none()
     }
 
     /// Makes this thread a user without rights and without the server's privileges, while the result exists: for what the
     /// server has judged, and where the system is to see no superuser.
-    pub(super) fn as_anonymous(&self) -> Result<Option<Acting<'_>>, Errno> {
+    pub(crate) fn as_anonymous(&self) -> Result<Option<Acting<'_>>, Errno> {
         let (uid, gid) = self.anonymous;
         self.act(self.anonymous, &Caller::new(uid, gid, []), Judge::System)
     }
 
     /// Makes this thread the caller, while the result exists. The superuser is the server itself.
-    pub(super) fn as_caller(&self, caller: &Caller) -> Result<Option<Acting<'_>>, Errno> {
+    pub(crate) fn as_caller(&self, caller: &Caller) -> Result<Option<Acting<'_>>, Errno> {
         if caller.is_root() {
             return Ok(None);
         }
@@ -55,7 +55,7 @@ impl Rights {
     }
 
     /// Makes this thread the owner of a new file, with the caller's rights, while the result exists.
-    pub(super) fn as_maker(
+    pub(crate) fn as_maker(
         &self,
         caller: &Caller,
         new: &New<'_>,
@@ -65,7 +65,7 @@ impl Rights {
     }
 
     /// Makes this thread the owner of a new file and nobody more, not even if the superuser calls.
-    pub(super) fn as_owner(
+    pub(crate) fn as_owner(
         &self,
         caller: &Caller,
         new: &New<'_>,
@@ -99,6 +99,6 @@ pub fn is_overriding() -> bool {
 
 /// Returns the group by which a file is created. A group that the caller is not of is the directory's, and the system
 /// gives the file that one.
-pub(super) fn group_of(caller: &Caller, new: &New<'_>) -> u32 {
+pub(crate) fn group_of(caller: &Caller, new: &New<'_>) -> u32 {
     if caller.is_root() || caller.is_of(new.gid) { new.gid } else { caller.gid }
 }

@@ -10,17 +10,17 @@ use crate::nfs3::{Attributes, Device, FileType, Status, Time};
 
 /// The identity and attributes of a file, from `statx`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
-    pub(super) id: FileId,
+pub(crate) struct Look {
+    pub(crate) id: FileId,
     /// The attributes, as the protocol has them.
-    pub(super) attributes: Attributes,
+    pub(crate) attributes: Attributes,
     /// What nobody may change of the file, whatever its permission bits.
-    pub(super) hold: Hold,
+    pub(crate) hold: Hold,
 }
 
 /// What nobody may change of a file (`chattr +i`, `chattr +a`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(crate) enum Hold {
     /// All may be changed.
     #[default]
     None,
@@ -31,13 +31,13 @@ pub(super) enum Hold {
 }
 
 /// Reads a file's identity and attributes by `statx`.
-pub(super) fn look(place: impl AsFd) -> Result<Look, Errno> {
+pub(crate) fn look(place: impl AsFd) -> Result<Look, Errno> {
     Ok(Look::of(&fs::statx(place, "", AtFlags::EMPTY_PATH, WANTED)?))
 }
 
 impl Look {
     /// Returns what `statx` found of a file.
-    pub(super) fn of(found: &Statx) -> Self {
+    pub(crate) fn of(found: &Statx) -> Self {
         let id = FileId { inode: found.stx_ino, generation: generation(found) };
         let kind = fs::FileType::from_raw_mode(u32::from(found.stx_mode));
         let attributes = Attributes {
@@ -66,7 +66,7 @@ impl Look {
     }
 
     /// Returns whether the system refuses all writes: those of a client may be anywhere in the file.
-    pub(super) const fn is_held(&self) -> bool {
+    pub(crate) const fn is_held(&self) -> bool {
         match self.hold {
             Hold::None => false,
             Hold::Appended => matches!(self.attributes.kind, FileType::Regular),
@@ -75,22 +75,22 @@ impl Look {
     }
 
     /// Returns whether it is a directory.
-    pub(super) const fn is_directory(&self) -> bool {
+    pub(crate) const fn is_directory(&self) -> bool {
         matches!(self.attributes.kind, FileType::Directory)
     }
 
     /// Returns whether the file was created at a time, or later, if its file system keeps the time.
-    pub(super) const fn is_born_since(&self, at: Time) -> bool {
+    pub(crate) const fn is_born_since(&self, at: Time) -> bool {
         self.id.generation >= at.seconds as u64 * NANOS + at.nanoseconds as u64
     }
 
     /// Returns this look if the file is a directory.
-    pub(super) const fn directory(self) -> Result<Self, Status> {
+    pub(crate) const fn directory(self) -> Result<Self, Status> {
         if self.is_directory() { Ok(self) } else { Err(Status::NotDir) }
     }
 
     /// Returns this look if the file is a regular file.
-    pub(super) const fn regular(self) -> Result<Self, Status> {
+    pub(crate) const fn regular(self) -> Result<Self, Status> {
         match self.attributes.kind {
             FileType::Regular => Ok(self),
             _ => Err(Status::Inval),
@@ -131,9 +131,9 @@ fn time(at: StatxTimestamp) -> Time {
 }
 
 /// The `statx` fields read of every file.
-pub(super) const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
+pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// All permission bits.
-pub(super) const MODE_MASK: u32 = 0o7777;
+pub(crate) const MODE_MASK: u32 = 0o7777;
 /// The unit of `stx_blocks`, in octets.
-pub(super) const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 const NANOS: u64 = 1_000_000_000;

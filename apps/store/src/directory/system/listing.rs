@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use crate::backend::COOKIE_MIN;
 
 /// An iterator over the names of a directory, from a cookie on. `.` and `..` are left out.
-pub(super) struct Names {
+pub(crate) struct Names {
     dir: OwnedFd,
     /// Entries that the system returned and that were not taken yet.
     listed: Vec<Listed>,
@@ -29,13 +29,13 @@ pub(super) struct Names {
 
 /// A name with its cookie and what the system tells of its kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Named<'a> {
-    pub(super) name: &'a [u8],
-    pub(super) inode: u64,
+pub(crate) struct Named<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) inode: u64,
     /// The cookie from which a listing continues after this name.
-    pub(super) cookie: u64,
+    pub(crate) cookie: u64,
     /// Whether the name may be a directory's: the system says so, or does not tell.
-    pub(super) may_be_directory: bool,
+    pub(crate) may_be_directory: bool,
 }
 
 /// A name whose octets are a range of [`Names::octets`].
@@ -50,7 +50,7 @@ struct Listed {
 impl Names {
     /// Starts a listing of an open directory after a cookie; zero is the start. Of more than `wanted` names, only some are
     /// read from the system.
-    pub(super) fn of(dir: OwnedFd, after: u64, wanted: usize) -> Result<Self, Errno> {
+    pub(crate) fn of(dir: OwnedFd, after: u64, wanted: usize) -> Result<Self, Errno> {
         if let Some(place) = offset(after) {
             // For an offset without a name the system continues at the next name, or ends.
             seek(&dir, SeekFrom::Start(place))?;
@@ -61,7 +61,7 @@ impl Names {
     }
 
     /// Returns the next name.
-    pub(super) fn next(&mut self) -> Option<Result<Named<'_>, Errno>> {
+    pub(crate) fn next(&mut self) -> Option<Result<Named<'_>, Errno>> {
         while self.at == self.listed.len() {
             match self.refill() {
                 Ok(true) => {}

@@ -13,11 +13,11 @@ use crate::nfs3::{Attributes, Time};
 
 /// The ACL of a file, or that it has none, and the `ctime` with which it was read.
 #[derive(Debug, Default)]
-pub(super) struct Seen(RefCell<Option<(Time, Option<Acl>)>>);
+pub(crate) struct Seen(RefCell<Option<(Time, Option<Acl>)>>);
 
 /// What a file allows whom beside its owner, who has the permission bits.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Acl {
+pub(crate) struct Acl {
     entries: Box<[Entry]>,
     /// The most that a user who is named, or a group, is allowed.
     mask: u32,
@@ -45,7 +45,7 @@ impl Seen {
     ///
     /// # Errors
     /// The system's, where the ACL has to be read.
-    pub(super) fn allows(
+    pub(crate) fn allows(
         &self,
         (caller, wanted): (&Caller, u32),
         file: &Attributes,
@@ -74,7 +74,7 @@ impl Seen {
     }
 
     /// Returns whether a file with this `ctime` is known to have no ACL.
-    pub(super) fn is_none(&self, ctime: Time) -> bool {
+    pub(crate) fn is_none(&self, ctime: Time) -> bool {
         matches!(&*self.0.borrow(), Some((then, None)) if *then == ctime)
     }
 }
@@ -100,7 +100,7 @@ impl Acl {
     ///
     /// # Errors
     /// [`Errno::IO`] if it is none.
-    pub(super) fn decode(octets: &[u8]) -> Result<Self, Errno> {
+    pub(crate) fn decode(octets: &[u8]) -> Result<Self, Errno> {
         let (version, entries) = octets.split_first_chunk().ok_or(Errno::IO)?;
         if u32::from_le_bytes(*version) != VERSION || !entries.len().is_multiple_of(ENTRY) {
             return Err(Errno::IO);
@@ -134,7 +134,7 @@ impl Acl {
 
     /// Returns whether a caller who is not the owner is allowed all of `wanted` of a file of this group: by the entry
     /// that names him; else by any of those of his groups that has it all; else as all others.
-    pub(super) fn allows(&self, caller: &Caller, group: u32, wanted: u32) -> bool {
+    pub(crate) fn allows(&self, caller: &Caller, group: u32, wanted: u32) -> bool {
         let has = |entry: &Entry| wanted & !(entry.allowed & self.mask) == 0;
         let is_him = |entry: &&Entry| entry.who == Who::User(caller.uid);
         if let Some(own) = self.entries.iter().find(is_him) {
@@ -160,7 +160,7 @@ impl Acl {
 
 /// Returns whether, at this time of day, the next change of a file with this `ctime` shows in another one: the clock of
 /// its file system has moved on since.
-pub(super) fn is_at_rest(changed: Time, time_of_day: Duration) -> bool {
+pub(crate) fn is_at_rest(changed: Time, time_of_day: Duration) -> bool {
     let changed = Duration::new(u64::from(changed.seconds), changed.nanoseconds);
     changed.saturating_add(STEP) < time_of_day
 }

@@ -15,20 +15,20 @@ use crate::nfs3::Attributes;
 
 /// The directory `/proc/self/fd`.
 #[derive(Debug)]
-pub(super) struct Descriptors(OwnedFd);
+pub(crate) struct Descriptors(OwnedFd);
 
 /// Opens a file of our own user that its permission bits keep us from opening.
 #[derive(Debug)]
-pub(super) struct OpenShut {
-    pub(super) descriptors: Arc<Descriptors>,
-    pub(super) place: OwnedFd,
-    pub(super) flags: OFlags,
-    pub(super) opened: Sender<Result<OwnedFd, Errno>>,
+pub(crate) struct OpenShut {
+    pub(crate) descriptors: Arc<Descriptors>,
+    pub(crate) place: OwnedFd,
+    pub(crate) flags: OFlags,
+    pub(crate) opened: Sender<Result<OwnedFd, Errno>>,
 }
 
 impl Descriptors {
     /// Opens the directory.
-    pub(super) fn find() -> Result<Self, Errno> {
+    pub(crate) fn find() -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let list = fs::open("/proc/self/fd", flags, Mode::empty())?;
         // Another file system mounted there could lead anywhere.
@@ -39,7 +39,7 @@ impl Descriptors {
     }
 
     /// Returns the current path of an open directory.
-    pub(super) fn path(&self, open: &OwnedFd) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn path(&self, open: &OwnedFd) -> Result<Vec<u8>, Errno> {
         fs::readlinkat(&self.0, &*number(open), Vec::new()).map(std::ffi::CString::into_bytes)
     }
 
@@ -56,7 +56,7 @@ impl Descriptors {
     /// exceptions. So without privileges this adds the owner's bits that are missing, opens the file, and takes them away again. A
     /// server killed in between leaves the bits set; only our own user gains by them, who may set them anyway. To make
     /// this rare, a file stays open after its creation, and is evicted last (`Node::is_irreplaceable`).
-    pub(super) fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let opened = self.open_as_is(place, flags);
         let Err(Errno::ACCESS) = opened else { return opened };
         let (mode, widened) = widened(place, flags)?;
@@ -70,7 +70,7 @@ impl Descriptors {
     }
 
     /// Opens the file that a place stands for, as far as its permission bits allow it to this thread.
-    pub(super) fn open_as_is(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_as_is(&self, place: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let asked = flags | AT_ONCE | OFlags::CLOEXEC | OFlags::NOCTTY;
         let opened = fs::openat(&self.0, &*number(place), asked, Mode::empty())?;
         // A ring of an older system would take the flag to mean that a transfer must not wait for the disk.
@@ -79,7 +79,7 @@ impl Descriptors {
     }
 
     /// Creates a regular file under a name that must be free in a directory. It is open for reading and writing.
-    pub(super) fn create(&self, dir: &OwnedFd, name: &[u8], mode: Mode) -> Result<Fresh, Errno> {
+    pub(crate) fn create(&self, dir: &OwnedFd, name: &[u8], mode: Mode) -> Result<Fresh, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | AT_ONCE;
         let made = fs::openat2(dir, name, flags | OFlags::CLOEXEC, mode, WITHIN)?;
         let found = fs::fcntl_setfl(&made, OFlags::RDWR).and_then(|()| self.place(&made));
@@ -91,22 +91,22 @@ impl Descriptors {
     }
 
     /// Opens the directory of a place for listing, which needs no permission to search it.
-    pub(super) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+    pub(crate) fn listing(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
         self.open_as_is(place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Opens the regular file of a place, by which a change of its attributes is brought to stable storage.
-    pub(super) fn open_file(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_file(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
         self.open(place, OFlags::RDONLY)
     }
 
     /// Opens the directory of a place, by which a change of its names is brought to stable storage.
-    pub(super) fn open_directory(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
+    pub(crate) fn open_directory(&self, place: &OwnedFd) -> Result<OwnedFd, Errno> {
         self.open(place, OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
     /// Sets the permission bits of the file of a place; does nothing for a symbolic link, which has none.
-    pub(super) fn chmod(&self, place: &OwnedFd, mode: u32) -> Result<(), Errno> {
+    pub(crate) fn chmod(&self, place: &OwnedFd, mode: u32) -> Result<(), Errno> {
         let mode = Mode::from_raw_mode(mode & MODE_MASK);
         match fs::chmodat(&self.0, &*number(place), mode, AtFlags::empty()) {
             Err(Errno::OPNOTSUPP) => Ok(()),
@@ -115,14 +115,14 @@ impl Descriptors {
     }
 
     /// Gives the file of a place one more name.
-    pub(super) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn link(&self, place: &OwnedFd, dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         fs::linkat(&self.0, &*number(place), dir, name, AtFlags::SYMLINK_FOLLOW)
     }
 }
 
 impl OpenShut {
     /// Opens the file.
-    pub(super) fn run(self) {
+    pub(crate) fn run(self) {
         // The node may be gone.
         let _ = self.opened.send(self.descriptors.open(&self.place, self.flags));
     }
@@ -132,7 +132,7 @@ impl OpenShut {
 ///
 /// # Errors
 /// [`Errno::ACCESS`] if the file is not our own user's, or the permission bits are not the reason why it does not open.
-pub(super) fn widened(place: &OwnedFd, flags: OFlags) -> Result<(u32, u32), Errno> {
+pub(crate) fn widened(place: &OwnedFd, flags: OFlags) -> Result<(u32, u32), Errno> {
     let Attributes { uid, mode, .. } = look(place)?.attributes;
     let needed = match flags & OFlags::RWMODE {
         OFlags::RDWR => 0o600,

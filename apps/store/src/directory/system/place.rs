@@ -20,16 +20,16 @@ use crate::nfs3::{SetTime, Time};
 
 /// A file that was just created, or found.
 #[derive(Debug)]
-pub(super) struct Fresh {
-    pub(super) place: OwnedFd,
+pub(crate) struct Fresh {
+    pub(crate) place: OwnedFd,
     /// A descriptor that reads and writes, of a regular file.
-    pub(super) writing: Option<Arc<OwnedFd>>,
-    pub(super) look: Look,
+    pub(crate) writing: Option<Arc<OwnedFd>>,
+    pub(crate) look: Look,
 }
 
 impl Fresh {
     /// Reads the attributes of a file.
-    pub(super) fn new(place: OwnedFd, writing: Option<Arc<OwnedFd>>) -> Result<Self, Errno> {
+    pub(crate) fn new(place: OwnedFd, writing: Option<Arc<OwnedFd>>) -> Result<Self, Errno> {
         let look = look(&place)?;
         Ok(Self { place, writing, look })
     }
@@ -37,7 +37,7 @@ impl Fresh {
 
 /// Returns a place of the file with a name in a directory; [`Errno::XDEV`] where another file system is mounted, which is
 /// not asked.
-pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+pub(crate) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     fs::openat2(dir, name, flags, Mode::empty(), WITHIN)
 }
@@ -45,7 +45,7 @@ pub(super) fn place_of(dir: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 /// Returns the identity of the file with a name in the directory `id`, as `Node::child` does, mostly by one system
 /// call, with attributes that are current on a file system whose attributes the system itself has. A file system that is
 /// mounted there is asked for nothing that it has to fetch.
-pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<Look, Errno> {
+pub(crate) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<Look, Errno> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
     match fs::statx(dir, name, flags, WANTED) {
         Ok(found) if !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) => {
@@ -62,7 +62,7 @@ pub(super) fn peek(dir: &OwnedFd, id: FileId, name: &[u8]) -> Result<Look, Errno
 
 /// Changes the user and the group of a place's file. To what it has already, too: the system takes SUID, SGID and
 /// capabilities from it then.
-pub(super) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+pub(crate) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
     // `chown` takes all ones as "do not change".
     if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
         return Err(Errno::INVAL);
@@ -75,7 +75,7 @@ pub(super) fn give(place: &OwnedFd, uid: Option<u32>, gid: Option<u32>) -> Resul
 }
 
 /// Sets the access and modification times of a place's file.
-pub(super) fn set_times(place: &OwnedFd, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
+pub(crate) fn set_times(place: &OwnedFd, atime: SetTime, mtime: SetTime) -> Result<(), Errno> {
     if (atime, mtime) == (SetTime::Keep, SetTime::Keep) {
         return Ok(());
     }
@@ -94,7 +94,7 @@ const fn timespec(to: SetTime) -> Timespec {
 }
 
 /// Resolution flags by which no name leads up, through a link, or to another mount.
-pub(super) const WITHIN: ResolveFlags = ResolveFlags::BENEATH
+pub(crate) const WITHIN: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);

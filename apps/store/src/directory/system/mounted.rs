@@ -11,7 +11,7 @@ use crate::nfs3::{Attributes, FileType};
 
 /// Returns the identity of the stand-in for a name in a directory. It is the same after a restart, and no other file's:
 /// it has 128 bits of a digest.
-pub(super) fn id(dir: FileId, name: &[u8]) -> FileId {
+pub(crate) fn id(dir: FileId, name: &[u8]) -> FileId {
     let digest = Sha256::new()
         .chain_update(dir.inode.to_be_bytes())
         .chain_update(dir.generation.to_be_bytes())
@@ -23,7 +23,7 @@ pub(super) fn id(dir: FileId, name: &[u8]) -> FileId {
 }
 
 /// Returns what clients see of a stand-in in a directory with these attributes: its owner and its times.
-pub(super) fn look(id: FileId, dir: Attributes) -> Look {
+pub(crate) fn look(id: FileId, dir: Attributes) -> Look {
     let (kind, mode, links) = (FileType::Directory, MODE, LINKS);
     let attributes = Attributes { kind, mode, links, size: 0, used: 0, fileid: id.inode, ..dir };
     Look { id, attributes, hold: Hold::None }
