@@ -41,7 +41,6 @@ use crate::backend::{
 use crate::handle::{FileId, scatter};
 use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
 
-mod acts;
 mod attributes;
 mod changes;
 mod closing;
@@ -49,10 +48,10 @@ mod data;
 mod found;
 mod gone;
 mod helpers;
+mod jobs;
 mod journal;
 mod known;
 mod lists;
-mod making;
 mod names;
 mod node;
 mod open;
@@ -71,15 +70,17 @@ pub use surroundings::{Surroundings, surroundings};
 pub use system::rights::is_overriding;
 
 use changes::Change;
-use data::{FILE_MAX, progress};
+use data::progress;
 use found::Found;
-use helpers::Ended;
+use jobs::Ended;
+#[cfg(test)]
+use jobs::making::Between;
 use known::Known;
 use lists::{Read, Reading};
 use node::Node;
 use recent::Recent;
 use settling::Settling;
-use system::look::Look;
+use system::look::{FILE_MAX, Look};
 use system::rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
@@ -142,18 +143,6 @@ pub struct Directory {
     name_max: u32,
     #[cfg(test)]
     between: Between,
-}
-
-/// What another process does after a file was created by its name, and before it is opened by it.
-#[cfg(test)]
-#[derive(Clone)]
-struct Between(Arc<dyn Fn() + Send + std::marker::Sync>);
-
-#[cfg(test)]
-impl std::fmt::Debug for Between {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Between").finish_non_exhaustive()
-    }
 }
 
 impl Directory {
@@ -617,15 +606,26 @@ impl Backend for Directory {
                 return Some(Finished::LookedUp(None, dir));
             }
             match self.tree.helpers.next_ended() {
-                Some(Ended::Change(ticket, done)) => {
+                Some(Ended::Changed(ticket, done)) => {
                     let finished = self.changed(ticket, done);
                     if finished.is_some() {
                         return finished;
                     }
                 }
-                Some(Ended::Step(file, done)) => self.tree.stepped(file, done),
-                Some(Ended::List(batch)) => self.tree.listed(*batch),
-                Some(Ended::Sync(target, done)) => self.synced(target, done),
+                Some(Ended::LookedUp(ticket, found)) => {
+                    let finished = self.looked_up(ticket, found);
+                    if finished.is_some() {
+                        return finished;
+                    }
+                }
+                Some(Ended::Listed(ticket, names)) => {
+                    if let Some(dir) = self.finish_list(ticket, names) {
+                        return Some(Finished::Listed(ticket, dir));
+                    }
+                }
+                Some(Ended::Stepped(file, done)) => self.tree.stepped(file, done),
+                Some(Ended::Searched(part)) => self.tree.searched(*part),
+                Some(Ended::Synced(target, done)) => self.synced(target, done),
                 None => {
                     self.look_ahead();
                     self.begin_syncs();

@@ -4,11 +4,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Directory;
-use super::acts::{Act, Set};
 use super::changes::{Change, Then};
 use super::closing::DEAR;
-use super::data::check_end;
 use super::helpers::Cost;
+use super::jobs::acts::{Act, Set};
+use super::system::look::check_end;
 use crate::access::Caller;
 use crate::backend::{Setting, Ticket};
 use crate::handle::FileId;

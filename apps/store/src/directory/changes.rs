@@ -2,12 +2,13 @@
 
 use std::rc::Rc;
 
-use rustix::io::Errno;
-
 use super::Directory;
-use super::acts::{Act, Done, Made, Sync, Undone};
 use super::found::{Found, What};
 use super::helpers::Cost;
+use super::jobs::acts::Act;
+use super::jobs::change::Done;
+use super::jobs::steps::Stepped;
+use super::jobs::syncing::Sync;
 use super::node::Node;
 use crate::backend::{Around, Finished, Ticket};
 use crate::handle::FileId;
@@ -55,7 +56,7 @@ impl Directory {
         act: Act,
         change: Change,
     ) -> Result<Option<Option<FileId>>, Status> {
-        if self.tree.helpers.is_full(change.cost, ticket) || self.settling.is_full(ticket) {
+        if self.tree.helpers.is_full(change.cost, ticket.network) || self.settling.is_full(ticket) {
             return Err(Status::Jukebox);
         }
         let dir = change.files.first().filter(|_| change.name.is_some());
@@ -78,34 +79,31 @@ impl Directory {
         made.and_then(|made| settled.map(|()| made))
     }
 
+    /// Takes in what a helper has looked up for a Call. Returns what the server is told.
+    pub(super) fn looked_up(&mut self, ticket: Ticket, found: Stepped) -> Option<Finished> {
+        let dir = match self.changes.remove(&ticket)?.then {
+            Then::Show { dir, name } => {
+                let what = match found {
+                    Ok(fresh) => {
+                        What::Descriptor(Node::from_fresh(*fresh, &self.tree.helpers).place)
+                    }
+                    Err(errno) => What::Failed(errno),
+                };
+                self.looked.entry(ticket).or_default().push(Found { dir, name, what });
+                dir
+            }
+            Then::Again { dir } => dir,
+            _ => return None,
+        };
+        self.tree.looked_in(dir);
+        Some(Finished::LookedUp(Some(ticket), dir))
+    }
+
     /// Takes in a change that a helper has made. Returns what the server is told.
     pub(super) fn changed(&mut self, ticket: Ticket, done: Done) -> Option<Finished> {
-        let done = match self.finish_list(ticket, done) {
-            Ok(dir) => return Some(Finished::Listed(ticket, dir)),
-            Err(done) => done,
-        };
         let change = self.changes.remove(&ticket)?;
-        if let Then::Again { dir } = change.then {
-            self.tree.looked_in(dir);
-            return Some(Finished::LookedUp(Some(ticket), dir));
-        }
-        if let Then::Show { dir, name } = change.then {
-            let what = match done {
-                Ok(Made::File(fresh)) => {
-                    What::Descriptor(Node::from_fresh(*fresh, &self.tree.helpers).place)
-                }
-                Err(Undone::Absent(errno)) => What::Failed(errno),
-                _ => What::Failed(Errno::IO),
-            };
-            self.tree.looked_in(dir);
-            self.looked.entry(ticket).or_default().push(Found { dir, name, what });
-            return Some(Finished::LookedUp(Some(ticket), dir));
-        }
         let is_new = matches!(change.then, Then::Keep { .. });
-        let around = match &done {
-            Ok(Made::Change(after)) => after.around,
-            _ => None,
-        };
+        let around = done.as_ref().ok().and_then(|after| after.around);
         let around = around.or_else(|| self.unchanged(&change));
         self.tree.known.gather();
         let (ended, changed) = self.finish_change(&change, done);
@@ -170,17 +168,15 @@ impl Directory {
             _ => {}
         }
         match (done, &change.then) {
-            (Ok(Made::Change(after)), Then::Keep { dir, name }) => {
+            (Ok(after), Then::Keep { dir, name }) => {
                 let made = after.made.map(|fresh| {
                     let node = Node::from_fresh(fresh, &self.tree.helpers);
                     self.tree.keep(node, *dir, name).id
                 });
                 (Ok(made), after.unsettled)
             }
-            (Ok(Made::Change(after)), _) => (Ok(None), after.unsettled),
-            (Ok(Made::File(_) | Made::Names(_)), _) => (Ok(None), Vec::new()),
-            (Err(Undone::Refused(status)), _) => (Err(status), Vec::new()),
-            (Err(Undone::Absent(errno)), _) => (Err(errno.into()), Vec::new()),
+            (Ok(after), _) => (Ok(None), after.unsettled),
+            (Err(status), _) => (Err(status), Vec::new()),
         }
     }
 

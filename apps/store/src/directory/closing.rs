@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::fstat;
 
-use super::helpers::{Cost, Helpers};
+use super::helpers::Cost;
+use super::jobs::Helpers;
 use super::system::look::SECTOR;
 use crate::nfs3::{Attributes, FileType};
 

@@ -6,7 +6,8 @@ use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
 use super::Directory;
-use super::settling::Target;
+use super::jobs::syncing::Target;
+use super::system::look::check_end;
 use super::transfers::{BLOCK, Ended, Lane, Read, Room, Sync, Syncing, Write, Writer};
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
@@ -191,12 +192,6 @@ fn kept<'a>(cx: &Context<'_>, data: Octets<'a>) -> Result<Local, &'a [u8]> {
     }
 }
 
-/// Checks that a WRITE ends within [`FILE_MAX`].
-pub(super) fn check_end(offset: u64, length: usize) -> Result<(), Status> {
-    let end = offset.checked_add(length as u64);
-    end.filter(|end| *end <= FILE_MAX).map(drop).ok_or(Status::FBig)
-}
-
 /// Converts an optional result to a [`Progress`].
 pub(super) fn progress<T>(ended: Result<Option<T>, Status>) -> Progress<T> {
     match ended {
@@ -214,9 +209,6 @@ const fn is_aligned(offset: u64) -> bool {
 fn is_aligned_in_memory(lease: &Local) -> bool {
     lease.bytes().as_ptr().addr().is_multiple_of(BLOCK)
 }
-
-/// Maximum size of a file, in octets.
-pub(super) const FILE_MAX: u64 = i64::MAX as u64;
 
 #[cfg(test)]
 mod tests;

@@ -17,10 +17,10 @@ use std::rc::Rc;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, Ahead, LookUp};
 use super::changes::{Change, Then};
 use super::closing::PathDescriptor;
 use super::helpers::Cost;
+use super::jobs::steps::{Ahead, LookUp};
 use super::node::Node;
 use super::system::look::look;
 use crate::backend::{Names, Ticket};
@@ -125,11 +125,11 @@ impl Directory {
             return Names::Behind(dir.id);
         }
         let Ok(place) = dir.another_place() else { return Names::Full };
-        let act = Act::LookUp(LookUp { dir: place, name: name.0.into() });
+        let look_up = LookUp { dir: place, name: name.0.into() };
         let then = Then::Show { dir: dir.id, name: name.0.into() };
         let change = Change { files: Vec::new(), name: None, cost: Cost::Little, then };
-        if self.tree.helpers.is_full(Cost::Little, ticket)
-            || self.tree.helpers.make(act, ticket, (Cost::Little, None)).is_some()
+        if self.tree.helpers.is_full(Cost::Little, ticket.network)
+            || !self.tree.helpers.look_up(look_up, ticket)
         {
             return Names::Full;
         }

@@ -6,12 +6,14 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::{Act, At, By, Link, Rename, Shut, Sync, Unlink};
 use super::changes::{Change, Then};
 use super::closing::has_room_for;
 use super::found::ACROSS;
 use super::helpers::Cost;
-use super::making::Make;
+use super::jobs::acts::{Act, Link, Rename, Unlink};
+use super::jobs::change::{At, By};
+use super::jobs::making::Make;
+use super::jobs::syncing::{Shut, Sync};
 use super::node::Node;
 use crate::access::Caller;
 use crate::backend::{New, Ticket};

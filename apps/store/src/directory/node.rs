@@ -9,7 +9,7 @@ use rustix::fs::{self, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 
 use super::closing::{PathDescriptor, may_be_large};
-use super::helpers::Helpers;
+use super::jobs::Helpers;
 use super::system::acl;
 use super::system::descriptors::{Descriptors, OpenShut, widened};
 use super::system::look::{Look, MODE_MASK, look};

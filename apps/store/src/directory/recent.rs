@@ -19,7 +19,7 @@ use std::time::Duration;
 use haulage::proto::time::Instant;
 use haulage::sys::clock;
 
-use super::lists::Batch;
+use super::jobs::list::Batch;
 use crate::backend::Listing;
 use crate::handle::{FileId, scatter};
 use crate::nfs3::Time;

@@ -27,8 +27,8 @@ use haulage::shares::Shares;
 use rustix::io::Errno;
 
 use super::Directory;
-use super::acts::Sync;
 use super::helpers::Cost;
+use super::jobs::syncing::{Sync, Target};
 use super::transfers::{self, Held, Syncing};
 use crate::backend::{Finished, Ticket};
 use crate::handle::FileId;
@@ -48,15 +48,6 @@ pub(super) struct Settling {
     begun: Vec<Target>,
     #[cfg(test)]
     fails: bool,
-}
-
-/// What a sync brings to stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
-    /// A file, or a directory.
-    File(FileId),
-    /// The file system.
-    FileSystem,
 }
 
 /// A Call that waits for stable storage.
@@ -296,7 +287,7 @@ impl Directory {
         while let Some((target, ticket)) = self.settling.peek() {
             let by_ring = self.transfers.has_ring() && target != Target::FileSystem;
             // When a helper has ended, the core goes on.
-            if !by_ring && self.tree.helpers.is_full(Cost::Sync, ticket) {
+            if !by_ring && self.tree.helpers.is_full(Cost::Sync, ticket.network) {
                 return;
             }
             let Some(Due { target, ticket, sync, held }) = self.settling.begin() else { return };
@@ -320,17 +311,6 @@ impl Directory {
     pub(super) fn synced(&mut self, target: Target, done: Result<(), Errno>) {
         let ended = done.map_err(|errno| self.lost(errno));
         self.settling.synced(target, ended);
-    }
-}
-
-impl Sync {
-    /// Returns what is brought to stable storage.
-    const fn target(&self) -> Target {
-        match self {
-            Self::File(file, _) => Target::File(*file),
-            Self::Shut(shut) => Target::File(shut.id),
-            Self::FileSystem(_) => Target::FileSystem,
-        }
     }
 }
 

@@ -177,7 +177,7 @@ fn what_is_mounted_below_is_an_empty_directory() {
 
 #[test]
 fn what_is_above_a_mount_is_not_asked() {
-    let (top, _) = node::open_top(Path::new("/proc"), &helpers::Helpers::default()).unwrap();
+    let (top, _) = node::open_top(Path::new("/proc"), &jobs::Helpers::default()).unwrap();
     // The directory above is on another mount, perhaps that of a server that is gone.
     assert_eq!(top.above().map(drop).unwrap_err(), Errno::STALE);
     let (below, _) = top.child(b"sys").unwrap();
@@ -622,7 +622,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
         let id = directory.tree.root().id;
-        directory.settle_at_once(&[acts::Sync::File(id, Arc::clone(&pipe))])
+        directory.settle_at_once(&[jobs::syncing::Sync::File(id, Arc::clone(&pipe))])
     }));
 }
 

@@ -28,7 +28,7 @@ use haulage_mr_pool::{Local, Piece, Pieces};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::{fs, io};
 
-use super::helpers::Helpers;
+use super::jobs::Helpers;
 use super::node::Node;
 use super::system::rights::Rights;
 use crate::access::Caller;
@@ -239,7 +239,7 @@ impl Transfers {
     /// Starts writing from a lease. Returns the result if the WRITE ended at once.
     pub(super) fn write(&mut self, mut write: Write, lease: Local) -> Option<Result<usize, Errno>> {
         if write.room == Room::Still {
-            write.room = self.helpers.last_closing().map_or(Room::Still, |_| Room::Coming);
+            write.room = self.helpers.last_freeing().map_or(Room::Still, |_| Room::Coming);
         }
         match &self.ring {
             None => {
@@ -262,7 +262,7 @@ impl Transfers {
         if !is_roomless || write.done > 0 {
             return Some(ended);
         }
-        let (room, last) = (write.room, self.helpers.last_closing());
+        let (room, last) = (write.room, self.helpers.last_freeing());
         write.room = Room::Awaited;
         let last = match (room, last) {
             (Room::Awaited, _) | (Room::Still, None) => return Some(ended),
@@ -278,7 +278,7 @@ impl Transfers {
     /// Makes WRITEs once more whose room is back. Returns one that has ended.
     fn go_on(&mut self) -> Option<Ended> {
         while let Some((last, ..)) = self.roomless.front()
-            && self.helpers.has_closed(*last)
+            && self.helpers.has_freed(*last)
             && let Some((_, write, lease)) = self.roomless.pop_front()
         {
             let (ticket, held, stable) = (write.ticket, write.held.clone(), write.stable);

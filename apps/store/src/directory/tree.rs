@@ -29,7 +29,7 @@ use rustix::io::Errno;
 use super::Config;
 use super::found::{Found, What};
 use super::gone::{Gone, Searched};
-use super::helpers::Helpers;
+use super::jobs::Helpers;
 use super::known::{Called, Known};
 use super::node::{Moment, Node, open_top};
 use super::open::Open;
@@ -41,11 +41,9 @@ use crate::backend::Located;
 use crate::handle::FileId;
 use crate::nfs3::{Attributes, Status, Time};
 
-mod batch;
 mod descent;
 mod search;
 
-pub(super) use batch::Batch;
 use descent::{Descents, Otherwise, Reached};
 use search::{Scope, Searches};
 

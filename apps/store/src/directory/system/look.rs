@@ -130,6 +130,14 @@ fn time(at: StatxTimestamp) -> Time {
     }
 }
 
+/// Checks that a WRITE ends within [`FILE_MAX`].
+pub(crate) fn check_end(offset: u64, length: usize) -> Result<(), Status> {
+    let end = offset.checked_add(length as u64);
+    end.filter(|end| *end <= FILE_MAX).map(drop).ok_or(Status::FBig)
+}
+
+/// Maximum size of a file, in octets.
+pub(crate) const FILE_MAX: u64 = i64::MAX as u64;
 /// The `statx` fields read of every file.
 pub(crate) const WANTED: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 /// All permission bits.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::backend::{Names, Octets};
-use crate::directory::lists::Batch;
+use crate::directory::jobs::list::Batch;
 use crate::directory::recent::{KEPT_MAX, OCTETS_MAX, Recent};
 
 /// Serves a directory, of which every list is kept as long as nothing tells that it is old.

@@ -87,18 +87,18 @@ fn what_is_made_in_a_new_directory_waits_for_the_name_of_that() {
     let dir = bed.dir(root, "dir");
     // Another change of the directory above is on its way.
     let above = Ticket { number: 98, network: 0 };
-    let sync = acts::Sync::File(root, Arc::clone(&bed.backend.tree.top));
+    let sync = jobs::syncing::Sync::File(root, Arc::clone(&bed.backend.tree.top));
     bed.backend.settling.enter(above);
     bed.backend.settle(above, Finished::Changed(above, Ok(())), vec![sync]);
     let under_way = bed.backend.settling.begin_unseen();
-    assert_eq!(under_way, Some(settling::Target::File(root)));
+    assert_eq!(under_way, Some(jobs::syncing::Target::File(root)));
     begin(&mut bed, 1, (dir, "file"));
     made_all(&mut bed);
     while bed.backend.is_unsettled(dir) {
         assert!(bed.backend.poll().is_none(), "the name of the directory is not settled");
         std::thread::yield_now();
     }
-    bed.backend.synced(settling::Target::File(root), Ok(()));
+    bed.backend.synced(jobs::syncing::Target::File(root), Ok(()));
     assert!(matches!(bed.wait(), Finished::Changed(ticket, Ok(())) if ticket == above));
     assert!(matches!(bed.wait(), Finished::Made(Ticket { number: 1, .. }, Ok(_))));
     assert!(bed.backend.is_settled());

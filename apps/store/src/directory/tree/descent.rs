@@ -21,10 +21,10 @@ use std::sync::Arc;
 use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
-use super::super::acts::{Act, Done, LookUp, Made, Open, Undone};
 use super::super::closing::PathDescriptor;
 use super::super::gone::Searched;
 use super::super::helpers::Cost;
+use super::super::jobs::steps::{LookUp, Open, Step, Stepped};
 use super::super::node::Node;
 use super::super::system::look::Look;
 use super::Tree;
@@ -62,7 +62,7 @@ pub(super) struct Descent {
     /// Number of steps that may still be taken in this turn.
     levels_left: usize,
     /// The outcome of the step under way, once it has ended.
-    done: Option<Done>,
+    done: Option<Stepped>,
     otherwise: Otherwise,
 }
 
@@ -107,7 +107,7 @@ pub(super) enum Reached {
     /// A directory above the file; the rest of the descent is left.
     Partway(Box<Descent>),
     /// A step that may have to wait.
-    Step(Box<Descent>, Box<Act>, Lock),
+    Step(Box<Descent>, Box<Step>, Lock),
     /// A name that no longer leads to the same file.
     Nothing(Box<Descent>),
 }
@@ -133,7 +133,7 @@ impl Tree {
                 Reached::File(_) | Reached::Gone => return Located::Now,
                 Reached::Partway(rest) => return self.descend_later(rest),
                 Reached::Nothing(rest) => return self.give_up(&rest),
-                Reached::Step(rest, act, lock) => match self.leave(rest, act, lock) {
+                Reached::Step(rest, step, lock) => match self.leave(rest, step, lock) {
                     Ok(located) => return located,
                     Err(rest) => rest,
                 },
@@ -145,8 +145,8 @@ impl Tree {
     pub(super) fn go_at_once(&mut self, mut descent: Box<Descent>) -> Reached {
         loop {
             match self.go_down(descent) {
-                Reached::Step(mut rest, act, _) if !self.helpers.has_waker() => {
-                    rest.done = Some(act.run());
+                Reached::Step(mut rest, step, _) if !self.helpers.has_waker() => {
+                    rest.done = Some(step.run());
                     descent = rest;
                 }
                 reached => return reached,
@@ -172,7 +172,7 @@ impl Tree {
     }
 
     /// Takes in what became of a step on the way to a file.
-    pub(in super::super) fn stepped(&mut self, file: FileId, done: Done) {
+    pub(in super::super) fn stepped(&mut self, file: FileId, done: Stepped) {
         let Some((mut descent, lock)) = self.descents.under_way.remove(&file) else { return };
         descent.done = Some(done);
         self.proceed(descent);
@@ -270,7 +270,7 @@ impl Tree {
             None if descent.levels_left == 0 => return Err(Reached::Partway(descent)),
             None => match self.cached(dir, name) {
                 Some(Ok(place)) => Node::of_place(place, &self.helpers).ok().map(|(node, _)| node),
-                Some(Err(errno)) => self.named(dir, name, Err(Undone::Absent(errno))),
+                Some(Err(errno)) => self.named(dir, name, Err(errno)),
                 None => return Err(step_in(dir, descent)),
             },
         };
@@ -301,8 +301,8 @@ impl Tree {
         let opened = match (descent.done.take(), self.handle_of(id)) {
             (Some(done), _) => self.opened(id, done),
             (None, None) => Opened::Unknown,
-            (None, Some(act)) => {
-                return Err(Reached::Step(descent, Box::new(act), Lock::Removal));
+            (None, Some(step)) => {
+                return Err(Reached::Step(descent, Box::new(step), Lock::Removal));
             }
         };
         let settles = !matches!(descent.otherwise, Otherwise::Search(_));
@@ -371,28 +371,28 @@ impl Tree {
     }
 
     /// Takes in what a name in a directory leads to.
-    fn named(&self, dir: &Node, name: &[u8], done: Done) -> Option<Node> {
+    fn named(&self, dir: &Node, name: &[u8], done: Stepped) -> Option<Node> {
         match done {
-            Ok(Made::File(fresh)) => Some(Node::from_fresh(*fresh, &self.helpers)),
+            Ok(fresh) => Some(Node::from_fresh(*fresh, &self.helpers)),
             // The system keeps the names where other file systems are mounted.
-            Err(Undone::Absent(Errno::XDEV)) => dir.child(name).ok().map(|(node, _)| node),
-            Ok(Made::Change(_) | Made::Names(_)) | Err(_) => None,
+            Err(Errno::XDEV) => dir.child(name).ok().map(|(node, _)| node),
+            Err(_) => None,
         }
     }
 
     /// Returns what opens a file by its handle, if it has one that may be used.
-    fn handle_of(&self, file: FileId) -> Option<Act> {
+    fn handle_of(&self, file: FileId) -> Option<Step> {
         let mount = Arc::clone(self.mount.as_ref()?);
         let called = FileName::from_bytes(self.known.find(file)?.called)?;
-        Some(Act::Open(Open { mount, called }))
+        Some(Step::Open(Open { mount, called }))
     }
 
     /// Takes in what a file's handle leads to. A directory that was moved out of the tree counts as gone.
-    fn opened(&mut self, id: FileId, done: Done) -> Opened {
+    fn opened(&mut self, id: FileId, done: Stepped) -> Opened {
         let fresh = match done {
-            Ok(Made::File(fresh)) => fresh,
-            Err(Undone::Absent(Errno::STALE)) => return Opened::Gone,
-            Err(Undone::Absent(errno)) if Absence::of(errno) == Absence::Unknown => {
+            Ok(fresh) => fresh,
+            Err(Errno::STALE) => return Opened::Gone,
+            Err(errno) if Absence::of(errno) == Absence::Unknown => {
                 return Opened::Failed;
             }
             _ => return Opened::Unknown,
@@ -417,14 +417,14 @@ impl Tree {
     fn leave(
         &mut self,
         mut rest: Box<Descent>,
-        act: Box<Act>,
+        step: Box<Step>,
         lock: Lock,
     ) -> Result<Located, Box<Descent>> {
         let has_room = self.descents.has_room_for(&rest);
         match lock {
             Lock::Removal if self.descents.may_open() => {}
             Lock::Removal if matches!(rest.otherwise, Otherwise::Search(_)) => {
-                rest.done = Some(Err(Undone::Absent(Errno::AGAIN)));
+                rest.done = Some(Err(Errno::AGAIN));
                 return Err(rest);
             }
             Lock::Removal if self.descents.unsettled.len() >= UNSETTLED_MAX => {
@@ -447,8 +447,8 @@ impl Tree {
         if !has_room || self.helpers.is_full_for_us(Cost::Little) {
             return Ok(Located::Busy);
         }
-        if let Some(act) = self.helpers.step(act, rest.file) {
-            rest.done = Some(act.run());
+        if let Some(step) = self.helpers.step(step, rest.file) {
+            rest.done = Some(step.run());
             return Err(rest);
         }
         if let Lock::Directory(dir) = lock {
@@ -510,8 +510,8 @@ impl Descent {
 fn step_in(dir: &Node, descent: Box<Descent>) -> Reached {
     let Some((_, name)) = descent.steps.last() else { return Reached::Nothing(descent) };
     let Ok(place) = dir.another_place() else { return Reached::Nothing(descent) };
-    let act = Act::LookUp(LookUp { dir: place, name: name.clone() });
-    Reached::Step(descent, Box::new(act), Lock::Directory(dir.id))
+    let step = Step::LookUp(LookUp { dir: place, name: name.clone() });
+    Reached::Step(descent, Box::new(step), Lock::Directory(dir.id))
 }
 
 /// Maximum depth of a descent, in directories.

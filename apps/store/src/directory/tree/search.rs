@@ -6,7 +6,7 @@
 //! one of the files come before others. Each file is reported as soon as it is found. Files not found at the end are
 //! gone, or are being renamed. If the system failed to show a part of the tree, no file counts as gone.
 //!
-//! A helper lists the directories, a [`Batch`] of names at a time, since that takes the lock of the directory.
+//! A helper lists the directories, a [`Part`] of names at a time, since that takes the lock of the directory.
 //!
 //! # Limits
 //! A batch, and a pass, each examine a bounded number of names; without helpers, a turn does. A pass keeps a bounded number
@@ -20,11 +20,11 @@ use rustix::io::Errno;
 
 use super::super::gone::Searched;
 use super::super::helpers::Cost;
+use super::super::jobs::searching::{Child, Part};
 use super::super::node::Node;
 use super::super::system::listing::Names;
 use super::super::system::look::Look;
 use super::Tree;
-use super::batch::{Batch, Child};
 use super::descent::{Descent, Otherwise};
 use crate::handle::FileId;
 
@@ -233,7 +233,7 @@ impl Tree {
                 continue;
             }
             let Some(place) = pass.seen(dir.another_place()) else { continue };
-            let batch = Batch {
+            let batch = Part {
                 descriptors: Arc::clone(&self.descriptors),
                 dir: place,
                 names,
@@ -246,7 +246,7 @@ impl Tree {
                 failed: None,
             };
             pass.batch_of = Some(dir);
-            let Some(mut batch) = self.helpers.list(Box::new(batch)) else { return true };
+            let Some(mut batch) = self.helpers.search(Box::new(batch)) else { return true };
             batch.run();
             turn_left = batch.cost_left;
             self.take_in(pass, *batch);
@@ -255,14 +255,14 @@ impl Tree {
     }
 
     /// Takes in what a helper has listed.
-    pub(in super::super) fn listed(&mut self, batch: Batch) {
+    pub(in super::super) fn searched(&mut self, batch: Part) {
         if let Some(mut pass) = self.searches.pass.take() {
             self.take_in(&mut pass, batch);
             self.searches.pass = Some(pass);
         }
     }
 
-    fn take_in(&mut self, pass: &mut Pass, batch: Batch) {
+    fn take_in(&mut self, pass: &mut Pass, batch: Part) {
         let Some(dir) = pass.batch_of.take() else { return };
         pass.names_left = batch.names_left;
         #[cfg(test)]

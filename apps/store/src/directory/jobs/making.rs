@@ -7,36 +7,49 @@ use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::acts::{At, By, Done, Sync, ready};
-use super::system::descriptors::Descriptors;
-use super::system::look::MODE_MASK;
-use super::system::place::{Fresh, give, place_of, set_times};
-use super::system::rights::group_of;
 use crate::access::{Caller, SET_GID, SET_UID, STICKY};
 use crate::backend::{New, NewKind};
+use crate::directory::jobs::change::{At, By, Done};
+use crate::directory::jobs::syncing::{Sync, ready};
+use crate::directory::system::descriptors::Descriptors;
+use crate::directory::system::look::{MODE_MASK, check_end};
+use crate::directory::system::place::{Fresh, give, place_of, set_times};
+use crate::directory::system::rights::group_of;
 use crate::nfs3::{Attributes, FileType, Status};
 
 /// Creates a file under a name that must be free.
 #[derive(Debug)]
-pub(super) struct Make {
-    pub(super) by: By,
-    pub(super) at: At,
-    pub(super) descriptors: Arc<Descriptors>,
+pub(crate) struct Make {
+    pub(crate) by: By,
+    pub(crate) at: At,
+    pub(crate) descriptors: Arc<Descriptors>,
     /// The directory before the file is created.
-    pub(super) parent: Attributes,
+    pub(crate) parent: Attributes,
     /// The file, but for the path of a symbolic link.
-    pub(super) new: New<'static>,
-    pub(super) path: Box<[u8]>,
+    pub(crate) new: New<'static>,
+    pub(crate) path: Box<[u8]>,
     /// The top of the tree, if the new file is to be on stable storage.
-    pub(super) top: Option<Arc<OwnedFd>>,
+    pub(crate) top: Option<Arc<OwnedFd>>,
     /// The act of another process after a file was created by its name, and before it is opened by it.
     #[cfg(test)]
-    pub(super) between: super::Between,
+    pub(crate) between: Between,
+}
+
+/// What another process does after a file was created by its name, and before it is opened by it.
+#[cfg(test)]
+#[derive(Clone)]
+pub(crate) struct Between(pub(crate) Arc<dyn Fn() + Send + std::marker::Sync>);
+
+#[cfg(test)]
+impl std::fmt::Debug for Between {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Between").finish_non_exhaustive()
+    }
 }
 
 impl Make {
     /// Splits a file to be created into what needs no memory of the Call, and the path of a symbolic link.
-    pub(super) fn apart(new: &New<'_>) -> (New<'static>, Box<[u8]>) {
+    pub(crate) fn apart(new: &New<'_>) -> (New<'static>, Box<[u8]>) {
         let New { mode, uid, gid, size, atime, mtime, .. } = *new;
         let (kind, path) = match new.kind {
             NewKind::Regular => (NewKind::Regular, &[][..]),
@@ -48,7 +61,7 @@ impl Make {
     }
 
     /// Creates the file. Returns it with what is to be brought to stable storage.
-    pub(super) fn run(&self) -> Done {
+    pub(crate) fn run(&self) -> Done {
         let dir_changed = ready(self.at.changed.as_ref())?;
         let before = self.at.look();
         let mut fresh = self.create()?;
@@ -127,7 +140,7 @@ impl Make {
             give(&fresh.place, None, Some(new.gid))?;
         }
         if let (Some(size), Some(writing)) = (new.size, &fresh.writing) {
-            super::data::check_end(size, 0)?;
+            check_end(size, 0)?;
             fs::ftruncate(writing, size)?;
         }
         // To set the size, or the group, takes SUID and SGID from a file.

@@ -5,43 +5,43 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use super::super::system::descriptors::Descriptors;
-use super::super::system::listing::Names;
-use super::super::system::place::{Fresh, place_of};
+use crate::directory::system::descriptors::Descriptors;
+use crate::directory::system::listing::Names;
+use crate::directory::system::place::{Fresh, place_of};
 
 /// The next names of a directory, which a helper lists, or the core where there is none.
-pub(in super::super) struct Batch {
-    pub(super) descriptors: Arc<Descriptors>,
+pub(crate) struct Part {
+    pub(crate) descriptors: Arc<Descriptors>,
     /// A place of the directory.
-    pub(super) dir: OwnedFd,
+    pub(crate) dir: OwnedFd,
     /// The rest of its names; none before the first, and after the last.
-    pub(super) names: Option<Names>,
+    pub(crate) names: Option<Names>,
     /// The inode numbers of the files that are searched for, in ascending order.
-    pub(super) wanted: Box<[u64]>,
+    pub(crate) wanted: Box<[u64]>,
     /// Whether directories in it are opened, too.
-    pub(super) is_deep: bool,
+    pub(crate) is_deep: bool,
     /// Number of names that may be examined.
-    pub(super) names_left: usize,
+    pub(crate) names_left: usize,
     /// What the examination may cost, in names.
-    pub(super) cost_left: usize,
+    pub(crate) cost_left: usize,
     /// Number of names that were examined.
-    pub(super) looked_at: usize,
+    pub(crate) looked_at: usize,
     /// The names that may lead to a file that is searched for, or to a directory, with what they led to.
-    pub(super) found: Vec<Child>,
+    pub(crate) found: Vec<Child>,
     /// The error that kept the other names from being examined.
-    pub(super) failed: Option<Errno>,
+    pub(crate) failed: Option<Errno>,
 }
 
 /// A name in a directory, with the inode number that the directory has for it.
-pub(super) struct Child {
-    pub(super) inode: u64,
-    pub(super) name: Box<[u8]>,
-    pub(super) file: Result<Fresh, Errno>,
+pub(crate) struct Child {
+    pub(crate) inode: u64,
+    pub(crate) name: Box<[u8]>,
+    pub(crate) file: Result<Fresh, Errno>,
 }
 
-impl Batch {
+impl Part {
     /// Examines names, at most as many as allowed.
-    pub(in super::super) fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let mut names = match self.names.take() {
             Some(names) => names,
             None => {
@@ -75,13 +75,13 @@ impl Batch {
     }
 }
 
-impl std::fmt::Debug for Batch {
+impl std::fmt::Debug for Part {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batch").field("looked_at", &self.looked_at).finish_non_exhaustive()
+        f.debug_struct("Part").field("looked_at", &self.looked_at).finish_non_exhaustive()
     }
 }
 
-/// Maximum number of files that a batch opens, each of which takes a descriptor.
+/// Maximum number of files that a part opens, each of which takes a descriptor.
 const CHILDREN_MAX: usize = 64;
 /// The cost of opening a directory, in names.
 const OPENING: usize = 8;
