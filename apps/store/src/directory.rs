@@ -23,7 +23,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use haulage::provider::Waker;
 use haulage::service::ResultSource;
@@ -44,9 +43,9 @@ use crate::nfs3::{Attributes, FileType, Name, Status, Time, Verifier};
 mod attributes;
 mod changes;
 mod closing;
+mod config;
 mod data;
 mod found;
-mod gone;
 mod helpers;
 mod jobs;
 mod journal;
@@ -54,7 +53,6 @@ mod known;
 mod lists;
 mod names;
 mod node;
-mod open;
 mod recent;
 mod settling;
 mod state;
@@ -62,8 +60,8 @@ mod surroundings;
 mod system;
 mod transfers;
 mod tree;
-mod within;
 
+pub use config::Config;
 pub use haulage::sys::namespace::{Ids, is_alone};
 pub use state::{Kept, State};
 pub use surroundings::{Surroundings, surroundings};
@@ -71,7 +69,6 @@ pub use system::rights::is_overriding;
 
 use changes::Change;
 use data::progress;
-use found::Found;
 use jobs::Ended;
 #[cfg(test)]
 use jobs::making::Between;
@@ -84,31 +81,7 @@ use system::look::{FILE_MAX, Look};
 use system::rights::Rights;
 use transfers::{Transfers, UnderWay};
 use tree::Tree;
-
-/// The configuration of a directory backend.
-#[derive(Clone, Copy, Debug)]
-pub struct Config {
-    /// A number that no earlier run had. It is in the write verifier, which tells clients that unstable data may be
-    /// lost.
-    pub run: u64,
-    /// Maximum number of files kept open.
-    pub open_max: usize,
-    /// Maximum number of names examined in one pass through the tree, which finds files that were renamed outside the
-    /// server.
-    pub search_max: usize,
-    /// Maximum number of names examined in one turn of the core.
-    pub search_turn_max: usize,
-    /// Maximum octets of the table of where files were seen: some 150 for each file.
-    pub known_octets_max: usize,
-    /// How long a list of a directory is kept, for the next Call that asks for it. It shows the names that the directory
-    /// has, and every change by the server, but other changes of the files' attributes only when it is that old.
-    pub lists_kept: Duration,
-    /// Whether a change of names or attributes is on stable storage before the Reply, as the protocol demands
-    /// (RFC 1813 section 4.7).
-    pub stable: bool,
-    /// Whether transfers with suitable alignment bypass the page cache (`O_DIRECT`).
-    pub direct: bool,
-}
+use tree::found::Found;
 
 /// The files of a directory tree.
 #[derive(Debug)]
@@ -162,14 +135,17 @@ impl Directory {
             None => Known::new(config.known_octets_max),
         };
         let tree = Tree::new(path, known, &config)?;
-        let names = fs::fstatvfs(&tree.root().place)?.f_namemax;
+        let names = fs::fstatvfs(&tree.files.root().place)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
         // The permission bits of new files are those that callers ask for.
         umask(fs::Mode::empty());
         let rights = Arc::new(Rights::find()?);
         let ring = ring.map(|ring| ring.0);
-        let transfers =
-            Transfers::new(ring, Arc::clone(&rights), (&tree.root().place, &tree.helpers))?;
+        let transfers = Transfers::new(
+            ring,
+            Arc::clone(&rights),
+            (&tree.files.root().place, &tree.files.helpers),
+        )?;
         let Config { run, stable, direct, .. } = config;
         let (failures, _state) = (0, state);
         Ok(Self {
@@ -200,7 +176,7 @@ impl Directory {
     /// Has files and names changed beside the core, which `waker` wakes then.
     #[must_use]
     pub fn woken_by(self, waker: &Waker) -> Self {
-        self.tree.helpers.wake_by(waker.clone());
+        self.tree.files.helpers.wake_by(waker.clone());
         self
     }
 
@@ -212,9 +188,9 @@ impl Directory {
     /// The system does not tell the file's attributes.
     #[doc(hidden)]
     pub fn keep_open(&mut self, place: OwnedFd, name: &[u8]) -> io::Result<FileId> {
-        let (node, _) = Node::new(place, &self.tree.helpers)?;
+        let (node, _) = Node::new(place, &self.tree.files.helpers)?;
         let id = node.id;
-        self.tree.keep(node, self.tree.root().id, name);
+        self.tree.files.keep(node, self.tree.files.root().id, name);
         Ok(id)
     }
 }
@@ -223,39 +199,39 @@ impl Directory {
 impl Directory {
     /// Closes all files, and from now on opens files only by name, like a server without privileges.
     pub(crate) fn open_by_names_alone(&mut self) {
-        self.tree.close_mount();
-        self.tree.close_all();
+        self.tree.files.close_mount();
+        self.tree.files.close_all();
     }
 
     /// Closes all files, and from now on has the system know no name on the way to a file without waiting.
     pub(crate) fn close_all(&mut self) {
-        self.tree.close_all();
-        self.tree.forget_names();
+        self.tree.files.close_all();
+        self.tree.files.forget_names();
     }
 
     /// Has the system know names without waiting again.
     pub(crate) fn recall_names(&mut self) {
-        self.tree.recall_names();
+        self.tree.files.recall_names();
     }
 
     /// Returns what keeps every helper from acting while it is true, like the lock of an inode.
     pub(crate) fn gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
-        self.tree.helpers.gate()
+        self.tree.files.helpers.gate()
     }
 
     /// Returns what keeps every helper from syncing while it is true.
     pub(crate) fn sync_gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
-        self.tree.helpers.sync_gate()
+        self.tree.files.helpers.sync_gate()
     }
 
     /// Returns what keeps every helper from closing a file while it is true.
     pub(crate) fn close_gate(&self) -> Arc<std::sync::atomic::AtomicBool> {
-        self.tree.helpers.close_gate()
+        self.tree.files.helpers.close_gate()
     }
 
     /// Returns the number of WRITEs and changes that wait for room.
     pub(crate) fn roomless(&self) -> usize {
-        self.transfers.roomless() + self.tree.helpers.roomless()
+        self.transfers.roomless() + self.tree.files.helpers.roomless()
     }
 
     /// Returns how often a file, or a directory, was synced, or began to be.
@@ -265,7 +241,7 @@ impl Directory {
 
     /// Returns the number of helpers that have something to do other than to list.
     pub(crate) fn busy(&self) -> usize {
-        self.tree.helpers.busy()
+        self.tree.files.helpers.busy()
     }
 
     /// Returns whether no Call waits for stable storage.
@@ -290,7 +266,7 @@ impl Directory {
 
     /// Returns whether the helpers have nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
-        self.tree.helpers.is_idle()
+        self.tree.files.helpers.is_idle()
     }
 
     /// Has another process act whenever a file was created by its name and is not yet opened by it.
@@ -340,7 +316,7 @@ pub fn sole_owner() -> io::Result<Option<Owner>> {
 
 impl Backend for Directory {
     fn root(&self) -> FileId {
-        self.tree.root().id
+        self.tree.files.root().id
     }
 
     fn read_source(&self) -> ResultSource {
@@ -357,7 +333,7 @@ impl Backend for Directory {
     }
 
     fn room(&mut self, _: &Context<'_>) -> Result<Room, Status> {
-        let room = fs::fstatvfs(&self.tree.root().place)?;
+        let room = fs::fstatvfs(&self.tree.files.root().place)?;
         let octets = |blocks: u64| blocks.saturating_mul(room.f_frsize);
         Ok(Room {
             total_bytes: octets(room.f_blocks),
@@ -414,7 +390,7 @@ impl Backend for Directory {
         let dir = self.tree.directory(dir)?;
         match name.0 {
             b"." => Ok(dir.id),
-            b".." => self.tree.parent(&dir),
+            b".." => self.tree.files.parent(&dir),
             name => self.tree.child(&dir, name).map(|(node, _)| node.id),
         }
     }
@@ -494,7 +470,7 @@ impl Backend for Directory {
             return Err(Status::Inval);
         }
         let path = fs::readlinkat(&node.place, "", Vec::new())?;
-        if self.tree.notes_reading(&look.attributes, cx.now) {
+        if self.tree.files.notes_reading(&look.attributes, cx.now) {
             self.note_change([link]);
         }
         let mut lease = cx.pool.lease(path.as_bytes().len()).ok_or(Status::Jukebox)?;
@@ -567,16 +543,16 @@ impl Backend for Directory {
     }
 
     fn is_read_only(&self, file: FileId) -> bool {
-        self.tree.is_stand_in(file)
+        self.tree.files.is_stand_in(file)
     }
 
     fn is_mounted_read_only(&self) -> bool {
-        let mounted = fs::fstatvfs(&self.tree.root().place);
+        let mounted = fs::fstatvfs(&self.tree.files.root().place);
         mounted.is_ok_and(|mounted| mounted.f_flag.contains(fs::StatVfsMountFlags::RDONLY))
     }
 
     fn forget_attributes(&mut self) {
-        self.tree.forget_looks();
+        self.tree.files.forget_looks();
     }
 
     fn turn(&mut self) -> bool {
@@ -590,7 +566,7 @@ impl Backend for Directory {
     }
 
     fn is_at_hand(&self, file: FileId) -> bool {
-        self.tree.is_at_hand(file)
+        self.tree.files.is_at_hand(file)
     }
 
     fn locate(&mut self, file: FileId) -> Located {
@@ -605,7 +581,7 @@ impl Backend for Directory {
             if let Some(dir) = self.tree.next_left() {
                 return Some(Finished::LookedUp(None, dir));
             }
-            match self.tree.helpers.next_ended() {
+            match self.tree.files.helpers.next_ended() {
                 Some(Ended::Changed(ticket, done)) => {
                     let finished = self.changed(ticket, done);
                     if finished.is_some() {

@@ -35,7 +35,7 @@ impl Directory {
         let cost = if is_dear { Cost::Dear } else { Cost::Little };
         let act = Act::Set(Set {
             by: self.by(caller),
-            descriptors: Arc::clone(&self.tree.descriptors),
+            descriptors: Arc::clone(&self.tree.files.descriptors),
             place: node.another_place()?,
             setting: *setting,
             changed,

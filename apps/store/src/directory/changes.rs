@@ -3,13 +3,13 @@
 use std::rc::Rc;
 
 use super::Directory;
-use super::found::{Found, What};
 use super::helpers::Cost;
 use super::jobs::acts::Act;
 use super::jobs::change::Done;
 use super::jobs::steps::Stepped;
 use super::jobs::syncing::Sync;
 use super::node::Node;
+use super::tree::found::{Found, What};
 use crate::backend::{Around, Finished, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Status;
@@ -56,11 +56,14 @@ impl Directory {
         act: Act,
         change: Change,
     ) -> Result<Option<Option<FileId>>, Status> {
-        if self.tree.helpers.is_full(change.cost, ticket.network) || self.settling.is_full(ticket) {
+        if self.tree.files.helpers.is_full(change.cost, ticket.network)
+            || self.settling.is_full(ticket)
+        {
             return Err(Status::Jukebox);
         }
         let dir = change.files.first().filter(|_| change.name.is_some());
-        let Some(act) = self.tree.helpers.make(act, ticket, (change.cost, dir.copied())) else {
+        let Some(act) = self.tree.files.helpers.make(act, ticket, (change.cost, dir.copied()))
+        else {
             self.changes.insert(ticket, change);
             self.settling.enter(ticket);
             return Ok(None);
@@ -85,7 +88,7 @@ impl Directory {
             Then::Show { dir, name } => {
                 let what = match found {
                     Ok(fresh) => {
-                        What::Descriptor(Node::from_fresh(*fresh, &self.tree.helpers).place)
+                        What::Descriptor(Node::from_fresh(*fresh, &self.tree.files.helpers).place)
                     }
                     Err(errno) => What::Failed(errno),
                 };
@@ -105,9 +108,9 @@ impl Directory {
         let is_new = matches!(change.then, Then::Keep { .. });
         let around = done.as_ref().ok().and_then(|after| after.around);
         let around = around.or_else(|| self.unchanged(&change));
-        self.tree.known.gather();
+        self.tree.files.known.gather();
         let (ended, changed) = self.finish_change(&change, done);
-        self.tree.known.stop_gathering();
+        self.tree.files.known.stop_gathering();
         let finished = if is_new {
             // The outcome of a change that makes a file is that file.
             Finished::Made(ticket, ended.and_then(|made| made.ok_or(Status::ServerFault)))
@@ -121,7 +124,7 @@ impl Directory {
     /// Returns the attributes of a directory that a change has left as it is, if others may be queued behind it.
     fn unchanged(&mut self, change: &Change) -> Option<Around> {
         let dir = change.files.first().filter(|_| change.name.is_some())?;
-        self.tree.forget_looks();
+        self.tree.files.forget_looks();
         let (_, look) = self.tree.find(*dir).ok()?;
         Some(Around { before: look.attributes, after: look.attributes })
     }
@@ -156,22 +159,22 @@ impl Directory {
         match &change.then {
             Then::Set { node, mode: Some(mode) } if is_made => node.note_mode(*mode),
             Then::Reap(node) if is_made => self.reap(node),
-            Then::See { node, dir, name } if is_made => self.tree.saw(node, *dir, name),
+            Then::See { node, dir, name } if is_made => self.tree.files.saw(node, *dir, name),
             // Renaming one name of a file to another of its names changes nothing.
             Then::Move { node, target: Some(target), .. } if target.id == node.id => {}
             Then::Move { node, target, dir, name } if is_made => {
                 if let Some(target) = target {
                     self.reap(target);
                 }
-                self.tree.saw(node, *dir, name);
+                self.tree.files.saw(node, *dir, name);
             }
             _ => {}
         }
         match (done, &change.then) {
             (Ok(after), Then::Keep { dir, name }) => {
                 let made = after.made.map(|fresh| {
-                    let node = Node::from_fresh(fresh, &self.tree.helpers);
-                    self.tree.keep(node, *dir, name).id
+                    let node = Node::from_fresh(fresh, &self.tree.files.helpers);
+                    self.tree.files.keep(node, *dir, name).id
                 });
                 (Ok(made), after.unsettled)
             }
@@ -182,7 +185,7 @@ impl Directory {
 
     /// Takes in that the server has changed files, or may have.
     pub(super) fn note_change(&mut self, files: impl IntoIterator<Item = FileId>) {
-        self.tree.forget_looks();
+        self.tree.files.forget_looks();
         files.into_iter().for_each(|file| self.recent.note_change(file));
     }
 
@@ -202,7 +205,7 @@ impl Directory {
     /// Forgets a file that has no name left.
     fn reap(&mut self, node: &Node) {
         if node.look().is_ok_and(|look| look.attributes.links == 0) {
-            self.tree.forget(node.id);
+            self.tree.files.forget(node.id);
         }
     }
 }

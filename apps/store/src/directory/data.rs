@@ -37,13 +37,13 @@ impl Directory {
         let direct = self.direct && is_aligned(offset);
         let lease = if direct { lease(blocks)? } else { lease(wanted)? };
         let direct = if direct && is_aligned_in_memory(&lease) {
-            node.direct_reader(&self.tree.descriptors)?
+            node.direct_reader(&self.tree.files.descriptors)?
         } else {
             None
         };
         let (file, in_blocks) = match direct {
             Some(file) => (file, true),
-            None => (node.reader(&self.tree.descriptors)?, false),
+            None => (node.reader(&self.tree.files.descriptors)?, false),
         };
         let read =
             Read { ticket, file, offset, wanted, in_blocks, size, done: 0, held: Some(node) };
@@ -51,7 +51,7 @@ impl Directory {
         // A file that ends earlier than it did has been cut.
         let is_short = |done: &ReadDone| done.data.len() < wanted;
         if let Some(done) = &done
-            && (is_short(done) || self.tree.notes_reading(&look.attributes, cx.now))
+            && (is_short(done) || self.tree.files.notes_reading(&look.attributes, cx.now))
         {
             self.note_change([look.id]);
         }
@@ -73,7 +73,7 @@ impl Directory {
         let length = data.bytes().len();
         check_end(offset, length)?;
         self.transfers.admit(Lane::Write, ticket)?;
-        let (id, file) = (Some(node.id), node.writer(&self.tree.descriptors)?);
+        let (id, file) = (Some(node.id), node.writer(&self.tree.files.descriptors)?);
         let (writer, held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
         if length == 0 {
             let ended =
@@ -97,7 +97,7 @@ impl Directory {
                 if self.direct
                     && is_aligned
                     && is_aligned_in_memory(&lease)
-                    && let Some(file) = node.direct_writer(&self.tree.descriptors)?
+                    && let Some(file) = node.direct_writer(&self.tree.files.descriptors)?
                 {
                     (write.file, write.is_direct) = (file, true);
                 }
@@ -117,7 +117,7 @@ impl Directory {
         let (node, look) = self.tree.find(file)?;
         look.regular()?;
         self.transfers.admit(Lane::Sync, ticket)?;
-        let file = node.syncing_data(&self.tree.descriptors)?;
+        let file = node.syncing_data(&self.tree.files.descriptors)?;
         let (of, held) = (Syncing::Commit, Some(node));
         let ended = self.transfers.sync(Sync { ticket, file, of, held });
         ended.map(|ended| self.committed(ended)).transpose()

@@ -14,37 +14,15 @@
 
 use std::rc::Rc;
 
-use rustix::io::Errno;
-
 use super::Directory;
 use super::changes::{Change, Then};
-use super::closing::PathDescriptor;
 use super::helpers::Cost;
 use super::jobs::steps::{Ahead, LookUp};
 use super::node::Node;
-use super::system::look::look;
+use super::tree::found::{Found, What};
 use crate::backend::{Names, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Name;
-
-/// What a name leads to.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) dir: FileId,
-    pub(super) name: Box<[u8]>,
-    pub(super) what: What,
-}
-
-/// What was found under a name.
-#[derive(Debug)]
-pub(super) enum What {
-    /// A file that was not used yet.
-    Descriptor(PathDescriptor),
-    /// A file that is open.
-    Kept(Rc<Node>),
-    /// No file.
-    Failed(Errno),
-}
 
 impl Directory {
     /// Looks up the names of a Call.
@@ -62,14 +40,14 @@ impl Directory {
         let mut found = self.looked.remove(&ticket).unwrap_or_default();
         self.listed = None;
         drop(self.take_read(ticket));
-        if self.tree.helpers.has_waker() {
+        if self.tree.files.helpers.has_waker() {
             for (dir, name) in names.into_iter().flatten() {
                 let is_it = |found: &Found| found.dir == dir && *found.name == *name.0;
                 if matches!(name.0, b"." | b"..") || found.iter().any(is_it) {
                     continue;
                 }
                 // A directory that is not at hand is found to be none, or gone, when the Call is executed.
-                let Some(node) = self.tree.at_hand(dir) else { continue };
+                let Some(node) = self.tree.files.at_hand(dir) else { continue };
                 let what = match node.cached_place(name.0) {
                     Some(Ok(place)) => What::Descriptor(place),
                     Some(Err(errno)) => What::Failed(errno),
@@ -101,11 +79,11 @@ impl Directory {
     /// Notes that a Call will take a name, which is looked up at the end of the turn.
     pub(super) fn expect(&mut self, dir: FileId, name: Name<'_>) {
         let count: usize = self.expected.values().map(Vec::len).sum();
-        if !self.tree.helpers.has_waker() || count >= EXPECTED_MAX {
+        if !self.tree.files.helpers.has_waker() || count >= EXPECTED_MAX {
             return;
         }
         let is_cached = |dir: Rc<Node>| dir.cached_place(name.0).is_some();
-        if !self.tree.at_hand(dir).is_none_or(is_cached) {
+        if !self.tree.files.at_hand(dir).is_none_or(is_cached) {
             self.expected.entry(dir).or_default().push(name.0.into());
         }
     }
@@ -113,9 +91,9 @@ impl Directory {
     /// Has helpers look up the names that Calls will take.
     pub(super) fn look_ahead(&mut self) {
         while let Some((dir, names)) = self.expected.pop_first() {
-            let place = self.tree.at_hand(dir).and_then(|dir| dir.another_place().ok());
+            let place = self.tree.files.at_hand(dir).and_then(|dir| dir.another_place().ok());
             if let Some(place) = place {
-                self.tree.helpers.look_ahead(Ahead { dir: place, names }, dir);
+                self.tree.files.helpers.look_ahead(Ahead { dir: place, names }, dir);
             }
         }
     }
@@ -128,25 +106,14 @@ impl Directory {
         let look_up = LookUp { dir: place, name: name.0.into() };
         let then = Then::Show { dir: dir.id, name: name.0.into() };
         let change = Change { files: Vec::new(), name: None, cost: Cost::Little, then };
-        if self.tree.helpers.is_full(Cost::Little, ticket.network)
-            || !self.tree.helpers.look_up(look_up, ticket)
+        if self.tree.files.helpers.is_full(Cost::Little, ticket.network)
+            || !self.tree.files.helpers.look_up(look_up, ticket)
         {
             return Names::Full;
         }
         self.changes.insert(ticket, change);
         self.tree.looks_in(dir.id);
         Names::Begun
-    }
-}
-
-impl What {
-    /// Returns the identity of the file, if there is one.
-    fn file(&self) -> Option<FileId> {
-        match self {
-            Self::Descriptor(place) => look(place).ok().map(|look| look.id),
-            Self::Kept(node) => Some(node.id),
-            Self::Failed(_) => None,
-        }
     }
 }
 

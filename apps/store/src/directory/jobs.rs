@@ -22,6 +22,7 @@ use crate::handle::FileId;
 use crate::nfs3::Status;
 
 pub(super) mod acts;
+pub(super) mod called;
 pub(super) mod change;
 pub(super) mod list;
 pub(super) mod making;

@@ -47,7 +47,7 @@ impl Directory {
         self.tree.found.clear();
         self.listed = self.take_read(ticket);
         // A directory that is not at hand is found to be gone when the Call is executed.
-        let Some(dir) = self.tree.at_hand(listing.dir) else { return backend::Names::Known };
+        let Some(dir) = self.tree.files.at_hand(listing.dir) else { return backend::Names::Known };
         let is_it = |read: &Read| (read.dir, read.after) == (dir.id, listing.after);
         if self.listed.as_ref().is_some_and(is_it) {
             return backend::Names::Known;
@@ -64,18 +64,18 @@ impl Directory {
             return backend::Names::Behind(dir.id);
         }
         let Ok(place) = dir.another_place() else { return backend::Names::Full };
-        if self.tree.helpers.is_full(Cost::List, ticket.network) {
+        if self.tree.files.helpers.is_full(Cost::List, ticket.network) {
             return backend::Names::Full;
         }
         let list = List {
-            descriptors: Arc::clone(&self.tree.descriptors),
+            descriptors: Arc::clone(&self.tree.files.descriptors),
             place,
-            has_attributes: self.tree.has_attributes(),
-            called: self.tree.called(),
+            has_attributes: self.tree.files.has_attributes(),
+            called: self.tree.files.called(),
             listing: *listing,
         };
         let reading = Reading { listing: *listing, began: self.recent.begin(), read: None };
-        match self.tree.helpers.list(list, ticket) {
+        match self.tree.files.helpers.list(list, ticket) {
             None => {
                 self.lists.insert(ticket, reading);
                 backend::Names::Begun
@@ -104,7 +104,7 @@ impl Directory {
     pub(super) fn take_read(&mut self, ticket: Ticket) -> Option<Read> {
         let read = self.lists.get_mut(&ticket)?.read.take()?;
         self.lists.remove(&ticket);
-        self.tree.helpers.end_list(ticket.network);
+        self.tree.files.helpers.end_list(ticket.network);
         Some(read)
     }
 
@@ -134,7 +134,7 @@ impl Directory {
             Ok(look) => look,
             Err(errno) => return Some(Err(errno.into())),
         };
-        self.tree.saw_called(look.id, (dir, name), || names.called(at).into());
+        self.tree.files.saw_called(look.id, (dir, name), || names.called(at).into());
         Some(Ok((look.id, look.attributes)))
     }
 

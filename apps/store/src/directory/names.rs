@@ -34,11 +34,11 @@ impl Directory {
         let act = Act::Make(Make {
             by: self.by(caller),
             at: self.at(&dir, name)?,
-            descriptors: Arc::clone(&self.tree.descriptors),
+            descriptors: Arc::clone(&self.tree.files.descriptors),
             parent,
             new,
             path,
-            top: self.stable.then(|| Arc::clone(&self.tree.top)),
+            top: self.stable.then(|| Arc::clone(&self.tree.files.top)),
             #[cfg(test)]
             between: self.between.clone(),
         });
@@ -64,7 +64,7 @@ impl Directory {
         }
         let act = Act::Link(Link {
             by: self.by(caller),
-            descriptors: Arc::clone(&self.tree.descriptors),
+            descriptors: Arc::clone(&self.tree.files.descriptors),
             place: node.another_place()?,
             at: self.at(&dir, name)?,
             changed: self.before_change(&node, look.attributes.kind)?,
@@ -93,7 +93,7 @@ impl Directory {
             return Err(Status::Acces);
         }
         self.check_uncut(node.id)?;
-        if !has_room_for(&self.tree.helpers, &look.attributes) {
+        if !has_room_for(&self.tree.files.helpers, &look.attributes) {
             return Err(Status::Jukebox);
         }
         let at = self.at(&dir, name)?;
@@ -117,7 +117,7 @@ impl Directory {
         self.check_uncut(node.id)?;
         if let Some((target, look)) = &target {
             self.check_uncut(target.id)?;
-            if !has_room_for(&self.tree.helpers, &look.attributes) {
+            if !has_room_for(&self.tree.files.helpers, &look.attributes) {
                 return Err(Status::Jukebox);
             }
         }
@@ -154,14 +154,14 @@ impl Directory {
         if !self.stable {
             return Ok(None);
         }
-        let descriptors = &self.tree.descriptors;
+        let descriptors = &self.tree.files.descriptors;
         match node.syncing(kind, descriptors) {
             Err(Errno::ACCESS) => Ok(Some(Sync::Shut(Shut {
                 id: node.id,
                 descriptors: Arc::clone(descriptors),
                 place: Arc::new(node.another_place()?),
                 is_directory: kind == FileType::Directory,
-                top: Arc::clone(&self.tree.top),
+                top: Arc::clone(&self.tree.files.top),
             }))),
             file => Ok(file?.map(|file| Sync::File(node.id, file))),
         }

@@ -243,8 +243,8 @@ impl Directory {
                 Target::File(file) => Some(file),
                 Target::FileSystem => None,
             };
-            dirs.extend(file.and_then(|file| self.tree.seen_in(file)));
-            let held = file.and_then(|file| self.tree.at_hand(file));
+            dirs.extend(file.and_then(|file| self.tree.files.seen_in(file)));
+            let held = file.and_then(|file| self.tree.files.at_hand(file));
             left += usize::from(self.settling.join(ticket, sync, held));
         }
         for dir in dirs {
@@ -283,11 +283,11 @@ impl Directory {
 
     /// Begins the syncs that are due. Before that, the names that were changed are recorded.
     pub(super) fn begin_syncs(&mut self) {
-        self.tree.known.write_gathered();
+        self.tree.files.known.write_gathered();
         while let Some((target, ticket)) = self.settling.peek() {
             let by_ring = self.transfers.has_ring() && target != Target::FileSystem;
             // When a helper has ended, the core goes on.
-            if !by_ring && self.tree.helpers.is_full(Cost::Sync, ticket.network) {
+            if !by_ring && self.tree.files.helpers.is_full(Cost::Sync, ticket.network) {
                 return;
             }
             let Some(Due { target, ticket, sync, held }) = self.settling.begin() else { return };
@@ -297,7 +297,7 @@ impl Directory {
                     self.transfers.sync(transfers::Sync { ticket, file, of, held })
                 }
                 (sync, target) => {
-                    let refused = self.tree.helpers.sync(sync, target, ticket);
+                    let refused = self.tree.files.helpers.sync(sync, target, ticket);
                     refused.map(|sync| sync.run())
                 }
             };

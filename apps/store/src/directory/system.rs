@@ -4,6 +4,7 @@
 
 pub(super) mod acl;
 pub(super) mod descriptors;
+pub(super) mod file_system;
 pub(super) mod listing;
 pub(super) mod look;
 pub(super) mod mounted;

@@ -205,7 +205,7 @@ fn a_directory_that_turns_into_a_link_leads_nowhere() {
     let root = bed.root();
     let (mut dirs, mut links) = (0, 0);
     while dirs < 500 || links < 500 {
-        bed.backend.tree.close_all();
+        bed.backend.tree.files.close_all();
         let found = bed.find(root, "turning").unwrap();
         assert!(bed.find(found, "secret").is_err());
         match bed.look(found).kind {
@@ -236,7 +236,7 @@ fn what_is_moved_out_of_the_tree_has_nothing_above_it() {
     behind(&world, "outer", "../moved");
     assert_eq!(bed.find(outer, ".."), Err(Status::Stale));
     assert_eq!(bed.find(inner, ".."), Err(Status::Stale));
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     assert_eq!(bed.find(inner, "."), Err(Status::Stale));
     assert_eq!(bed.find(root, "outer"), Err(Status::NoEnt));
 }
@@ -253,7 +253,7 @@ fn where_a_directory_is_costs_a_few_questions_a_turn_however_deep_it_lies() {
     }
     let (deep, above) = (dirs[60], dirs[59]);
     let questions = |bed: &mut Bed<Directory>, dir, times| {
-        bed.backend.tree.take_asked();
+        bed.backend.tree.files.take_asked();
         bed.with(|directory, cx| {
             for _ in 0..times {
                 let found = directory.lookup(cx, dir, Name(b".."));
@@ -262,7 +262,7 @@ fn where_a_directory_is_costs_a_few_questions_a_turn_however_deep_it_lies() {
                 assert!(found.is_ok());
             }
         });
-        bed.backend.tree.take_asked()
+        bed.backend.tree.files.take_asked()
     };
     // The three questions are about the top, the directory, and the one above it.
     assert_eq!(questions(&mut bed, dirs[2], 1), 3);
@@ -340,11 +340,11 @@ fn what_comes_back_is_no_longer_gone() {
     let root = bed.root();
     let file = bed.file(root, "file");
     behind(&world, "file", "../away");
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     assert_eq!(bed.read(file, 0, 1), Err(Status::Stale));
     behind(&world, "../away", "back");
     assert_eq!(bed.find(root, "back"), Ok(file));
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));
 }
 
@@ -444,7 +444,7 @@ fn a_bounded_number_of_files_is_open() {
     for file in files.iter().chain(files.iter().rev()) {
         bed.write(*file, 0, b"x").unwrap();
         assert_eq!(bed.read(*file, 0, 9), Ok(b"x".to_vec()));
-        assert!(bed.backend.tree.open_len() <= 4);
+        assert!(bed.backend.tree.files.open_len() <= 4);
     }
 }
 
@@ -480,7 +480,7 @@ fn nobody_waits_for_a_file_that_its_owner_may_not_open() {
         let world = World::new();
         let mut bed = world.serve(None, Config { stable: true, ..CONFIG });
         if is_helped {
-            bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+            bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
         }
         let root = bed.root();
         let (file, dir) = ("served/file", "served/dir");
@@ -542,7 +542,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
     bed.set(shut, mode).unwrap();
     let kept = bed.with(|directory, _| {
         let node = directory.tree.find(shut).unwrap().0;
-        node.writer(&directory.tree.descriptors).unwrap()
+        node.writer(&directory.tree.files.descriptors).unwrap()
     });
     for number in 0..20 {
         bed.file(root, &format!("{number}"));
@@ -551,7 +551,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
     bed.write(shut, 0, b"x").unwrap();
     let now = bed.with(|directory, _| {
         let node = directory.tree.find(shut).unwrap().0;
-        node.writer(&directory.tree.descriptors).unwrap()
+        node.writer(&directory.tree.files.descriptors).unwrap()
     });
     assert!(Arc::ptr_eq(&kept, &now), "it was not opened again");
     // If all open files are irreplaceable, the oldest is closed.
@@ -560,7 +560,7 @@ fn what_its_owner_could_not_open_again_stays_open() {
         bed.set(file, mode).unwrap();
     }
     assert!(!bed.backend.is_at_hand(shut));
-    assert_eq!((bed.backend.tree.open_len(), bed.look(shut).mode), (4, 0o444));
+    assert_eq!((bed.backend.tree.files.open_len(), bed.look(shut).mode), (4, 0o444));
 }
 
 #[test]
@@ -621,7 +621,7 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     // A pipe stands for a file that cannot be synced: a change of its attributes may be the first to find a lost write.
     let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
-        let id = directory.tree.root().id;
+        let id = directory.tree.files.root().id;
         directory.settle_at_once(&[jobs::syncing::Sync::File(id, Arc::clone(&pipe))])
     }));
 }

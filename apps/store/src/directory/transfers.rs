@@ -30,6 +30,7 @@ use rustix::{fs, io};
 
 use super::jobs::Helpers;
 use super::node::Node;
+use super::system::file_system::TMPFS;
 use super::system::rights::Rights;
 use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
@@ -624,8 +625,6 @@ const fn is_passing(errno: Errno) -> bool {
     matches!(errno, Errno::INTR)
 }
 
-/// The type of a file system that lies in memory, of statfs(2).
-pub(super) const TMPFS: fs::FsWord = 0x0102_1994;
 /// The types of XFS and of btrfs, which take data into the system's cache without waiting, where they can.
 const PROMPT: [fs::FsWord; 2] = [0x5846_5342, 0x9123_683e];
 

@@ -11,7 +11,8 @@ use super::*;
 use crate::access::Caller;
 use crate::backend::Backend;
 use crate::backend::bed::Bed;
-use crate::directory::transfers::{TMPFS, UnderWay, WAITING_MAX};
+use crate::directory::system::file_system::TMPFS;
+use crate::directory::transfers::{UnderWay, WAITING_MAX};
 use crate::directory::{Config, Ring};
 use crate::testing::TempDir;
 

@@ -8,7 +8,7 @@ use haulage::sys::by_handle::FileName;
 use rustix::io::Errno;
 
 use crate::backend::{Listing, ListingKind, Shown};
-use crate::directory::known::Called;
+use crate::directory::jobs::called::Called;
 use crate::directory::system::descriptors::Descriptors;
 use crate::directory::system::listing::{Named, Names};
 use crate::directory::system::look::{Look, look};

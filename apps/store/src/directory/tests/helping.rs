@@ -7,7 +7,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
     let root = bed.root();
-    let has_started = |bed: &Bed<Directory>| bed.backend.tree.helpers.has_started();
+    let has_started = |bed: &Bed<Directory>| bed.backend.tree.files.helpers.has_started();
     let large = vec![b'x'; 100_000];
     let make = |bed: &mut Bed<Directory>, name: &str, octets: &[u8]| {
         let file = bed.file(root, name);
@@ -22,7 +22,7 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
     make(&mut bed, "linked", &large);
     std::fs::hard_link(world.path("served/linked"), world.path("kept")).unwrap();
     bed.remove(root, "linked").unwrap();
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     assert!(!has_started(&bed), "the core closes what is small, and what has another name");
     for act in ["remove", "rename", "outside"] {
         let bed = &mut world.serve(None, CONFIG);
@@ -35,16 +35,16 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
             }
             _ => {
                 std::fs::remove_file(world.path("served").join(act)).unwrap();
-                bed.backend.tree.close_all();
+                bed.backend.tree.files.close_all();
             }
         }
         assert!(has_started(bed), "{act}");
-        while !bed.backend.tree.helpers.is_idle() {
+        while !bed.backend.tree.files.helpers.is_idle() {
             std::thread::yield_now();
         }
         // A large file that no helper has room to close is not removed.
         make(bed, "again", &large);
-        bed.backend.tree.helpers.fill();
+        bed.backend.tree.files.helpers.fill();
         assert_eq!(bed.remove(root, "again"), Err(Status::Jukebox), "{act}");
         assert_eq!(bed.rename((root, "kept"), (root, "again")), Err(Status::Jukebox), "{act}");
         let (again, cut) = (
@@ -60,8 +60,8 @@ fn a_helper_closes_what_is_large_and_has_no_name_left() {
         let gate = bed.backend.gate();
         gate.store(true, Ordering::Release);
         std::fs::remove_file(world.path("served/again")).unwrap();
-        bed.backend.tree.close_all();
-        assert!(!bed.backend.tree.helpers.is_idle(), "{act}");
+        bed.backend.tree.files.close_all();
+        assert!(!bed.backend.tree.files.helpers.is_idle(), "{act}");
         gate.store(false, Ordering::Release);
     }
 }
@@ -85,11 +85,11 @@ fn a_helper_closes_a_directory_that_was_large() {
         }
     }
     bed.remove_dir(root, "first").unwrap();
-    assert!(bed.backend.tree.helpers.has_started());
-    while !bed.backend.tree.helpers.is_idle() {
+    assert!(bed.backend.tree.files.helpers.has_started());
+    while !bed.backend.tree.files.helpers.is_idle() {
         std::thread::yield_now();
     }
-    bed.backend.tree.helpers.fill();
+    bed.backend.tree.files.helpers.fill();
     assert_eq!(bed.remove_dir(root, "second"), Err(Status::Jukebox));
 }
 
@@ -97,7 +97,7 @@ fn a_helper_closes_a_directory_that_was_large() {
 fn nobody_waits_for_a_file_that_the_helper_cuts() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let root = bed.root();
     let file = bed.file(root, "cut");
     bed.write(file, 0, &vec![b'x'; 100_000]).unwrap();
@@ -137,7 +137,7 @@ fn nobody_waits_for_a_file_that_the_helper_cuts() {
 fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done() {
     let mut world = World::new();
     let mut bed = world.start();
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let (root, gate) = (bed.root(), bed.backend.gate());
     let names: Vec<_> = (0..8).map(|number| format!("{number}")).collect();
     let files: Vec<_> = names.iter().map(|name| bed.file(root, name)).collect();
@@ -172,7 +172,7 @@ fn at_the_end_the_next_server_may_begin_and_what_no_helper_has_begun_is_not_done
 fn a_network_leaves_helpers_to_others() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let (root, gate) = (bed.root(), bed.backend.gate());
     let files: Vec<_> = (0..300).map(|number| bed.file(root, &format!("{number}"))).collect();
     let to = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
@@ -181,7 +181,7 @@ fn a_network_leaves_helpers_to_others() {
         let ticket = Ticket { number: number as u64, network };
         let begun =
             bed.with(|directory, cx| directory.change(cx, ticket, files[number], &to.into()));
-        (matches!(begun, Progress::Later), bed.backend.tree.helpers.busy())
+        (matches!(begun, Progress::Later), bed.backend.tree.files.helpers.busy())
     };
     let greedy: Vec<_> = (0..200).map(|number| begin(number, 1)).collect();
     let taken = greedy.iter().filter(|(is_taken, _)| *is_taken).count();
@@ -191,7 +191,7 @@ fn a_network_leaves_helpers_to_others() {
     let last = (202..300).map(|number| begin(number, 2)).filter(|(is_taken, _)| *is_taken).count();
     assert!((40..98).contains(&last), "{last}");
     gate.store(false, Ordering::Release);
-    while !bed.backend.tree.helpers.is_idle() {
+    while !bed.backend.tree.files.helpers.is_idle() {
         std::thread::yield_now();
     }
 }

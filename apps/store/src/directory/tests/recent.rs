@@ -1,5 +1,7 @@
 //! Tests of lists that are kept for the next Call.
 
+use std::time::Duration;
+
 use super::*;
 use crate::backend::{Names, Octets};
 use crate::directory::jobs::list::Batch;

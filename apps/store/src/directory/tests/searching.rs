@@ -28,7 +28,7 @@ fn what_was_renamed_behind_our_back_is_searched_for() {
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
     }
     // Once found, a file is known under its new name, even if another file takes the old one.
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     std::fs::write(world.path("served/a/near"), b"not it").unwrap();
     assert_eq!(bed.read(near, 0, 9), Ok(Vec::new()));
 }
@@ -155,7 +155,7 @@ fn what_is_not_known_any_more_is_found_by_a_search() {
     let mut bed = world.serve(None, config);
     let root = bed.root();
     let files: Vec<_> = (0..500).map(|number| bed.file(root, &format!("{number}"))).collect();
-    let (count, octets) = bed.backend.tree.known_len();
+    let (count, octets) = bed.backend.tree.files.known_len();
     assert!((40..100).contains(&count) && octets <= 8 << 10, "{count} in {octets}");
     bed.backend.open_by_names_alone();
     for file in &files {
@@ -167,11 +167,11 @@ fn what_is_not_known_any_more_is_found_by_a_search() {
     for number in 0..500 {
         bed.find(root, &format!("{number}")).unwrap();
     }
-    assert_eq!(bed.backend.tree.known_len().0, 500);
+    assert_eq!(bed.backend.tree.files.known_len().0, 500);
     drop(bed);
     let state = State::open(&world.path("state")).unwrap();
     let mut bed = world.serve(Some(state), config);
-    let (count, octets) = bed.backend.tree.known_len();
+    let (count, octets) = bed.backend.tree.files.known_len();
     assert!((40..100).contains(&count) && octets <= 8 << 10, "{count} in {octets}");
     assert_eq!(bed.look(files[0]).fileid, files[0].inode);
 }
@@ -196,7 +196,7 @@ fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
         let world = World::new();
         let mut bed = world.serve(None, Config { search_max: 3, ..CONFIG });
         if has_helpers {
-            bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+            bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
         }
         let root = bed.root();
         let (a, b) = (bed.dir(root, "a"), bed.dir(root, "b"));
@@ -206,9 +206,9 @@ fn a_search_that_ends_early_gives_up_only_what_may_be_gone() {
         }
         behind(&world, "a/kept", "b/moved");
         let open = remove(&world, "a/gone");
-        bed.backend.tree.close_all();
+        bed.backend.tree.files.close_all();
         // A file that the file system opens by its handle is taken to be in the tree.
-        let privileged = bed.backend.tree.opens_by_name();
+        let privileged = bed.backend.tree.files.opens_by_name();
         let expected = if privileged { Ok(Vec::new()) } else { Err(Status::Stale) };
         assert_eq!(bed.read(kept, 0, 1), expected);
         assert_eq!(bed.read(gone, 0, 1), Err(Status::Stale));
@@ -221,7 +221,7 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
     for is_held in [false, true] {
         let world = World::new();
         let mut bed = world.serve(None, CONFIG);
-        bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+        bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
         let root = bed.root();
         let (moved, gone) = (bed.file(root, "moved"), bed.file(root, "gone"));
         behind(&world, "moved", "renamed");
@@ -230,7 +230,7 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
         if is_held {
             bed.backend.tree.hold_handles();
         }
-        let is_asked = bed.backend.tree.opens_by_name() && !is_held;
+        let is_asked = bed.backend.tree.files.opens_by_name() && !is_held;
         for (file, is_searched) in [(moved, true), (gone, !is_asked)] {
             assert_eq!(bed.backend.locate(file), Located::Later);
             let (mut names, mut is_located) = (0, false);
@@ -255,7 +255,7 @@ fn files_that_the_system_takes_long_to_remove_keep_nobody_from_finding_others() 
 fn who_asks_for_a_file_that_is_searched_for_waits_for_that_search() {
     let world = World::new();
     let mut bed = world.serve(None, CONFIG);
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let root = bed.root();
     let file = bed.file(root, "file");
     behind(&world, "file", "renamed");
@@ -313,7 +313,7 @@ fn what_is_gone_is_searched_for_again_once_the_directory_it_was_in_was_closed() 
     search(&mut bed);
     assert_eq!(bed.backend.locate(file), Located::Now);
     behind(&world, "../away", "dir/back");
-    bed.backend.tree.close_all();
+    bed.backend.tree.files.close_all();
     assert_eq!(bed.backend.locate(file), Located::Later);
     assert_eq!(search(&mut bed).1, [file]);
     assert_eq!(bed.read(file, 0, 1), Ok(Vec::new()));

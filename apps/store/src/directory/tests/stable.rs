@@ -82,12 +82,12 @@ fn a_sync_goes_by_the_ring_and_waits_for_room_there() {
 fn what_is_made_in_a_new_directory_waits_for_the_name_of_that() {
     let world = World::new();
     let mut bed = world.serve(None, STABLE);
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let root = bed.root();
     let dir = bed.dir(root, "dir");
     // Another change of the directory above is on its way.
     let above = Ticket { number: 98, network: 0 };
-    let sync = jobs::syncing::Sync::File(root, Arc::clone(&bed.backend.tree.top));
+    let sync = jobs::syncing::Sync::File(root, Arc::clone(&bed.backend.tree.files.top));
     bed.backend.settling.enter(above);
     bed.backend.settle(above, Finished::Changed(above, Ok(())), vec![sync]);
     let under_way = bed.backend.settling.begin_unseen();
@@ -123,7 +123,7 @@ fn one_network_leaves_places_for_changes_to_others() {
 fn names_of_one_drain_are_recorded_in_one_go() {
     let mut world = World::new();
     let mut bed = world.start();
-    bed.backend.tree.helpers.wake_by(Waker::new().unwrap());
+    bed.backend.tree.files.helpers.wake_by(Waker::new().unwrap());
     let (root, gate) = (bed.root(), bed.backend.gate());
     let journal = world.path("state/names");
     let length = || std::fs::metadata(&journal).unwrap().len();

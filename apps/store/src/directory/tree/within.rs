@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::node::Node;
-use super::system::descriptors::Descriptors;
+use super::super::node::Node;
+use super::super::system::descriptors::Descriptors;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::node::Node;
+use super::super::node::Node;
 use crate::handle::FileId;
 
 /// A cache of the most recently used files.
