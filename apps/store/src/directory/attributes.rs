@@ -3,28 +3,29 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Directory;
-use super::changes::{Change, Then};
+use super::changes::{Change, Changes, Plan, Then};
 use super::closing::DEAR;
 use super::helpers::Cost;
 use super::jobs::acts::{Act, Set};
 use super::system::look::check_end;
+use super::tree::Tree;
 use crate::access::Caller;
-use crate::backend::{Setting, Ticket};
+use crate::backend::Setting;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
-impl Directory {
-    /// Changes attributes. Returns whether all is done, and not left to a helper.
-    pub(super) fn begin_set(
-        &mut self,
-        (caller, ticket): (&Caller, Ticket),
+impl Changes {
+    /// Changes attributes.
+    pub(super) fn set(
+        &self,
+        tree: &mut Tree,
+        caller: &Caller,
         file: FileId,
         setting: &Setting,
-    ) -> Result<Option<()>, Status> {
+    ) -> Result<Plan, Status> {
         self.check_uncut(file)?;
-        let (node, look) = self.tree.find(file)?;
-        let changed = self.before_change(&node, look.attributes.kind)?;
+        let (node, look) = tree.find(file)?;
+        let changed = self.before_change(tree, &node, look.attributes.kind)?;
         let to = &setting.to;
         if let Some(size) = to.size {
             look.regular()?;
@@ -35,13 +36,13 @@ impl Directory {
         let cost = if is_dear { Cost::Dear } else { Cost::Little };
         let act = Act::Set(Set {
             by: self.by(caller),
-            descriptors: Arc::clone(&self.tree.files.descriptors),
+            descriptors: Arc::clone(&tree.files.descriptors),
             place: node.another_place()?,
             setting: *setting,
             changed,
         });
         let then = Then::Set { node: Rc::clone(&node), mode: to.mode };
         let change = Change { files: vec![node.id], name: None, cost, then };
-        Ok(self.begin_change(ticket, act, change)?.map(drop))
+        Ok((act, change))
     }
 }

@@ -5,25 +5,35 @@ use std::rc::Rc;
 use haulage_mr_pool::{Local, Pieces};
 use rustix::io::Errno;
 
-use super::Directory;
 use super::jobs::syncing::Target;
+use super::settling::Settling;
+use super::shared::Shared;
 use super::system::look::check_end;
-use super::transfers::{BLOCK, Ended, Lane, Read, Room, Sync, Syncing, Write, Writer};
+use super::transfers::{BLOCK, Ended, Lane, Read, Room, Sync, Syncing, Transfers, Write, Writer};
+use super::tree::Tree;
+use super::tree::files::Files;
 use crate::backend::{Context, Finished, Incoming, Octets, Progress, ReadDone, Ticket, WriteDone};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
 use crate::nfs3::{Status, Verifier};
 
-impl Directory {
-    pub(super) fn begin_read(
+/// How data is read and written.
+#[derive(Debug)]
+pub(super) struct FileData {
+    pub(super) transfers: Transfers,
+    /// Whether transfers with suitable alignment bypass the page cache.
+    pub(super) is_direct: bool,
+}
+
+impl FileData {
+    pub(super) fn read(
         &mut self,
-        cx: &Context<'_>,
-        ticket: Ticket,
+        tree: &mut Tree,
+        (cx, ticket): (&Context<'_>, Ticket),
         file: FileId,
-        offset: u64,
-        count: usize,
+        (offset, count): (u64, usize),
     ) -> Result<Option<ReadDone>, Status> {
-        let (node, look) = self.tree.find(file)?;
+        let (node, look) = tree.find(file)?;
         let size = look.regular()?.attributes.size;
         let left = usize::try_from(size.saturating_sub(offset));
         let wanted = left.map_or(count, |left| left.min(count));
@@ -34,16 +44,16 @@ impl Directory {
         self.transfers.admit(Lane::Read, ticket)?;
         let blocks = wanted.next_multiple_of(BLOCK);
         let lease = |length| cx.pool.lease(length).ok_or(Status::Jukebox);
-        let direct = self.direct && is_aligned(offset);
+        let direct = self.is_direct && is_aligned(offset);
         let lease = if direct { lease(blocks)? } else { lease(wanted)? };
         let direct = if direct && is_aligned_in_memory(&lease) {
-            node.direct_reader(&self.tree.files.descriptors)?
+            node.direct_reader(&tree.files.descriptors)?
         } else {
             None
         };
         let (file, in_blocks) = match direct {
             Some(file) => (file, true),
-            None => (node.reader(&self.tree.files.descriptors)?, false),
+            None => (node.reader(&tree.files.descriptors)?, false),
         };
         let read =
             Read { ticket, file, offset, wanted, in_blocks, size, done: 0, held: Some(node) };
@@ -51,34 +61,34 @@ impl Directory {
         // A file that ends earlier than it did has been cut.
         let is_short = |done: &ReadDone| done.data.len() < wanted;
         if let Some(done) = &done
-            && (is_short(done) || self.tree.files.notes_reading(&look.attributes, cx.now))
+            && (is_short(done) || tree.files.notes_reading(&look.attributes, cx.now))
         {
-            self.note_change([look.id]);
+            tree.files.note_change([look.id]);
         }
         Ok(done)
     }
 
-    pub(super) fn begin_write(
+    pub(super) fn write(
         &mut self,
-        cx: &Context<'_>,
-        ticket: Ticket,
+        tree: &mut Tree,
+        (cx, ticket): (&Context<'_>, Ticket),
         file: FileId,
         write: Incoming<'_>,
     ) -> Result<Option<WriteDone>, Status> {
-        // A WRITE of a file that is being cut is refused at once, because its data would hold memory while it waits.
-        self.check_uncut(file)?;
-        let (node, look) = self.tree.find(file)?;
+        let (node, look) = tree.find(file)?;
         look.regular()?;
         let Incoming { offset, data, stable } = write;
         let length = data.bytes().len();
         check_end(offset, length)?;
         self.transfers.admit(Lane::Write, ticket)?;
-        let (id, file) = (Some(node.id), node.writer(&self.tree.files.descriptors)?);
+        let (id, file) = (Some(node.id), node.writer(&tree.files.descriptors)?);
         let (writer, held) = (Writer::of(cx.caller), Some(Rc::clone(&node)));
         if length == 0 {
             let ended =
                 self.transfers.sync(Sync { ticket, file, of: Syncing::Write(stable), held });
-            return ended.map(|ended| self.written(id, (stable, ended.map(|()| 0)))).transpose();
+            return ended
+                .map(|ended| written(&mut tree.files, id, (stable, ended.map(|()| 0))))
+                .transpose();
         }
         let mut write = Write {
             ticket,
@@ -94,10 +104,10 @@ impl Directory {
         let ended = match kept(cx, data) {
             Ok(lease) => {
                 let is_aligned = is_aligned(offset) && length.is_multiple_of(BLOCK);
-                if self.direct
+                if self.is_direct
                     && is_aligned
                     && is_aligned_in_memory(&lease)
-                    && let Some(file) = node.direct_writer(&self.tree.files.descriptors)?
+                    && let Some(file) = node.direct_writer(&tree.files.descriptors)?
                 {
                     (write.file, write.is_direct) = (file, true);
                 }
@@ -106,72 +116,68 @@ impl Directory {
             Err(_) if self.transfers.has_ring() => return Err(Status::Jukebox),
             Err(octets) => Some(self.transfers.write_here(&write, octets)),
         };
-        ended.map(|ended| self.written(id, (stable, ended))).transpose()
+        ended.map(|ended| written(&mut tree.files, id, (stable, ended))).transpose()
     }
 
-    pub(super) fn begin_commit(
+    pub(super) fn commit(
         &mut self,
+        tree: &mut Tree,
         ticket: Ticket,
         file: FileId,
     ) -> Result<Option<Verifier>, Status> {
-        let (node, look) = self.tree.find(file)?;
+        let (node, look) = tree.find(file)?;
         look.regular()?;
         self.transfers.admit(Lane::Sync, ticket)?;
-        let file = node.syncing_data(&self.tree.files.descriptors)?;
+        let file = node.syncing_data(&tree.files.descriptors)?;
         let (of, held) = (Syncing::Commit, Some(node));
         let ended = self.transfers.sync(Sync { ticket, file, of, held });
-        ended.map(|ended| self.committed(ended)).transpose()
+        ended.map(|ended| committed(&mut tree.files.shared, ended)).transpose()
     }
+}
 
-    /// Takes in that a transfer has ended. Returns what the server is told.
-    pub(super) fn transferred(&mut self, ended: Ended) -> Option<Finished> {
-        Some(match ended {
-            Ended::Read(ticket, held, ended) => {
-                self.note_change(held.map(|node| node.id));
-                Finished::Read(ticket, ended.map_err(Status::from))
-            }
-            Ended::Write(ticket, held, written) => {
-                Finished::Write(ticket, self.written(held.map(|node| node.id), written))
-            }
-            Ended::Commit(ticket, ended) => Finished::Commit(ticket, self.committed(ended)),
-            Ended::Change(file, ended) => {
-                self.synced(Target::File(file), ended);
-                return None;
-            }
-        })
-    }
+/// Takes in that a transfer has ended. Returns what the server is told.
+pub(super) fn transferred(
+    files: &mut Files,
+    settling: &mut Settling,
+    ended: Ended,
+) -> Option<Finished> {
+    Some(match ended {
+        Ended::Read(ticket, held, ended) => {
+            files.note_change(held.map(|node| node.id));
+            Finished::Read(ticket, ended.map_err(Status::from))
+        }
+        Ended::Write(ticket, held, ended) => {
+            Finished::Write(ticket, written(files, held.map(|node| node.id), ended))
+        }
+        Ended::Commit(ticket, ended) => {
+            Finished::Commit(ticket, committed(&mut files.shared, ended))
+        }
+        Ended::Change(file, ended) => {
+            settling.synced(&mut files.shared, Target::File(file), ended);
+            return None;
+        }
+    })
+}
 
-    pub(super) fn written(
-        &mut self,
-        file: Option<FileId>,
-        (stable, ended): (Stable, Result<usize, Errno>),
-    ) -> Result<WriteDone, Status> {
-        self.note_change(file);
-        let done = ended.map_err(|errno| match stable {
-            Stable::Unstable => errno.into(),
-            Stable::DataSync | Stable::FileSync if is_refusal(errno) => errno.into(),
-            Stable::DataSync | Stable::FileSync => self.lost(errno),
-        })?;
-        let count = u32::try_from(done).map_err(|_| Status::FBig)?;
-        Ok(WriteDone { count, stable, verifier: self.verifier() })
-    }
+pub(super) fn written(
+    files: &mut Files,
+    file: Option<FileId>,
+    (stable, ended): (Stable, Result<usize, Errno>),
+) -> Result<WriteDone, Status> {
+    files.note_change(file);
+    let verifier = &mut files.shared.verifier;
+    let done = ended.map_err(|errno| match stable {
+        Stable::Unstable => errno.into(),
+        Stable::DataSync | Stable::FileSync if is_refusal(errno) => errno.into(),
+        Stable::DataSync | Stable::FileSync => verifier.lost(errno),
+    })?;
+    let count = u32::try_from(done).map_err(|_| Status::FBig)?;
+    Ok(WriteDone { count, stable, verifier: verifier.get() })
+}
 
-    fn committed(&mut self, ended: Result<(), Errno>) -> Result<Verifier, Status> {
-        ended.map_err(|errno| self.lost(errno))?;
-        Ok(self.verifier())
-    }
-
-    /// Returns the write verifier. It changes with each start, and with each failure to make something stable, after
-    /// which the system may have dropped the unwritten data.
-    pub(super) const fn verifier(&self) -> Verifier {
-        Verifier(self.run.wrapping_add(self.failures))
-    }
-
-    /// Counts a failure to make something stable, which changes the verifier.
-    pub(super) fn lost(&mut self, errno: Errno) -> Status {
-        self.failures += 1;
-        errno.into()
-    }
+fn committed(shared: &mut Shared, ended: Result<(), Errno>) -> Result<Verifier, Status> {
+    ended.map_err(|errno| shared.verifier.lost(errno))?;
+    Ok(shared.verifier.get())
 }
 
 /// Returns whether the system refuses a write with this error before it writes anything.

@@ -20,8 +20,9 @@ use haulage::proto::time::Instant;
 use haulage::sys::clock;
 
 use super::jobs::list::Batch;
+use super::shared::changed::LastChanges;
 use crate::backend::Listing;
-use crate::handle::{FileId, scatter};
+use crate::handle::FileId;
 use crate::nfs3::Time;
 
 /// The lists that are kept.
@@ -35,9 +36,6 @@ pub(super) struct Recent {
     /// Which lists were kept when, the oldest first. Some were replaced since.
     order: VecDeque<(Began, Listing)>,
     octets: usize,
-    /// Number of changes of files, and which change was the last of files with these inode numbers.
-    changes: u64,
-    changed: Box<[u64]>,
 }
 
 /// A list that is kept.
@@ -56,6 +54,13 @@ pub(super) struct Began {
     changes: u64,
 }
 
+impl Began {
+    /// Returns when a reading begins, which is now.
+    pub(super) fn now(changed: &LastChanges) -> Self {
+        Self { at: clock::now(), time_of_day: clock::time_of_day(), changes: changed.count() }
+    }
+}
+
 impl Recent {
     /// Keeps lists for `age_max`, or none if that is zero.
     pub(super) fn new(age_max: Duration) -> Self {
@@ -65,18 +70,16 @@ impl Recent {
             lists: BTreeMap::new(),
             order: VecDeque::new(),
             octets: 0,
-            changes: 0,
-            changed: vec![0; CHANGED].into(),
         }
     }
 
-    /// Returns when a reading begins, which is now.
-    pub(super) fn begin(&self) -> Began {
-        Began { at: clock::now(), time_of_day: clock::time_of_day(), changes: self.changes }
-    }
-
     /// Keeps what was read, unless it may be old unnoticed.
-    pub(super) fn keep(&mut self, listing: &Listing, began: Began, names: &Rc<Batch>) {
+    pub(super) fn keep(
+        &mut self,
+        changed: &mut LastChanges,
+        (listing, began): (&Listing, Began),
+        names: &Rc<Batch>,
+    ) {
         if self.age_max.is_zero() {
             return;
         }
@@ -85,7 +88,7 @@ impl Recent {
         let is_moving = |at: Time| !self.is_at_rest(at, began.time_of_day);
         let moving: Vec<_> = names.files().filter(|(_, at)| at.is_some_and(is_moving)).collect();
         let is_dir_moving = names.dir_changed().is_none_or(is_moving);
-        moving.iter().for_each(|(file, _)| self.note_change(*file));
+        moving.iter().for_each(|(file, _)| changed.note(*file));
         if is_dir_moving || !moving.is_empty() || names.size() > OCTETS_MAX {
             return;
         }
@@ -97,12 +100,17 @@ impl Recent {
         }
     }
 
-    /// Returns the names for a Call, if they were read lately and are not old. `changed` is the `ctime` of the directory.
-    pub(super) fn find(&self, listing: &Listing, changed: Time) -> Option<Rc<Batch>> {
+    /// Returns the names for a Call, if they were read lately and are not old. `ctime` is that of the directory.
+    pub(super) fn find(
+        &self,
+        changed: &LastChanges,
+        listing: &Listing,
+        ctime: Time,
+    ) -> Option<Rc<Batch>> {
         let Kept { began, names } = self.lists.get(listing)?;
-        let is_changed = |(file, _)| self.last_change(file) > began.changes;
+        let is_changed = |(file, _)| changed.of(file) > began.changes;
         let is_fresh = !self.is_over(*began)
-            && names.dir_changed() == Some(changed)
+            && names.dir_changed() == Some(ctime)
             && !names.files().any(is_changed);
         is_fresh.then(|| Rc::clone(names))
     }
@@ -112,19 +120,16 @@ impl Recent {
         self.lists.is_empty()
     }
 
-    /// Takes in that the server has changed a file.
-    pub(super) fn note_change(&mut self, file: FileId) {
-        self.changes += 1;
-        if let Some(last) = self.changed.get_mut(scatter(file.inode, CHANGED)) {
-            *last = self.changes;
-        }
-    }
-
     /// Takes in the `ctime` of a file that a client is told.
-    pub(super) fn note_told(&mut self, file: FileId, changed: Time, now: Time) {
+    pub(super) fn note_told(
+        &self,
+        changed: &mut LastChanges,
+        (file, ctime): (FileId, Time),
+        now: Time,
+    ) {
         // No list may be kept, but one that is being read.
-        if !self.age_max.is_zero() && !self.is_at_rest(changed, since_1970(now)) {
-            self.note_change(file);
+        if !self.age_max.is_zero() && !self.is_at_rest(ctime, since_1970(now)) {
+            changed.note(file);
         }
     }
 
@@ -133,11 +138,6 @@ impl Recent {
         while self.order.front().is_some_and(|(began, _)| self.is_over(*began)) {
             self.remove_oldest();
         }
-    }
-
-    /// Returns the number of the last change of a file, or of another that shares its place.
-    fn last_change(&self, file: FileId) -> u64 {
-        self.changed.get(scatter(file.inode, CHANGED)).copied().unwrap_or(u64::MAX)
     }
 
     fn is_at_rest(&self, changed: Time, time_of_day: Duration) -> bool {
@@ -179,5 +179,3 @@ pub(super) const OCTETS_MAX: usize = 16 << 20;
 pub(super) const KEPT_MAX: usize = 1 << 12;
 /// The step in which the file systems count that keep the time worst.
 const STEP: Duration = Duration::from_secs(2);
-/// Number of places for the last changes of files.
-const CHANGED: usize = 1 << 12;

@@ -8,7 +8,7 @@
 //! shared. Files are synced beside each other.
 //!
 //! A Call that is answered at once because of what another one has just made waits until that is settled, too
-//! ([`Directory::settle_others`]): a CREATE that finds the file, a REMOVE that finds none. So does a change of a file whose
+//! ([`Settling::settle_others`]): a CREATE that finds the file, a REMOVE that finds none. So does a change of a file whose
 //! own name is not settled yet.
 //!
 //! A sync goes by the ring, or by a helper: without a ring, and for a whole file system. Where the core makes changes
@@ -26,10 +26,11 @@ use std::collections::{BTreeMap, VecDeque};
 use haulage::shares::Shares;
 use rustix::io::Errno;
 
-use super::Directory;
 use super::helpers::Cost;
 use super::jobs::syncing::{Sync, Target};
-use super::transfers::{self, Held, Syncing};
+use super::shared::Shared;
+use super::transfers::{self, Held, Syncing, Transfers};
+use super::tree::files::Files;
 use crate::backend::{Finished, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::Status;
@@ -93,6 +94,85 @@ impl Settling {
             #[cfg(test)]
             fails: false,
         }
+    }
+
+    /// Has a Call wait until what it has changed is on stable storage.
+    pub(super) fn settle(
+        &mut self,
+        files: &mut Files,
+        ticket: Ticket,
+        (finished, changed): (Finished, Vec<Sync>),
+    ) {
+        let mut left = 0;
+        let mut dirs = Vec::new();
+        for sync in changed {
+            let file = match sync.target() {
+                Target::File(file) => Some(file),
+                Target::FileSystem => None,
+            };
+            dirs.extend(file.and_then(|file| files.seen_in(file)));
+            let held = file.and_then(|file| files.at_hand(file));
+            left += usize::from(self.join(ticket, sync, held));
+        }
+        for dir in dirs {
+            left += usize::from(self.follow(ticket, dir));
+        }
+        self.wait_for(ticket, finished, left);
+    }
+
+    /// Has a Call wait until what others have changed of these files is on stable storage.
+    pub(super) fn settle_others(
+        &mut self,
+        ticket: Ticket,
+        files: [Option<FileId>; 3],
+    ) -> Result<(), Status> {
+        if self.is_full(ticket) {
+            return Err(Status::Jukebox);
+        }
+        self.enter(ticket);
+        let waits = |file| self.follow(ticket, file);
+        let left = files.into_iter().flatten().map(waits).filter(|waits| *waits).count();
+        self.wait_for(ticket, Finished::Changed(ticket, Ok(())), left);
+        Ok(())
+    }
+
+    fn wait_for(&mut self, ticket: Ticket, finished: Finished, left: usize) {
+        if left == 0 {
+            return self.leave(ticket, finished);
+        }
+        self.calls.insert(ticket, Unsettled { finished, left, failed: None });
+    }
+
+    /// Begins the syncs that are due. Before that, the names that were changed are recorded.
+    pub(super) fn begin_syncs(&mut self, files: &mut Files, transfers: &mut Transfers) {
+        files.known.write_gathered();
+        while let Some((target, ticket)) = self.peek() {
+            let by_ring = transfers.has_ring() && target != Target::FileSystem;
+            // When a helper has ended, the core goes on.
+            if !by_ring && files.helpers.is_full(Cost::Sync, ticket.network) {
+                return;
+            }
+            let Some(Due { target, ticket, sync, held }) = self.begin() else { return };
+            let done = match (sync, target) {
+                (Sync::File(_, file), Target::File(id)) if by_ring => {
+                    let of = Syncing::Change(id);
+                    transfers.sync(transfers::Sync { ticket, file, of, held })
+                }
+                (sync, target) => {
+                    let refused = files.helpers.sync(sync, target, ticket);
+                    refused.map(|sync| sync.run())
+                }
+            };
+            if let Some(done) = done {
+                self.synced(&mut files.shared, target, done);
+            }
+        }
+    }
+
+    /// Takes in that a sync has ended.
+    pub(super) fn synced(&mut self, shared: &mut Shared, target: Target, done: Result<(), Errno>) {
+        let ended = done.map_err(|errno| shared.verifier.lost(errno));
+        self.settle_target(target, ended);
     }
 
     /// Returns whether as many changes are under way or unsettled as may, for the Call with this ticket.
@@ -210,8 +290,7 @@ impl Settling {
         }
     }
 
-    /// Takes in that a sync has ended.
-    fn synced(&mut self, target: Target, ended: Result<(), Status>) {
+    fn settle_target(&mut self, target: Target, ended: Result<(), Status>) {
         let Some(gather) = self.gathers.get_mut(&target) else { return };
         let settled = std::mem::take(&mut gather.running);
         if gather.next.is_empty() {
@@ -233,85 +312,9 @@ impl Settling {
     }
 }
 
-impl Directory {
-    /// Has a Call wait until what it has changed is on stable storage.
-    pub(super) fn settle(&mut self, ticket: Ticket, finished: Finished, changed: Vec<Sync>) {
-        let mut left = 0;
-        let mut dirs = Vec::new();
-        for sync in changed {
-            let file = match sync.target() {
-                Target::File(file) => Some(file),
-                Target::FileSystem => None,
-            };
-            dirs.extend(file.and_then(|file| self.tree.files.seen_in(file)));
-            let held = file.and_then(|file| self.tree.files.at_hand(file));
-            left += usize::from(self.settling.join(ticket, sync, held));
-        }
-        for dir in dirs {
-            left += usize::from(self.settling.follow(ticket, dir));
-        }
-        self.wait_for(ticket, finished, left);
-    }
-
-    /// Has a Call wait until what others have changed of these files is on stable storage.
-    pub(super) fn settle_others(
-        &mut self,
-        ticket: Ticket,
-        files: [Option<FileId>; 3],
-    ) -> Result<(), Status> {
-        if self.settling.is_full(ticket) {
-            return Err(Status::Jukebox);
-        }
-        self.settling.enter(ticket);
-        let waits = |file| self.settling.follow(ticket, file);
-        let left = files.into_iter().flatten().map(waits).filter(|waits| *waits).count();
-        self.wait_for(ticket, Finished::Changed(ticket, Ok(())), left);
-        Ok(())
-    }
-
-    fn wait_for(&mut self, ticket: Ticket, finished: Finished, left: usize) {
-        if left == 0 {
-            return self.settling.leave(ticket, finished);
-        }
-        self.settling.calls.insert(ticket, Unsettled { finished, left, failed: None });
-    }
-
-    /// Brings a change to stable storage by blocking calls.
-    pub(super) fn settle_at_once(&mut self, changed: &[Sync]) -> Result<(), Status> {
-        changed.iter().try_for_each(Sync::run).map_err(|errno| self.lost(errno))
-    }
-
-    /// Begins the syncs that are due. Before that, the names that were changed are recorded.
-    pub(super) fn begin_syncs(&mut self) {
-        self.tree.files.known.write_gathered();
-        while let Some((target, ticket)) = self.settling.peek() {
-            let by_ring = self.transfers.has_ring() && target != Target::FileSystem;
-            // When a helper has ended, the core goes on.
-            if !by_ring && self.tree.files.helpers.is_full(Cost::Sync, ticket.network) {
-                return;
-            }
-            let Some(Due { target, ticket, sync, held }) = self.settling.begin() else { return };
-            let done = match (sync, target) {
-                (Sync::File(_, file), Target::File(id)) if by_ring => {
-                    let of = Syncing::Change(id);
-                    self.transfers.sync(transfers::Sync { ticket, file, of, held })
-                }
-                (sync, target) => {
-                    let refused = self.tree.files.helpers.sync(sync, target, ticket);
-                    refused.map(|sync| sync.run())
-                }
-            };
-            if let Some(done) = done {
-                self.synced(target, done);
-            }
-        }
-    }
-
-    /// Takes in that a sync has ended.
-    pub(super) fn synced(&mut self, target: Target, done: Result<(), Errno>) {
-        let ended = done.map_err(|errno| self.lost(errno));
-        self.settling.synced(target, ended);
-    }
+/// Brings a change to stable storage by blocking calls.
+pub(super) fn settle_at_once(shared: &mut Shared, changed: &[Sync]) -> Result<(), Status> {
+    changed.iter().try_for_each(Sync::run).map_err(|errno| shared.verifier.lost(errno))
 }
 
 /// Returns what the server is told of a Call that fails.

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use super::*;
 use crate::access::Caller;
 use crate::backend::bed::Bed;
-use crate::backend::{ListingKind, NewKind};
+use crate::backend::{Backend, Listing, ListingKind, Located, NewKind, Progress, Shown};
 use crate::nfs3::arguments::Stable;
-use crate::nfs3::{NO_ID, SetAttributes};
+use crate::nfs3::{FileType, NO_ID, Name, SetAttributes, Time};
 use crate::testing::TempDir;
 
 mod helping;
@@ -604,16 +604,18 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     let mut bed = world.serve(None, CONFIG);
     let mut changes = |act: &dyn Fn(&mut Directory) -> Result<(), Status>| {
         bed.with(|directory, _| {
-            let before = directory.verifier();
+            let before = directory.tree.files.shared.verifier.get();
             act(directory).unwrap_err();
-            directory.verifier() != before
+            directory.tree.files.shared.verifier.get() != before
         })
     };
     for (errno, lost) in
         [(Errno::IO, true), (Errno::NOSPC, true), (Errno::FBIG, false), (Errno::INVAL, false)]
     {
         let written = |stable| {
-            move |directory: &mut Directory| directory.written(None, (stable, Err(errno))).map(drop)
+            move |directory: &mut Directory| {
+                data::written(&mut directory.tree.files, None, (stable, Err(errno))).map(drop)
+            }
         };
         assert_eq!(changes(&written(Stable::FileSync)), lost, "{errno}");
         assert!(!changes(&written(Stable::Unstable)), "{errno}: nothing was promised");
@@ -622,7 +624,10 @@ fn the_verifier_changes_when_data_may_be_lost_and_not_when_a_write_is_refused() 
     let pipe = Arc::new(std::os::fd::OwnedFd::from(io::pipe().unwrap().0));
     assert!(changes(&|directory| {
         let id = directory.tree.files.root().id;
-        directory.settle_at_once(&[jobs::syncing::Sync::File(id, Arc::clone(&pipe))])
+        settle_at_once(
+            &mut directory.tree.files.shared,
+            &[jobs::syncing::Sync::File(id, Arc::clone(&pipe))],
+        )
     }));
 }
 

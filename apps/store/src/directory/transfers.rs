@@ -21,10 +21,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use haulage::provider::Waker;
 use haulage::shares::Shares;
 use haulage::sys::file_user::elsewhere;
 use haulage::sys::files::{Credentials, Done, FileRing, Road, Stability, Writing};
-use haulage_mr_pool::{Local, Piece, Pieces};
+use haulage::sys::uring::Unavailable;
+use haulage_mr_pool::{Local, Piece, Pieces, Pool};
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::{fs, io};
 
@@ -36,6 +38,25 @@ use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
 use crate::handle::FileId;
 use crate::nfs3::arguments::Stable;
+
+/// Asynchronous file I/O, by io_uring.
+#[derive(Debug)]
+pub struct Ring(pub(super) FileRing<UnderWay>);
+
+impl Ring {
+    /// Creates a ring over a core's memory. A completion wakes the core.
+    ///
+    /// # Errors
+    /// io_uring is not available.
+    pub fn new(pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
+        FileRing::new(RING_MAX, pool, waker).map(Self)
+    }
+
+    /// Returns whether the memory is registered with io_uring, which makes transfers a little faster.
+    pub fn is_registered(&self) -> bool {
+        self.0.is_registered()
+    }
+}
 
 /// The queue of transfers, with or without a ring.
 #[derive(Debug)]
@@ -184,10 +205,11 @@ impl Transfers {
     /// # Errors
     /// The system's, where it does not take a user without privileges for the ring.
     pub(super) fn new(
-        mut ring: Option<FileRing<UnderWay>>,
+        ring: Option<Ring>,
         rights: Arc<Rights>,
         (top, helpers): (impl AsFd, &Helpers),
     ) -> std::io::Result<Self> {
+        let mut ring = ring.map(|ring| ring.0);
         let anonymous = match &mut ring {
             Some(ring) if !rights.is_sole_owner() => {
                 let rights = Arc::clone(&rights);
@@ -631,6 +653,8 @@ const PROMPT: [fs::FsWord; 2] = [0x5846_5342, 0x9123_683e];
 /// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
 pub(super) const BLOCK: usize = 4096;
 
+/// Maximum number of transfers between files and memory in flight: 128 READs, WRITEs and syncs each.
+const RING_MAX: u16 = 384;
 /// Maximum number of transfers that wait for the ring.
 pub(super) const WAITING_MAX: usize = 1024;
 

@@ -23,13 +23,14 @@ use super::jobs::searching::Part;
 use super::jobs::steps::Stepped;
 use super::known::Known;
 use super::node::Node;
+use super::shared::Shared;
 use super::system::look::Look;
 use crate::backend::Located;
 use crate::handle::FileId;
 use crate::nfs3::Status;
 
 mod descent;
-mod files;
+pub(super) mod files;
 pub(super) mod found;
 mod gone;
 mod open;
@@ -59,7 +60,7 @@ impl Tree {
     /// Opens the tree below the directory at `path`. `known` holds where its files were seen.
     pub(super) fn new(path: &Path, known: Known, config: &Config) -> io::Result<Self> {
         Ok(Self {
-            files: Files::new(path, known, config.open_max)?,
+            files: Files::new(path, (known, Shared::new(config.run)), config.open_max)?,
             found: Vec::new(),
             ways: Ways::default(),
             searches: Searches::new(config.search_max, config.search_turn_max.max(1)),

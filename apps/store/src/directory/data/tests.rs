@@ -13,7 +13,7 @@ use crate::backend::Backend;
 use crate::backend::bed::Bed;
 use crate::directory::system::file_system::TMPFS;
 use crate::directory::transfers::{UnderWay, WAITING_MAX};
-use crate::directory::{Config, Ring};
+use crate::directory::{Config, Directory, Ring};
 use crate::testing::TempDir;
 
 const CONFIG: Config = Config { open_max: 8, ..crate::testing::CONFIG };
@@ -41,7 +41,7 @@ fn fill(bed: &mut Bed<Directory>) -> PipeWriter {
     let read =
         Read { ticket, file, offset: 0, wanted: 4, in_blocks: false, size: 4, done: 0, held: None };
     let lease = bed.pool.lease(4).unwrap();
-    bed.backend.transfers.queue(UnderWay::Read(read), Some(lease));
+    bed.backend.data.transfers.queue(UnderWay::Read(read), Some(lease));
     into
 }
 
@@ -69,7 +69,7 @@ fn next(bed: &mut Bed<Directory>) -> Finished {
 #[test]
 fn the_core_transfers_nothing_itself_while_the_ring_is_full() {
     let (mut bed, file) = bed(Some(1));
-    if !bed.backend.transfers.has_ring() {
+    if !bed.backend.data.transfers.has_ring() {
         return eprintln!("skipped: there are no rings");
     }
     let mut into = fill(&mut bed);
@@ -102,7 +102,7 @@ fn the_core_transfers_nothing_itself_while_the_ring_is_full() {
 #[test]
 fn what_is_in_memory_is_transferred_in_the_turn_although_the_ring_is_full() {
     let (mut bed, file) = bed(Some(1));
-    if !bed.backend.transfers.has_ring() {
+    if !bed.backend.data.transfers.has_ring() {
         return eprintln!("skipped: there are no rings");
     }
     let path = bed.place.as_ref().unwrap().path().join("f");
@@ -136,7 +136,7 @@ fn may_be_asked(path: &Path, ask: impl FnOnce(&File) -> Result<usize, Errno>) ->
 #[test]
 fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
     let (mut bed, file) = bed(Some(1));
-    if !bed.backend.transfers.has_ring() {
+    if !bed.backend.data.transfers.has_ring() {
         return eprintln!("skipped: there are no rings");
     }
     let into = fill(&mut bed);
@@ -150,7 +150,7 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
         let begun = begin_write(&mut bed, ticket, file, (b"abcd", Stable::Unstable));
         assert!(matches!(begun, Progress::Later));
     }
-    let verifier = bed.backend.verifier();
+    let verifier = bed.backend.tree.files.shared.verifier.get();
     for stable in [Stable::Unstable, Stable::FileSync] {
         let write = begin_write(&mut bed, 2, file, (b"abcd", stable));
         assert!(matches!(write, Progress::Ended(Err(Status::Jukebox))), "{write:?}");
@@ -162,7 +162,7 @@ fn what_may_not_wait_for_the_ring_is_to_be_asked_again_later() {
         .with(|directory, cx| directory.commit(cx, Ticket { number: 4, network: 0 }, file, 0, 0));
     assert!(matches!(commit, Progress::Ended(Err(Status::Jukebox))), "{commit:?}");
     // The verifier stays, because no data was lost.
-    assert_eq!(bed.backend.verifier(), verifier);
+    assert_eq!(bed.backend.tree.files.shared.verifier.get(), verifier);
     drop((into, readers));
 }
 
@@ -171,15 +171,15 @@ fn a_write_without_memory_for_its_octets_is_made_by_the_core_only_without_a_ring
     for ring in [None, Some(4)] {
         let (mut bed, file) = bed(ring);
         let taken: Vec<_> = std::iter::from_fn(|| bed.pool.lease(1)).collect();
-        let verifier = bed.backend.verifier();
+        let verifier = bed.backend.tree.files.shared.verifier.get();
         let written = begin_write(&mut bed, 1, file, (b"abcd", Stable::FileSync));
-        if bed.backend.transfers.has_ring() {
+        if bed.backend.data.transfers.has_ring() {
             assert!(matches!(written, Progress::Ended(Err(Status::Jukebox))), "{written:?}");
         } else {
             assert!(matches!(written, Progress::Ended(Ok(_))), "{written:?}");
         }
         // Nothing was lost, and no octets need no memory.
-        assert_eq!(bed.backend.verifier(), verifier);
+        assert_eq!(bed.backend.tree.files.shared.verifier.get(), verifier);
         let nothing = begin_write(&mut bed, 2, file, (b"", Stable::Unstable));
         assert!(matches!(nothing, Progress::Ended(Ok(_))), "{nothing:?}");
         drop(taken);

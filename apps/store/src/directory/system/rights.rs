@@ -10,6 +10,7 @@ use std::io;
 
 use haulage::sys::file_user::{Acting, FileUser, Gid, Judge, Own};
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 use rustix::thread::{CapabilitySet, capabilities};
 
 use crate::access::Caller;
@@ -89,6 +90,26 @@ impl Rights {
         let acting = own.act_as(&user);
         acting.map(Some).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
     }
+}
+
+/// A user and a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group.
+    pub gid: u32,
+}
+
+/// Returns the owner of all files that this process creates, or `None` if the process may create files for others, give
+/// files away, and use files of other users as its own. In a user namespace of one user, or of one group, there is
+/// nobody else.
+///
+/// # Errors
+/// The system's, if it starts no thread to find that out.
+pub fn sole_owner() -> io::Result<Option<Owner>> {
+    let owner = Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() };
+    Ok(Rights::find()?.is_sole_owner().then_some(owner))
 }
 
 /// Returns whether this process has some privilege to use files of other users as its own.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use super::*;
 use crate::backend::{Names, Octets};
 use crate::directory::jobs::list::Batch;
-use crate::directory::recent::{KEPT_MAX, OCTETS_MAX, Recent};
+use crate::directory::recent::{Began, KEPT_MAX, OCTETS_MAX, Recent};
+use crate::directory::shared::changed::LastChanges;
 
 /// Serves a directory, of which every list is kept as long as nothing tells that it is old.
 fn keeping(world: &World, lists_kept: Duration) -> Bed<Directory> {
     let mut bed = world.serve(None, Config { lists_kept, ..CONFIG });
-    bed.backend.recent.rest = Duration::ZERO;
+    bed.backend.lists.recent.rest = Duration::ZERO;
     bed
 }
 
@@ -22,7 +23,7 @@ fn keeping_with_ring(world: &World, lists_kept: Duration) -> Bed<Directory> {
         Directory::open(&served, None, Ring::new(pool, &waker).ok(), config).unwrap()
     });
     bed.caller = Caller::new(0, 0, []);
-    bed.backend.recent.rest = Duration::ZERO;
+    bed.backend.lists.recent.rest = Duration::ZERO;
     bed
 }
 
@@ -84,7 +85,7 @@ fn a_list_is_read_anew_once_something_tells_that_it_is_old() {
     for (number, (act, make)) in acts.into_iter().enumerate() {
         std::fs::write(&beside, "octets").unwrap();
         // What was kept of the round before is not of these names, or not of this clock's tick.
-        bed.backend.recent.note_change(file);
+        bed.backend.tree.files.shared.changed.note(file);
         assert_eq!(size(&mut bed), 6, "{act}");
         std::fs::write(&beside, vec![b'-'; 10 + number]).unwrap();
         assert_eq!(size(&mut bed), 6, "before {act} the list is kept");
@@ -107,7 +108,7 @@ fn a_list_is_read_anew_once_the_ring_has_written_a_file() {
         for _ in 0..2 {
             assert_eq!(sizes(&mut bed, root), [("file".to_owned(), size as u64)], "{written:?}");
         }
-        assert!(!bed.backend.recent.is_empty(), "it was kept");
+        assert!(!bed.backend.lists.recent.is_empty(), "it was kept");
     }
 }
 
@@ -117,14 +118,21 @@ fn a_list_that_may_be_old_is_not_kept() {
     for (lists_kept, rest) in [(0, 0), (3600, 3600)] {
         let mut bed = keeping(&world, Duration::from_secs(lists_kept));
         // A change soon after another may leave the directory's ctime as it is.
-        bed.backend.recent.rest = Duration::from_secs(rest);
+        bed.backend.lists.recent.rest = Duration::from_secs(rest);
         let root = bed.root();
         for size in [1, 2, 3] {
             std::fs::write(world.path("served/file"), vec![b'-'; size]).unwrap();
             assert_eq!(sizes(&mut bed, root), [("file".to_owned(), size as u64)]);
         }
-        assert!(bed.backend.recent.is_empty());
+        assert!(bed.backend.lists.recent.is_empty());
     }
+}
+
+/// Returns no changes, and a reading that begins then.
+fn begin() -> (LastChanges, Began) {
+    let changed = LastChanges::new();
+    let began = Began::now(&changed);
+    (changed, began)
 }
 
 #[test]
@@ -135,8 +143,9 @@ fn the_names_of_a_directory_that_was_changed_a_moment_ago_are_not_kept() {
     for (seconds, is_kept) in [(now, false), (now - 1, false), (now - 60, true)] {
         let mut recent = Recent::new(Duration::from_secs(5));
         let ctime = Time { seconds, nanoseconds: 0 };
-        recent.keep(&dir, recent.begin(), &Rc::new(Batch::of_files(ctime, 1)));
-        assert_eq!(recent.find(&dir, ctime).is_some(), is_kept, "{seconds} of {now}");
+        let (mut changed, began) = begin();
+        recent.keep(&mut changed, (&dir, began), &Rc::new(Batch::of_files(ctime, 1)));
+        assert_eq!(recent.find(&changed, &dir, ctime).is_some(), is_kept, "{seconds} of {now}");
     }
 }
 
@@ -159,7 +168,7 @@ fn no_list_shows_what_is_older_than_what_was_told() {
     std::fs::write(&path, "123").unwrap();
     assert_eq!(sizes(&mut bed, dir), expected("file", 2), "it is kept");
     // That other list is read for the first time, when the file was changed a moment ago.
-    bed.backend.recent.rest = Duration::from_secs(3600);
+    bed.backend.lists.recent.rest = Duration::from_secs(3600);
     assert_eq!(sizes(&mut bed, other), expected("second", 3));
     assert_eq!(sizes(&mut bed, dir), expected("file", 3), "another list told of the change");
 }
@@ -175,10 +184,10 @@ fn a_list_is_old_if_a_client_was_told_of_a_change_while_it_was_read() {
         [(changed, now, true), (changed, ctime, false), (another, now, false)]
     {
         let mut recent = Recent::new(Duration::from_secs(5));
-        let began = recent.begin();
-        recent.note_told(file, told, now);
-        recent.keep(&dir, began, &Rc::new(Batch::of_files(ctime, 1)));
-        assert_eq!(recent.find(&dir, ctime).is_none(), is_old, "{file:?} {told:?}");
+        let (mut changes, began) = begin();
+        recent.note_told(&mut changes, (file, told), now);
+        recent.keep(&mut changes, (&dir, began), &Rc::new(Batch::of_files(ctime, 1)));
+        assert_eq!(recent.find(&changes, &dir, ctime).is_none(), is_old, "{file:?} {told:?}");
     }
 }
 
@@ -187,21 +196,28 @@ fn lists_take_a_bounded_room_and_time() {
     let dir = |inode| Listing { ..all_of(FileId { inode, generation: 1 }) };
     let ctime = Time { seconds: 7, nanoseconds: 0 };
     for (files, kept) in [(0, KEPT_MAX as u64), (10_000, 0)] {
-        let mut recent = Recent::new(Duration::from_secs(3600));
+        let (mut recent, mut changed) =
+            (Recent::new(Duration::from_secs(3600)), LastChanges::new());
         let names = Rc::new(Batch::of_files(ctime, files));
         let kept = if kept > 0 { kept } else { (OCTETS_MAX / names.size()) as u64 };
         let number = 2 * kept;
         for inode in 0..number {
-            recent.keep(&dir(inode), recent.begin(), &names);
+            let began = Began::now(&changed);
+            recent.keep(&mut changed, (&dir(inode), began), &names);
         }
-        let found = |recent: &Recent, inode| recent.find(&dir(inode), ctime).is_some();
-        let left = (0..number).filter(|inode| found(&recent, *inode)).count() as u64;
-        assert_eq!((left, found(&recent, number - 1)), (kept, true), "{files}");
+        let found = |recent: &Recent, changed: &LastChanges, inode| {
+            recent.find(changed, &dir(inode), ctime).is_some()
+        };
+        let left = (0..number).filter(|inode| found(&recent, &changed, *inode)).count() as u64;
+        assert_eq!((left, found(&recent, &changed, number - 1)), (kept, true), "{files}");
         // A list that is read again takes no more room.
-        (0..number).for_each(|_| recent.keep(&dir(number - 1), recent.begin(), &names));
-        assert!(found(&recent, number - 1));
+        for _ in 0..number {
+            let began = Began::now(&changed);
+            recent.keep(&mut changed, (&dir(number - 1), began), &names);
+        }
+        assert!(found(&recent, &changed, number - 1));
         recent.age_max = Duration::ZERO;
-        assert!(!found(&recent, number - 1), "it is too old");
+        assert!(!found(&recent, &changed, number - 1), "it is too old");
         recent.turn();
         assert!(recent.is_empty() && recent.octets() == 0, "{files}");
     }

@@ -38,7 +38,7 @@ fn a_sync_goes_by_the_ring_and_waits_for_room_there() {
         let ring = FileRing::new(1, pool, &waker).ok().map(Ring);
         Directory::open(&world.path("served"), None, ring, STABLE).unwrap().woken_by(&waker)
     });
-    if !bed.backend.transfers.has_ring() {
+    if !bed.backend.data.transfers.has_ring() {
         return eprintln!("skipped: there are no rings");
     }
     bed.owner = sole_owner().unwrap().map_or((1, 2), |owner| (owner.uid, owner.gid));
@@ -57,7 +57,7 @@ fn a_sync_goes_by_the_ring_and_waits_for_room_there() {
         held: None,
     };
     let lease = bed.pool.lease(4).unwrap();
-    assert!(bed.backend.transfers.read(read, lease).is_none());
+    assert!(bed.backend.data.transfers.read(read, lease).is_none());
     begin(&mut bed, 0, (root, "0"));
     made_all(&mut bed);
     for number in 1..9 {
@@ -89,7 +89,8 @@ fn what_is_made_in_a_new_directory_waits_for_the_name_of_that() {
     let above = Ticket { number: 98, network: 0 };
     let sync = jobs::syncing::Sync::File(root, Arc::clone(&bed.backend.tree.files.top));
     bed.backend.settling.enter(above);
-    bed.backend.settle(above, Finished::Changed(above, Ok(())), vec![sync]);
+    let settled = (Finished::Changed(above, Ok(())), vec![sync]);
+    bed.backend.settling.settle(&mut bed.backend.tree.files, above, settled);
     let under_way = bed.backend.settling.begin_unseen();
     assert_eq!(under_way, Some(jobs::syncing::Target::File(root)));
     begin(&mut bed, 1, (dir, "file"));
@@ -98,7 +99,8 @@ fn what_is_made_in_a_new_directory_waits_for_the_name_of_that() {
         assert!(bed.backend.poll().is_none(), "the name of the directory is not settled");
         std::thread::yield_now();
     }
-    bed.backend.synced(jobs::syncing::Target::File(root), Ok(()));
+    let shared = &mut bed.backend.tree.files.shared;
+    bed.backend.settling.synced(shared, jobs::syncing::Target::File(root), Ok(()));
     assert!(matches!(bed.wait(), Finished::Changed(ticket, Ok(())) if ticket == above));
     assert!(matches!(bed.wait(), Finished::Made(Ticket { number: 1, .. }, Ok(_))));
     assert!(bed.backend.is_settled());

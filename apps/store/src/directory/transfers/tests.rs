@@ -16,9 +16,12 @@ fn each(act: impl Fn(&mut Transfers, &Pool, &Arc<OwnedFd>)) {
         let place = TempDir::new();
         let path = place.path().join("file");
         let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
-        let mut transfers =
-            Transfers::new(ring, Arc::new(Rights::find().unwrap()), (&file, &Helpers::default()))
-                .unwrap();
+        let mut transfers = Transfers::new(
+            ring.map(Ring),
+            Arc::new(Rights::find().unwrap()),
+            (&file, &Helpers::default()),
+        )
+        .unwrap();
         act(&mut transfers, &pool, &Arc::new(file.into()));
         assert_eq!(pool.gauges().leased_bytes, 0);
     }
@@ -161,7 +164,8 @@ fn full(act: impl FnOnce(&mut Transfers, &Pool, &Arc<OwnedFd>, PipeWriter)) {
     let path = place.path().join("file");
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, (&file, &Helpers::default())).unwrap();
+    let mut transfers =
+        Transfers::new(Some(Ring(ring)), rights, (&file, &Helpers::default())).unwrap();
     let (from, into) = std::io::pipe().unwrap();
     // A pipe has no data that is read promptly.
     transfers.reads = Promptness::Never;
@@ -272,7 +276,8 @@ fn a_network_leaves_room_in_the_ring_to_others() {
     let Ok(ring) = FileRing::new(4, &pool, &waker) else { return };
     let (from, mut into) = std::io::pipe().unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, (&from, &Helpers::default())).unwrap();
+    let mut transfers =
+        Transfers::new(Some(Ring(ring)), rights, (&from, &Helpers::default())).unwrap();
     let from = Arc::new(from.into());
     for number in 1..=4 {
         transfers.queue(UnderWay::Read(read(number, &from)), Some(lease(&pool, b"----")));
@@ -296,7 +301,8 @@ fn what_hangs_keeps_nothing_of_another_kind_waiting() {
     let Ok(ring) = FileRing::new(12, &pool, &waker) else { return };
     let (from, mut into) = std::io::pipe().unwrap();
     let rights = Arc::new(Rights::find().unwrap());
-    let mut transfers = Transfers::new(Some(ring), rights, (&from, &Helpers::default())).unwrap();
+    let mut transfers =
+        Transfers::new(Some(Ring(ring)), rights, (&from, &Helpers::default())).unwrap();
     let from = Arc::new(from.into());
     let one = Ticket { number: 1, network: 0 };
     let mut hanging = 0;

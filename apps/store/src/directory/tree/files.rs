@@ -16,6 +16,7 @@ use super::super::jobs::called::Called;
 use super::super::jobs::steps::{self, Step, Stepped};
 use super::super::known::Known;
 use super::super::node::{Moment, Node, open_top};
+use super::super::shared::Shared;
 use super::super::system::descriptors::Descriptors;
 use super::super::system::file_system::{self, AccessTimes};
 use super::super::system::look::Look;
@@ -38,6 +39,7 @@ pub(crate) struct Files {
     /// A place of the directory at the top.
     pub(crate) top: Arc<OwnedFd>,
     pub(crate) known: Known,
+    pub(crate) shared: Shared,
     /// Whether the system itself has the attributes of all files.
     has_attributes: bool,
     access_times: AccessTimes,
@@ -64,7 +66,11 @@ pub(super) enum Since {
 impl Files {
     /// Opens the tree below the directory at `path`, of which at most `open_max` files stay open. `known` holds where its
     /// files were seen.
-    pub(super) fn new(path: &Path, known: Known, open_max: usize) -> io::Result<Self> {
+    pub(super) fn new(
+        path: &Path,
+        (known, shared): (Known, Shared),
+        open_max: usize,
+    ) -> io::Result<Self> {
         let descriptors = Descriptors::find().map_err(|error| {
             io::Error::new(io::Error::from(error).kind(), format!("/proc/self/fd: {error}"))
         })?;
@@ -85,6 +91,7 @@ impl Files {
             open: Open::new(open_max),
             helpers,
             known,
+            shared,
             has_attributes,
             access_times,
             is_top_gone: false,
@@ -122,6 +129,12 @@ impl Files {
     /// Reads the attributes that an open file has at this moment.
     pub(super) fn look_at(&self, node: &Node) -> Result<Look, Errno> {
         node.look_at(self.moment)
+    }
+
+    /// Takes in that the server has changed files, or may have.
+    pub(crate) fn note_change(&mut self, files: impl IntoIterator<Item = FileId>) {
+        self.forget_looks();
+        files.into_iter().for_each(|file| self.shared.changed.note(file));
     }
 
     /// Has attributes read anew: Calls came, or the server has changed a file.
