@@ -15,7 +15,9 @@
 //! error.
 
 pub mod error;
+mod file;
 pub mod listing;
+mod memory;
 pub mod mount;
 pub mod path;
 pub mod put;
@@ -23,20 +25,18 @@ mod read;
 pub mod requester;
 mod write;
 
-use std::fmt;
-use std::time::Duration;
-
 use crate::nfs3::arguments::{Create, How, SetAttr};
 use crate::nfs3::binding::Limits;
 use crate::nfs3::results::FsStat;
-use crate::nfs3::{
-    Arguments, Attributes, DirName, FileHandle, HANDLE_MAX, Name, Procedure, Results,
-    SetAttributes, Status,
-};
+use crate::nfs3::{Arguments, Attributes, DirName, Name, Procedure, Results, SetAttributes};
 
 pub use error::Error;
-pub use path::{DirEntry, Found, Last, ResolvedPath};
+pub use file::{DirEntry, File, Found};
+pub use memory::memory_max;
+pub use path::{Last, ResolvedPath};
 pub use requester::{Answer, Items, Requester};
+
+use requester::ask;
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -44,13 +44,6 @@ pub struct Client<R> {
     requester: R,
     root: File,
     limits: Limits,
-}
-
-/// A file of the server, named by its NFS file handle.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct File {
-    octets: [u8; HANDLE_MAX],
-    length: usize,
 }
 
 impl<R: Requester> Client<R> {
@@ -158,63 +151,6 @@ impl<R: Requester> Client<R> {
         ask(&mut self.requester, arguments, Items::default)
     }
 }
-
-/// Returns the maximum registered memory, in octets, that reading or writing one file takes.
-pub const fn memory_max(most: &Limits) -> usize {
-    let mut bytes = 0;
-    bytes += (write::PIECES + write::WRITES) * most.write_max as usize; // with what was cut in two
-    bytes += read::READS * most.read_max as usize;
-    bytes += most.readdir_max as usize;
-    bytes
-}
-
-/// Makes one Call and waits for its Reply; repeats the Call while the server is busy.
-fn ask<R: Requester>(
-    requester: &mut R,
-    arguments: &Arguments<'_>,
-    mut items: impl FnMut() -> Items,
-) -> Result<Answer, Error> {
-    let mut busy = 0;
-    loop {
-        let token = requester.begin(arguments, items())?;
-        let (of, outcome) = requester.ended()?;
-        debug_assert_eq!(of, token, "transfers wait for whatever they have begun");
-        let answer = outcome?;
-        if answer.status() != Some(Status::Jukebox) || busy == BUSY_MAX {
-            return Ok(answer);
-        }
-        busy += 1;
-        requester.pause(BUSY_PAUSE);
-    }
-}
-
-impl File {
-    /// Returns the handle, to be used in arguments.
-    pub fn handle(&self) -> FileHandle<'_> {
-        let octets = self.octets.get(..self.length).unwrap_or_default();
-        FileHandle::new(octets).unwrap_or_default()
-    }
-}
-
-impl From<FileHandle<'_>> for File {
-    fn from(handle: FileHandle<'_>) -> Self {
-        let mut octets = [0; HANDLE_MAX];
-        let length = handle.bytes().len();
-        octets.iter_mut().zip(handle.bytes()).for_each(|(to, from)| *to = *from);
-        Self { octets, length }
-    }
-}
-
-/// Hides the handle: any client that has it can use the file.
-impl fmt::Debug for File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("File(..)")
-    }
-}
-
-/// Maximum number of times a Call is repeated while the server is busy.
-const BUSY_MAX: u32 = 20;
-const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
 #[cfg(test)]
 mod tests;

@@ -25,52 +25,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use haulage::limits::LIMITS_DEFAULT;
-use haulage::service::ConnectionId;
 use haulage_proto::time::Instant;
 
+mod call;
 mod digest;
 mod kept;
 
 use crate::backend::Ticket;
+pub use call::{CallKey, Connection, End, Given};
 pub use digest::{Digester, Said};
 use kept::Kept;
-
-/// Identifies a Call on all connections of its client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallKey {
-    /// The client's address, without the port. IPv4 addresses are mapped to IPv6.
-    pub client: u128,
-    /// The Call's XID.
-    pub xid: u32,
-    /// The Call's procedure number.
-    pub procedure: u32,
-    /// The digest of the Call's caller and arguments by a [`Digester`]: a client may use an XID again.
-    pub digest: u64,
-}
-
-/// Names a connection, over RDMA or TCP, by its number ([`ConnectionId::number`]). No two connections of a server have the
-/// same name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Connection(pub u64);
-
-impl From<ConnectionId> for Connection {
-    fn from(connection: ConnectionId) -> Self {
-        Self(connection.number())
-    }
-}
-
-/// A Reply to a Call that has ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Given<'a> {
-    /// The connection on which the Call came.
-    pub connection: Connection,
-    /// When the Call ended.
-    pub now: Instant,
-    /// How it ended.
-    pub end: End,
-    /// The results.
-    pub reply: &'a [u8],
-}
 
 /// The state of a received Call in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,15 +45,6 @@ pub enum Seen<'a> {
     Pending(Ticket),
     /// The Call was answered with this Reply.
     Answered(&'a [u8]),
-}
-
-/// The outcome of a Call, which decides about the part of the cache that keeps its Reply.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The Call succeeded.
-    Success,
-    /// The Call failed and changed nothing.
-    Failure,
 }
 
 /// The limits of the cache.
@@ -195,14 +150,6 @@ impl Replays {
     pub fn forget(&mut self, key: &CallKey) {
         self.pending.remove(key);
     }
-}
-
-/// Mixes a number into a hash, by the finalizer of splitmix64.
-const fn mix(hash: u64, number: u64) -> u64 {
-    let mixed = (hash ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
 }
 
 /// Minimum number of Replies: the part of successful Calls holds twice the Calls that a connection may have in flight.

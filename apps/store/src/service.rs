@@ -33,14 +33,17 @@ mod held;
 mod listing;
 mod names;
 mod parked;
+mod parking;
+mod pending;
+mod reduced;
 mod walk;
 
 pub use walk::{Walk, Walked};
 
-pub(crate) use listing::is_costly;
+pub(crate) use parking::is_costly;
 
-use data::Pending;
-use parked::{Parking, Wait};
+use parking::{Parking, Wait};
+use pending::Pending;
 
 /// The configuration of a service.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +167,7 @@ impl<B: Backend> Service<B> {
         if let Some((file, wait)) = self.hindrance(&arguments, room, None) {
             let procedure = arguments.procedure();
             // A Call whose data found no memory does not wait for its file.
-            let parked = if parked::lacks_data(&arguments, placed.as_ref()) {
+            let parked = if reduced::lacks_data(&arguments, placed.as_ref()) {
                 Err(self.backend.exhausted())
             } else {
                 let begun = (wait != Wait::TooMany).then_some(placed);

@@ -17,8 +17,8 @@ use haulage_proto::rpc::{AcceptStat, CallHeader, ReplyBody, ReplyHeader};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
-use super::File;
 use super::error::printable;
+use super::file::File;
 use crate::mount3::{Arguments, PROGRAM, Path, Procedure, Results, Status, VERSION};
 
 /// The reason that an export could not be mounted.

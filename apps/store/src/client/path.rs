@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 
 use haulage_proto::chunk::Item;
 
-use super::{Client, Error, File, Items, Requester, ask};
+use super::requester::ask;
+use super::{Client, DirEntry, Error, File, Found, Items, Requester};
 use crate::nfs3::results::Target;
-use crate::nfs3::{Arguments, Attributes, FileType, PATH_MAX, Procedure, Results, Status};
+use crate::nfs3::{Arguments, FileType, PATH_MAX, Procedure, Results, Status};
 
 /// The result of resolving a path.
 #[derive(Debug)]
@@ -23,24 +24,6 @@ pub enum ResolvedPath {
     },
     /// A free name in an existing directory.
     Free(DirEntry),
-}
-
-/// A name in a directory.
-#[derive(Clone, Debug)]
-pub struct DirEntry {
-    /// The directory.
-    pub dir: File,
-    /// The name.
-    pub name: Vec<u8>,
-}
-
-/// A file, with its attributes when it was found.
-#[derive(Clone, Copy, Debug)]
-pub struct Found {
-    /// The file.
-    pub file: File,
-    /// The attributes when the file was found.
-    pub attributes: Attributes,
 }
 
 /// The handling of a symbolic link at the end of a path.

@@ -6,7 +6,8 @@ use std::io;
 use haulage::pool::Local;
 use haulage_proto::chunk::Item;
 
-use super::{Answer, BUSY_MAX, BUSY_PAUSE, Client, Error, File, Items, Requester};
+use super::requester::{BUSY_MAX, BUSY_PAUSE};
+use super::{Answer, Client, Error, File, Items, Requester};
 use crate::nfs3::arguments::Read;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 

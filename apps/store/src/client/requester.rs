@@ -9,7 +9,7 @@ use haulage_proto::chunk::PayloadReader;
 use haulage_proto::negotiate::Version;
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
-use super::Error;
+use super::error::Error;
 use crate::nfs3::{Arguments, Procedure, Results, Status};
 
 /// Makes Calls of NFS version 3, and waits for their Replies.
@@ -148,3 +148,28 @@ pub(super) fn encode_reduced(
     let without = all.written().len().saturating_sub(4);
     w.put(all.written().get(..without).unwrap_or_default())
 }
+
+/// Makes one Call and waits for its Reply; repeats the Call while the server is busy.
+pub(super) fn ask<R: Requester>(
+    requester: &mut R,
+    arguments: &Arguments<'_>,
+    mut items: impl FnMut() -> Items,
+) -> Result<Answer, Error> {
+    let mut busy = 0;
+    loop {
+        let token = requester.begin(arguments, items())?;
+        let (of, outcome) = requester.ended()?;
+        debug_assert_eq!(of, token, "transfers wait for whatever they have begun");
+        let answer = outcome?;
+        if answer.status() != Some(Status::Jukebox) || busy == BUSY_MAX {
+            return Ok(answer);
+        }
+        busy += 1;
+        requester.pause(BUSY_PAUSE);
+    }
+}
+
+/// Maximum number of times a Call is repeated while the server is busy.
+pub(super) const BUSY_MAX: u32 = 20;
+/// How long a client waits then.
+pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(500);

@@ -11,13 +11,13 @@ use haulage_proto::rpc::{AuthSys, Credential};
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::Writer;
 
-use super::requester::encode_reduced;
+use super::requester::{BUSY_MAX, encode_reduced};
 use super::*;
 use crate::access::Policy;
 use crate::handle::Sealer;
 use crate::memory::{self, Memory};
 use crate::nfs3::arguments::{MkDir, Symlink};
-use crate::nfs3::{Path, Time};
+use crate::nfs3::{FileHandle, Path, Status, Time};
 use crate::service::{self, Call, Config, Service, Surroundings};
 use crate::testing::{Rng, written};
 

@@ -5,7 +5,8 @@ use std::io;
 use haulage::pool::Local;
 use haulage_proto::chunk::Item;
 
-use super::{BUSY_MAX, BUSY_PAUSE, Client, Error, File, Items, Requester, ask};
+use super::requester::{BUSY_MAX, BUSY_PAUSE, ask};
+use super::{Client, Error, File, Items, Requester};
 use crate::nfs3::arguments::{Commit, Stable, Write};
 use crate::nfs3::results::Written;
 use crate::nfs3::{Arguments, Data, Procedure, Results, Status, Verifier};

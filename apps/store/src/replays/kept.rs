@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use haulage_proto::time::Instant;
 
-use super::{CallKey, Connection, Given, mix};
+use super::call::{CallKey, Connection, Given};
 
 /// A table of Replies by Call.
 #[derive(Debug)]
@@ -265,6 +265,14 @@ impl Slot {
 const fn sharer(client: u128) -> u128 {
     const IPV4: u128 = 0xffff;
     if client >> 32 == IPV4 { client } else { client >> 64 << 64 }
+}
+
+/// Mixes a number into a hash, by the finalizer of splitmix64.
+const fn mix(hash: u64, number: u64) -> u64 {
+    let mixed = (hash ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
 }
 
 /// No slot.

@@ -12,7 +12,7 @@ use haulage::provider::PeerUser;
 use haulage_proto::rpc::Credential;
 use haulage_proto::time::Instant;
 
-use super::Admission;
+use super::admission::Admission;
 use crate::trust::{GIDS_MAX, Peer, Standing, Trust, groups_of};
 
 /// The checks that a server makes of its clients.

@@ -1,6 +1,6 @@
 //! The procedures on attributes and file systems: GETATTR, SETATTR, ACCESS, FSSTAT, FSINFO, PATHCONF.
 
-use super::data::Pending;
+use super::pending::Pending;
 use super::{Answer, Service, allow};
 use crate::access::permission;
 use crate::backend::{Backend, Context, Setting};

@@ -13,7 +13,7 @@ use crate::handle::{FileId, SealedHandle};
 use crate::nfs3::arguments::{ReadDir, ReadDirPlus};
 use crate::nfs3::listing::{Entry, EntryPlus, NamesPlusWriter};
 use crate::nfs3::results::{Listing, ListingPlus};
-use crate::nfs3::{Arguments, Attributes, Name, Procedure, Results, Status, Verifier};
+use crate::nfs3::{Arguments, Attributes, Name, Results, Status, Verifier};
 
 /// An encoded list of names.
 struct Listed {
@@ -174,11 +174,6 @@ impl<B: Backend> Service<B> {
         let count = count.min(self.config.limits.readdir_max) as usize;
         [count.saturating_sub(AROUND), room.saturating_sub(STATUS + AROUND)]
     }
-}
-
-/// Returns whether a Call may take long: it lists names.
-pub(crate) const fn is_costly(procedure: Procedure) -> bool {
-    matches!(procedure, Procedure::ReadDir | Procedure::ReadDirPlus)
 }
 
 /// The most names that one READDIR lists, however many the caller takes: other callers wait meanwhile.

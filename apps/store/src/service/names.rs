@@ -2,7 +2,7 @@
 
 use haulage_mr_pool::Local;
 
-use super::data::Pending;
+use super::pending::Pending;
 use super::{Answer, LateReply, Service, allow};
 use crate::access::{EXECUTE, SET_GID};
 use crate::backend::{Backend, Context, New, NewKind, Setting, Ticket};

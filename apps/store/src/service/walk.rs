@@ -6,7 +6,7 @@ use haulage_proto::chunk::PayloadReader;
 use haulage_proto::rpc::Credential;
 use haulage_proto::xdr::Writer;
 
-use super::parked::Wait;
+use super::parking::Wait;
 use super::{Answer, LateReply, Service, Surroundings};
 use crate::access::Caller;
 use crate::backend::{Backend, Context, Ticket};
