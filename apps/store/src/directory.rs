@@ -39,7 +39,6 @@ mod config;
 mod data;
 mod helpers;
 mod jobs;
-mod journal;
 mod known;
 mod lists;
 mod look_ups;
@@ -73,6 +72,7 @@ use look_ups::LookUps;
 use node::Node;
 use plain::Plain;
 use settling::{Settling, settle_at_once};
+use shared::Shared;
 use system::rights::Rights;
 use transfers::Transfers;
 use tree::Tree;
@@ -106,11 +106,13 @@ impl Directory {
         ring: Option<Ring>,
         config: Config,
     ) -> io::Result<Self> {
-        let known = match &state {
-            Some(state) => Known::from_journal(state.journal()?, config.known_octets_max)?,
+        let mut journal = state.as_ref().map(State::journal).transpose()?;
+        let known = match &mut journal {
+            Some(journal) => Known::from_journal(journal, config.known_octets_max)?,
             None => Known::new(config.known_octets_max),
         };
-        let tree = Tree::new(path, known, &config)?;
+        let shared = Shared::new(config.run, journal);
+        let tree = Tree::new(path, (known, shared), &config)?;
         let top = &tree.files.root().place;
         let names = fs::fstatvfs(top)?.f_namemax;
         let name_max = u32::try_from(names).unwrap_or(NAME_MAX).min(NAME_MAX);
@@ -179,9 +181,9 @@ impl Directory {
         let is_new = matches!(change.then, Then::Keep { .. });
         let around = done.as_ref().ok().and_then(|after| after.around);
         let around = around.or_else(|| change.unchanged(&mut self.tree));
-        self.tree.files.known.gather();
+        self.tree.files.shared.records.gather();
         let (ended, changed) = self.finish_change(&change, done);
-        self.tree.files.known.stop_gathering();
+        self.tree.files.shared.records.stop_gathering();
         let finished = if is_new {
             // The outcome of a change that makes a file is that file.
             Finished::Made(ticket, ended.and_then(|made| made.ok_or(Status::ServerFault)))

@@ -15,7 +15,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::jobs::called::Called;
-use super::journal::{Journal, Record};
+use super::shared::journal::{Journal, Record};
+use super::shared::records::Records;
 use crate::handle::FileId;
 
 /// The table of where files were last seen.
@@ -30,9 +31,6 @@ pub(super) struct Known {
     called: Arc<Called>,
     /// The clock hand: the inode number last examined for eviction.
     hand: u64,
-    journal: Option<Journal>,
-    /// Whether records wait until [`Known::write_gathered`].
-    is_gathering: bool,
 }
 
 /// The directory and the name where a file was seen.
@@ -65,13 +63,11 @@ impl Known {
             octets_max,
             called: Arc::new(Called::of(octets_max / AROUND)),
             hand: 0,
-            journal: None,
-            is_gathering: false,
         }
     }
 
-    /// Creates a table from the records of a journal, to which it appends from then on.
-    pub(super) fn from_journal(mut journal: Journal, octets_max: usize) -> std::io::Result<Self> {
+    /// Creates a table from the records of a journal, which then has those of the table alone.
+    pub(super) fn from_journal(journal: &mut Journal, octets_max: usize) -> std::io::Result<Self> {
         let mut known = Self::new(octets_max);
         journal.read(|record| match record {
             Record::Seen { file, dir, name, called } => {
@@ -79,8 +75,7 @@ impl Known {
             }
             Record::Gone { file } => known.remove(file.inode),
         })?;
-        known.rewrite(&mut journal)?;
-        known.journal = Some(journal);
+        journal.rewrite(known.records())?;
         Ok(known)
     }
 
@@ -96,6 +91,7 @@ impl Known {
     /// file system's handle of the file, and is called only if the handle is not known.
     pub(super) fn note(
         &mut self,
+        records: &mut Records,
         file: FileId,
         (dir, name): (FileId, &[u8]),
         called: impl FnOnce() -> Box<[u8]>,
@@ -115,15 +111,15 @@ impl Known {
         if is_there && called.is_empty() {
             return;
         }
-        self.write(&Record::Seen { file, dir, name, called: &called });
+        self.write(records, &Record::Seen { file, dir, name, called: &called });
         self.insert(file, Seen { dir, name, called: &called }, is_open);
     }
 
     /// Removes a file that is gone.
-    pub(super) fn forget(&mut self, file: FileId) {
+    pub(super) fn forget(&mut self, records: &mut Records, file: FileId) {
         if self.find(file).is_some() {
             self.remove(file.inode);
-            self.write(&Record::Gone { file });
+            self.write(records, &Record::Gone { file });
         }
     }
 
@@ -178,44 +174,24 @@ impl Known {
         next.map(|(inode, entry)| (*inode, entry))
     }
 
-    /// Has what is recorded from now on wait until it is [written](Self::write_gathered) in one go.
-    pub(super) const fn gather(&mut self) {
-        self.is_gathering = true;
-    }
-
-    /// Has what is recorded from now on be written at once, behind what waits.
-    pub(super) const fn stop_gathering(&mut self) {
-        self.is_gathering = false;
-    }
-
-    fn write(&mut self, record: &Record<'_>) {
-        let Some(journal) = &mut self.journal else { return };
-        journal.append(record);
-        if !self.is_gathering {
-            self.write_gathered();
+    fn write(&self, records: &mut Records, record: &Record<'_>) {
+        if records.append(record) {
+            self.write_gathered(records);
         }
     }
 
     /// Writes the records that wait to the journal, and compacts it if most of its records are obsolete.
-    pub(super) fn write_gathered(&mut self) {
-        let Some(mut journal) = self.journal.take_if(|journal| journal.has_unwritten()) else {
-            return;
-        };
-        // If the disk fails, handles may not outlive the server, but service continues.
-        let written = journal.write();
-        let wasted = journal.records() > 4 * self.entries.len() as u64 + SHORT;
-        if written.is_ok() && wasted {
-            let _ = self.rewrite(&mut journal);
-        }
-        self.journal = Some(journal);
+    pub(super) fn write_gathered(&self, records: &mut Records) {
+        records.write(self.entries.len(), || self.records());
     }
 
-    fn rewrite(&self, journal: &mut Journal) -> std::io::Result<()> {
-        journal.rewrite(self.entries.iter().filter_map(|(inode, entry)| {
+    /// Returns the records from which the table can be made again.
+    fn records(&self) -> impl Iterator<Item = Record<'_>> {
+        self.entries.iter().filter_map(|(inode, entry)| {
             let file = FileId { inode: *inode, generation: entry.generation };
             let Seen { dir, name, called } = entry.seen()?;
             Some(Record::Seen { file, dir, name, called })
-        }))
+        })
     }
 
     /// Returns the number of files in the table, and its size in octets.
@@ -260,12 +236,14 @@ const AROUND: usize = {
 };
 /// Maximum number of files in use that eviction skips; it then takes the next one, in use or not.
 const PASSED_MAX: usize = 64;
-/// Number of records below which the journal is not compacted.
-const SHORT: u64 = 1 << 16;
-
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns no journal.
+    const fn none() -> Records {
+        Records::new(None)
+    }
 
     const ROOT: FileId = FileId { inode: 2, generation: 9 };
 
@@ -276,7 +254,7 @@ mod tests {
     fn note(known: &mut Known, inode: u64, open: &[u64]) {
         let name = inode.to_be_bytes();
         let is_open = |file: FileId| open.contains(&file.inode);
-        known.note(file(inode), (ROOT, &name), || [1, 2, 3].into(), is_open);
+        known.note(&mut none(), file(inode), (ROOT, &name), || [1, 2, 3].into(), is_open);
     }
 
     #[test]
@@ -294,9 +272,9 @@ mod tests {
         // A file that is noted twice is counted once.
         note(&mut known, 999, &[]);
         let longer = known.len().1;
-        known.note(file(999), (ROOT, b"a longer name"), Box::default, |_| false);
+        known.note(&mut none(), file(999), (ROOT, b"a longer name"), Box::default, |_| false);
         assert!(known.len().1 <= longer);
-        known.forget(file(999));
+        known.forget(&mut none(), file(999));
         assert_eq!(known.find(file(999)), None);
         // An entry that is longer than the whole table is not kept.
         let mut none = Known::new(each - 1);
@@ -318,18 +296,18 @@ mod tests {
         let seen = (0..100).filter(|inode| has(*inode)).count();
         assert_eq!(seen, 10, "those that were evicted are not known");
         assert!(!called.has(FileId { inode: 99, generation: 8 }, (ROOT, &99_u64.to_be_bytes())));
-        known.forget(file(99));
+        known.forget(&mut none(), file(99));
         assert!(!has(99));
         // A handle that was not known when a file was noted is noted with the next one.
         for handle in [&[][..], &[], &[4, 5]] {
-            known.note(file(7), (ROOT, b"seven"), || handle.into(), |_| false);
+            known.note(&mut none(), file(7), (ROOT, b"seven"), || handle.into(), |_| false);
             let seen = Seen { dir: ROOT, name: b"seven", called: handle };
             assert_eq!(known.find(file(7)), Some(seen));
             assert_eq!(called.has(file(7), (ROOT, b"seven")), !handle.is_empty());
         }
         let another = || panic!("the handle is known");
-        known.note(file(7), (ROOT, b"seven"), another, |_| false);
-        known.note(file(7), (ROOT, b"moved"), another, |_| false);
+        known.note(&mut none(), file(7), (ROOT, b"seven"), another, |_| false);
+        known.note(&mut none(), file(7), (ROOT, b"moved"), another, |_| false);
         let moved = Seen { dir: ROOT, name: b"moved", called: &[4, 5] };
         assert_eq!(known.find(file(7)), Some(moved));
         assert_eq!(

@@ -145,7 +145,7 @@ impl Settling {
 
     /// Begins the syncs that are due. Before that, the names that were changed are recorded.
     pub(super) fn begin_syncs(&mut self, files: &mut Files, transfers: &mut Transfers) {
-        files.known.write_gathered();
+        files.write_gathered();
         while let Some((target, ticket)) = self.peek() {
             let by_ring = transfers.has_ring() && target != Target::FileSystem;
             // When a helper has ended, the core goes on.

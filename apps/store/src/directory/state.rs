@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use haulage::sys::private;
 
-use super::journal::Journal;
+use super::shared::journal::Journal;
 use crate::handle::KEY_LEN;
 
 /// A directory of the server's own, which no other server uses at the same time, and no other user at all.

@@ -58,9 +58,13 @@ pub(super) struct Tree {
 
 impl Tree {
     /// Opens the tree below the directory at `path`. `known` holds where its files were seen.
-    pub(super) fn new(path: &Path, known: Known, config: &Config) -> io::Result<Self> {
+    pub(super) fn new(
+        path: &Path,
+        (known, shared): (Known, Shared),
+        config: &Config,
+    ) -> io::Result<Self> {
         Ok(Self {
-            files: Files::new(path, (known, Shared::new(config.run)), config.open_max)?,
+            files: Files::new(path, (known, shared), config.open_max)?,
             found: Vec::new(),
             ways: Ways::default(),
             searches: Searches::new(config.search_max, config.search_turn_max.max(1)),

@@ -206,8 +206,7 @@ impl Descent {
         let settles = !matches!(self.otherwise, Otherwise::Search(_));
         match opened {
             Opened::Gone if id == self.file => {
-                files.known.forget(id);
-                files.gone.insert(id, None);
+                files.note_gone(id, None);
                 Err(Reached::Gone)
             }
             Opened::Found(node, look) if settles || look.is_directory() => {

@@ -182,14 +182,25 @@ impl Files {
         called: impl FnOnce() -> Box<[u8]>,
     ) {
         self.gone.remove(file);
-        self.known.note(file, at, called, |file| self.open.contains(file));
+        let Self { known, shared, open, .. } = self;
+        known.note(&mut shared.records, file, at, called, |file| open.contains(file));
     }
 
     /// Records that a file is gone, so that it is not searched for.
     pub(crate) fn forget(&mut self, id: FileId) {
         self.open.forget(id);
-        self.known.forget(id);
-        self.gone.insert(id, None);
+        self.note_gone(id, None);
+    }
+
+    /// Records that a file is gone: it was not found, though this directory was searched first, if any.
+    pub(super) fn note_gone(&mut self, id: FileId, searched: Option<Searched>) {
+        self.known.forget(&mut self.shared.records, id);
+        self.gone.insert(id, searched);
+    }
+
+    /// Writes what was recorded of where files are, and is not written.
+    pub(crate) fn write_gathered(&mut self) {
+        self.known.write_gathered(&mut self.shared.records);
     }
 
     /// Returns the parent of a directory; the top is its own parent.

@@ -336,8 +336,7 @@ fn end_pass(files: &mut Files, ways: &mut Ways, pass: &Pass) {
         ways.sought.ended.push_back(file);
         // The file may exist: the next Call for it begins another search.
         if !wanted.is_moving && !pass.is_hampered {
-            files.known.forget(file);
-            files.gone.insert(file, wanted.searched);
+            files.note_gone(file, wanted.searched);
         }
     }
 }

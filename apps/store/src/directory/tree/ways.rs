@@ -202,8 +202,7 @@ impl Ways {
             Otherwise::Search(scope) if self.sought.search_for(file, scope) => Located::Later,
             Otherwise::Search(_) | Otherwise::LeaveOpen => Located::Busy,
             Otherwise::Settle(searched) => {
-                files.known.forget(file);
-                files.gone.insert(file, searched);
+                files.note_gone(file, searched);
                 Located::Now
             }
         }

@@ -19,7 +19,7 @@ use crate::handle::FileId;
 
 /// The journal file, open for appending.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     directory: Arc<Directory>,
     file: File,
     /// Length of the file up to the end of its last whole record.
@@ -31,7 +31,7 @@ pub(super) struct Journal {
 
 /// A record of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Record<'a> {
+pub(crate) enum Record<'a> {
     /// A file was seen under a name.
     Seen {
         /// The file.
@@ -52,13 +52,13 @@ pub(super) enum Record<'a> {
 
 impl Journal {
     /// Opens the journal in a directory; creates it if it does not exist.
-    pub(super) fn open(directory: Arc<Directory>) -> io::Result<Self> {
+    pub(crate) fn open(directory: Arc<Directory>) -> io::Result<Self> {
         let file = directory.append(NAME)?;
         Ok(Self { directory, file, length: 0, records: 0, unwritten: (Vec::new(), 0) })
     }
 
     /// Reads all records from the start, in bounded steps. Must be called only once, after [`Self::open`].
-    pub(super) fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> io::Result<()> {
+    pub(crate) fn read(&mut self, mut each: impl FnMut(Record<'_>)) -> io::Result<()> {
         let mut read = Vec::new();
         let mut is_first = true;
         loop {
@@ -86,14 +86,14 @@ impl Journal {
     }
 
     /// Appends a record, which is to be written.
-    pub(super) fn append(&mut self, record: &Record<'_>) {
+    pub(crate) fn append(&mut self, record: &Record<'_>) {
         let (octets, count) = &mut self.unwritten;
         record.encode(octets);
         *count += 1;
     }
 
     /// Writes what was appended. It survives a crash of the server, but not of the system.
-    pub(super) fn write(&mut self) -> io::Result<()> {
+    pub(crate) fn write(&mut self) -> io::Result<()> {
         let (octets, count) = &mut self.unwritten;
         let written = self.file.write_all(octets);
         let (length, count) = (octets.len() as u64, std::mem::take(count));
@@ -109,7 +109,7 @@ impl Journal {
     }
 
     /// Replaces all records by these.
-    pub(super) fn rewrite<'a>(
+    pub(crate) fn rewrite<'a>(
         &mut self,
         records: impl Iterator<Item = Record<'a>>,
     ) -> io::Result<()> {
@@ -132,12 +132,12 @@ impl Journal {
     }
 
     /// Returns whether something was appended that is not written.
-    pub(super) const fn has_unwritten(&self) -> bool {
+    pub(crate) const fn has_unwritten(&self) -> bool {
         self.unwritten.1 > 0
     }
 
     /// Returns the number of records.
-    pub(super) const fn records(&self) -> u64 {
+    pub(crate) const fn records(&self) -> u64 {
         self.records
     }
 }
