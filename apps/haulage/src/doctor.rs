@@ -1,21 +1,19 @@
 //! `haulage doctor`: checks of everything that decides whether Haulage runs well on this machine.
 
-use std::io;
-use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
-
-use haulage::sys::process;
-
 use crate::failure::Failure;
 use crate::output::table::{self, Align};
 use crate::output::{Output, json};
-use crate::placement::Cpus;
 
 mod checks;
 mod files;
+mod finding;
 mod locks;
+mod machine;
 #[cfg(feature = "verbs")]
 mod verbs;
+
+pub use finding::{Finding, State};
+pub use machine::Machine;
 
 /// Examines this machine and prints the findings.
 ///
@@ -57,85 +55,6 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         checks::rdma(machine),
         locks::finding(machine.no_locks.as_deref()),
     ]
-}
-
-/// The result of one check.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// The name of the check.
-    pub check: &'static str,
-    /// The state that the check found.
-    pub state: State,
-    /// The details of the state, in numbers.
-    pub detail: String,
-    /// The command that improves the state; empty if none is needed.
-    pub fix: String,
-}
-
-impl Finding {
-    fn to_json(&self) -> String {
-        json::object(|o| {
-            o.text("check", self.check).text("state", self.state.name());
-            o.text("detail", &self.detail).text("fix", &self.fix);
-        })
-    }
-}
-
-/// The state of a checked feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// The feature is there, at full speed.
-    Ok,
-    /// Haulage works, more slowly.
-    Slower,
-    /// The feature is missing.
-    Missing,
-}
-
-impl State {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Slower => "slower",
-            Self::Missing => "missing",
-        }
-    }
-}
-
-/// The input of the checks: files under a root, and answers of the system.
-#[derive(Debug)]
-pub struct Machine {
-    /// The directory that holds `proc` and `sys`.
-    pub root: PathBuf,
-    /// The CPUs this process can run on.
-    pub cpus: Cpus,
-    /// Maximum octets that this process may lock; `None` means no limit.
-    pub memlock: Option<u64>,
-    /// Maximum number of files that this process may have open.
-    pub open_files: u64,
-    /// The error of creating an io_uring; `None` if it succeeded.
-    pub io_uring: Option<io::Error>,
-    /// The error of listening on a TCP socket; `None` if it succeeded.
-    pub tcp: Option<io::Error>,
-    /// Why clients find no lock manager at the loopback; `None` if they find one.
-    pub no_locks: Option<String>,
-}
-
-impl Machine {
-    /// Describes the machine on which this process runs.
-    pub fn here() -> Result<Self, Failure> {
-        Ok(Self {
-            root: PathBuf::from("/"),
-            cpus: Cpus::here()?,
-            memlock: process::memlock_limit(),
-            open_files: process::raise_open_files().map_err(|error| {
-                Failure::failed(format!("cannot read the limit of open files: {error}"))
-            })?,
-            io_uring: process::probe_io_uring().err(),
-            tcp: TcpListener::bind("127.0.0.1:0").err(),
-            no_locks: crate::locks::lacking(Ipv4Addr::LOCALHOST.into()),
-        })
-    }
 }
 
 fn report(findings: &[Finding]) -> String {

@@ -17,7 +17,7 @@ use tracing_subscriber::filter::Directive;
 
 use crate::cli::values::LogFormat;
 use crate::failure::Failure;
-use crate::output::{Output, progress};
+use crate::output::{COMMAND, Output, progress};
 
 /// The log of this process.
 #[derive(Debug)]
@@ -119,9 +119,6 @@ impl Write for Line {
         Ok(())
     }
 }
-
-/// The log target of the command's own messages.
-pub const COMMAND: &str = "haulage::command";
 const VARIABLE: &str = "RUST_LOG";
 /// Maximum number of queued lines.
 const LINES_MAX: usize = 1024;

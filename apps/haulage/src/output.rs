@@ -9,7 +9,6 @@ use haulage_store::client::error::printable;
 
 use crate::cli::values::LogFormat;
 use crate::failure::Failure;
-use crate::logging::COMMAND;
 
 pub mod file;
 pub mod json;
@@ -155,6 +154,9 @@ fn say(line: &str) {
     // If standard error is closed, the line is lost.
     let _ = writeln!(io::stderr().lock(), "haulage: {line}");
 }
+
+/// The log target of the command's own messages.
+pub const COMMAND: &str = "haulage::command";
 
 #[cfg(test)]
 mod tests {

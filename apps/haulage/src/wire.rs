@@ -21,6 +21,8 @@ use haulage_proto::xdr::{Reader, Writer};
 use crate::failure::Failure;
 use crate::output::{self, Output};
 
+pub use lines::MESSAGE_MAX;
+
 use fields::{Complaint, Object};
 use lines::{Line, Lines};
 use refusal::Refusal;
@@ -34,9 +36,6 @@ pub mod rtrext;
 pub mod unique;
 pub mod v1;
 pub mod v2;
-
-/// Maximum length of a message, in octets.
-pub const MESSAGE_MAX: usize = 4 << 20;
 
 /// Maximum length of a line of JSON, in octets: no field takes more than ten for each octet of its message.
 pub const JSON_MAX: usize = 10 * MESSAGE_MAX;

@@ -372,7 +372,7 @@ impl<'a> Answer<'a> {
                 w.u32(OK)?;
                 value.encode(w)
             }
-            Self::TooLong { length } => many::encode_too_long(*length, w),
+            Self::TooLong { length } => encode_too_long(*length, w),
             Self::Stat(stat) => {
                 w.u32(OK)?;
                 stat.encode(w)
@@ -386,6 +386,12 @@ impl<'a> Answer<'a> {
             Self::Refused(refusal) => refusal.encode(w),
         }
     }
+}
+
+/// Appends the answer for a value that is too long for its room to `w`.
+pub fn encode_too_long(length: u64, w: &mut Writer<'_>) -> Result<(), Truncated> {
+    w.u32(TOO_LONG)?;
+    w.u64(length)
 }
 
 const OK: u32 = 0;

@@ -28,13 +28,6 @@ pub(super) fn in_one_line(error: &clap::Error) -> String {
     format!("{told}{separator} --help says more")
 }
 
-/// Returns the name most similar to `typed`, if its similarity exceeds [`SIMILAR`].
-pub(super) fn similar<'a>(typed: &str, names: &[&'a str]) -> Option<&'a str> {
-    let likeness = names.iter().map(|name| (strsim::jaro(typed, name), *name));
-    let best = likeness.max_by(|(one, _), (other, _)| one.total_cmp(other));
-    best.filter(|(likeness, _)| *likeness > SIMILAR).map(|(_, name)| name)
-}
-
 /// Returns the message for a provider that this build lacks, if the error is about one.
 fn lacking(error: &clap::Error) -> Option<String> {
     let (option, name) =
@@ -59,19 +52,3 @@ fn last(error: &clap::Error, kind: ContextKind) -> Option<&str> {
 
 const SUGGESTED: [ContextKind; 3] =
     [ContextKind::SuggestedSubcommand, ContextKind::SuggestedArg, ContextKind::SuggestedValue];
-
-/// The least Jaro similarity of a suggestion; clap uses the same.
-const SIMILAR: f64 = 0.7;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_are_similar_that_differ_by_a_slip() {
-        assert_eq!(similar("memry", &["memory", "off"]), Some("memory"));
-        assert_eq!(similar("of", &["memory", "off"]), Some("off"));
-        assert_eq!(similar("/srv", &["memory", "off"]), None);
-        assert_eq!(similar("", &["off"]), None);
-    }
-}

@@ -9,8 +9,8 @@ use haulage::identity::Identity;
 use haulage::sys::process;
 
 use super::address::Address;
+use super::options::{CoreOptions, PeerOptions};
 use super::values::{Bytes, Timeout};
-use super::{CoreOptions, PeerOptions};
 
 /// The commands of `haulage perf`.
 #[derive(Debug, Subcommand)]

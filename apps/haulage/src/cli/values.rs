@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use haulage::limits::{Limits, Versions};
 use haulage::sys::cpu;
 
-use super::mistakes::similar;
+use super::similar::similar;
 
 /// The provider that carries the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -6,7 +6,8 @@ use haulage::core::TcpLimits;
 use haulage::pool::Allowance;
 use haulage::sys::cpu;
 
-use super::{Finding, Machine, State};
+use super::finding::{Finding, State};
+use super::machine::Machine;
 use crate::cli::bytes;
 use crate::store::export::DIRECTORY_ROOM;
 

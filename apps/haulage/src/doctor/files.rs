@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::Machine;
+use super::machine::Machine;
 
 impl Machine {
     /// Returns the file at `path` without the space around it; `None` if it cannot be read.

@@ -1,6 +1,6 @@
 //! The check of what becomes of locks on the files of `haulage store serve`.
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 
 /// Checks whether clients find a lock manager; `lack` is why they find none.
 pub(super) fn finding(lack: Option<&str>) -> Finding {

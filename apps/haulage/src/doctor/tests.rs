@@ -1,7 +1,8 @@
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use super::*;
+use crate::placement::Cpus;
 
 #[test]
 fn a_bare_machine_is_told_everything_it_lacks_and_how_to_get_it() {

@@ -2,7 +2,7 @@
 
 use haulage::provider::verbs::{DeviceReport, Unavailable, devices};
 
-use super::{Finding, State};
+use super::finding::{Finding, State};
 use crate::node::verbs::{REGISTRATION, registration};
 
 /// Lists the devices by libibverbs, as the provider does.

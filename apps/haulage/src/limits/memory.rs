@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use haulage::sys::clock;
 
-use super::{GIB, Pair};
+use super::pair::{GIB, Pair};
 use crate::samples::Samples;
 
 /// Measures how fast one core copies blocks of `size` octets into few hot buffers that the other core

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use haulage::sys::{clock, cpu};
 
-use super::Pair;
+use super::pair::Pair;
 use crate::output::json;
 
 /// The measured noise: interruptions of an idle spin loop.

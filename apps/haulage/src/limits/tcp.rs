@@ -15,7 +15,7 @@ use haulage::limits::ITEM_MAX;
 use haulage::sys::socket::{is_of_the_peer, suit_path};
 use haulage::sys::{affinity, clock};
 
-use super::{GIB, Pair};
+use super::pair::{GIB, Pair};
 use crate::cli::values::Polling;
 use crate::samples::Samples;
 

@@ -4,7 +4,7 @@ use haulage_proto::xdr::Truncated;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use super::MESSAGE_MAX;
+use super::lines::MESSAGE_MAX;
 use super::unique::Unique;
 
 /// The reason that a description cannot be encoded: the field, and its error.

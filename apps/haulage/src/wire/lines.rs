@@ -75,6 +75,9 @@ impl<R: Read> Lines<R> {
     }
 }
 
+/// Maximum length of a message, in octets.
+pub const MESSAGE_MAX: usize = 4 << 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;

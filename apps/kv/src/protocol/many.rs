@@ -78,12 +78,6 @@ pub fn length_offsets<'a>(
     })
 }
 
-/// Appends the answer for a value that is too long for its room to `w`.
-pub fn encode_too_long(length: u64, w: &mut Writer<'_>) -> Result<(), Truncated> {
-    w.u32(TOO_LONG)?;
-    w.u64(length)
-}
-
 /// Decodes the results of an MGET of `asked` keys.
 pub fn decode_found<'a>(
     results: PayloadReader<'a>,

@@ -5,7 +5,8 @@ use haulage::service::{Arguments, Reply};
 
 use super::leases::Value;
 use super::{KvService, OK, Stop, end, has_room, put_inline};
-use crate::protocol::many::{ANSWER_MAX, KEYS_MAX, encode_too_long};
+use crate::protocol::encode_too_long;
+use crate::protocol::many::{ANSWER_MAX, KEYS_MAX};
 use crate::protocol::{KEY_MAX, Refusal};
 
 impl KvService {

@@ -2,6 +2,7 @@ use haulage_proto::chunk::Returned;
 use haulage_proto::negotiate::Version;
 
 use super::*;
+use crate::protocol::encode_too_long;
 
 /// Four answers of MGET: a value in its chunk, no such key, a value that is too long, and one in the stream.
 const FOUND: &[u8] =
