@@ -35,7 +35,7 @@ fn names_others(file: &str, circle: &BTreeSet<String>, needs: &Needs) -> Breach 
 }
 
 /// The crates that are checked.
-const CRATES: [&str; 4] = ["apps/store", "mr-pool", "proto", "runtime"];
+const CRATES: [&str; 6] = ["apps/haulage", "apps/kv", "apps/store", "mr-pool", "proto", "runtime"];
 
 #[cfg(test)]
 mod tests;
