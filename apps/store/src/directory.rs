@@ -11,6 +11,13 @@
 //! waits until a sync of all that was changed has ended, and nothing else does. With a [`Ring`], the core never waits for
 //! data.
 //!
+//! # Rooms
+//! A room uses those before it: `system` touches the system, `helpers` run jobs that they do not know, and `shared` is what
+//! several cores would have in common. `jobs` says what helpers do here. A `node` is an open file, `known` is where files
+//! were seen, and `tree` finds them. `transfers` moves data, `settling` brings changes to stable storage; `lists`,
+//! `look_ups`, `changes` and `data` have what is under way for Calls. [`Directory`] owns all of these and hands on what one
+//! of them made of a job; `backend` is what a server calls.
+//!
 //! # Recovery
 //! [`State`] records where files are, so that handles outlive the server. Files that were renamed outside the server
 //! are searched for.

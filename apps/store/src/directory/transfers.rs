@@ -17,46 +17,32 @@
 
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use haulage::provider::Waker;
 use haulage::shares::Shares;
 use haulage::sys::file_user::elsewhere;
 use haulage::sys::files::{Credentials, Done, FileRing, Road, Stability, Writing};
-use haulage::sys::uring::Unavailable;
-use haulage_mr_pool::{Local, Piece, Pieces, Pool};
+use haulage_mr_pool::Local;
 use rustix::io::{Errno, ReadWriteFlags};
 use rustix::{fs, io};
 
 use super::jobs::Helpers;
-use super::node::Node;
-use super::system::file_system::TMPFS;
+use super::system::file_system::{PROMPT, TMPFS};
 use super::system::rights::Rights;
-use crate::access::Caller;
 use crate::backend::{ReadDone, Ticket};
-use crate::handle::FileId;
-use crate::nfs3::arguments::Stable;
 
-/// Asynchronous file I/O, by io_uring.
-#[derive(Debug)]
-pub struct Ring(pub(super) FileRing<UnderWay>);
+mod here;
+mod ring;
+mod under_way;
 
-impl Ring {
-    /// Creates a ring over a core's memory. A completion wakes the core.
-    ///
-    /// # Errors
-    /// io_uring is not available.
-    pub fn new(pool: &Pool, waker: &Waker) -> Result<Self, Unavailable> {
-        FileRing::new(RING_MAX, pool, waker).map(Self)
-    }
+pub use ring::Ring;
+pub(super) use under_way::{
+    BLOCK, Ended, Held, Lane, Read, Room, Sync, Syncing, UnderWay, Write, Writer,
+};
 
-    /// Returns whether the memory is registered with io_uring, which makes transfers a little faster.
-    pub fn is_registered(&self) -> bool {
-        self.0.is_registered()
-    }
-}
+use here::{is_passing, read_here, sync_here, write_all};
+use under_way::stability;
 
 /// The queue of transfers, with or without a ring.
 #[derive(Debug)]
@@ -94,109 +80,6 @@ pub(super) enum Promptness {
 struct Places {
     waiting: Shares,
     under_way: Shares,
-}
-
-/// The kind of a transfer. Each has a third of the ring: READs, or WRITEs, of files that are locked for long keep neither
-/// the other nor a sync waiting.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    Read,
-    Write,
-    Sync,
-}
-
-/// A transfer, with its progress.
-#[derive(Debug)]
-pub(super) enum UnderWay {
-    Read(Read),
-    Write(Write),
-    Sync(Sync),
-}
-
-/// A file that is not closed for the last time when its transfer ends; none in tests.
-pub(super) type Held = Option<Rc<Node>>;
-
-/// A READ.
-#[derive(Debug)]
-pub(super) struct Read {
-    pub(super) ticket: Ticket,
-    pub(super) file: Arc<OwnedFd>,
-    pub(super) offset: u64,
-    /// Octets to be read.
-    pub(super) wanted: usize,
-    /// Whether the file is read in whole blocks of [`BLOCK`] octets.
-    pub(super) in_blocks: bool,
-    /// Size of the file when the READ began.
-    pub(super) size: u64,
-    pub(super) done: usize,
-    pub(super) held: Held,
-}
-
-/// A WRITE.
-#[derive(Debug)]
-pub(super) struct Write {
-    pub(super) ticket: Ticket,
-    pub(super) file: Arc<OwnedFd>,
-    pub(super) offset: u64,
-    pub(super) stable: Stable,
-    pub(super) writer: Writer,
-    /// Whether it goes past the system's cache.
-    pub(super) is_direct: bool,
-    pub(super) done: usize,
-    pub(super) room: Room,
-    pub(super) held: Held,
-}
-
-/// What a WRITE knows of the room that it takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// No file was being closed when the WRITE began.
-    Still,
-    /// Files were being closed, whose room comes back.
-    Coming,
-    /// There was no room before.
-    Awaited,
-}
-
-/// What is on its way to stable storage: a COMMIT, a WRITE of no octets that is to be stable, or changes of names and
-/// attributes.
-#[derive(Debug)]
-pub(super) struct Sync {
-    pub(super) ticket: Ticket,
-    pub(super) file: Arc<OwnedFd>,
-    pub(super) of: Syncing,
-    pub(super) held: Held,
-}
-
-/// What is brought to stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Syncing {
-    /// The data of a COMMIT.
-    Commit,
-    /// A WRITE of no octets.
-    Write(Stable),
-    /// Changes of this file, or of names in this directory.
-    Change(FileId),
-}
-
-/// The writer of data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Writer {
-    /// The superuser, for whom quotas and reserves of room do not hold.
-    Superuser,
-    /// Anybody else.
-    Other,
-}
-
-/// A transfer that has ended.
-#[derive(Debug)]
-pub(super) enum Ended {
-    Read(Ticket, Held, Result<ReadDone, Errno>),
-    /// A WRITE, with the stability asked for and the number of octets written.
-    Write(Ticket, Held, (Stable, Result<usize, Errno>)),
-    Commit(Ticket, Result<(), Errno>),
-    /// Changes of this file, or of names in this directory, were brought to stable storage.
-    Change(FileId, Result<(), Errno>),
 }
 
 impl Transfers {
@@ -493,168 +376,11 @@ impl Transfers {
     }
 }
 
-impl UnderWay {
-    /// Returns the network of the client whose Call it is.
-    const fn network(&self) -> u64 {
-        match self {
-            Self::Read(Read { ticket, .. })
-            | Self::Write(Write { ticket, .. })
-            | Self::Sync(Sync { ticket, .. }) => ticket.network,
-        }
-    }
-
-    const fn lane(&self) -> Lane {
-        match self {
-            Self::Read(_) => Lane::Read,
-            Self::Write(_) => Lane::Write,
-            Self::Sync(_) => Lane::Sync,
-        }
-    }
-
-    /// Returns whether a part of the transfer is done.
-    const fn has_begun(&self) -> bool {
-        match self {
-            Self::Read(read) => read.done > 0,
-            Self::Write(write) => write.done > 0,
-            Self::Sync(_) => false,
-        }
-    }
-}
-
-impl Syncing {
-    const fn stability(self) -> Stability {
-        match self {
-            Self::Commit => Stability::Data,
-            Self::Write(stable) => stability(stable),
-            Self::Change(_) => Stability::All,
-        }
-    }
-}
-
-impl Read {
-    const fn at(&self) -> u64 {
-        self.offset + self.done as u64
-    }
-
-    /// Returns the number of octets to request from the system.
-    const fn asked(&self) -> usize {
-        if self.in_blocks { self.wanted.next_multiple_of(BLOCK) } else { self.wanted }
-    }
-
-    /// Returns whether the READ is complete. A READ in whole blocks is also complete at the end of the file within a
-    /// block.
-    const fn is_done(&self) -> bool {
-        self.done >= self.wanted || self.in_blocks && !self.done.is_multiple_of(BLOCK)
-    }
-
-    fn end(&self, mut lease: Local) -> ReadDone {
-        let done = self.done.min(self.wanted);
-        lease.set_len(done);
-        let mut data = Pieces::default();
-        let fits = data.push(Piece::whole(lease.share()));
-        debug_assert!(fits.is_ok(), "the row is empty");
-        let end = self.offset + done as u64;
-        ReadDone { data, end, eof: done < self.wanted || end >= self.size }
-    }
-}
-
-impl Write {
-    const fn at(&self) -> u64 {
-        self.offset + self.done as u64
-    }
-
-    /// Returns the number of octets written, if there are any; the error counts only if nothing was written.
-    const fn end(&self, result: Result<(), Errno>) -> Result<usize, Errno> {
-        match result {
-            Err(errno) if self.done == 0 => Err(errno),
-            _ => Ok(self.done),
-        }
-    }
-}
-
-/// Reads by blocking calls until the READ is complete or the file ends.
-fn read_here(mut read: Read, mut lease: Local) -> Result<ReadDone, Errno> {
-    while read.done < read.asked() {
-        let into = read.done..read.asked();
-        match io::pread(&read.file, &mut lease.bytes_mut()[into], read.at()) {
-            Ok(0) => break,
-            Ok(count) => {
-                read.done += count;
-                if read.is_done() {
-                    break;
-                }
-            }
-            Err(errno) if is_passing(errno) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(read.end(lease))
-}
-
-/// Writes `octets` to a file by blocking calls, as if from `offset`, of which the first `done` are written already, until
-/// all are, or an error occurs. Returns the number written, which is at least one unless `octets` is empty.
-fn write_all(
-    file: &OwnedFd,
-    (offset, mut done): (u64, usize),
-    octets: &[u8],
-    stability: Stability,
-) -> Result<usize, Errno> {
-    while done < octets.len() {
-        match io::pwrite(file, &octets[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(count) => done += count,
-            Err(errno) if is_passing(errno) => {}
-            Err(errno) if done == 0 => return Err(errno),
-            Err(_) => break,
-        }
-    }
-    sync_here(file, stability)?;
-    Ok(done)
-}
-
-/// Brings written data to stable storage by a blocking call.
-fn sync_here(file: &OwnedFd, stability: Stability) -> Result<(), Errno> {
-    match stability {
-        Stability::None => Ok(()),
-        Stability::Data => fs::fdatasync(file),
-        Stability::All => fs::fsync(file),
-    }
-}
-
-/// Returns how stable data of a WRITE is when that has ended.
-const fn stability(stable: Stable) -> Stability {
-    match stable {
-        Stable::Unstable => Stability::None,
-        Stable::DataSync => Stability::Data,
-        Stable::FileSync => Stability::All,
-    }
-}
-
 /// Returns a transfer that the ring refused, as it is queued.
 fn with_lease((what, lease): (UnderWay, Local)) -> (UnderWay, Option<Local>) {
     (what, Some(lease))
 }
 
-impl Writer {
-    /// Returns who writes for a caller.
-    pub(super) const fn of(caller: &Caller) -> Self {
-        if caller.is_root() { Self::Superuser } else { Self::Other }
-    }
-}
-
-/// Returns whether an error is transient, so that an immediate retry may work.
-const fn is_passing(errno: Errno) -> bool {
-    matches!(errno, Errno::INTR)
-}
-
-/// The types of XFS and of btrfs, which take data into the system's cache without waiting, where they can.
-const PROMPT: [fs::FsWord; 2] = [0x5846_5342, 0x9123_683e];
-
-/// The block size of direct I/O: a page, which is a multiple of the block size of common disks.
-pub(super) const BLOCK: usize = 4096;
-
-/// Maximum number of transfers between files and memory in flight: 128 READs, WRITEs and syncs each.
-const RING_MAX: u16 = 384;
 /// Maximum number of transfers that wait for the ring.
 pub(super) const WAITING_MAX: usize = 1024;
 

@@ -47,5 +47,7 @@ pub(crate) const fn has_attributes(kind: FsWord) -> bool {
 
 /// The type of a file system that lies in memory, of statfs(2).
 pub(crate) const TMPFS: FsWord = 0x0102_1994;
+/// The types of XFS and of btrfs, which take data into the system's cache without waiting, where they can.
+pub(crate) const PROMPT: [FsWord; 2] = [0x5846_5342, 0x9123_683e];
 /// Seconds of a day.
 const DAY: u32 = 24 * 60 * 60;

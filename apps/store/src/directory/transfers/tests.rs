@@ -1,10 +1,12 @@
 use std::fs::File;
 use std::io::{PipeWriter, Write as _};
+use std::os::fd::OwnedFd;
 
 use haulage::provider::Waker;
 use haulage_mr_pool::{PagePreference, Pool, PoolConfig};
 
 use super::*;
+use crate::nfs3::arguments::Stable;
 use crate::testing::TempDir;
 
 /// Runs a test with a ring, if the system has rings, and without.

@@ -6,7 +6,7 @@
 //! one of the files come before others. Each file is reported as soon as it is found. Files not found at the end are
 //! gone, or are being renamed. If the system failed to show a part of the tree, no file counts as gone.
 //!
-//! A helper lists the directories, a [`Part`] of names at a time, since that takes the lock of the directory.
+//! A helper lists the directories, a [`Part`] at a time, since that takes the lock of the directory.
 //!
 //! # Limits
 //! A part, and a pass, each examine a bounded number of names; without helpers, a turn does. A pass keeps a bounded number
@@ -53,8 +53,8 @@ struct Pass {
     last: BTreeSet<FileId>,
     /// The directory that is being examined, with the rest of its names.
     listing: Option<(Rc<Node>, Names)>,
-    /// The directory of the batch that a helper, or the core, is listing.
-    batch_of: Option<Rc<Node>>,
+    /// The directory of the part that a helper, or the core, is listing.
+    part_of: Option<Rc<Node>>,
     depth: Depth,
     /// Number of names that the pass may still examine.
     names_left: usize,
@@ -109,9 +109,7 @@ impl Searches {
     pub(super) fn is_searching(&self, files: &Files, ways: &Ways) -> bool {
         ways.is_descending()
             || match &self.pass {
-                Some(pass) => {
-                    pass.batch_of.is_none() && !files.helpers.is_full_for_us(Cost::Little)
-                }
+                Some(pass) => pass.part_of.is_none() && !files.helpers.is_full_for_us(Cost::Little),
                 None => !ways.sought.queued.is_empty(),
             }
     }
@@ -124,7 +122,7 @@ impl Searches {
             pending: VecDeque::new(),
             last: BTreeSet::new(),
             listing: None,
-            batch_of: None,
+            part_of: None,
             names_left: self.names_max,
             depth: if in_tree { Depth::All } else { Depth::Names },
             is_whole: true,
@@ -149,7 +147,7 @@ impl Searches {
     fn go_through(&mut self, files: &mut Files, ways: &mut Ways, pass: &mut Pass) -> bool {
         let mut turn_left = self.turn_max;
         while turn_left > 0 {
-            if pass.batch_of.is_some() || files.helpers.is_full_for_us(Cost::Little) {
+            if pass.part_of.is_some() || files.helpers.is_full_for_us(Cost::Little) {
                 return true;
             }
             if ways.sought.wanted.is_empty() {
@@ -172,7 +170,7 @@ impl Searches {
                 continue;
             }
             let Some(place) = pass.seen(dir.another_place()) else { continue };
-            let batch = Part {
+            let part = Part {
                 descriptors: Arc::clone(&files.descriptors),
                 dir: place,
                 names,
@@ -184,32 +182,32 @@ impl Searches {
                 found: Vec::new(),
                 failed: None,
             };
-            pass.batch_of = Some(dir);
-            let Some(mut batch) = files.helpers.search(Box::new(batch)) else { return true };
-            batch.run();
-            turn_left = batch.cost_left;
-            self.take_in(files, ways, pass, *batch);
+            pass.part_of = Some(dir);
+            let Some(mut part) = files.helpers.search(Box::new(part)) else { return true };
+            part.run();
+            turn_left = part.cost_left;
+            self.take_in(files, ways, pass, *part);
         }
         true
     }
 
     /// Takes in what a helper has listed.
-    pub(super) fn searched(&mut self, files: &mut Files, ways: &mut Ways, batch: Part) {
+    pub(super) fn searched(&mut self, files: &mut Files, ways: &mut Ways, part: Part) {
         if let Some(mut pass) = self.pass.take() {
-            self.take_in(files, ways, &mut pass, batch);
+            self.take_in(files, ways, &mut pass, part);
             self.pass = Some(pass);
         }
     }
 
-    fn take_in(&mut self, files: &mut Files, ways: &mut Ways, pass: &mut Pass, batch: Part) {
-        let Some(dir) = pass.batch_of.take() else { return };
-        pass.names_left = batch.names_left;
+    fn take_in(&mut self, files: &mut Files, ways: &mut Ways, pass: &mut Pass, part: Part) {
+        let Some(dir) = pass.part_of.take() else { return };
+        pass.names_left = part.names_left;
         #[cfg(test)]
         {
-            self.looked_at += batch.looked_at;
+            self.looked_at += part.looked_at;
         }
-        batch.failed.into_iter().for_each(|errno| pass.miss(errno));
-        for Child { inode, name, file } in batch.found {
+        part.failed.into_iter().for_each(|errno| pass.miss(errno));
+        for Child { inode, name, file } in part.found {
             let found = match file {
                 Ok(fresh) => {
                     let look = fresh.look;
@@ -224,7 +222,7 @@ impl Searches {
             };
             pass.on_name((files, &mut ways.sought), &dir, (inode, &name), found);
         }
-        pass.listing = batch.names.map(|names| (dir, names));
+        pass.listing = part.names.map(|names| (dir, names));
     }
 
     /// Makes the running pass miss a part of the tree, as if the system had failed with this error.
