@@ -26,6 +26,7 @@ pub(super) struct FileData {
 }
 
 impl FileData {
+    /// Reads a part of a file into memory that is leased for it. Returns `None` if that ends in a later turn.
     pub(super) fn read(
         &mut self,
         tree: &mut Tree,
@@ -68,6 +69,7 @@ impl FileData {
         Ok(done)
     }
 
+    /// Writes a part of a file. Returns `None` if that ends in a later turn.
     pub(super) fn write(
         &mut self,
         tree: &mut Tree,
@@ -119,6 +121,7 @@ impl FileData {
         ended.map(|ended| written(&mut tree.files, id, (stable, ended))).transpose()
     }
 
+    /// Brings the data of a file to stable storage. Returns `None` if that ends in a later turn.
     pub(super) fn commit(
         &mut self,
         tree: &mut Tree,
@@ -159,6 +162,7 @@ pub(super) fn transferred(
     })
 }
 
+/// Takes in that a WRITE has ended, with the stability asked for and the number of octets written.
 pub(super) fn written(
     files: &mut Files,
     file: Option<FileId>,

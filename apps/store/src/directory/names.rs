@@ -106,6 +106,7 @@ impl Changes {
         Ok((act, change))
     }
 
+    /// Renames a file. What has the new name is removed.
     pub(super) fn rename(
         &self,
         tree: &mut Tree,

@@ -48,6 +48,16 @@ fn a_long_circle_is_found_and_what_leads_to_it_is_not_in_it() {
 }
 
 #[test]
+fn a_circle_in_an_app_is_found() {
+    for app in ["apps/haulage", "apps/kv", "apps/store"] {
+        let [root, a, b] = ["lib", "a", "b"].map(|file| format!("{app}/src/{file}.rs"));
+        let tree =
+            [(&*root, "mod a; mod b;"), (&*a, "use crate::b::B;"), (&*b, "use super::a::A;")];
+        assert_eq!(objects(&tree).len(), 2, "{app}");
+    }
+}
+
+#[test]
 fn files_in_order_are_no_circle() {
     let tree = [
         ROOT,

@@ -228,9 +228,7 @@ impl Files {
     /// Returns whether a directory has changed since a file was searched for in it. A directory that is no longer open
     /// is not examined.
     pub(super) fn since(&mut self, searched: Searched) -> Since {
-        let is_top = searched.dir == self.root.id;
-        let dir = if is_top { Some(Rc::clone(&self.root)) } else { self.open.get(searched.dir) };
-        match dir.and_then(|dir| dir.look().ok()) {
+        match self.at_hand(searched.dir).and_then(|dir| dir.look().ok()) {
             Some(look) if look.attributes.ctime == searched.changed => Since::Unchanged,
             Some(_) => Since::Changed,
             None => Since::Unknown,
