@@ -84,7 +84,7 @@ use system::rights::Rights;
 use transfers::Transfers;
 use tree::Tree;
 
-/// The files of a directory tree.
+/// The files of a directory tree, as one core serves them.
 #[derive(Debug)]
 pub struct Directory {
     /// Transfers, which have ended before the next server may begin.

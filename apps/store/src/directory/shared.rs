@@ -2,7 +2,7 @@
 //!
 //! Each core will have descriptors, open files, lists, changes under way, and a ring of its own. In common they have what
 //! is kept for all clients alike: the journal of where files are, one write verifier, and the order in which files were
-//! last changed. So has the cache of Replies ([`Replays`](crate::replays::Replays)), which belongs to the program above
+//! last changed. So is the cache of Replies ([`Replays`](crate::replays::Replays)), which belongs to the program above
 //! all backends.
 //!
 //! Nothing here knows a core, a descriptor or a helper. Who compacts the journal gives it all records, so the cores' tables

@@ -39,6 +39,7 @@ pub(crate) struct Files {
     /// A place of the directory at the top.
     pub(crate) top: Arc<OwnedFd>,
     pub(crate) known: Known,
+    /// All that other cores would have, too. The rest is this core's own.
     pub(crate) shared: Shared,
     /// Whether the system itself has the attributes of all files.
     has_attributes: bool,
