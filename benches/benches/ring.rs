@@ -106,6 +106,7 @@ impl End {
     fn until<T>(&mut self, found: impl Fn(&Event<<Shm as Provider>::Listener>) -> Option<T>) -> T {
         let mut events = Vec::new();
         loop {
+            self.provider.adopt_own(clock::now());
             self.provider.poll(clock::now(), 64, &mut events);
             if let Some(what) = events.iter().find_map(&found) {
                 return what;

@@ -106,6 +106,7 @@ impl End {
     fn until(&mut self, is_it: impl Fn(&Reported) -> bool) -> Reported {
         loop {
             let mut events = Vec::new();
+            self.provider.adopt_own(clock::now());
             self.provider.poll(clock::now(), 64, &mut events);
             if let Some(event) = events.into_iter().find(&is_it) {
                 return event;

@@ -332,10 +332,11 @@ impl<P: Provider, S: Service> Core<P, S> {
         responder.supply(common, now) + usize::from(common.memory.making.wanted.is_some())
     }
 
-    /// Takes in what the provider reports, and handles about `budget` messages that lie in Receives. Returns how much was
-    /// done, plus one if the provider moved data, for which there may be no event yet.
+    /// Adopts the peers that wait, takes in what the provider reports, and handles about `budget` messages that lie in
+    /// Receives. Returns how much was done, plus one if the provider moved data, for which there may be no event yet.
     fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
         let Self { provider, service, inner, reply, events, drain_by, .. } = self;
+        let adopted = provider.adopt_own(now);
         // Where several origins may have turns, none waits at the provider behind what another has sent.
         let is_shared = inner.common.memory.origins() > 1;
         provider.poll(now, if is_shared { inner.common.receives.count() } else { budget }, events);
@@ -353,7 +354,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         if moved.newcomers.accepts.exhausted() != exhausted {
             trace.unaccepted(&moved.newcomers.accepts);
         }
-        count + usize::from(before != moved.bytes_system)
+        count + adopted + usize::from(before != moved.bytes_system)
     }
 
     /// Acts on what is due. A core that stood still, as a process that was stopped does, reads first what came

@@ -51,13 +51,15 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 /// Contract; `tests/tests/conformance.rs` holds one test per line, run on every provider:
 ///
 /// Connections
-/// 1. `connect` and `listen` never block; the outcome arrives from `poll` as an event.
-/// 2. A listener reports each peer once as `Request`, with the private data that the peer sent, to which some networks
-///    add zeros; nothing moves on that queue pair before `answer`.
-/// 3. [`ConnectionAnswer::Accept`] carries private data back; both ends then report `Established`, the active one with
-///    that private data, both with the granted ORD and IRD.
-/// 4. [`ConnectionAnswer::Reject`], a refused connection and a handshake that misses its deadline end in `Failed` at
-///    the active end. A peer that fails its handshake is never reported to the passive end.
+/// 1. `connect`, `listen`, `next_incoming` and `adopt` never block; the outcome arrives from `poll` as an event.
+/// 2. A listener yields each peer once, as an `Incoming`. Once adopted, on whichever thread, by whichever provider of this
+///    kind and however late, it is reported once as `Request`, with the private data that the peer sent, to which some
+///    networks add zeros; nothing moves on that queue pair before `answer`.
+/// 3. [`ConnectionAnswer::Accept`] makes a connection of what `adopt` began, and carries private data back; both ends
+///    then report `Established`, the active one with that private data, both with the granted ORD and IRD.
+/// 4. [`ConnectionAnswer::Reject`], a refused connection, an `Incoming` that is dropped and a handshake that misses its
+///    deadline end in `Failed` at the active end. A peer that fails its handshake is never reported to the passive end;
+///    one that gives up before `adopt` is not reported, or lost once it is answered.
 /// 5. A Send that arrives before the receiver's `Established` is kept and delivered after it.
 /// 6. After a connection is lost or `disconnect`ed, each end reports `Disconnected` once, then the
 ///    flushed completions, then `Quiesced` once, and nothing after it. A request that fails otherwise ends its
@@ -107,8 +109,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///     `receive_in_place` had not been called.
 ///
 /// Receive queues of each queue pair
-/// 25. Receives reserved for a queue pair (`reserve_receives`) are its own as soon as they are posted, before and after
-///     it was connected, Receives and reservations each in order. Receives that it leaves are for the others. Where
+/// 25. Receives reserved for a queue pair (`reserve_receives`) are its own as soon as they are posted, from `connect` or
+///     from the `Request` that follows `adopt`, Receives and reservations each in order. Receives that it leaves are for the others. Where
 ///     receives are shared, it may have more.
 ///
 /// Messages of ours
@@ -126,6 +128,9 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;
+    /// A peer that reached a listener: nothing was read of it, and nothing waits for its octets. It may be adopted on
+    /// another thread. Dropping it closes its connection.
+    type Incoming: Send + fmt::Debug + 'static;
     /// Sends on one queue pair.
     type Port<'a>: Port
     where
@@ -139,6 +144,28 @@ pub trait Provider: sealed::Sealed {
 
     /// Stops listening. Requests already reported can still be answered.
     fn unlisten(&mut self, listener: Self::Listener);
+
+    /// Takes the next peer that waits at a listener, while a slot is free for it. Without a free slot the peer waits in
+    /// the system's queue, where there is one, and the oldest handshake gives way to it.
+    fn next_incoming(&mut self, now: Instant) -> Option<Self::Incoming>;
+
+    /// Adopts a peer that a provider of this kind took from its listener: its handshake begins at `now`, and ends in
+    /// `Request`, as if it had reached a listener here.
+    ///
+    /// # Errors
+    /// No slot is free, and the peer comes back.
+    fn adopt(&mut self, now: Instant, incoming: Self::Incoming) -> Result<(), Self::Incoming>;
+
+    /// Adopts peers that wait at the listeners of this provider, as many as one turn may. Returns how many there were.
+    #[inline]
+    fn adopt_own(&mut self, now: Instant) -> usize {
+        for count in 0..ADOPTED_MAX {
+            let Some(incoming) = self.next_incoming(now) else { return count };
+            // A peer for which there is no slot is dropped, and so refused.
+            drop(self.adopt(now, incoming));
+        }
+        ADOPTED_MAX
+    }
 
     /// Starts connecting to `to`.
     fn connect(
@@ -211,6 +238,9 @@ pub trait Provider: sealed::Sealed {
     /// Returns the provider's counters. A provider that counts nothing returns zeros.
     fn counters(&self) -> Counters;
 }
+
+/// Peers that one turn adopts, before messages have their turn.
+const ADOPTED_MAX: usize = 64;
 
 /// Acts on messages that are taken without Receives.
 pub trait MessageSink {

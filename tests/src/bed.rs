@@ -40,6 +40,8 @@ pub struct End<P: Provider> {
     pub pool: Pool,
     /// Events in the order of their reports.
     pub log: Vec<Event<P::Listener>>,
+    /// Peers that wait are adopted before each poll.
+    pub adopts: bool,
     ids: u64,
 }
 
@@ -177,13 +179,30 @@ impl<N: Network> Bed<N> {
     pub fn request(&mut self, params: &ConnectionParams<'_>) -> Link {
         let (now, to) = (self.network.now(), self.listening);
         let active = self.ends[ACTIVE].provider.connect(now, to, params).expect("a queue pair");
-        let passive = self.until("Request", |bed| {
+        [active, self.requested()]
+    }
+
+    /// Starts to connect. Returns the active end's queue pair, and the peer that has reached the listener.
+    pub fn arrive(&mut self) -> (QpNum, <N::Provider as Provider>::Incoming) {
+        self.ends[PASSIVE].adopts = false;
+        let (now, to) = (self.network.now(), self.listening);
+        let qp = self.ends[ACTIVE].provider.connect(now, to, &PARAMS).expect("a queue pair");
+        let incoming = self.until("a peer", |bed| {
+            let now = bed.network.now();
+            bed.ends[PASSIVE].provider.next_incoming(now)
+        });
+        self.ends[PASSIVE].adopts = true;
+        (qp, incoming)
+    }
+
+    /// Waits for a `Request` at the passive end. Returns its queue pair.
+    pub fn requested(&mut self) -> QpNum {
+        self.until("Request", |bed| {
             match bed.ends[PASSIVE].take(|event| matches!(event, Event::Request { .. }))? {
                 Event::Request { qp, .. } => Some(qp),
                 _ => None,
             }
-        });
-        [active, passive]
+        })
     }
 
     /// Waits for the completion of `id` at `end`.
@@ -232,12 +251,15 @@ impl<N: Network> Bed<N> {
 impl<P: Provider> End<P> {
     /// Builds an end with an empty log.
     pub const fn new(provider: P, pool: Pool) -> Self {
-        Self { provider, pool, log: Vec::new(), ids: 0 }
+        Self { provider, pool, log: Vec::new(), adopts: true, ids: 0 }
     }
 
     /// Polls for at most `budget` events. Returns whether there were any.
     pub fn poll(&mut self, now: Instant, budget: usize) -> bool {
         let before = self.log.len();
+        if self.adopts {
+            self.provider.adopt_own(now);
+        }
         self.provider.poll(now, budget, &mut self.log);
         assert!(self.log.len() - before <= budget, "more events than asked for");
         self.log.len() > before

@@ -295,6 +295,7 @@ impl Link {
             if now >= deadline {
                 return Err(Failure::Waited(what));
             }
+            self.provider.adopt_own(now);
             self.provider.poll(now, 1, &mut self.events);
             if self.events.is_empty() {
                 let next =

@@ -13,7 +13,7 @@ use haulage_tests::cores::{Report, World};
 
 #[test]
 fn half_a_thousand_worlds_of_cores_come_to_their_ends() {
-    exercise(500..1000);
+    exercise(0..500);
 }
 
 /// A test beside the first half thousand worlds, so that two CPUs share the time.

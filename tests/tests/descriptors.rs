@@ -75,6 +75,7 @@ fn until<P: Provider>(
     let end = clock::now().saturating_add(PATIENCE);
     let mut events = Vec::new();
     while clock::now() < end {
+        provider.adopt_own(clock::now());
         provider.poll(clock::now(), 64, &mut events);
         if events.drain(..).any(|event| happened(&event)) {
             return true;

@@ -13,7 +13,7 @@ pub use listeners::ListenerId;
 
 pub(crate) use deadlines::Deadlines;
 pub(crate) use life::{ConnectionState, Step};
-pub(crate) use listeners::Listeners;
+pub(crate) use listeners::{Listeners, Peers};
 pub(crate) use payload::Payload;
 pub(crate) use progress::{Clock, Progress, Waiting, Watches};
 pub(crate) use reports::Reports;

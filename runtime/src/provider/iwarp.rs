@@ -61,6 +61,7 @@ mod transmit_queue;
 mod turn;
 
 pub use config::{Backend, BackendReport, Config, Crc};
+pub use listening::Incoming;
 pub use nic::WireCounters;
 pub use port::LanePort;
 pub use state::Iwarp;
@@ -71,6 +72,7 @@ impl sealed::Sealed for Iwarp {}
 
 impl Provider for Iwarp {
     type Listener = ListenerId;
+    type Incoming = Incoming;
     type Port<'a> = LanePort<'a>;
 
     fn caps(&self) -> &Caps {
@@ -83,6 +85,20 @@ impl Provider for Iwarp {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.stop_listening(listener);
+    }
+
+    #[inline]
+    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+        if !self.listeners.is_any_waiting() {
+            return None;
+        }
+        self.nic.now = now;
+        self.accept_next()
+    }
+
+    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        self.nic.now = now;
+        self.welcome(incoming)
     }
 
     fn connect(
@@ -164,7 +180,9 @@ impl Provider for Iwarp {
 
     fn poll_deadline(&self) -> Option<Instant> {
         let checked = self.nic.watches.deadline();
-        [self.nic.deadlines.first(), checked, self.accept_retry].into_iter().flatten().min()
+        let waiting = self.listeners.is_any_waiting().then_some(self.nic.now);
+        let deadlines = [self.nic.deadlines.first(), checked, self.accept_retry, waiting];
+        deadlines.into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

@@ -198,13 +198,14 @@ impl<P: Provider> sealed::Sealed for Lending<P> {}
 
 impl<P: Provider> Provider for Lending<P> {
     type Listener = P::Listener;
+    type Incoming = P::Incoming;
     type Port<'a>
         = P::Port<'a>
     where
         Self: 'a;
 
     pass_on! {
-        caps, listen, unlisten, connect, answer, peer_user, disconnect, port,
+        caps, listen, unlisten, next_incoming, adopt, connect, answer, peer_user, disconnect, port,
         reserve_receives, waker, counters,
     }
 

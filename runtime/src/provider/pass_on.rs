@@ -21,6 +21,21 @@ macro_rules! pass_on {
             self.inner.unlisten(listener);
         }
     };
+    (@next_incoming) => {
+        #[inline]
+        fn next_incoming(&mut self, now: super::Instant) -> Option<Self::Incoming> {
+            self.inner.next_incoming(now)
+        }
+    };
+    (@adopt) => {
+        fn adopt(
+            &mut self,
+            now: super::Instant,
+            incoming: Self::Incoming,
+        ) -> Result<(), Self::Incoming> {
+            self.inner.adopt(now, incoming)
+        }
+    };
     (@connect) => {
         fn connect(
             &mut self,

@@ -88,6 +88,7 @@ mod table;
 mod watch;
 
 pub use config::{Config, Expose};
+pub use listening::Incoming;
 pub use nic::LinkCounters;
 pub use segment::ENTRIES_MAX as REGISTRATIONS_MAX;
 pub use state::Shm;
@@ -98,6 +99,7 @@ impl sealed::Sealed for Shm {}
 
 impl Provider for Shm {
     type Listener = ListenerId;
+    type Incoming = Incoming;
     type Port<'a> = ShmPort<'a>;
 
     fn caps(&self) -> &Caps {
@@ -110,6 +112,20 @@ impl Provider for Shm {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.listeners.close(listener);
+    }
+
+    #[inline]
+    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+        if !self.listeners.is_any_waiting() {
+            return None;
+        }
+        self.nic.now = now;
+        self.accept_next()
+    }
+
+    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        self.nic.now = now;
+        self.welcome(incoming)
     }
 
     fn connect(
@@ -228,7 +244,8 @@ impl Provider for Shm {
         let checked = self.nic.watches.deadline();
         let released = self.nic.quarantine_deadline();
         let accepted = self.accept_deadline();
-        [self.nic.deadlines.first(), checked, retry, released, accepted].into_iter().flatten().min()
+        let first = self.nic.deadlines.first();
+        [first, checked, retry, released, accepted].into_iter().flatten().min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

@@ -48,6 +48,7 @@ mod world;
 pub use config::FabricConfig;
 pub use node::Listener;
 pub use rng::Rng;
+pub use schedule::Incoming;
 
 use node::Node;
 use schedule::End;
@@ -182,6 +183,7 @@ impl sealed::Sealed for Sim {}
 
 impl Provider for Sim {
     type Listener = Listener;
+    type Incoming = Incoming;
     type Port<'a> = SimPort<'a>;
 
     fn caps(&self) -> &Caps {
@@ -194,6 +196,18 @@ impl Provider for Sim {
 
     fn unlisten(&mut self, listener: Listener) {
         self.fabric.borrow_mut().nodes[self.node].unlisten(listener);
+    }
+
+    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.next_incoming(self.node)
+    }
+
+    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        let mut world = self.fabric.borrow_mut();
+        world.advance(now);
+        world.adopt(self.node, incoming)
     }
 
     fn connect(
@@ -248,7 +262,7 @@ impl Provider for Sim {
     /// Returns when the next arrival is due, on any node: in virtual time each counts.
     fn poll_deadline(&self) -> Option<Instant> {
         let mut world = self.fabric.borrow_mut();
-        let reported = world.nodes[self.node].has_reports().then_some(world.clock);
+        let reported = world.nodes[self.node].has_news().then_some(world.clock);
         reported.or_else(|| world.next_due())
     }
 

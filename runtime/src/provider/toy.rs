@@ -19,6 +19,7 @@ use std::cell::{RefCell, RefMut};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haulage_mr_pool::{Local, Strategy};
@@ -36,7 +37,7 @@ mod net;
 
 pub use net::Net;
 
-use net::{EndState, Entry, Event, Node, QueuePair, Report, name};
+use net::{Arrival, EndState, Entry, Event, Node, QueuePair, Report, name};
 
 /// One provider of a [`Net`]. Dropping it loses its connections.
 #[derive(Debug)]
@@ -46,6 +47,10 @@ pub struct Toy {
     messages: Messages,
     waker: Waker,
 }
+
+/// The slot of a peer that was taken from its listener. Dropping it refuses the peer, as soon as a provider is polled.
+#[derive(Debug)]
+pub struct Incoming(Arc<usize>);
 
 /// The way in which a [`Toy`] sends the messages that [`Port::send`] is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +82,7 @@ impl sealed::Sealed for Toy {}
 
 impl Provider for Toy {
     type Listener = SocketAddr;
+    type Incoming = Incoming;
     type Port<'a> = ToyPort<'a>;
 
     fn caps(&self) -> &Caps {
@@ -94,7 +100,24 @@ impl Provider for Toy {
     }
 
     fn unlisten(&mut self, listener: SocketAddr) {
-        self.net().listeners.remove(&listener);
+        let Net { nodes, qps, listeners, .. } = &mut *self.net();
+        listeners.remove(&listener);
+        nodes[self.node].arrivals.retain(|arrival| {
+            if arrival.at == listener {
+                qps[arrival.slot] = QueuePair::default();
+            }
+            arrival.at != listener
+        });
+    }
+
+    #[inline(never)]
+    fn next_incoming(&mut self, _: Instant) -> Option<Incoming> {
+        self.net().next_incoming(self.node).map(Incoming)
+    }
+
+    fn adopt(&mut self, _: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        self.net().adopt(self.node, *incoming.0);
+        Ok(())
     }
 
     fn connect(
@@ -116,11 +139,9 @@ impl Provider for Toy {
             net.qps.push(QueuePair::default());
             return Ok(name(active));
         };
-        net.qps.push(QueuePair::new(node, EndState::Requested, [ird, ord]));
-        let (listener, qp, process) = (to, name(passive), None);
-        // The request has no port of origin.
-        let (peer, private_data) = (SocketAddr::new(to.ip(), 0), params.private_data.into());
-        net.report(passive, Event::Request { listener, qp, peer, process, private_data });
+        net.qps.push(QueuePair::new(node, EndState::Arriving, [ird, ord]));
+        let private_data = params.private_data.into();
+        net.nodes[node].arrivals.push_back(Arrival { at: to, slot: passive, private_data });
         Ok(name(active))
     }
 
@@ -153,7 +174,7 @@ impl Provider for Toy {
                 net.qps[slot].state = EndState::Closing;
                 net.qps[slot].deadline = Some(now.saturating_add(TIMEOUT));
             }
-            EndState::Closing | EndState::Rejected | EndState::Gone => {}
+            EndState::Arriving | EndState::Closing | EndState::Rejected | EndState::Gone => {}
         }
     }
 
@@ -190,7 +211,8 @@ impl Provider for Toy {
         let net = &mut *self.net();
         // At `Instant::ZERO` no deadline has passed.
         net.advance(self.node, Instant::ZERO);
-        if net.nodes[self.node].reports.is_empty() {
+        let Node { reports, arrivals, .. } = &net.nodes[self.node];
+        if reports.is_empty() && arrivals.is_empty() {
             wake::wait(&self.waker, limit.unwrap_or(Duration::MAX));
         }
     }
@@ -207,7 +229,7 @@ impl Provider for Toy {
 
 impl Drop for Toy {
     fn drop(&mut self) {
-        let Net { nodes, qps, listeners } = &mut *self.net();
+        let Net { nodes, qps, listeners, .. } = &mut *self.net();
         listeners.retain(|_, node| *node != self.node);
         qps.iter_mut().filter(|qp| qp.node == self.node).for_each(|qp| *qp = QueuePair::default());
         nodes[self.node] = Node::new(self.node, CAPS.registrations_max);

@@ -416,12 +416,13 @@ impl<P: Provider> sealed::Sealed for Tracing<P> {}
 
 impl<P: Provider> Provider for Tracing<P> {
     type Listener = P::Listener;
+    type Incoming = P::Incoming;
     type Port<'a>
         = TracingPort<'a, P::Port<'a>>
     where
         Self: 'a;
 
-    pass_on! { caps, listen, unlisten, peer_user, waker, counters }
+    pass_on! { caps, listen, unlisten, next_incoming, adopt, peer_user, waker, counters }
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<P::Listener>>) {
         self.now = now;

@@ -70,6 +70,7 @@ mod windows;
 mod work;
 
 pub use config::{Config, ReceiveQueues, Unavailable};
+pub use connection::Incoming;
 pub use device::{DeviceReport, devices};
 pub use names::ListenerId;
 pub use place::{Gid, GidKind};
@@ -79,6 +80,7 @@ impl sealed::Sealed for Verbs {}
 
 impl Provider for Verbs {
     type Listener = ListenerId;
+    type Incoming = Incoming;
     type Port<'a> = VerbsPort<'a>;
 
     fn caps(&self) -> &Caps {
@@ -109,6 +111,14 @@ impl Provider for Verbs {
 
     fn unlisten(&mut self, listener: ListenerId) {
         self.listeners.retain(|(own, _)| *own != listener);
+    }
+
+    fn next_incoming(&mut self, _: Instant) -> Option<Incoming> {
+        self.next_arrival()
+    }
+
+    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        self.welcome(now, incoming)
     }
 
     fn connect(
@@ -213,14 +223,14 @@ impl Provider for Verbs {
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
-        if !self.reports.is_empty() {
+        if !self.reports.is_empty() || !self.arrivals.is_empty() {
             return Some(self.now);
         }
         self.pending.iter().filter_map(|qp| self.slots.peek(*qp)).map(|c| c.deadline).min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
-        if !self.reports.is_empty() {
+        if !self.reports.is_empty() || !self.arrivals.is_empty() {
             return;
         }
         self.queue.arm();

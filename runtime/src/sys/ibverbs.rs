@@ -25,12 +25,15 @@ use thiserror::Error;
 
 mod address;
 mod bounce;
+mod channel;
 mod completion;
 mod connection;
 mod descriptor;
 mod device;
+mod events;
 mod grant;
 mod memory;
+mod migrate;
 mod names;
 mod news;
 mod queue_pair;
@@ -40,9 +43,11 @@ mod tests;
 mod window;
 
 pub(crate) use bounce::Bounce;
+pub(crate) use channel::EventChannel;
 pub(crate) use completion::{CompletionQueue, Polled, WorkStatus};
-pub(crate) use connection::{CmEvent, CmEventKind, CmId, EventChannel, Parameters, PeerParameters};
+pub(crate) use connection::{ArrivingId, CmId, Parameters};
 pub(crate) use device::{Attributes, Device, Link};
+pub(crate) use events::{CmEvent, CmEventKind, PeerParameters};
 pub(crate) use grant::AccessGrant;
 pub(crate) use memory::{Again, Domain, Region, Registered, WindowUse};
 pub(crate) use names::sequence_of;

@@ -1,17 +1,19 @@
 //! Checks of the contract's lines 1 to 6: connections.
 
+use std::time::Duration;
+
 use haulage::provider::{
     ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Provider, Quiesced,
     WorkRequest,
 };
 use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
 
-use crate::bed::{ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED};
+use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED};
 use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
 
-/// `connect` and `listen` never block; the outcome arrives from `poll` as an event.
+/// `connect`, `listen`, `next_incoming` and `adopt` never block; the outcome arrives from `poll` as an event.
 pub fn line_01_connecting_never_blocks<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     assert_ne!(bed.listening().port(), 0, "the address really bound has a port");
@@ -26,8 +28,9 @@ pub fn line_01_connecting_never_blocks<N: Network>(network: N) {
     bed.until("Established", |bed| bed.ends[ACTIVE].established(qp));
 }
 
-/// A listener reports each peer once as `Request`, with the private data that the peer sent; nothing moves on that
-/// queue pair before `accept`.
+/// A listener yields each peer once. Once adopted, on whichever thread, by whichever provider of this kind and however
+/// late, it is reported once as `Request`, with the private data that the peer sent; nothing moves on that queue pair
+/// before `answer`.
 pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (now, to) = (bed.network.now(), bed.listening());
@@ -53,9 +56,48 @@ pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network:
     qps.dedup();
     assert_eq!(qps.len(), 3, "each peer has a queue pair of its own");
     assert!(bed.ends[ACTIVE].log.is_empty(), "nobody accepted: {:?}", bed.ends[ACTIVE].log);
+    adopted_late(&mut bed);
+    adopted_elsewhere(&mut bed);
 }
 
-/// `accept` carries private data back; both ends then report `Established`, the active one with that
+/// Checks that a peer waits to be adopted, unseen, and that another thread may have it meanwhile.
+fn adopted_late<N: Network>(bed: &mut Bed<N>) {
+    let (active, incoming) = bed.arrive();
+    let incoming = std::thread::scope(|threads| threads.spawn(move || incoming).join());
+    let incoming = incoming.expect("the thread does nothing");
+    bed.linger([64; 2]);
+    bed.network.skip(bed.network.now().saturating_add(LATE));
+    bed.linger([64; 2]);
+    assert!(bed.ends[PASSIVE].log.is_empty(), "{:?} before it was adopted", bed.ends[PASSIVE].log);
+    let now = bed.network.now();
+    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    let passive = bed.requested();
+    become_a_connection(bed, [active, passive]);
+}
+
+/// Checks that another provider of the same kind may adopt a peer.
+fn adopted_elsewhere<N: Network>(bed: &mut Bed<N>) {
+    let (active, incoming) = bed.arrive();
+    let (provider, pool, _) = bed.network.join();
+    let first = std::mem::replace(&mut bed.ends[PASSIVE], End::new(provider, pool));
+    let now = bed.network.now();
+    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    let passive = bed.requested();
+    become_a_connection(bed, [active, passive]);
+    assert!(first.log.is_empty(), "{:?} where it was not adopted", first.log);
+}
+
+/// Accepts the peer that waits for an answer, and checks that messages pass.
+fn become_a_connection<N: Network>(bed: &mut Bed<N>, link: Link) {
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &PARAMS);
+    for end in [ACTIVE, PASSIVE] {
+        bed.until("Established", |bed| bed.ends[end].established(link[end]));
+    }
+    bed.carry(link, ACTIVE, b"there");
+    bed.carry(link, PASSIVE, b"and back");
+}
+
+/// `Accept` makes a connection of what `adopt` began, and carries private data back; both ends then report `Established`, the active one with that
 /// private data, both with the granted ORD and IRD.
 pub fn line_03_accept_establishes_both_ends<N: Network>(network: N) {
     let mut bed = Bed::new(network);
@@ -76,8 +118,9 @@ pub fn line_03_accept_establishes_both_ends<N: Network>(network: N) {
     bed.carry(link, PASSIVE, b"and back");
 }
 
-/// `reject`, a refused connection and a handshake that misses its deadline end in `Failed` at the
-/// active end. A peer that fails its handshake is never reported to the passive end.
+/// `reject`, a refused connection, an `Incoming` that is dropped and a handshake that misses its deadline end in `Failed`
+/// at the active end. A peer that fails its handshake is never reported to the passive end; one that gives up before
+/// `adopt` is not reported, or lost once it is answered.
 pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let link = bed.request(&PARAMS);
@@ -105,6 +148,31 @@ pub fn line_04_a_connection_that_fails_says_why<N: Network>(network: N) {
     }
     bed.settle();
     assert!(bed.ends.iter().all(|end| end.log.is_empty()), "nothing follows a failure");
+    let (qp, incoming) = bed.arrive();
+    drop(incoming);
+    assert_ne!(failed(&mut bed, qp), ConnectError::TimedOut, "it is closed at once");
+    given_up(&mut bed);
+}
+
+/// Checks the end of a peer that gives up before it is adopted.
+fn given_up<N: Network>(bed: &mut Bed<N>) {
+    let (active, incoming) = bed.arrive();
+    bed.ends[ACTIVE].provider.disconnect(bed.network.now(), active);
+    failed(bed, active);
+    bed.linger([64; 2]);
+    let now = bed.network.now();
+    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    bed.linger([64; 2]);
+    if bed.ends[PASSIVE].log.is_empty() {
+        return;
+    }
+    let passive = bed.requested();
+    bed.ends[PASSIVE].provider.accept(bed.network.now(), passive, &PARAMS);
+    let is_it = |event: &Event<_>| matches!(event, Event::Established { .. });
+    bed.quiesced(PASSIVE, passive);
+    bed.ends[PASSIVE].take(is_it);
+    let told = bed.ends[PASSIVE].log.pop();
+    assert!(matches!(told, Some(Event::Disconnected { .. })), "{told:?}");
 }
 
 /// A Send that arrives before the receiver's `Established` is kept and delivered after it.
@@ -253,5 +321,7 @@ fn failed<N: Network>(bed: &mut Bed<N>, qp: QpNum) -> ConnectError {
     }
 }
 
+/// The time that a peer waits to be adopted: less than connection setup may take.
+const LATE: Duration = Duration::from_secs(1);
 /// More deadlines than a connection setup has.
 const DEADLINES: usize = 200;

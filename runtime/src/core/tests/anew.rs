@@ -98,6 +98,7 @@ impl Scene {
     fn step(&mut self) {
         let worked = self.client.turn(self.now);
         let mut events = Vec::new();
+        self.server.adopt_own(self.now);
         self.server.poll(self.now, 8, &mut events);
         if !worked && events.is_empty() {
             let next = self.fabric.next_event().into_iter().chain(self.client.poll_deadline());

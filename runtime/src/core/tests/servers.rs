@@ -109,6 +109,7 @@ impl Played {
     fn turn(&mut self) {
         let mut events = Vec::new();
         let worked = self.client.turn(self.now);
+        self.nic.adopt_own(self.now);
         self.nic.poll(self.now, 8, &mut events);
         if !worked && events.is_empty() {
             let next = self.fabric.next_event().into_iter().chain(self.client.poll_deadline());

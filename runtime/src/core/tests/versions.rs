@@ -278,6 +278,7 @@ fn a_server_that_says_nothing_is_sent_one_message() {
     let (mut messages, mut events) = (0, Vec::new());
     while client.service().ended.is_empty() {
         let worked = client.turn(now);
+        silent.adopt_own(now);
         silent.poll(now, 8, &mut events);
         if !worked && events.is_empty() {
             let next = fabric.next_event().into_iter().chain(client.poll_deadline());

@@ -13,6 +13,10 @@ pub struct ListenerId(pub(crate) u16);
 #[derive(Debug)]
 pub(crate) struct Listeners<L> {
     all: Vec<Listening<L>>,
+    /// Open listeners at which an accept is to be tried, and closed ones, in the order of their turns.
+    waiting: VecDeque<ListenerId>,
+    /// Peers of the first of these accepted in its turn.
+    in_turn: u32,
     /// Connections that may still be in their handshake at the passive end, oldest first.
     awaiting: VecDeque<QpNum>,
 }
@@ -21,14 +25,33 @@ pub(crate) struct Listeners<L> {
 struct Listening<L> {
     /// `None` once we stopped listening.
     listener: Option<L>,
-    /// Peers may be waiting that no readiness event will announce: there was no room for them.
-    paused: bool,
+    peers: Peers,
+}
+
+/// The peers of a listener.
+///
+/// | from | to | when |
+/// |---|---|---|
+/// | any | `Announced` | a readiness event came |
+/// | `Announced`, `Waiting` | `Expected` | none was left to be accepted |
+/// | `Announced`, `Waiting` | `Paused` | there was no room for the next, or the system refused it |
+/// | `Paused` | `Waiting` | there is room again, or it is time to ask the system again |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peers {
+    /// A readiness event will announce the next one.
+    Expected,
+    /// A readiness event has announced some, and an accept has not been tried since.
+    Announced,
+    /// Some may wait that no readiness event will announce.
+    Waiting,
+    /// Some may wait, but an accept is not to be tried now.
+    Paused,
 }
 
 impl<L> Listeners<L> {
     /// Makes an empty table.
     pub(crate) const fn new() -> Self {
-        Self { all: Vec::new(), awaiting: VecDeque::new() }
+        Self { all: Vec::new(), waiting: VecDeque::new(), in_turn: 0, awaiting: VecDeque::new() }
     }
 
     /// Returns the name that the next listener gets.
@@ -42,7 +65,7 @@ impl<L> Listeners<L> {
 
     /// Adds a listener under the next name.
     pub(crate) fn add(&mut self, listener: L) {
-        self.all.push(Listening { listener: Some(listener), paused: false });
+        self.all.push(Listening { listener: Some(listener), peers: Peers::Expected });
     }
 
     /// Removes a listener. Its name is never used again.
@@ -60,22 +83,71 @@ impl<L> Listeners<L> {
         self.all.iter().any(|own| own.listener.is_some())
     }
 
-    /// Notes that peers of a listener wait for room.
-    pub(crate) fn pause(&mut self, name: ListenerId) {
-        self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = true);
+    /// Notes that a readiness event has announced peers of a listener.
+    pub(crate) fn announce(&mut self, name: ListenerId) {
+        self.set(name, Peers::Announced);
+        if !self.waiting.contains(&name) {
+            self.waiting.push_back(name);
+        }
     }
 
-    /// Notes that readiness events will announce the next peers of a listener.
-    pub(crate) fn resume(&mut self, name: ListenerId) {
-        self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.paused = false);
+    /// Has accepts be tried again where they were paused.
+    pub(crate) fn resume(&mut self) {
+        for (name, own) in (0_u16..).zip(&mut self.all) {
+            if own.peers == Peers::Paused && own.listener.is_some() {
+                own.peers = Peers::Waiting;
+                self.waiting.push_back(ListenerId(name));
+            }
+        }
     }
 
-    /// Returns the next open listener, from `from` on, whose peers wait for room.
-    pub(crate) fn paused(&self, from: u16) -> Option<ListenerId> {
-        let all = (0_u16..).zip(&self.all).skip(usize::from(from));
-        all.into_iter()
-            .find(|(_, own)| own.paused && own.listener.is_some())
-            .map(|(name, _)| ListenerId(name))
+    /// Takes the next open listener whose peers may wait, and how they do. The caller calls
+    /// [`Self::accepted`] or [`Self::leave`] afterwards.
+    pub(crate) fn next_waiting(&mut self) -> Option<(ListenerId, Peers)> {
+        while let Some(name) = self.waiting.pop_front() {
+            if let Some(own) =
+                self.all.get(usize::from(name.0)).filter(|own| own.listener.is_some())
+            {
+                return Some((name, own.peers));
+            }
+        }
+        None
+    }
+
+    /// Notes that a peer of a listener was accepted, behind which others wait as before. The listener keeps its turn for
+    /// some more.
+    pub(crate) fn accepted(&mut self, name: ListenerId) {
+        self.in_turn += 1;
+        if self.in_turn < ACCEPTS_A_TURN {
+            self.waiting.push_front(name);
+        } else {
+            self.in_turn = 0;
+            self.waiting.push_back(name);
+        }
+    }
+
+    /// Notes how peers of a listener wait after an accept was tried and yielded none.
+    pub(crate) fn leave(&mut self, name: ListenerId, peers: Peers) {
+        self.in_turn = 0;
+        self.set(name, peers);
+        if matches!(peers, Peers::Announced | Peers::Waiting) {
+            self.waiting.push_back(name);
+        }
+    }
+
+    /// Returns whether an accept is to be tried.
+    #[inline]
+    pub(crate) fn is_any_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Returns whether accepts are paused at an open listener.
+    pub(crate) fn is_any_paused(&self) -> bool {
+        self.all.iter().any(|own| own.peers == Peers::Paused && own.listener.is_some())
+    }
+
+    fn set(&mut self, name: ListenerId, peers: Peers) {
+        self.all.get_mut(usize::from(name.0)).into_iter().for_each(|own| own.peers = peers);
     }
 
     /// Notes a connection whose request has not arrived. `in_use` is the number of slots in use: the list is never
@@ -92,3 +164,6 @@ impl<L> Listeners<L> {
         self.awaiting.pop_front()
     }
 }
+
+/// Peers of one listener that are accepted before other listeners have their turn.
+const ACCEPTS_A_TURN: u32 = 64;

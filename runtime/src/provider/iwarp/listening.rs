@@ -11,8 +11,16 @@ use super::connection::Connection;
 use super::setup::Setup;
 use super::state::Iwarp;
 use crate::provider::ConnectError;
-use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::base::{ConnectionState, ListenerId, Peers};
 use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
+
+/// A peer that was accepted: its socket, of which nothing was read and for which nothing is armed.
+#[derive(Debug)]
+pub struct Incoming {
+    socket: Socket,
+    peer: SocketAddr,
+    listener: ListenerId,
+}
 
 impl Iwarp {
     /// Binds a socket and asks for news of it. Returns the listener and its address.
@@ -37,35 +45,58 @@ impl Iwarp {
         }
     }
 
-    /// Accepts the peers that wait, as many as one report stands for.
-    pub(super) fn accept_all(&mut self, listener: ListenerId) {
-        for _ in 0..ACCEPTS_PER_NEWS {
-            let Some(socket) = self.listeners.get(listener) else { return };
+    /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
+    #[inline(never)]
+    pub(super) fn accept_next(&mut self) -> Option<Incoming> {
+        for _ in 0..ACCEPTS_TRIED {
+            let (listener, _) = self.listeners.next_waiting()?;
+            let socket = self.listeners.get(listener)?;
             self.nic.counters.syscalls += 1;
             if self.slots.is_full() {
                 if !socket.is_waited_for() {
                     // The next peer is reported, and may need room.
-                    break;
+                    self.watch_listener(listener);
+                    continue;
                 }
-                self.listeners.pause(listener);
-                return self.evict();
+                self.listeners.leave(listener, Peers::Paused);
+                self.evict();
+                continue;
             }
             match socket.accept(Vanished::after(self.nic.watches.timeout())) {
-                Ok(Some((socket, peer))) => self.welcome(socket, peer, listener),
-                Ok(None) => break,
+                Ok(Some((socket, peer))) => {
+                    self.listeners.accepted(listener);
+                    return Some(Incoming { socket, peer, listener });
+                }
+                Ok(None) => self.watch_listener(listener),
                 Err(error) if is_of_the_peer(&error) => {
+                    self.listeners.accepted(listener);
                     self.nic.counters.newcomers.closed += 1;
                 }
                 Err(error) => {
                     self.nic.counters.newcomers.accepts.count(&error);
                     // Most likely no descriptors are left: the handshake that has been silent longest gives up its own.
-                    self.listeners.pause(listener);
+                    self.listeners.leave(listener, Peers::Paused);
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
-                    return self.evict();
+                    self.evict();
                 }
             }
         }
-        self.watch_listener(listener);
+        None
+    }
+
+    /// Begins the handshake of a peer that was accepted.
+    pub(super) fn welcome(&mut self, incoming: Incoming) -> Result<(), Incoming> {
+        if self.slots.is_full() {
+            return Err(incoming);
+        }
+        let Incoming { socket, peer, listener } = incoming;
+        let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
+        match self.admit(socket, ConnectionState::Awaiting, setup) {
+            Ok(qp) => self.listeners.await_question(qp, self.slots.in_use()),
+            Err(_) => self.nic.counters.newcomers.accepts.other += 1,
+        }
+        self.settle_all();
+        Ok(())
     }
 
     /// Gives a connection a slot.
@@ -90,15 +121,6 @@ impl Iwarp {
         Ok(qp)
     }
 
-    /// Accepts again on listeners where there was no room.
-    pub(super) fn resume_listeners(&mut self) {
-        let mut from = 0;
-        while let Some(listener) = self.listeners.paused(from) {
-            self.accept_all(listener);
-            from = listener.0.saturating_add(1);
-        }
-    }
-
     /// Ends the oldest handshake, so that silent peers cannot keep others out.
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
@@ -106,31 +128,22 @@ impl Iwarp {
                 && connection.evict(&mut self.nic)
             {
                 self.nic.counters.newcomers.crowded_out += 1;
+                self.settle_all();
                 return;
             }
         }
     }
 
-    fn welcome(&mut self, socket: Socket, peer: SocketAddr, listener: ListenerId) {
-        let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
-        if let Ok(qp) = self.admit(socket, ConnectionState::Awaiting, setup) {
-            self.listeners.await_question(qp, self.slots.in_use());
-        } else {
-            self.nic.counters.newcomers.accepts.other += 1;
-        }
-    }
-
     fn watch_listener(&mut self, listener: ListenerId) {
         let Some(socket) = self.listeners.get(listener) else { return };
-        match self.reactor.acceptable_again(socket.fd(), listener.0) {
-            Ok(()) => self.listeners.resume(listener),
-            Err(_) => self.listeners.pause(listener),
-        }
+        let watched = self.reactor.acceptable_again(socket.fd(), listener.0);
+        self.listeners
+            .leave(listener, if watched.is_ok() { Peers::Expected } else { Peers::Paused });
     }
 }
 
-/// Connections accepted in one call, before other listeners have their turn.
-const ACCEPTS_PER_NEWS: u32 = 64;
+/// Accepts tried in one call.
+const ACCEPTS_TRIED: u32 = 64;
 
 /// The time to wait when the system has no descriptors left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

@@ -32,7 +32,7 @@ impl Iwarp {
         let roomy = !self.nic.crowded.is_empty() && self.nic.registrations_left() > 0;
         let reported = !self.nic.reports.is_empty() || !self.nic.unsettled.is_empty();
         let left = self.unread || !self.nic.throttled.is_empty() || !self.inbox.is_empty();
-        let busy = reported || left || fed || roomy;
+        let busy = reported || left || fed || roomy || self.listeners.is_any_waiting();
         if self.woken {
             self.woken = false;
             self.waker.clear();
@@ -133,7 +133,7 @@ impl Iwarp {
                     connection.on_writable(&mut self.nic);
                 }
             }
-            News::Acceptable(listener) => self.accept_all(ListenerId(listener)),
+            News::Acceptable(listener) => self.listeners.announce(ListenerId(listener)),
             News::Woken => self.woken = true,
         }
     }
@@ -204,7 +204,7 @@ impl Iwarp {
         }
         if self.accept_retry.is_some_and(|retry| retry <= self.nic.now) {
             self.accept_retry = None;
-            self.resume_listeners();
+            self.listeners.resume();
         }
     }
 
@@ -232,7 +232,7 @@ impl Iwarp {
     fn release(&mut self, qp: QpNum) {
         if self.slots.get(qp).is_some_and(|connection| connection.is_released()) {
             self.slots.remove(qp);
-            self.resume_listeners();
+            self.listeners.resume();
         }
     }
 }

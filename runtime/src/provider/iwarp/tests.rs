@@ -102,6 +102,7 @@ impl Node {
 
     fn poll(&mut self) {
         let mut events = Vec::new();
+        self.nic.adopt_own(self.now);
         self.nic.poll(self.now, 64, &mut events);
         assert!(events.len() <= 64);
         for event in events {

@@ -12,17 +12,17 @@ use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
 use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
-use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::base::{ConnectionState, ListenerId, Peers};
 use crate::sys::socket::is_of_the_peer;
 use crate::sys::unix::{self, Listener, Stream};
 
-/// The treatment of a peer when all slots are in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WithoutRoom {
-    /// The setup that has been silent longest gives up its slot.
-    Evict,
-    /// The peer waits until a slot is free.
-    Wait,
+/// A peer that was accepted: its stream, of which nothing was read and for which nothing is armed. It is of a user that
+/// this process shares memory with.
+#[derive(Debug)]
+pub struct Incoming {
+    stream: Stream,
+    peer: SocketAddr,
+    listener: ListenerId,
 }
 
 impl Shm {
@@ -44,38 +44,48 @@ impl Shm {
         }
     }
 
-    /// Accepts the peers that wait.
-    pub(super) fn accept_all(&mut self, listener: ListenerId, without_room: WithoutRoom) {
-        self.listeners.pause(listener);
-        for _ in 0..ACCEPTS_PER_LOOK {
-            let Some(Listening { socket, ip }) = self.listeners.get(listener) else { return };
+    /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
+    #[inline(never)]
+    pub(super) fn accept_next(&mut self) -> Option<Incoming> {
+        for _ in 0..ACCEPTS_TRIED {
+            let (listener, peers) = self.listeners.next_waiting()?;
+            let Listening { socket, ip } = self.listeners.get(listener)?;
             if self.slots.is_full() {
-                if without_room == WithoutRoom::Evict && socket.is_waited_for() {
+                // A peer that was announced displaces the setup that has been silent longest; others wait for a slot.
+                let displaces = peers == Peers::Announced && socket.is_waited_for();
+                self.listeners.leave(listener, Peers::Paused);
+                if displaces {
                     self.evict();
                 }
-                return;
+                continue;
             }
             self.nic.counters.syscalls += 1;
             match socket.accept() {
                 Ok(Some(stream)) => {
                     let peer = SocketAddr::new(*ip, 0);
-                    self.welcome(stream, peer, listener);
+                    self.listeners.accepted(listener);
+                    if stream.peer().is_ok_and(|peer| peer.may_share_with(unix::user())) {
+                        return Some(Incoming { stream, peer, listener });
+                    }
+                    self.nic.counters.newcomers.forbidden += 1;
                 }
-                Ok(None) => return self.listeners.resume(listener),
+                Ok(None) => self.listeners.leave(listener, Peers::Expected),
                 Err(error) if is_of_the_peer(&error) => {
+                    self.listeners.accepted(listener);
                     self.nic.counters.newcomers.closed += 1;
                 }
                 // Most likely no descriptors are left.
                 Err(error) => {
                     self.nic.counters.newcomers.accepts.count(&error);
                     self.accept_at = self.nic.now.saturating_add(ACCEPT_RETRY);
-                    if without_room == WithoutRoom::Evict {
+                    self.listeners.leave(listener, Peers::Paused);
+                    if peers == Peers::Announced {
                         self.evict();
                     }
-                    return;
                 }
             }
         }
+        None
     }
 
     /// Ends the oldest setup, so that silent peers cannot keep others out.
@@ -89,22 +99,22 @@ impl Shm {
         }
     }
 
-    fn welcome(&mut self, stream: Stream, peer: SocketAddr, listener: ListenerId) {
-        let known = stream.peer().is_ok_and(|peer| peer.may_share_with(unix::user()));
-        if !known {
-            self.nic.counters.newcomers.forbidden += 1;
-            return;
+    /// Begins the handshake of a peer that was accepted.
+    pub(super) fn welcome(&mut self, incoming: Incoming) -> Result<(), Incoming> {
+        if self.slots.is_full() {
+            return Err(incoming);
         }
+        let Incoming { stream, peer, listener } = incoming;
         let setup = Setup::Passive { incoming: Default::default(), listener, peer };
         let fd = stream.fd();
         let admitted = self
             .slots
             .insert(|qp| Connection::new(qp, Some(stream), ConnectionState::Awaiting, setup));
-        let Some(qp) = admitted else { return };
+        let Some(qp) = admitted else { return Ok(()) };
         if let Err(error) = self.epoll.watch(fd, token(qp)) {
             self.nic.counters.newcomers.accepts.count(&error);
             self.slots.remove(qp);
-            return;
+            return Ok(());
         }
         self.listeners.await_question(qp, self.slots.in_use());
         if let Some(connection) = self.slots.get(qp) {
@@ -112,25 +122,25 @@ impl Shm {
             connection.set_deadline(&mut self.nic, timeout);
             // The request may have arrived already.
             connection.on_setup_octets(&mut self.nic);
+            self.sweep();
         }
+        Ok(())
     }
 
-    /// Accepts again on listeners where a peer was left waiting.
+    /// Has accepts be tried again where a peer was left waiting, if there is a slot for it.
     pub(super) fn resume_listeners(&mut self) {
-        if self.accept_at > self.nic.now {
-            return;
-        }
-        let mut from = 0;
-        while let Some(listener) = self.listeners.paused(from) {
-            self.accept_all(listener, WithoutRoom::Wait);
-            from = listener.0.saturating_add(1);
+        if self.accept_at <= self.nic.now && !self.slots.is_full() {
+            self.listeners.resume();
         }
     }
 
-    /// Returns when to accept again on listeners where a peer was left waiting although there are slots: others had their
-    /// turn, or the system had no descriptor for it.
+    /// Returns when to accept again: at once where peers may wait, or the request of one was read; later where one was left
+    /// waiting although there are slots, because the system had no descriptor for it.
     pub(super) fn accept_deadline(&self) -> Option<Instant> {
-        let waits = !self.slots.is_full() && self.listeners.paused(0).is_some();
+        if self.listeners.is_any_waiting() || self.nic.has_reports() {
+            return Some(self.nic.now);
+        }
+        let waits = !self.slots.is_full() && self.listeners.is_any_paused();
         waits.then_some(self.accept_at)
     }
 
@@ -182,7 +192,7 @@ impl Shm {
     }
 }
 
-/// Connections accepted in one call, before other listeners have their turn.
-const ACCEPTS_PER_LOOK: u32 = 64;
+/// Accepts tried in one call.
+const ACCEPTS_TRIED: u32 = 64;
 /// The time to wait when the system has no descriptors left.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

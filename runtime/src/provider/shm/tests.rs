@@ -110,6 +110,7 @@ impl Node {
         self.now = self.tick.map_or_else(clock::now, |tick| self.now.saturating_add(tick));
         let mut events = Vec::new();
         self.nic.poll(self.now, 64, &mut events);
+        self.nic.adopt_own(self.now);
         for event in events {
             self.seen.push(match event {
                 Event::Completion(done) => {

@@ -13,7 +13,6 @@ use haulage_proto::verbs::QpNum;
 
 use super::arrive::Share;
 use super::connection::Connection;
-use super::listening::WithoutRoom;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
 use crate::provider::base::{ConnectionState, ListenerId};
@@ -153,7 +152,7 @@ impl Shm {
             self.woken |= readable;
         } else if token >= LISTENERS {
             let listener = u16::try_from(token - LISTENERS).unwrap_or(u16::MAX);
-            self.accept_all(ListenerId(listener), WithoutRoom::Evict);
+            self.listeners.announce(ListenerId(listener));
         } else if readable {
             let slot = u16::try_from(token & 0xffff).unwrap_or_default();
             let generation = u16::try_from(token >> 16 & 0xffff).unwrap_or_default();
@@ -248,6 +247,7 @@ impl Shm {
             return self.waker.clear();
         }
         let reported = self.nic.has_reports() || !self.nic.closed.is_empty();
+        let reported = reported || self.listeners.is_any_waiting();
         if reported || self.is_fault_new() {
             return;
         }
@@ -299,7 +299,7 @@ impl Shm {
     }
 
     /// Frees quarantined connections whose peers are done, and the slots of closed ones.
-    fn sweep(&mut self) {
+    pub(super) fn sweep(&mut self) {
         if !self.nic.quarantined.is_empty() {
             let mut quarantined = std::mem::take(&mut self.nic.quarantined);
             quarantined.retain(|&qp| {

@@ -9,7 +9,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, Status};
 
 use super::queue_pair::{Entry, QueuePair};
-use super::schedule::End;
+use super::schedule::{End, Proposal};
 use crate::provider::base::Slots;
 use crate::provider::supply::{Given, Supply};
 use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
@@ -17,6 +17,15 @@ use crate::provider::{Caps, Counters, Done, Event, Quiesced, Receive};
 /// The name of a listener of a [`Sim`](super::Sim).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener(u32);
+
+/// A peer that reached a listener: the end that connects, its address, and its request, which nobody has read.
+#[derive(Debug)]
+pub(super) struct Newcomer {
+    pub(super) listener: Listener,
+    pub(super) from: End,
+    pub(super) peer: SocketAddr,
+    pub(super) proposal: Proposal,
+}
 
 /// An RNIC of the fabric.
 #[derive(Debug)]
@@ -43,6 +52,8 @@ pub(super) struct Node {
     supply: Supply<Receive>,
     listeners: Vec<(Listener, SocketAddr)>,
     listened: u32,
+    /// Peers that reached a listener and were not taken from it, oldest first.
+    pub(super) arrivals: VecDeque<Newcomer>,
     slots: Slots<QueuePair>,
     reports: VecDeque<(Instant, Report)>,
 }
@@ -94,6 +105,7 @@ impl Node {
             receives_unpolled: 0,
             listeners: Vec::new(),
             listened: 0,
+            arrivals: VecDeque::new(),
             slots: Slots::new(usize::from(qps_max)),
             reports: VecDeque::new(),
         }
@@ -232,6 +244,11 @@ impl Node {
         self.listeners.iter().find(|(_, bound)| *bound == at).map(|(listener, _)| *listener)
     }
 
+    /// Returns whether a listener is still there.
+    pub(super) fn has_listener(&self, listener: Listener) -> bool {
+        self.listeners.iter().any(|(own, _)| *own == listener)
+    }
+
     // Reports.
 
     pub(super) fn report(&mut self, due: Instant, event: Event<Listener>) {
@@ -257,8 +274,9 @@ impl Node {
         self.report(due, Event::Completion(done(qp, entry)));
     }
 
-    pub(super) fn has_reports(&self) -> bool {
-        !self.reports.is_empty()
+    /// Returns whether something waits to be polled or adopted.
+    pub(super) fn has_news(&self) -> bool {
+        !self.reports.is_empty() || !self.arrivals.is_empty()
     }
 
     /// Moves at most `budget` events that are due by `now`.

@@ -3,6 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Handle, QpNum};
@@ -15,6 +16,10 @@ pub(super) struct End {
     pub(super) node: usize,
     pub(super) qp: QpNum,
 }
+
+/// The number of a peer that was taken from its listener. Dropping it refuses the peer, as soon as a node is polled.
+#[derive(Debug)]
+pub struct Incoming(pub(super) Arc<u64>);
 
 /// An event that happens when it is due.
 #[derive(Debug)]

@@ -1,13 +1,15 @@
 //! The fabric itself: starts posted requests and carries packets between nodes, in virtual time.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Weak;
 use std::time::Duration;
 
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{QpNum, Status, WrId};
 
 use super::config::FabricConfig;
-use super::node::Node;
+use super::node::{Newcomer, Node};
 use super::queue_pair::{QueuePair, QueuePairState, Work};
 use super::rng::Rng;
 use super::schedule::{Body, End, Gone, Message, Packet, Schedule};
@@ -16,6 +18,7 @@ use crate::provider::{
     DisconnectReason, Event, Head, Outgoing, QueueFull, Receive, Sent, WorkQueue,
 };
 
+mod arrivals;
 mod connections;
 mod messages;
 
@@ -32,8 +35,22 @@ pub(super) struct World {
     pub(super) rng: Rng,
     pub(super) nodes: Vec<Node>,
     schedule: Schedule,
+    /// Peers that were taken from their listeners and not adopted, by number.
+    incoming: BTreeMap<u64, Taken>,
+    /// Peers taken from their listeners so far.
+    taken: u64,
     /// Buffers to copy into, so that nothing is allocated once they have grown.
     spare: Vec<Vec<u8>>,
+}
+
+/// A peer that was taken from its listener.
+#[derive(Debug)]
+struct Taken {
+    newcomer: Newcomer,
+    /// The node that took it.
+    node: usize,
+    /// Has no holder any more once the peer's `Incoming` is gone.
+    held: Weak<u64>,
 }
 
 impl World {
@@ -45,12 +62,15 @@ impl World {
             rng,
             nodes: Vec::new(),
             schedule: Schedule::default(),
+            incoming: BTreeMap::new(),
+            taken: 0,
             spare: Vec::with_capacity(SPARE_MAX),
         }
     }
 
     /// Handles everything due by `now`, each event at its own time.
     pub(super) fn advance(&mut self, now: Instant) {
+        self.refuse_dropped();
         while let Some((due, packet)) = self.schedule.pop(now) {
             self.clock = self.clock.max(due);
             match packet {
@@ -193,6 +213,9 @@ impl World {
             let end = End { node, qp };
             self.tell_peer(end, Gone::Lost);
             self.nodes[node].remove(qp);
+        }
+        for Newcomer { from, .. } in std::mem::take(&mut self.nodes[node].arrivals) {
+            self.send_alone(node, Packet::Gone { to: from, how: Gone::Lost });
         }
         self.nodes[node].retire();
         self.let_go();

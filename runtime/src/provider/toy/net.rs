@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::net::SocketAddr;
+use std::sync::{Arc, Weak};
 
 use haulage_mr_pool::{Sink, Source, Stags};
 use haulage_proto::iwarp::terminate::{Code, Fault};
@@ -24,6 +25,18 @@ pub struct Net {
     pub(super) qps: Vec<QueuePair>,
     /// The node that listens at an address.
     pub(super) listeners: BTreeMap<SocketAddr, usize>,
+    /// Peers that were taken from their listeners and not adopted.
+    taken: Vec<(Weak<usize>, Arrival)>,
+}
+
+/// A peer that reached a listener.
+#[derive(Debug)]
+pub(super) struct Arrival {
+    /// The listener.
+    pub(super) at: SocketAddr,
+    /// The slot of the queue pair at this end.
+    pub(super) slot: usize,
+    pub(super) private_data: Box<[u8]>,
 }
 
 /// The state of one provider that all its queue pairs use.
@@ -32,6 +45,8 @@ pub(super) struct Node {
     pub(super) stags: Stags,
     pub(super) receives: VecDeque<Receive>,
     pub(super) reports: VecDeque<Event>,
+    /// Peers that were not taken from their listeners, oldest first.
+    pub(super) arrivals: VecDeque<Arrival>,
 }
 
 /// One end of a connection.
@@ -51,6 +66,8 @@ pub(super) struct QueuePair {
 pub(super) enum EndState {
     /// The end sent the request.
     Connecting,
+    /// A peer has reached the listener, and was not adopted.
+    Arriving,
     /// A request has arrived, which the application has to answer.
     Requested,
     /// The end rejected the request.
@@ -114,8 +131,45 @@ impl Net {
         self.nodes[self.qps[slot].node].reports.push_back(event);
     }
 
+    /// Takes the next peer from a listener of one provider.
+    pub(super) fn next_incoming(&mut self, node: usize) -> Option<Arc<usize>> {
+        let arrival = self.nodes[node].arrivals.pop_front()?;
+        let slot = Arc::new(arrival.slot);
+        self.taken.push((Arc::downgrade(&slot), arrival));
+        Some(slot)
+    }
+
+    /// Has one provider take in a peer: reports its request, unless it has given up meanwhile.
+    pub(super) fn adopt(&mut self, node: usize, slot: usize) {
+        let Some(at) = self.taken.iter().position(|(_, arrival)| arrival.slot == slot) else {
+            return;
+        };
+        let (_, Arrival { at: listener, private_data, .. }) = self.taken.swap_remove(at);
+        if self.qps[slot ^ 1].state != EndState::Connecting {
+            self.qps[slot] = QueuePair::default();
+            return;
+        }
+        (self.qps[slot].node, self.qps[slot].state) = (node, EndState::Requested);
+        // The request has no port of origin.
+        let (peer, qp, process) = (SocketAddr::new(listener.ip(), 0), name(slot), None);
+        self.report(slot, Event::Request { listener, qp, peer, process, private_data });
+    }
+
+    /// Forgets the peers that were dropped before they were adopted, and finds that they are gone.
+    fn forget_dropped(&mut self) {
+        let Self { taken, qps, .. } = self;
+        taken.retain(|(held, arrival)| {
+            let is_held = held.strong_count() > 0;
+            if !is_held {
+                qps[arrival.slot] = QueuePair::default();
+            }
+            is_held
+        });
+    }
+
     /// Carries out everything that is due at the ends of one provider.
     pub(super) fn advance(&mut self, node: usize, now: Instant) {
+        self.forget_dropped();
         for slot in 0..self.qps.len() {
             if self.qps[slot].node == node {
                 self.advance_end(slot, now);
@@ -254,7 +308,8 @@ impl Net {
 impl Node {
     pub(super) fn new(seed: usize, registrations_max: usize) -> Self {
         let stags = Stags::seeded(registrations_max, seed as u64);
-        Self { stags, receives: VecDeque::new(), reports: VecDeque::new() }
+        let (receives, reports, arrivals) = Default::default();
+        Self { stags, receives, reports, arrivals }
     }
 
     /// Retires the handle that a message invalidates, and fills the next Receive with the message.

@@ -11,7 +11,6 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::rc::Rc;
 
 use super::config::{Config, Unavailable};
 use super::names::LISTENER;
@@ -46,7 +45,7 @@ struct Candidate {
 
 impl Chosen {
     /// Chooses as `config` says.
-    pub(super) fn new(config: &Config, channel: &Rc<EventChannel>) -> Result<Self, Unavailable> {
+    pub(super) fn new(config: &Config, channel: &EventChannel) -> Result<Self, Unavailable> {
         let devices = Device::all().map_err(Unavailable::NoRdma)?;
         let root = Path::new("/");
         let candidate = |device: &Device| {
@@ -74,7 +73,7 @@ impl Chosen {
     }
 
     /// Returns an address of this machine that leads to the device, those of the best GIDs first.
-    pub(super) fn address(&self, channel: &Rc<EventChannel>) -> Option<IpAddr> {
+    pub(super) fn address(&self, channel: &EventChannel) -> Option<IpAddr> {
         if let Why::Address(source) = self.why {
             return Some(source);
         }
@@ -130,7 +129,7 @@ fn pick(
 }
 
 /// Returns whether an address belongs to this machine and leads to `device`.
-fn is_at(channel: &Rc<EventChannel>, device: &Device, address: IpAddr) -> bool {
+fn is_at(channel: &EventChannel, device: &Device, address: IpAddr) -> bool {
     let id = CmId::new(channel, LISTENER);
     let bound = id.and_then(|mut id| id.bind(SocketAddr::new(address, 0)).map(|()| id));
     bound.is_ok_and(|id| id.is_on(device))

@@ -10,7 +10,19 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum};
 
 use super::super::{ConnectError, DisconnectReason, WorkRequest};
-use crate::sys::ibverbs::{Binding, CmId, Domain, Polled, QueuePair, Region};
+use super::names::ListenerId;
+use crate::sys::ibverbs::{
+    ArrivingId, Binding, CmId, Domain, PeerParameters, Polled, QueuePair, Region,
+};
+
+/// A peer that has reached a listener, and its request, which the connection manager has read.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(super) listener: ListenerId,
+    pub(super) id: ArrivingId,
+    pub(super) peer: SocketAddr,
+    pub(super) asked: PeerParameters,
+}
 
 /// One end of a connection.
 #[derive(Debug)]

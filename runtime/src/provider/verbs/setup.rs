@@ -6,14 +6,15 @@ use std::sync::Arc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::connection::{Connection, MISBEHAVED, Objects, Phase};
+use super::connection::{Connection, Incoming, MISBEHAVED, Objects, Phase};
 use super::domains::{ConnectionDomain, Prepared};
 use super::ending::NUDGE_AFTER;
 use super::names::{LISTENER, ListenerId, token};
 use super::state::Verbs;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
-    CmEvent, CmEventKind, CmId, Fault, Parameters, PeerParameters, QueuePair, Refused, Region,
+    ArrivingId, CmEvent, CmEventKind, CmId, Fault, Parameters, PeerParameters, QueuePair, Refused,
+    Region,
 };
 
 impl Verbs {
@@ -57,8 +58,10 @@ impl Verbs {
 
     fn on_connection_event(&mut self, now: Instant, event: CmEvent) {
         if event.token & LISTENER != 0 {
-            if let CmEventKind::Request { id, asked } = event.kind {
-                self.on_request(now, ListenerId(event.token & !LISTENER), id, &asked);
+            let listener = ListenerId(event.token & !LISTENER);
+            match event.kind {
+                CmEventKind::Request { id, asked } => self.on_arrival(listener, id, asked),
+                _ => self.on_peer_gone(event.about),
             }
             return;
         }
@@ -76,31 +79,53 @@ impl Verbs {
         }
     }
 
-    fn on_request(
-        &mut self,
-        now: Instant,
-        listener: ListenerId,
-        mut id: CmId,
-        asked: &PeerParameters,
-    ) {
-        // A request for an unknown listener, or by another device, is refused by dropping it.
-        let known = self.listeners.iter().any(|(own, _)| *own == listener);
-        let Some(peer) = id.peer().filter(|_| known && id.is_on(&self.device)) else {
+    fn on_arrival(&mut self, listener: ListenerId, id: ArrivingId, asked: PeerParameters) {
+        // A request by another device is refused by dropping it.
+        let Some(peer) = id.peer().filter(|_| id.is_on(&self.device)) else {
             self.counters.newcomers.accepts.other += 1;
             return;
         };
-        let (ord, ird) = (asked.ord, asked.ird);
-        let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
-        let Some(qp) = self.slots.insert(|_| connection) else {
+        self.arrivals.push_back(Incoming { listener, id, peer, asked });
+    }
+
+    /// Drops the peer whose id an event is about, if it was not taken from its listener yet.
+    fn on_peer_gone(&mut self, about: usize) {
+        let before = self.arrivals.len();
+        self.arrivals.retain(|incoming| !incoming.id.is(about));
+        self.counters.newcomers.closed += (before - self.arrivals.len()) as u64;
+    }
+
+    /// Takes the next peer from a listener. Those of listeners that are gone are refused.
+    pub(super) fn next_arrival(&mut self) -> Option<Incoming> {
+        while let Some(incoming) = self.arrivals.pop_front() {
+            if self.listeners.iter().any(|(own, _)| *own == incoming.listener) {
+                return Some(incoming);
+            }
+            self.counters.newcomers.accepts.other += 1;
+        }
+        None
+    }
+
+    /// Takes in a peer, whose request has come with it.
+    pub(super) fn welcome(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+        if self.slots.is_full() {
             self.counters.newcomers.crowded_out += 1;
-            return;
+            return Err(incoming);
+        }
+        let Incoming { listener, id, peer, asked } = incoming;
+        let Ok(mut id) = id.adopt(&self.channel) else {
+            self.counters.newcomers.accepts.other += 1;
+            return Ok(());
         };
+        let PeerParameters { ord, ird, private_data } = asked;
+        let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
+        let Some(qp) = self.slots.insert(|_| connection) else { return Ok(()) };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
             connection.objects = Objects::Id(id);
         }
-        let private_data = asked.private_data.clone();
         self.reports.push_back(Event::Request { listener, qp, peer, process: None, private_data });
+        Ok(())
     }
 
     fn on_address(&mut self, qp: QpNum) {

@@ -10,7 +10,7 @@ use haulage_proto::verbs::QpNum;
 
 use super::choice::Chosen;
 use super::config::{Config, Unavailable};
-use super::connection::{Connection, Numbers};
+use super::connection::{Connection, Incoming, Numbers};
 use super::copies::Copies;
 use super::device::{self, Fitted, window_use};
 use super::domains::Domains;
@@ -46,7 +46,9 @@ pub struct Verbs {
     pub(super) domains: Domains,
     pub(super) device: Device,
     pub(super) news: Reader,
-    pub(super) channel: Rc<EventChannel>,
+    pub(super) channel: EventChannel,
+    /// Peers that reached a listener and were not taken from it, oldest first.
+    pub(super) arrivals: VecDeque<Incoming>,
     pub(super) ask_manager_at: Instant,
     pub(super) limits: QueuePairLimits,
     pub(super) share: Share,
@@ -116,6 +118,7 @@ impl Verbs {
             device,
             news: Device::join_news(waker.clone()),
             channel,
+            arrivals: VecDeque::new(),
             ask_manager_at: Instant::ZERO,
             limits,
             share,

@@ -1,76 +1,27 @@
-//! Connections by librdmacm: ids, and the channel on which their events arrive.
+//! Connections by librdmacm: ids.
+//!
+//! # Threads
+//! An id is used by the thread that takes the events of its channel, and by no other. Only an id that a listener reported
+//! can leave that thread, as an [`ArrivingId`]: until it is on the channel of another thread, it can do nothing but move
+//! there, or go.
 
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rdma_sys::{
-    rdma_accept, rdma_ack_cm_event, rdma_bind_addr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id,
-    rdma_conn_param, rdma_connect, rdma_create_event_channel, rdma_create_id,
-    rdma_destroy_event_channel, rdma_destroy_id, rdma_disconnect, rdma_event_channel,
-    rdma_get_cm_event, rdma_listen, rdma_port_space, rdma_reject, rdma_resolve_addr,
+    rdma_accept, rdma_bind_addr, rdma_cm_id, rdma_conn_param, rdma_connect, rdma_create_id,
+    rdma_destroy_id, rdma_disconnect, rdma_listen, rdma_port_space, rdma_reject, rdma_resolve_addr,
     rdma_resolve_route,
 };
 
-use super::descriptor::nonblocking;
+use super::channel::{Channel, EventChannel};
+use super::migrate::migrate;
 use super::{Device, Refused, address};
-
-/// The channel on which the events of ids arrive.
-#[derive(Debug)]
-pub(crate) struct EventChannel(NonNull<rdma_event_channel>);
-
-/// One event.
-#[derive(Debug)]
-pub(crate) struct CmEvent {
-    /// The name of the id that the event is about; for a `Request`, the name of the listening id.
-    pub(crate) token: u32,
-    /// The kind of the event.
-    pub(crate) kind: CmEventKind,
-}
-
-/// The kind of an event of an id.
-#[derive(Debug)]
-pub(crate) enum CmEventKind {
-    /// The address is resolved, and with it the device.
-    AddressResolved,
-    /// The route through the network is resolved.
-    RouteResolved,
-    /// A listening id met a peer.
-    Request {
-        /// The id of the connection, if it is accepted.
-        id: CmId,
-        /// The peer's terms and private data.
-        asked: PeerParameters,
-    },
-    /// The connection carries messages. At the active end: with the terms and private data of the passive end.
-    Established(PeerParameters),
-    /// The peer rejected the connection, or nothing listens there: the reason, in the numbers of the transport below.
-    Rejected(i32),
-    /// The connection cannot be made.
-    Failed(io::Error),
-    /// The connection is over.
-    Disconnected,
-    /// The device is about to be taken away.
-    DeviceRemoved,
-    /// An event that we do not need.
-    Other,
-}
-
-/// The terms and private data that one end received from the other during connection setup.
-#[derive(Debug)]
-pub(crate) struct PeerParameters {
-    /// The private data; some networks pad it with zeros.
-    pub(crate) private_data: Box<[u8]>,
-    /// RDMA Reads we may serve at once, as far as the other end limits them.
-    pub(crate) ird: u8,
-    /// RDMA Reads we may have outstanding, as far as the other end limits them.
-    pub(crate) ord: u8,
-}
 
 /// The terms and private data that one end sends to the other during connection setup.
 #[derive(Clone, Copy, Debug)]
@@ -84,121 +35,25 @@ pub(crate) struct Parameters<'a> {
     pub(crate) retries_no_receive: u8,
 }
 
-impl EventChannel {
-    /// Makes a channel that never blocks.
-    pub(crate) fn new() -> Result<Rc<Self>, Refused> {
-        let what = "opening the RDMA connection manager";
-        // SAFETY: it takes no argument.
-        let channel = unsafe { rdma_create_event_channel() };
-        let channel = Self(NonNull::new(channel).ok_or_else(|| Refused::last(what))?);
-        nonblocking(channel.fd()).map_err(|error| Refused { what, error })?;
-        Ok(Rc::new(channel))
-    }
-
-    /// Takes the next event, if there is one.
-    pub(crate) fn next(self: &Rc<Self>) -> Option<CmEvent> {
-        let mut event = ptr::null_mut();
-        // SAFETY: the channel is live, and the place for the call.
-        let result = unsafe { rdma_get_cm_event(self.0.as_ptr(), &raw mut event) };
-        let event = NonNull::new(event).filter(|_| result == 0)?;
-        // SAFETY: the library returned it, and keeps it until it is acknowledged below.
-        let found = CmEvent::read(unsafe { event.as_ref() }, self);
-        // SAFETY: it is acknowledged once, and nothing of it is used after.
-        unsafe { rdma_ack_cm_event(event.as_ptr()) };
-        Some(found)
-    }
-
-    /// Returns the descriptor that is readable while there are events.
-    pub(crate) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is live, and its descriptor never changes.
-        unsafe { self.0.as_ref() }.fd
-    }
-}
-
-impl Drop for EventChannel {
-    fn drop(&mut self) {
-        // SAFETY: it came from rdma_create_event_channel and is freed once; ids on it hold a count of us.
-        unsafe { rdma_destroy_event_channel(self.0.as_ptr()) };
-    }
-}
-
-impl CmEvent {
-    fn read(event: &rdma_cm_event, channel: &Rc<EventChannel>) -> Self {
-        use rdma_cm_event_type as kind;
-        let token = |id: *const rdma_cm_id| {
-            // SAFETY: the ids of an event that is not acknowledged yet are live; we never have one
-            // exclusively while the library is in a call.
-            let context = unsafe { id.as_ref() }.map_or(ptr::null_mut(), |id| id.context);
-            u32::try_from(context.addr()).unwrap_or(u32::MAX)
-        };
-        let id = if event.event == kind::RDMA_CM_EVENT_CONNECT_REQUEST {
-            event.listen_id
-        } else {
-            event.id
-        };
-        let kind = match event.event {
-            kind::RDMA_CM_EVENT_ADDR_RESOLVED => CmEventKind::AddressResolved,
-            kind::RDMA_CM_EVENT_ROUTE_RESOLVED => CmEventKind::RouteResolved,
-            kind::RDMA_CM_EVENT_CONNECT_REQUEST => match NonNull::new(event.id) {
-                None => CmEventKind::Other,
-                Some(id) => {
-                    let id = CmId { id, _channel: Rc::clone(channel) };
-                    CmEventKind::Request { id, asked: PeerParameters::read(event) }
-                }
-            },
-            kind::RDMA_CM_EVENT_ESTABLISHED => {
-                CmEventKind::Established(PeerParameters::read(event))
-            }
-            kind::RDMA_CM_EVENT_REJECTED => CmEventKind::Rejected(event.status),
-            kind::RDMA_CM_EVENT_ADDR_ERROR
-            | kind::RDMA_CM_EVENT_ROUTE_ERROR
-            | kind::RDMA_CM_EVENT_CONNECT_ERROR
-            | kind::RDMA_CM_EVENT_UNREACHABLE => {
-                let code = event.status.saturating_abs();
-                CmEventKind::Failed(io::Error::from_raw_os_error(code))
-            }
-            kind::RDMA_CM_EVENT_DISCONNECTED => CmEventKind::Disconnected,
-            kind::RDMA_CM_EVENT_DEVICE_REMOVAL => CmEventKind::DeviceRemoved,
-            _ => CmEventKind::Other,
-        };
-        Self { token: token(id), kind }
-    }
-}
-
-impl PeerParameters {
-    fn read(event: &rdma_cm_event) -> Self {
-        // SAFETY: an event of connecting on the TCP port space has this part of the union.
-        let told = unsafe { event.param.conn };
-        let length = usize::from(told.private_data_len);
-        let private_data = if told.private_data.is_null() || length == 0 {
-            Box::default()
-        } else {
-            // SAFETY: it is as long as it says, and lives until the event is acknowledged.
-            unsafe { std::slice::from_raw_parts(told.private_data.cast::<u8>(), length) }.into()
-        };
-        Self { private_data, ird: told.responder_resources, ord: told.initiator_depth }
-    }
-}
-
 /// A listener, or one end of a connection.
 #[derive(Debug)]
 pub(crate) struct CmId {
     id: NonNull<rdma_cm_id>,
-    _channel: Rc<EventChannel>,
+    channel: Arc<Channel>,
 }
 
 impl CmId {
     /// Makes an id whose events carry `token`.
-    pub(crate) fn new(channel: &Rc<EventChannel>, token: u32) -> Result<Self, Refused> {
+    pub(crate) fn new(channel: &EventChannel, token: u32) -> Result<Self, Refused> {
         let mut id = ptr::null_mut();
         let space = rdma_port_space::RDMA_PS_TCP;
         // SAFETY: the channel is live, and the place for the call. The context is never followed.
         let result =
-            unsafe { rdma_create_id(channel.0.as_ptr(), &raw mut id, context(token), space) };
+            unsafe { rdma_create_id(channel.channel().raw(), &raw mut id, context(token), space) };
         let what = "making an RDMA connection";
         Refused::check(what, result)?;
         let id = NonNull::new(id).ok_or_else(|| Refused::last(what))?;
-        Ok(Self { id, _channel: Rc::clone(channel) })
+        Ok(Self { id, channel: Arc::clone(channel.channel()) })
     }
 
     /// Has the events of an id that a listener reported carry `token`.
@@ -333,6 +188,61 @@ impl Drop for CmId {
         // SAFETY: it came from the library and is freed once. Its queue pair, if any, was destroyed by
         // `QueuePair`, which owns both; every event of it that we took was acknowledged.
         unsafe { rdma_destroy_id(self.raw()) };
+    }
+}
+
+/// The id of a peer that has reached a listener. Nothing can be done with it but to move it to the channel of a thread, or
+/// to drop it, which refuses the peer.
+#[derive(Debug)]
+pub(crate) struct ArrivingId(CmId);
+
+// SAFETY: the thread that has it reads its addresses and its device, which do not change any more; moves it, while
+// nobody takes events from its channel (`Channel::keep_ids`); or destroys it, for which the library waits until every
+// event of it is acknowledged. Only an id that is on a channel of the thread's own can be used otherwise.
+unsafe impl Send for ArrivingId {}
+
+impl ArrivingId {
+    /// Owns an id that came with an event of `channel`.
+    pub(super) fn new(id: NonNull<rdma_cm_id>, channel: &Arc<Channel>) -> Self {
+        Self(CmId { id, channel: Arc::clone(channel) })
+    }
+
+    /// Moves the id to `channel`, whose thread this is. Its events that were not taken move along.
+    ///
+    /// # Errors
+    /// The library or the kernel cannot move ids; the peer is refused.
+    pub(crate) fn adopt(self, channel: &EventChannel) -> Result<CmId, Refused> {
+        let Self(mut id) = self;
+        if Arc::ptr_eq(&id.channel, channel.channel()) {
+            return Ok(id);
+        }
+        let what = "handing over an RDMA connection";
+        let unknown = || Refused { what, error: io::ErrorKind::Unsupported.into() };
+        let migrate = migrate().ok_or_else(unknown)?;
+        let result = {
+            let _kept = id.channel.keep_ids();
+            // SAFETY: the function is the library's; the id and both channels are live; nobody takes events from the
+            // channel that it is on, nor from the other, which is this thread's.
+            unsafe { migrate(id.raw(), channel.channel().raw()) }
+        };
+        Refused::check(what, result)?;
+        id.channel = Arc::clone(channel.channel());
+        Ok(id)
+    }
+
+    /// Returns the peer's address.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.0.peer()
+    }
+
+    /// Returns whether it uses `device`.
+    pub(crate) fn is_on(&self, device: &Device) -> bool {
+        self.0.is_on(device)
+    }
+
+    /// Returns whether an event is about it.
+    pub(crate) fn is(&self, about: usize) -> bool {
+        self.0.raw().addr() == about
     }
 }
 

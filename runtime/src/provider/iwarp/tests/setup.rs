@@ -350,3 +350,67 @@ fn every_ready_to_receive_indication_opens_the_stream() {
         }
     }
 }
+
+/// Takes the next peer from a listener of `node`, without adopting it.
+fn next_incoming(node: &mut Node) -> Incoming {
+    for _ in 0..POLLS_MAX {
+        node.nic.poll(node.now, 64, &mut Vec::new());
+        if let Some(incoming) = node.nic.next_incoming(node.now) {
+            return incoming;
+        }
+    }
+    panic!("nobody came");
+}
+
+#[test]
+fn the_time_of_a_handshake_begins_when_it_is_adopted() {
+    for (backend, crc) in VARIANTS {
+        let [mut node, mut other] = [(); 2].map(|()| Node::new(&config(backend, crc)));
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        let mut client = TcpStream::connect(at).unwrap();
+        let incoming = next_incoming(&mut node);
+        assert_eq!(node.nic.connections(), 0);
+        other.now = Instant::ZERO.saturating_add(Duration::from_secs(60));
+        other.nic.adopt(other.now, incoming).unwrap();
+        let deadline = other.nic.poll_deadline();
+        assert_eq!(deadline, Some(other.now.saturating_add(Duration::from_secs(5))));
+        other.now = deadline.unwrap();
+        until_closed(&mut other, &mut client);
+        assert_eq!((other.seen.len(), other.nic.counters().newcomers.timed_out), (0, 1));
+    }
+}
+
+#[test]
+fn a_peer_that_left_before_it_was_adopted_is_lost_in_its_handshake() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        drop(TcpStream::connect(at).unwrap());
+        let incoming = next_incoming(&mut node);
+        node.nic.adopt(node.now, incoming).unwrap();
+        for _ in 0..POLLS_MAX {
+            node.poll();
+            if node.nic.connections() == 0 {
+                break;
+            }
+        }
+        assert_eq!((node.seen.len(), node.nic.counters().newcomers.closed), (0, 1));
+    }
+}
+
+#[test]
+fn a_peer_comes_back_from_whoever_has_no_slot_for_it() {
+    for (backend, crc) in VARIANTS {
+        let small = Config { connections_max: 1, ..config(backend, crc) };
+        let (mut node, mut full) = (Node::new(&config(backend, crc)), Node::new(&small));
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        let mut clients = [0; 2].map(|_| TcpStream::connect(at).unwrap());
+        let incoming = next_incoming(&mut node);
+        full.nic.adopt(full.now, incoming).unwrap();
+        let incoming = next_incoming(&mut node);
+        let incoming = full.nic.adopt(full.now, incoming).unwrap_err();
+        assert_eq!((full.nic.connections(), node.nic.connections()), (1, 0));
+        drop(incoming);
+        assert_eq!(clients[1].read(&mut [0]).unwrap(), 0, "it is closed");
+    }
+}

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 use super::super::hello::{ANOTHER_RELEASE, Incoming, Kind as HelloKind, LENGTH_MAX};
 use super::rogue::{Rogue, hello, layout};
 use super::*;
+use crate::provider::base::Peers;
 use crate::sys::shared::Shared;
 use crate::sys::unix::Listener;
 
@@ -436,7 +437,7 @@ fn whoever_could_not_be_accepted_is_accepted_in_time() {
     };
     assert!(!is_due_soon(&node));
     // The state after the system refused a descriptor for a peer.
-    node.nic.listeners.pause(listener);
+    node.nic.listeners.leave(listener, Peers::Paused);
     node.nic.accept_at = node.now.saturating_add(Duration::from_millis(50));
     assert!(is_due_soon(&node), "it wants to be polled for it");
     node.now = node.nic.accept_at;
@@ -446,11 +447,11 @@ fn whoever_could_not_be_accepted_is_accepted_in_time() {
     let mut active = Node::new();
     active.nic.connect(active.now, at, &PARAMS).unwrap();
     node.accept();
-    assert_eq!((node.nic.listeners.paused(0), is_due_soon(&node)), (Some(listener), false));
+    assert_eq!((node.nic.listeners.is_any_paused(), is_due_soon(&node)), (true, false));
     node.nic.disconnect(node.now, node.qp());
     node.until(&Seen::Quiesced);
     // A listener that is closed accepts nobody.
-    node.nic.listeners.pause(listener);
+    node.nic.listeners.leave(listener, Peers::Paused);
     node.nic.unlisten(listener);
     assert!(!is_due_soon(&node));
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use haulage_proto::verbs::{QpNum, Status};
 
-use super::super::node::EPHEMERAL;
+use super::super::node::{EPHEMERAL, Newcomer};
 use super::super::queue_pair::{QueuePair, QueuePairState};
 use super::super::schedule::{End, Fault, Gone, Message, Packet, Proposal};
 use super::World;
@@ -96,25 +96,20 @@ impl World {
         if self.qp(from).is_none_or(|qp| qp.state != QueuePairState::Connecting) {
             return;
         }
-        let clock = self.clock;
         let Some(node) = self.node(to.ip()) else {
             let reason = ConnectError::Refused;
             let due = self.arrival();
             return self.schedule.push(due, Packet::Refuse { to: from, reason });
         };
-        let at = &mut self.nodes[node];
-        // The peer's Reads are bounded by what we serve, ours by what it serves.
-        let qp = QueuePair::new(QueuePairState::Requested, Some(from), proposal.ird, proposal.ord);
-        let met = at.listener(to).and_then(|listener| Some((listener, at.add(qp)?)));
-        let Some((listener, qp)) = met else {
-            let reason = ConnectError::Refused;
-            return self.send_alone(node, Packet::Refuse { to: from, reason });
-        };
-        let Proposal { private_data, .. } = proposal;
-        self.nodes[node]
-            .report(clock, Event::Request { listener, qp, peer, process: None, private_data });
-        if let Some(active) = self.qp(from) {
-            active.peer = Some(End { node, qp });
+        match self.nodes[node].listener(to) {
+            Some(listener) => {
+                let newcomer = Newcomer { listener, from, peer, proposal };
+                self.nodes[node].arrivals.push_back(newcomer);
+            }
+            None => {
+                let reason = ConnectError::Refused;
+                self.send_alone(node, Packet::Refuse { to: from, reason });
+            }
         }
     }
 
