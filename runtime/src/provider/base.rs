@@ -7,6 +7,7 @@ mod listeners;
 mod payload;
 mod progress;
 mod reports;
+mod setup;
 mod slots;
 
 pub use listeners::ListenerId;
@@ -17,4 +18,5 @@ pub(crate) use listeners::{Listeners, Peers};
 pub(crate) use payload::Payload;
 pub(crate) use progress::{Clock, Progress, Waiting, Watches};
 pub(crate) use reports::Reports;
+pub(crate) use setup::{SetupState, SetupStep};
 pub(crate) use slots::Slots;

@@ -33,7 +33,6 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use self::setup::Setup;
-use super::base::ConnectionState;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink, PeerUser,
     Provider, QueueFull, Receive, Waker, sealed,
@@ -43,10 +42,13 @@ use crate::sys::socket::{Socket, Vanished};
 mod config;
 mod connection;
 mod contention;
+mod handshake;
+mod handshakes;
 mod in_place;
 mod inbox;
 mod inflow;
 mod intake;
+mod lane;
 mod life;
 mod listening;
 mod nic;
@@ -118,31 +120,40 @@ impl Provider for Iwarp {
             io::ErrorKind::ConnectionRefused => ConnectError::Refused,
             kind => ConnectError::System(kind),
         })?;
-        let qp = self.admit(socket, ConnectionState::Connecting, setup)?;
+        let qp = self.begin(socket, setup)?;
         self.settle_all();
         Ok(qp)
     }
 
     fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         self.nic.now = now;
-        let Some(connection) = self.slots.get(qp) else { return };
+        let Self { handshakes, slots, nic, .. } = self;
+        let Some(handshake) = handshakes.get(qp) else { return };
         match answer {
-            ConnectionAnswer::Accept(params) => connection.accept(&mut self.nic, params),
-            ConnectionAnswer::Reject(private_data) => {
-                connection.reject(&mut self.nic, private_data)
+            ConnectionAnswer::Accept(params) => {
+                if let Some(agreed) = handshake.accept(nic, params) {
+                    handshakes.open(slots, nic, qp, agreed);
+                }
             }
+            ConnectionAnswer::Reject(private_data) => handshake.reject(nic, private_data),
         }
     }
 
     fn peer_user(&mut self, qp: QpNum) -> PeerUser {
-        let connection = self.slots.get(qp);
-        connection.map_or(PeerUser::Unknown, |connection| connection.peer_user())
+        match (self.slots.get(qp), self.handshakes.get(qp)) {
+            (Some(connection), _) => connection.peer_user(),
+            (None, Some(handshake)) => handshake.peer_user(),
+            (None, None) => PeerUser::Unknown,
+        }
     }
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         self.nic.now = now;
-        let Some(connection) = self.slots.get(qp) else { return };
-        connection.disconnect(&mut self.nic);
+        if let Some(connection) = self.slots.get(qp) {
+            connection.disconnect(&mut self.nic);
+        } else if let Some(handshake) = self.handshakes.get(qp) {
+            handshake.disconnect(&mut self.nic);
+        }
     }
 
     #[inline]

@@ -44,8 +44,6 @@ pub(crate) enum Step {
     Requested,
     /// Both ends accepted.
     Agreed,
-    /// The application rejected the peer.
-    Rejected,
     /// The application closes the connection.
     Close,
     /// The peer broke a rule, and is to be told which.
@@ -68,12 +66,11 @@ impl ConnectionState {
 
     /// The whole transition table; anything not listed changes nothing.
     const fn on(self, step: Step) -> Option<Self> {
-        use Step::{Agreed, Close, Connected, Drained, Ended, Faulted, Held, Rejected, Requested};
+        use Step::{Agreed, Close, Connected, Drained, Ended, Faulted, Held, Requested};
         Some(match (self, step) {
             (Self::Connecting, Connected) => Self::Requesting,
             (Self::Awaiting, Requested) => Self::Asked,
             (Self::Requesting | Self::Asked, Agreed) => Self::Open,
-            (Self::Asked, Rejected) => Self::Lingering,
             (Self::Open, Close) => Self::Draining,
             (Self::Connecting | Self::Requesting | Self::Awaiting | Self::Asked, Close) => {
                 Self::Closed
@@ -119,23 +116,23 @@ mod tests {
             Closed,
         ]
     };
-    const STEPS: [Step; 9] = {
+    const STEPS: [Step; 8] = {
         use Step::*;
-        [Connected, Requested, Agreed, Rejected, Close, Faulted, Drained, Held, Ended]
+        [Connected, Requested, Agreed, Close, Faulted, Drained, Held, Ended]
     };
 
     const MATRIX: &str = "
-            Connected   Requested   Agreed      Rejected    Close       Faulted     Drained     Held        Ended
-Connecting  Requesting  -           -           -           Closed      -           -           -           Closed
-Requesting  -           -           Open        -           Closed      -           -           -           Closed
-Awaiting    -           Asked       -           -           Closed      -           -           -           Closed
-Asked       -           -           Open        Lingering   Closed      -           -           -           Closed
-Open        -           -           -           -           Draining    Terminating -           Quarantined Closed
-Draining    -           -           -           -           -           Terminating Lingering   Quarantined Closed
-Terminating -           -           -           -           -           -           Lingering   -           Closed
-Lingering   -           -           -           -           -           -           -           -           Closed
-Quarantined -           -           -           -           -           -           -           -           Closed
-Closed      -           -           -           -           -           -           -           -           -
+            Connected   Requested   Agreed      Close       Faulted     Drained     Held        Ended
+Connecting  Requesting  -           -           Closed      -           -           -           Closed
+Requesting  -           -           Open        Closed      -           -           -           Closed
+Awaiting    -           Asked       -           Closed      -           -           -           Closed
+Asked       -           -           Open        Closed      -           -           -           Closed
+Open        -           -           -           Draining    Terminating -           Quarantined Closed
+Draining    -           -           -           -           Terminating Lingering   Quarantined Closed
+Terminating -           -           -           -           -           Lingering   -           Closed
+Lingering   -           -           -           -           -           -           -           Closed
+Quarantined -           -           -           -           -           -           -           Closed
+Closed      -           -           -           -           -           -           -           -
 ";
 
     #[test]

@@ -14,6 +14,7 @@ pub(crate) struct Slots<T> {
 #[derive(Debug)]
 struct QpSlot<T> {
     generation: u16,
+    is_in_use: bool,
     value: Option<Box<T>>,
 }
 
@@ -30,6 +31,13 @@ impl<T> Slots<T> {
 
     /// Puts a value into a free slot; `None` if all are in use.
     pub(crate) fn insert(&mut self, make: impl FnOnce(QpNum) -> T) -> Option<QpNum> {
+        let qp = self.reserve()?;
+        self.fill(qp, make(qp));
+        Some(qp)
+    }
+
+    /// Takes a free slot, whose value comes later, if ever; `None` if all are in use.
+    pub(crate) fn reserve(&mut self) -> Option<QpNum> {
         if self.is_full() {
             return None;
         }
@@ -37,16 +45,23 @@ impl<T> Slots<T> {
             Some(index) => index,
             None => {
                 let index = u16::try_from(self.slots.len()).ok()?;
-                self.slots.push(QpSlot { generation: 0, value: None });
+                self.slots.push(QpSlot { generation: 0, is_in_use: false, value: None });
                 index
             }
         };
         let slot = self.slots.get_mut(usize::from(index))?;
         slot.generation = slot.generation.wrapping_add(1);
-        let qp = QpNum::new(index, slot.generation);
-        slot.value = Some(Box::new(make(qp)));
+        slot.is_in_use = true;
         self.in_use += 1;
-        Some(qp)
+        Some(QpNum::new(index, slot.generation))
+    }
+
+    /// Puts a value into a slot that was reserved.
+    pub(crate) fn fill(&mut self, qp: QpNum, value: T) {
+        let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation());
+        if let Some(slot) = slot.filter(|slot| slot.is_in_use) {
+            slot.value = Some(Box::new(value));
+        }
     }
 
     /// Finds a value.
@@ -59,13 +74,14 @@ impl<T> Slots<T> {
         slot.value.as_deref_mut()
     }
 
-    /// Frees a slot and returns its value.
+    /// Frees a slot and returns its value, if it had one.
     pub(crate) fn remove(&mut self, qp: QpNum) -> Option<Box<T>> {
         let slot = self.slots.get_mut(qp.slot()).filter(|s| s.generation == qp.generation())?;
-        let value = slot.value.take()?;
-        self.in_use -= 1;
-        self.free.extend(u16::try_from(qp.slot()).ok());
-        Some(value)
+        if std::mem::take(&mut slot.is_in_use) {
+            self.in_use -= 1;
+            self.free.extend(u16::try_from(qp.slot()).ok());
+        }
+        slot.value.take()
     }
 
     /// Returns all values.
@@ -99,5 +115,25 @@ impl<T> Slots<T> {
     pub(crate) fn all(&self) -> impl Iterator<Item = QpNum> + '_ {
         let used = (0_u16..).zip(&self.slots).filter(|(_, slot)| slot.value.is_some());
         used.map(|(index, slot)| QpNum::new(index, slot.generation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_in_use_from_its_reservation_until_it_is_freed() {
+        let mut slots = Slots::new(2);
+        let [first, second] = [(); 2].map(|()| slots.reserve().unwrap());
+        assert!(slots.is_full() && slots.reserve().is_none() && slots.all().next().is_none());
+        slots.fill(first, 7);
+        assert_eq!((slots.peek(first), slots.peek(second)), (Some(&7), None));
+        assert_eq!((slots.remove(second), slots.remove(second), slots.in_use()), (None, None, 1));
+        slots.fill(second, 8);
+        assert_eq!(slots.get(second), None, "the reservation is over");
+        let third = slots.insert(|_| 9).unwrap();
+        assert_eq!((third.slot(), slots.remove(third)), (second.slot(), Some(Box::new(9))));
+        assert_eq!((slots.remove(first), slots.in_use()), (Some(Box::new(7)), 0));
     }
 }

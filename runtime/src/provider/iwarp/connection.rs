@@ -2,7 +2,7 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. It has four parts: what is about its life ([`Life`]), how its octets
+//! A connection lives as [`ConnectionState`] says, once its [`Handshake`] is over. It has four parts: what is about its life ([`Life`]), how its octets
 //! come in ([`Intake`]), what arrives ([`Inflow`]) and what leaves ([`Outflow`]). No part knows the connection, which
 //! puts them together: `connection/reading.rs` reads octets, `connection/feed.rs` handles them, `connection/in_place.rs`
 //! offers messages that need no Receive.
@@ -14,24 +14,22 @@
 //! destroy its last octets on their way to the peer.
 
 use haulage_proto::iwarp::Crc32c;
-use haulage_proto::iwarp::mpa::handshake::Agreement;
+use haulage_proto::iwarp::mpa::handshake::{Agreement, Rtr};
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Handle, QpNum, WrId};
 
+use super::handshake::{Agreed, Handshake};
 use super::inflow::Inflow;
 use super::intake::Intake;
 use super::life::Life;
 use super::nic::Nic;
 use super::outflow::{Outflow, Over};
-use super::setup::Setup;
 use crate::provider::base::{ConnectionState, Waiting};
 use crate::provider::{
-    ConnectError, ConnectionParams, DisconnectReason, Head, Outgoing, PeerUser, QueueFull, Sent,
-    WorkQueue,
+    DisconnectReason, Event, Head, Outgoing, PeerUser, QueueFull, Sent, WorkQueue,
 };
 use crate::sys::crc::crc32c;
-use crate::sys::socket::Socket;
 
 mod feed;
 mod in_place;
@@ -47,54 +45,27 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
-        Self {
-            life: Life::new(qp, socket, state, setup),
-            intake: Intake::new(),
-            inflow: Inflow::new(),
-            outflow: Outflow::new(state),
+    /// Makes the connection that a handshake has agreed on, and reports it. It may be broken already.
+    pub(super) fn new(nic: &mut Nic, handshake: Handshake, agreed: Agreed) -> Self {
+        let Agreed { agreement, opening, private_data, broken } = agreed;
+        let (lane, intake) = handshake.into_parts();
+        let (qp, ord, ird) = (lane.qp(), agreement.ord, agreement.ird);
+        nic.reports.push(Event::Established { qp, private_data, ord, ird });
+        let life = Life::new(nic, lane, opening);
+        let mut this = Self { life, intake, inflow: Inflow::new(), outflow: Outflow::new() };
+        this.open(nic, &agreement);
+        if opening.may_send() && agreement.rtr == Some(Rtr::Write) {
+            this.outflow.push_empty_write(nic);
         }
-    }
-
-    /// Begins the connection's setup.
-    pub(super) fn begin(&mut self, nic: &mut Nic) {
-        self.life.set_deadline(nic, nic.config.handshake_timeout);
-        self.life.unsettle(nic);
-    }
-
-    /// Accepts the peer, as the application asks.
-    pub(super) fn accept(&mut self, nic: &mut Nic, params: &ConnectionParams<'_>) {
-        let Some((agreement, broken)) = self.life.accept(nic, params) else { return };
-        self.open(nic, &agreement);
         if let Some(reason) = broken {
-            self.end_for(nic, reason);
+            this.end_for(nic, reason);
         }
+        this
     }
 
-    /// Rejects the peer, as the application asks.
-    pub(super) fn reject(&mut self, nic: &mut Nic, private_data: &[u8]) {
-        self.life.reject(nic, private_data);
-    }
-
-    /// Ends the connection, or its setup, as the application asks.
+    /// Closes the connection in order, as the application asks.
     pub(super) fn disconnect(&mut self, nic: &mut Nic) {
-        match self.life.state() {
-            ConnectionState::Connecting | ConnectionState::Requesting => {
-                let aborted = ConnectError::System(std::io::ErrorKind::ConnectionAborted);
-                self.life.fail_setup(nic, aborted);
-            }
-            ConnectionState::Asked => self.life.reject(nic, &[]),
-            _ => self.life.close(nic),
-        }
-    }
-
-    /// Ends a handshake whose peer is silent. Returns whether the connection was in one.
-    pub(super) fn evict(&mut self, nic: &mut Nic) -> bool {
-        let is_awaited = self.life.state() == ConnectionState::Awaiting;
-        if is_awaited {
-            self.end(nic);
-        }
-        is_awaited
+        self.life.close(nic);
     }
 
     /// Takes a prefix of `batch`, and sends as much as can be sent.
@@ -120,12 +91,9 @@ impl Connection {
         self.outflow.send(nic, &mut self.life, head, message, id)
     }
 
-    /// Goes on, as the socket can be written to, or could not be connected.
+    /// Goes on, as the socket can be written to.
     pub(super) fn on_writable(&mut self, nic: &mut Nic) {
         self.outflow.on_writable();
-        if self.life.state() == ConnectionState::Connecting {
-            self.life.on_connected(nic);
-        }
         self.life.unsettle(nic);
     }
 
@@ -135,16 +103,12 @@ impl Connection {
         self.life.unsettle(nic);
     }
 
-    /// Ends the connection, or its setup, because this deadline has passed; or sends a keepalive.
+    /// Ends the connection because this deadline has passed, or sends a keepalive.
     pub(super) fn on_deadline(&mut self, nic: &mut Nic, deadline: Instant) {
         if !self.life.take_deadline(deadline) {
             return;
         }
         match self.life.state() {
-            ConnectionState::Connecting | ConnectionState::Requesting => {
-                self.life.fail_setup(nic, ConnectError::TimedOut);
-            }
-            ConnectionState::Awaiting => self.life.on_setup_lost(nic, ConnectError::TimedOut),
             ConnectionState::Open if self.life.is_keepalive_due(nic) => {
                 self.outflow.push_keepalive(nic);
             }

@@ -6,7 +6,7 @@
 //! for messages that need no Receive (`iwarp/in_place.rs`), at most once between two polls; what that found stands for
 //! the next poll's reading.
 
-use super::life::Life;
+use super::lane::Lane;
 use super::nic::Nic;
 use super::reactor::Reactor;
 
@@ -125,19 +125,19 @@ impl Intake {
     }
 
     /// Has the reactor report the connection's octets again.
-    pub(super) fn cool(&mut self, nic: &mut Nic, life: &mut Life, reactor: &mut Reactor) {
+    pub(super) fn cool(&mut self, nic: &mut Nic, lane: &mut Lane, reactor: &mut Reactor) {
         self.streak = 0;
-        if reactor.receive(life.socket().fd(), life.qp()).is_ok() {
+        if reactor.receive(lane.socket().fd(), lane.qp()).is_ok() {
             self.state.step(Step::Arm);
         } else {
             self.state.step(Step::Stop);
-            life.unsettle(nic);
+            lane.unsettle(nic);
         }
     }
 
     /// Asks the reactor to stop, as the connection is to become hot. Without room in the ring all stays as it is.
-    pub(super) fn pause_if_armed(&mut self, life: &Life, reactor: &mut Reactor) {
-        if self.state == State::Armed && reactor.pause(life.qp()).is_ok() {
+    pub(super) fn pause_if_armed(&mut self, lane: &Lane, reactor: &mut Reactor) {
+        if self.state == State::Armed && reactor.pause(lane.qp()).is_ok() {
             self.state.step(Step::Pause);
         }
     }
@@ -146,12 +146,12 @@ impl Intake {
     pub(super) fn settle(
         &mut self,
         nic: &mut Nic,
-        life: &mut Life,
+        lane: &mut Lane,
         reactor: &mut Reactor,
         wanted: Wanted,
     ) -> Heat {
         match (self.state, wanted) {
-            (State::Off, Wanted::Yes) if reactor.receives() => self.cool(nic, life, reactor),
+            (State::Off, Wanted::Yes) if reactor.receives() => self.cool(nic, lane, reactor),
             (State::Off, Wanted::Yes) => {
                 // Epoll reports only octets that come later.
                 self.heat(nic);
@@ -162,10 +162,10 @@ impl Intake {
                 return Heat::Lost;
             }
             (State::Armed, Wanted::No) if reactor.receives() => {
-                if reactor.pause(life.qp()).is_ok() {
+                if reactor.pause(lane.qp()).is_ok() {
                     self.state.step(Step::Pause);
                 } else {
-                    life.unsettle(nic);
+                    lane.unsettle(nic);
                 }
             }
             (State::Armed, Wanted::No) => self.state.step(Step::Stop),

@@ -1,8 +1,8 @@
-//! The life of a connection: its socket, its state, and what has the provider come back to it.
+//! The life of a connection: its socket, its state, and its peer's progress.
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. `life/handshake.rs` sets it up, [`Opening`] knows its first FPDUs.
+//! A connection lives as [`ConnectionState`] says, from the end of its handshake on. [`Opening`] knows its first FPDUs.
 //! Whatever is left to be done for a connection is done when it is settled, at its deadline, or at a check of its
 //! peer's progress.
 
@@ -11,86 +11,75 @@ use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
+use super::lane::Lane;
 use super::nic::Nic;
-use super::opening::Opening;
-use super::setup::Setup;
+use super::opening::{Opening, keepalive_after};
 use crate::provider::DisconnectReason;
 use crate::provider::base::{ConnectionState, Progress, Step};
 use crate::sys::socket::Socket;
 
-mod handshake;
-
 /// The state of a connection, and its socket.
 #[derive(Debug)]
 pub(super) struct Life {
-    qp: QpNum,
-    socket: Socket,
+    lane: Lane,
     state: ConnectionState,
-    /// The state of connection setup, until the connection is open.
-    setup: Option<Box<Setup>>,
     opening: Opening,
     /// Why the connection ends, once it does.
     reason: DisconnectReason,
-    deadline: Option<Instant>,
-    /// The connection is on the provider's list of those to be settled.
-    unsettled: bool,
     progress: Progress,
 }
 
 impl Life {
-    pub(super) fn new(qp: QpNum, socket: Socket, state: ConnectionState, setup: Setup) -> Self {
+    /// Begins the life of a connection on which both ends have agreed.
+    pub(super) fn new(nic: &mut Nic, mut lane: Lane, opening: Opening) -> Self {
+        lane.clear_deadline();
+        if let Opening::Unheard(sent) = opening {
+            lane.set_deadline(nic, keepalive_after(sent));
+        }
+        lane.unsettle(nic);
         Self {
-            qp,
-            socket,
-            state,
-            setup: Some(Box::new(setup)),
-            opening: Opening::Setup,
+            lane,
+            state: ConnectionState::Open,
+            opening,
             reason: DisconnectReason::Lost,
-            deadline: None,
-            unsettled: false,
             progress: Progress::default(),
         }
     }
 
     /// Has the connection settled before the provider's work is done.
     pub(super) fn unsettle(&mut self, nic: &mut Nic) {
-        if !self.unsettled {
-            self.unsettled = true;
-            nic.unsettled.push_back(self.qp);
-        }
+        self.lane.unsettle(nic);
     }
 
     /// Notes that the connection has left the list of those to be settled.
     pub(super) const fn begin_settling(&mut self) {
-        self.unsettled = false;
+        self.lane.begin_settling();
     }
 
     /// Has the connection checked for progress, as work waits for its peer.
     #[inline]
     pub(super) fn watch(&mut self, nic: &mut Nic) {
-        self.progress.watch(&mut nic.watches, nic.now, self.qp);
+        self.progress.watch(&mut nic.watches, nic.now, self.lane.qp());
     }
 
     /// Sets the deadline `after` from now.
     pub(super) fn set_deadline(&mut self, nic: &mut Nic, after: std::time::Duration) {
-        let deadline = nic.now.saturating_add(after);
-        self.deadline = Some(deadline);
-        nic.deadlines.add(deadline, self.qp);
+        self.lane.set_deadline(nic, after);
     }
 
     /// Returns whether this is still the connection's deadline, which it then has no more.
     pub(super) fn take_deadline(&mut self, deadline: Instant) -> bool {
-        self.deadline.take_if(|due| *due == deadline).is_some()
+        self.lane.take_deadline(deadline)
     }
 
     /// Notes that an FPDU has arrived whole. Returns the ready-to-receive indication that it may be.
     pub(super) fn heard(&mut self, nic: &mut Nic) -> Option<Rtr> {
         match std::mem::replace(&mut self.opening, Opening::Over) {
-            Opening::Setup | Opening::Over => None,
+            Opening::Over => None,
             Opening::Unheard(_) => {
                 // On a connection that is closing, the deadline is for the closing, and stays.
                 if self.state == ConnectionState::Open {
-                    self.deadline = None;
+                    self.lane.clear_deadline();
                 }
                 None
             }
@@ -133,7 +122,7 @@ impl Life {
 
     /// Closes our half, as nothing is left to be sent. Returns whether the queue pair is to report its end.
     pub(super) fn shut_down_write(&mut self, nic: &mut Nic) -> bool {
-        self.socket.shutdown_write();
+        self.lane.socket().shutdown_write();
         let is_drained = self.state.step(Step::Drained);
         if is_drained {
             self.set_deadline(nic, nic.config.close_timeout);
@@ -161,14 +150,18 @@ impl Life {
         &mut self.progress
     }
 
+    pub(super) const fn lane_mut(&mut self) -> &mut Lane {
+        &mut self.lane
+    }
+
     #[inline]
     pub(super) const fn qp(&self) -> QpNum {
-        self.qp
+        self.lane.qp()
     }
 
     #[inline]
     pub(super) const fn socket(&self) -> &Socket {
-        &self.socket
+        self.lane.socket()
     }
 
     #[inline]

@@ -7,11 +7,11 @@ use std::time::Duration;
 use haulage_proto::iwarp::mpa::handshake::Passive;
 use haulage_proto::verbs::QpNum;
 
-use super::connection::Connection;
+use super::handshake::Handshake;
 use super::setup::Setup;
 use super::state::Iwarp;
 use crate::provider::ConnectError;
-use crate::provider::base::{ConnectionState, ListenerId, Peers};
+use crate::provider::base::{ListenerId, Peers};
 use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
 
 /// A peer that was accepted: its socket, of which nothing was read and for which nothing is armed.
@@ -91,41 +91,35 @@ impl Iwarp {
         }
         let Incoming { socket, peer, listener } = incoming;
         let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
-        match self.admit(socket, ConnectionState::Awaiting, setup) {
-            Ok(qp) => self.listeners.await_question(qp, self.slots.in_use()),
+        match self.begin(socket, setup) {
+            Ok(qp) => {
+                self.listeners.await_question(qp, self.slots.in_use());
+                self.read_handshake(qp);
+            }
             Err(_) => self.nic.counters.newcomers.accepts.other += 1,
         }
         self.settle_all();
         Ok(())
     }
 
-    /// Gives a connection a slot.
-    pub(super) fn admit(
-        &mut self,
-        socket: Socket,
-        state: ConnectionState,
-        setup: Setup,
-    ) -> Result<QpNum, ConnectError> {
-        let fd = socket.fd();
-        let qp = self
-            .slots
-            .insert(|qp| Connection::new(qp, socket, state, setup))
-            .ok_or(ConnectError::NoQueuePair)?;
-        if let Err(error) = self.reactor.adopt(fd, qp) {
+    /// Gives a handshake a slot, and begins it.
+    pub(super) fn begin(&mut self, socket: Socket, setup: Setup) -> Result<QpNum, ConnectError> {
+        let qp = self.slots.reserve().ok_or(ConnectError::NoQueuePair)?;
+        if let Err(error) = self.reactor.adopt(socket.fd(), qp) {
             self.slots.remove(qp);
             return Err(ConnectError::System(error.kind()));
         }
-        if let Some(connection) = self.slots.get(qp) {
-            connection.begin(&mut self.nic);
-        }
+        let mut handshake = Handshake::new(qp, socket, setup);
+        handshake.begin(&mut self.nic);
+        self.handshakes.insert(qp, handshake);
         Ok(qp)
     }
 
     /// Ends the oldest handshake, so that silent peers cannot keep others out.
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
-            if let Some(connection) = self.slots.get(qp)
-                && connection.evict(&mut self.nic)
+            if let Some(handshake) = self.handshakes.get(qp)
+                && handshake.evict(&mut self.nic)
             {
                 self.nic.counters.newcomers.crowded_out += 1;
                 self.settle_all();

@@ -15,12 +15,11 @@ use std::time::Duration;
 
 use haulage_proto::iwarp::mpa::handshake::Rtr;
 
-/// The first FPDUs of a stream, as far as they have come.
+/// The first FPDUs of a stream, as far as they have come. A passive end that has accepted its peer begins with
+/// `Listening`, an active end that was accepted with `Unheard(0)`.
 ///
 /// | from | to | when |
 /// |---|---|---|
-/// | `Setup` | `Listening` | a passive end has accepted the peer |
-/// | `Setup` | `Unheard(0)` | an active end was accepted by its peer |
 /// | `Listening` | `Over` | the peer's first FPDU has arrived |
 /// | `Unheard(n)` | `Unheard(n + 1)` | the time for another keepalive has come |
 /// | `Unheard` | `Over` | the peer's first FPDU has arrived, or as many keepalives were sent as may be |
@@ -35,8 +34,6 @@ pub(super) enum Opening {
     Unheard(u32),
     /// We may not send before the peer has. Its first FPDU may be this ready-to-receive indication.
     Listening(Option<Rtr>),
-    /// The connection is being set up.
-    Setup,
 }
 
 impl Opening {
@@ -93,7 +90,7 @@ mod tests {
             let next = opening.on_silence();
             (opening, next.map(|next| next.as_millis()))
         };
-        for opening in [Opening::Setup, Opening::Listening(None), Opening::Over] {
+        for opening in [Opening::Listening(None), Opening::Over] {
             assert_eq!(after(opening), (opening, None), "it sends no keepalives");
         }
         let millis = [40, 80, 160, 320, 640, 1280];
@@ -102,9 +99,9 @@ mod tests {
         }
         assert_eq!(after(Opening::Unheard(6)), (Opening::Over, None));
 
-        let states = [Opening::Setup, Opening::Listening(None), Opening::Unheard(1), Opening::Over];
-        assert_eq!(states.map(Opening::may_send), [false, false, true, true]);
-        assert_eq!(states.map(Opening::is_over), [false, false, false, true]);
+        let states = [Opening::Listening(None), Opening::Unheard(1), Opening::Over];
+        assert_eq!(states.map(Opening::may_send), [false, true, true]);
+        assert_eq!(states.map(Opening::is_over), [false, false, true]);
         assert!(Opening::Listening(Some(Rtr::Send)).expects(Rtr::Send));
         assert!(!Opening::Listening(Some(Rtr::Write)).expects(Rtr::Send));
     }

@@ -61,7 +61,7 @@ pub(super) struct Outflow {
 /// | `Full` | `Awaited` | the ring was asked to report when the socket can be written to |
 /// | `Full`, `Awaited` | `Free` | the socket can be written to |
 ///
-/// A socket that is being connected is `Full`. With epoll no socket is `Awaited`, as each report comes without asking.
+/// With epoll no socket is `Awaited`, as each report comes without asking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     /// Output may be handed to the system.
@@ -77,13 +77,12 @@ enum Room {
 pub(super) struct Over;
 
 impl Outflow {
-    /// Makes the outflow of a connection in this state, whose socket may still have to be connected.
-    pub(super) fn new(state: ConnectionState) -> Self {
-        let is_connecting = state == ConnectionState::Connecting;
+    /// Makes the outflow of a connection that is about to open.
+    pub(super) fn new() -> Self {
         Self {
             transmitter: Transmitter::new(None, Mulpdu::default()),
             queue: None,
-            room: if is_connecting { Room::Full } else { Room::Free },
+            room: Room::Free,
             crowded: false,
             ord: 0,
             ird: 0,

@@ -116,6 +116,13 @@ impl Iwarp {
                         // Few connections are busy, so this one becomes hot if it is.
                         connection.pause_if_busy(&mut self.reactor, STREAK_MIN);
                     }
+                } else if self.handshakes.get(qp).is_some() {
+                    let Self { handshakes, slots, nic, reactor, .. } = self;
+                    handshakes.feed(slots, nic, qp, reactor.bytes(&filled));
+                    self.contention.heard(qp);
+                    if !more {
+                        self.on_receive_over(qp, Over::Paused);
+                    }
                 }
                 self.reactor.give_back(filled);
             }
@@ -126,11 +133,15 @@ impl Iwarp {
                         self.hot.push(qp);
                     }
                     self.unread = true;
+                } else {
+                    self.read_handshake(qp);
                 }
             }
             News::Writable(qp) => {
                 if let Some(connection) = self.slots.get(qp) {
                     connection.on_writable(&mut self.nic);
+                } else if let Some(handshake) = self.handshakes.get(qp) {
+                    handshake.on_writable(&mut self.nic);
                 }
             }
             News::Acceptable(listener) => self.listeners.announce(ListenerId(listener)),
@@ -138,8 +149,38 @@ impl Iwarp {
         }
     }
 
+    /// Reads the socket of a handshake, if epoll reports its octets.
+    pub(super) fn read_handshake(&mut self, qp: QpNum) {
+        if self.reactor.receives() {
+            return;
+        }
+        let Self { handshakes, slots, nic, .. } = self;
+        let mut scratch = std::mem::take(&mut nic.scratch);
+        for _ in 0..READS_PER_NEWS {
+            let Some(handshake) = handshakes.get(qp).filter(|one| one.wants_input()) else { break };
+            match handshake.read(nic, &mut scratch) {
+                Ok(None) => break,
+                Ok(Some(0)) | Err(_) => {
+                    handshake.on_input_end(nic);
+                    break;
+                }
+                Ok(Some(count)) => {
+                    handshakes.feed(slots, nic, qp, scratch.get(..count).unwrap_or_default());
+                }
+            }
+        }
+        nic.scratch = scratch;
+    }
+
     fn on_receive_over(&mut self, qp: QpNum, why: Over) {
-        let Some(connection) = self.slots.get(qp) else { return };
+        let Some(connection) = self.slots.get(qp) else {
+            let Some(handshake) = self.handshakes.get(qp) else { return };
+            handshake.on_receive_over(&mut self.nic);
+            if matches!(why, Over::End | Over::Failed) {
+                handshake.on_input_end(&mut self.nic);
+            }
+            return;
+        };
         let end = match why {
             Over::End => Some(StreamEnd::Orderly),
             Over::Failed => Some(StreamEnd::Lost),
@@ -196,10 +237,12 @@ impl Iwarp {
     }
 
     fn fire_deadlines(&mut self) {
-        let Self { nic, slots, .. } = self;
+        let Self { nic, slots, handshakes, .. } = self;
         while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
             if let Some(connection) = slots.get(qp) {
                 connection.on_deadline(nic, deadline);
+            } else if let Some(handshake) = handshakes.get(qp) {
+                handshake.on_deadline(nic, deadline);
             }
         }
         if self.accept_retry.is_some_and(|retry| retry <= self.nic.now) {
@@ -217,7 +260,7 @@ impl Iwarp {
     }
 
     fn settle(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
+        let Some(connection) = self.slots.get(qp) else { return self.settle_handshake(qp) };
         match connection.settle(&mut self.nic, &mut self.reactor) {
             Heat::Gained => self.hot.push(qp),
             Heat::Lost => self.hot.retain(|hot| *hot != qp),
@@ -228,15 +271,30 @@ impl Iwarp {
         }
     }
 
+    fn settle_handshake(&mut self, qp: QpNum) {
+        let Some(handshake) = self.handshakes.get(qp) else { return };
+        handshake.settle(&mut self.nic, &mut self.reactor);
+        if handshake.is_closed() && handshake.is_released() {
+            self.handshakes.remove(qp);
+            self.free(qp);
+        }
+    }
+
     /// Frees the slot of a closed connection, once the ring holds no request of it.
     fn release(&mut self, qp: QpNum) {
         if self.slots.get(qp).is_some_and(|connection| connection.is_released()) {
-            self.slots.remove(qp);
-            self.listeners.resume();
+            self.free(qp);
         }
+    }
+
+    fn free(&mut self, qp: QpNum) {
+        self.slots.remove(qp);
+        self.listeners.resume();
     }
 }
 
+/// Times a handshake's socket is read when epoll has reported octets.
+const READS_PER_NEWS: u32 = 16;
 /// Polls in a row that found nothing, after which a connection is no longer hot.
 const IDLE_MAX: u32 = 4096;
 /// Receives in a row, after which a connection counts as busy.

@@ -1,4 +1,4 @@
-//! The state of connection setup.
+//! What a handshake over MPA has come to.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use super::config::{Config, Crc};
 use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams, DisconnectReason};
 
-/// The state of a connection's setup, until it is open.
+/// The part of a handshake that is left to be done.
 #[derive(Debug)]
 pub(super) enum Setup {
     Active {

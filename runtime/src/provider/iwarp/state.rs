@@ -9,6 +9,7 @@ use haulage_proto::verbs::QpNum;
 use super::config::{BackendReport, Config};
 use super::connection::Connection;
 use super::contention::Contention;
+use super::handshakes::Handshakes;
 use super::inbox::Inbox;
 use super::nic::{Nic, WireCounters};
 use super::reactor::Reactor;
@@ -27,6 +28,8 @@ pub struct Iwarp {
     /// The waker was signaled since the last sleep.
     pub(super) woken: bool,
     pub(super) slots: Slots<Connection>,
+    /// Connections that are being set up, each of which has a slot.
+    pub(super) handshakes: Handshakes,
     pub(super) listeners: Listeners<Listener>,
     /// When to accept again, after the system refused.
     pub(super) accept_retry: Option<Instant>,
@@ -64,6 +67,7 @@ impl Iwarp {
             caps: nic.caps(),
             inbox: Inbox::new(nic.scratch.len()),
             slots: Slots::new(config.connections_max),
+            handshakes: Handshakes::default(),
             nic,
             reactor,
             backend,

@@ -17,11 +17,8 @@ impl Connection {
     }
 
     /// Takes octets that arrived, in any state of the connection.
-    pub(super) fn on_octets(&mut self, nic: &mut Nic, mut octets: &[u8]) {
+    pub(super) fn on_octets(&mut self, nic: &mut Nic, octets: &[u8]) {
         nic.counters.bytes_system += octets.len() as u64;
-        if self.life.is_in_setup() {
-            self.on_handshake(nic, &mut octets);
-        }
         self.take_octets(nic, octets);
     }
 
@@ -84,15 +81,6 @@ impl Connection {
         if self.inflow.is_flooded(nic, &self.life) {
             nic.wire.floods += 1;
             self.end_for(nic, DisconnectReason::Flooded);
-        }
-    }
-
-    /// Takes octets of connection setup; those behind it stay in `octets`.
-    fn on_handshake(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
-        let Some(agreement) = self.life.on_handshake(nic, octets) else { return };
-        self.open(nic, &agreement);
-        if agreement.rtr == Some(Rtr::Write) {
-            self.outflow.push_empty_write(nic);
         }
     }
 

@@ -7,7 +7,6 @@
 //! A connection is read for at most [`OCTETS_PER_POLL`] at a time.
 
 use super::Connection;
-use crate::provider::ConnectError;
 use crate::provider::base::ConnectionState;
 use crate::provider::iwarp::inflow::{Read, StreamEnd};
 use crate::provider::iwarp::intake::{Found, Heat, Wanted};
@@ -33,7 +32,7 @@ impl Connection {
     ) -> bool {
         let is_idle = self.intake.is_idle(polls);
         if is_idle {
-            self.intake.cool(nic, &mut self.life, reactor);
+            self.intake.cool(nic, self.life.lane_mut(), reactor);
         }
         is_idle
     }
@@ -41,7 +40,7 @@ impl Connection {
     /// Has the reactor report the connection's octets, if it is hot.
     pub(in crate::provider::iwarp) fn cool(&mut self, nic: &mut Nic, reactor: &mut Reactor) {
         if self.intake.is_hot() {
-            self.intake.cool(nic, &mut self.life, reactor);
+            self.intake.cool(nic, self.life.lane_mut(), reactor);
         }
     }
 
@@ -54,7 +53,7 @@ impl Connection {
     ) {
         let is_busy = self.intake.is_busy(receives) || self.expects_much();
         if is_busy && self.life.is_open() {
-            self.intake.pause_if_armed(&self.life, reactor);
+            self.intake.pause_if_armed(self.life.lane_mut(), reactor);
         }
     }
 
@@ -96,7 +95,7 @@ impl Connection {
         self.life.begin_settling();
         self.pump(nic);
         let wanted = if self.wants_input() { Wanted::Yes } else { Wanted::No };
-        let heat = self.intake.settle(nic, &mut self.life, reactor, wanted);
+        let heat = self.intake.settle(nic, self.life.lane_mut(), reactor, wanted);
         self.outflow.await_room(nic, &mut self.life, reactor);
         heat
     }
@@ -120,10 +119,6 @@ impl Connection {
     pub(super) fn on_input_end(&mut self, nic: &mut Nic, end: StreamEnd) {
         self.intake.end();
         self.life.unsettle(nic);
-        if self.life.is_in_setup() {
-            let why = ConnectError::BadHandshake("closed before it was complete");
-            return self.life.on_setup_lost(nic, why);
-        }
         self.on_stream_end(nic, end);
     }
 
@@ -204,10 +199,9 @@ impl Connection {
     /// Returns whether octets should be read or awaited.
     fn wants_input(&self) -> bool {
         let state = self.life.state();
-        let closed = matches!(state, ConnectionState::Connecting | ConnectionState::Closed);
         // A hot connection is read only when it has no backlog.
         let waits = self.inflow.is_starved() || self.inflow.is_throttled() && !self.intake.is_hot();
-        !closed && !waits && !self.intake.is_over()
+        state != ConnectionState::Closed && !waits && !self.intake.is_over()
     }
 }
 
