@@ -25,7 +25,7 @@
 //! root, and is admitted by root only if it is root too. The harm that a peer can do is bounded all the same. It maps
 //! our segment and, if we pass it, our region; so nothing in them is believed: words are read once and checked, and
 //! there is no Rust reference to memory that the peer can write. Its own memory is mapped only if it is sealed against
-//! shrinking and as long as it says. A page of either segment or of the peer's region that is gone when we touch it,
+//! shrinking and as long as it says, and only once the application has accepted it. A page of either segment or of the peer's region that is gone when we touch it,
 //! because the peer punched a hole, is replaced, and ends that connection alone.
 //!
 //! Memory in the region of an end that exposes it is safe from honest peers only, which check the table first: see
@@ -50,12 +50,11 @@ use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, ClaimedSegment, QpNum, WrId};
 
-use self::connection::Connection;
+use self::handshake::Handshake;
 use self::names::name;
 use self::port::RingPort;
 use self::setup::Setup;
 use self::watch::RETRY;
-use super::base::ConnectionState;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, MessageSink,
     OpenResult, Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Refused, Sent, Waker,
@@ -143,14 +142,7 @@ impl Provider for Shm {
         }
         let layout = self.nic.next_layout(self.slots.in_use() + 1);
         let setup = Setup::active(&self.nic, name(to.port()), layout, params)?;
-        let qp = self
-            .slots
-            .insert(|qp| Connection::new(qp, None, ConnectionState::Connecting, setup))
-            .ok_or(ConnectError::NoQueuePair)?;
-        if let Some(connection) = self.slots.get(qp) {
-            let timeout = self.nic.config.handshake_timeout;
-            connection.set_deadline(&mut self.nic, timeout);
-        }
+        let qp = self.begin(None, setup).ok_or(ConnectError::NoQueuePair)?;
         self.go_on_connecting(qp);
         Ok(qp)
     }
@@ -158,21 +150,21 @@ impl Provider for Shm {
     fn answer(&mut self, now: Instant, qp: QpNum, answer: &ConnectionAnswer<'_>) {
         self.nic.now = now;
         let layout = self.nic.next_layout(self.slots.in_use());
-        let Some(connection) = self.slots.get(qp) else { return };
+        let Some(handshake) = self.handshakes.get_mut(&qp) else { return };
         match answer {
             ConnectionAnswer::Accept(params) => {
-                connection.accept(&mut self.nic, layout, params);
-                self.heat(qp);
+                if let Some(agreed) = handshake.accept(&mut self.nic, layout, params) {
+                    self.join(agreed);
+                }
             }
-            ConnectionAnswer::Reject(private_data) => {
-                connection.reject(&mut self.nic, private_data)
-            }
+            ConnectionAnswer::Reject(private_data) => handshake.reject(&mut self.nic, private_data),
         }
     }
 
     fn peer_user(&mut self, qp: QpNum) -> PeerUser {
-        let socket = self.slots.get(qp).and_then(|connection| connection.socket.as_ref());
-        match socket.map(Stream::peer) {
+        let handshake = self.handshakes.get(&qp).and_then(Handshake::socket);
+        let connection = || self.slots.peek(qp).and_then(|connection| connection.socket.as_ref());
+        match handshake.or_else(connection).map(Stream::peer) {
             Some(Ok(peer)) => PeerUser::Local(peer.user),
             Some(Err(_)) | None => PeerUser::Unknown,
         }
@@ -180,17 +172,11 @@ impl Provider for Shm {
 
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         self.nic.now = now;
-        let Some(connection) = self.slots.get(qp) else { return };
-        match connection.state {
-            ConnectionState::Connecting | ConnectionState::Requesting => {
-                let aborted = ConnectError::System(io::ErrorKind::ConnectionAborted);
-                connection.fail_setup(&mut self.nic, aborted);
-            }
-            ConnectionState::Asked => connection.reject(&mut self.nic, &[]),
-            _ => {
-                connection.close(&mut self.nic);
-                self.heat(qp);
-            }
+        if let Some(handshake) = self.handshakes.get_mut(&qp) {
+            handshake.disconnect(&mut self.nic);
+        } else if let Some(connection) = self.slots.get(qp) {
+            connection.close(&mut self.nic);
+            self.heat(qp);
         }
     }
 

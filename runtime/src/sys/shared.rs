@@ -58,6 +58,12 @@ impl Shared {
 
     /// Maps a memfd of exactly `length` octets that a peer passed.
     pub fn open(memfd: BorrowedFd<'_>, length: usize) -> Result<Self, Unfit> {
+        Self::check(memfd, length)?;
+        Self::map(memfd, length).map_err(Unfit::System)
+    }
+
+    /// Finds out whether [`Self::open`] would map a memfd, without mapping it. One that is fit stays so.
+    pub fn check(memfd: BorrowedFd<'_>, length: usize) -> Result<(), Unfit> {
         // Asking for the seals fails on a file that is no memfd.
         if !fcntl_get_seals(memfd).is_ok_and(|seals| seals.contains(SEALS)) {
             return Err(Unfit::NotSealed);
@@ -68,7 +74,7 @@ impl Shared {
         if length == 0 || size != length as u64 {
             return Err(Unfit::Length);
         }
-        Self::map(memfd, length).map_err(Unfit::System)
+        Ok(())
     }
 
     /// Maps a memfd that can be truncated: a test truncates it instead of punching holes for which there is no page,

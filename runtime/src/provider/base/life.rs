@@ -2,8 +2,7 @@
 //!
 //! # Normal operation
 //!
-//! `Connecting -> Requesting -> Open` at the active end, `Awaiting -> Asked -> Open` at the passive one, then
-//! `Draining` at the end that closes.
+//! `Open`, once the handshake is over (`base/setup.rs`), then `Draining` at the end that closes.
 //!
 //! # Recovery
 //!
@@ -13,14 +12,6 @@
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// The transport below is being connected.
-    Connecting,
-    /// Our request has been sent.
-    Requesting,
-    /// The peer's request has not arrived.
-    Awaiting,
-    /// The peer's request has arrived, and the application has not answered.
-    Asked,
     /// Messages flow.
     Open,
     /// We close, once posted requests have left.
@@ -38,12 +29,6 @@ pub(crate) enum ConnectionState {
 /// An event in the life of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The transport below is connected.
-    Connected,
-    /// The peer's request is complete.
-    Requested,
-    /// Both ends accepted.
-    Agreed,
     /// The application closes the connection.
     Close,
     /// The peer broke a rule, and is to be told which.
@@ -66,15 +51,9 @@ impl ConnectionState {
 
     /// The whole transition table; anything not listed changes nothing.
     const fn on(self, step: Step) -> Option<Self> {
-        use Step::{Agreed, Close, Connected, Drained, Ended, Faulted, Held, Requested};
+        use Step::{Close, Drained, Ended, Faulted, Held};
         Some(match (self, step) {
-            (Self::Connecting, Connected) => Self::Requesting,
-            (Self::Awaiting, Requested) => Self::Asked,
-            (Self::Requesting | Self::Asked, Agreed) => Self::Open,
             (Self::Open, Close) => Self::Draining,
-            (Self::Connecting | Self::Requesting | Self::Awaiting | Self::Asked, Close) => {
-                Self::Closed
-            }
             (Self::Open | Self::Draining, Faulted) => Self::Terminating,
             (Self::Open | Self::Draining, Held) => Self::Quarantined,
             (Self::Draining | Self::Terminating, Drained) => Self::Lingering,
@@ -101,38 +80,23 @@ impl ConnectionState {
 mod tests {
     use super::*;
 
-    const STATES: [ConnectionState; 10] = {
+    const STATES: [ConnectionState; 6] = {
         use ConnectionState::*;
-        [
-            Connecting,
-            Requesting,
-            Awaiting,
-            Asked,
-            Open,
-            Draining,
-            Terminating,
-            Lingering,
-            Quarantined,
-            Closed,
-        ]
+        [Open, Draining, Terminating, Lingering, Quarantined, Closed]
     };
-    const STEPS: [Step; 8] = {
+    const STEPS: [Step; 5] = {
         use Step::*;
-        [Connected, Requested, Agreed, Close, Faulted, Drained, Held, Ended]
+        [Close, Faulted, Drained, Held, Ended]
     };
 
     const MATRIX: &str = "
-            Connected   Requested   Agreed      Close       Faulted     Drained     Held        Ended
-Connecting  Requesting  -           -           Closed      -           -           -           Closed
-Requesting  -           -           Open        Closed      -           -           -           Closed
-Awaiting    -           Asked       -           Closed      -           -           -           Closed
-Asked       -           -           Open        Closed      -           -           -           Closed
-Open        -           -           -           Draining    Terminating -           Quarantined Closed
-Draining    -           -           -           -           Terminating Lingering   Quarantined Closed
-Terminating -           -           -           -           -           Lingering   -           Closed
-Lingering   -           -           -           -           -           -           -           Closed
-Quarantined -           -           -           -           -           -           -           Closed
-Closed      -           -           -           -           -           -           -           -
+            Close       Faulted     Drained     Held        Ended
+Open        Draining    Terminating -           Quarantined Closed
+Draining    -           Terminating Lingering   Quarantined Closed
+Terminating -           -           Lingering   -           Closed
+Lingering   -           -           -           -           Closed
+Quarantined -           -           -           -           Closed
+Closed      -           -           -           -           -
 ";
 
     #[test]

@@ -2,8 +2,8 @@
 //!
 //! # Normal operation
 //!
-//! A connection lives as [`ConnectionState`] says. `arrive` handles arrivals, `depart` departures, `handshake`
-//! connection setup.
+//! A connection lives as [`ConnectionState`] says, once its [`Handshake`](super::handshake::Handshake) is over. `arrive`
+//! handles arrivals, `depart` departures.
 //!
 //! # Recovery
 //!
@@ -16,6 +16,7 @@
 //! connection is quarantined: it keeps the views, and is not reported `Quiesced`, until the peer is done
 //! or its process is gone.
 
+use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -25,14 +26,17 @@ use haulage_proto::verbs::{Opcode, QpNum, Status, WrId};
 
 use super::ended::{BAD_RING, Ended, MEMORY_LOST};
 use super::entry::Entry;
+use super::handshake::{Agreed, Joint};
 use super::nic::Nic;
 use super::port::Outflow;
 use super::receives::Filling;
 use super::regions::Mapped;
-use super::ring::Consumer;
-use super::setup::Setup;
+use super::ring::{Consumer, Producer};
+use super::setup::Exposure;
+use super::table::Registrations;
 use crate::provider::base::{ConnectionState, Progress, Step, Waiting};
-use crate::provider::{ConnectError, DisconnectReason};
+use crate::provider::{DisconnectReason, Event};
+use crate::sys::barrier::Barrier;
 use crate::sys::shared::Shared;
 use crate::sys::unix::{Process, Stream};
 
@@ -53,7 +57,7 @@ pub(super) struct Connection {
     pub(super) starved: bool,
     /// The connection is on the provider's list of those that are heated again with the next Receive.
     pub(super) listed: bool,
-    /// What we send with, from the opening of the connection on.
+    /// What we send with, until the connection is over.
     pub(super) outflow: Option<Outflow>,
     /// The peer's ring and table.
     pub(super) consumer: Option<Consumer>,
@@ -61,8 +65,6 @@ pub(super) struct Connection {
     pub(super) filling: Option<Filling>,
     pub(super) progress: Progress,
     pub(super) socket: Option<Stream>,
-    /// The state of connection setup, until the connection is open.
-    pub(super) setup: Option<Box<Setup>>,
     /// The peer's process, in quarantine: it tells when the peer is gone.
     process: Option<Process>,
     pub(super) deadline: Option<Instant>,
@@ -71,19 +73,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
-        qp: QpNum,
-        socket: Option<Stream>,
-        state: ConnectionState,
-        setup: Setup,
-    ) -> Self {
-        Self {
+    /// Makes the connection that a handshake has agreed on, and reports it. It may be lost already.
+    pub(super) fn new(nic: &mut Nic, agreed: Agreed) -> Self {
+        let Agreed { qp, socket, over, private_data, joint } = agreed;
+        let (ord, ird) = joint.as_ref().map_or((0, 0), |joint| (joint.ord, joint.ird));
+        nic.reports.push(Event::Established { qp, private_data, ord, ird });
+        let mut this = Self {
             qp,
-            state,
+            state: ConnectionState::Open,
             hot: false,
             left_in_place: false,
             came_alone: false,
-            over: false,
+            over,
             starved: false,
             listed: false,
             outflow: None,
@@ -91,11 +92,32 @@ impl Connection {
             filling: None,
             progress: Progress::default(),
             socket,
-            setup: Some(Box::new(setup)),
             process: None,
             deadline: None,
-            heard: Instant::ZERO,
+            heard: nic.now,
+        };
+        match joint {
+            Some(joint) => this.join(nic, joint),
+            None => this.end(nic, Ended::Closed, DisconnectReason::Lost, None),
         }
+        this
+    }
+
+    /// Begins to use the memory of both ends.
+    fn join(&mut self, nic: &Nic, joint: Joint) {
+        let Joint { segment, theirs, barriers, exposure, ord, .. } = joint;
+        let barrier = if nic.barriers && barriers { Barrier::Light } else { Barrier::Full };
+        self.outflow = Some(Outflow {
+            qp: self.qp,
+            producer: Producer::new(segment, barrier),
+            region: theirs.region,
+            exposes: exposure == Exposure::Whole,
+            registrations: Registrations::default(),
+            pending: VecDeque::new(),
+            ord,
+            rings: false,
+        });
+        self.consumer = Some(Consumer::new(theirs.segment));
     }
 
     /// Sets the deadline `after` from now.
@@ -116,14 +138,7 @@ impl Connection {
     /// Ends a connection whose deadline has passed.
     pub(super) fn on_deadline(&mut self, nic: &mut Nic) {
         self.deadline = None;
-        match self.state {
-            ConnectionState::Connecting
-            | ConnectionState::Requesting
-            | ConnectionState::Awaiting => {
-                self.fail_setup(nic, ConnectError::TimedOut);
-            }
-            _ => self.end(nic, Ended::Closed, DisconnectReason::Local, None),
-        }
+        self.end(nic, Ended::Closed, DisconnectReason::Local, None);
     }
 
     /// Ends the connection because the peer broke a rule, and tells the peer which.

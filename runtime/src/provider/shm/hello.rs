@@ -111,13 +111,13 @@ impl Hello {
 
 /// The part of a peer's message that has arrived.
 #[derive(Debug, Default)]
-pub(super) struct Incoming {
+pub(super) struct PartialHello {
     bytes: Vec<u8>,
     fds: Vec<OwnedFd>,
 }
 
 /// Closing the last descriptor of memory frees its pages.
-impl Drop for Incoming {
+impl Drop for PartialHello {
     fn drop(&mut self) {
         if !self.fds.is_empty() {
             drop_elsewhere(mem::take(&mut self.fds));
@@ -125,7 +125,7 @@ impl Drop for Incoming {
     }
 }
 
-impl Incoming {
+impl PartialHello {
     /// Takes octets and descriptors; returns the message once it is complete. Octets behind the message are ignored.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ mod tests {
             let bytes = hello.encode();
             assert!(bytes.len() <= LENGTH_MAX);
             for step in [1, 7, bytes.len()] {
-                let mut incoming = Incoming::default();
+                let mut incoming = PartialHello::default();
                 let (last, whole) = bytes.split_last().unwrap();
                 for part in whole.chunks(step) {
                     assert!(incoming.take(part, Vec::new()).unwrap().is_none());
@@ -305,13 +305,13 @@ mod tests {
             (good[..9].to_vec(), 3, "too many descriptors"),
         ];
         for (bytes, count, expected) in cases {
-            assert_eq!(Incoming::default().take(&bytes, fds(count)).unwrap_err(), expected);
+            assert_eq!(PartialHello::default().take(&bytes, fds(count)).unwrap_err(), expected);
         }
     }
 
     #[test]
     fn no_message_is_longer_than_the_longest() {
-        let mut incoming = Incoming::default();
+        let mut incoming = PartialHello::default();
         let bytes = hello(Kind::Ask, None, &[1; PRIVATE_DATA_MAX]).encode();
         assert!(incoming.take(&bytes[..bytes.len() - 1], fds(1)).unwrap().is_none());
         incoming.take(&[9; 100_000], Vec::new()).unwrap().unwrap();

@@ -8,11 +8,13 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::connection::Connection;
+use super::handshake::{Agreed, Handshake};
+use super::hello::PartialHello;
 use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
 use super::state::{Listening, Shm};
 use crate::provider::ConnectError;
-use crate::provider::base::{ConnectionState, ListenerId, Peers};
+use crate::provider::base::{ListenerId, Peers};
 use crate::sys::socket::is_of_the_peer;
 use crate::sys::unix::{self, Listener, Stream};
 
@@ -26,22 +28,43 @@ pub struct Incoming {
 }
 
 impl Shm {
+    /// Gives a handshake a slot, and begins it. Returns the slot's number, unless all are in use.
+    pub(super) fn begin(&mut self, socket: Option<Stream>, setup: Setup) -> Option<QpNum> {
+        let qp = self.slots.reserve()?;
+        let mut handshake = Handshake::new(qp, socket, setup);
+        handshake.begin(&mut self.nic);
+        self.handshakes.insert(qp, handshake);
+        Some(qp)
+    }
+
     pub(super) fn go_on_connecting(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
-        if connection.state != ConnectionState::Connecting {
+        let Some(handshake) = self.handshakes.get_mut(&qp).filter(|one| one.is_connecting()) else {
+            return;
+        };
+        if let Err(reason) = handshake.connect(&mut self.nic) {
+            handshake.fail(&mut self.nic, reason);
             return;
         }
-        if let Err(reason) = connection.connect(&mut self.nic) {
-            return connection.fail_setup(&mut self.nic, reason);
+        let Some(socket) = handshake.socket() else { return self.connecting.push(qp) };
+        if let Err(error) = self.epoll.watch(socket.fd(), token(qp)) {
+            handshake.fail(&mut self.nic, ConnectError::System(error.kind()));
         }
-        match &connection.socket {
-            None => self.connecting.push(qp),
-            Some(socket) => {
-                if let Err(error) = self.epoll.watch(socket.fd(), token(qp)) {
-                    connection.fail_setup(&mut self.nic, ConnectError::System(error.kind()));
-                }
-            }
+    }
+
+    /// Reads octets of the peer of a handshake, which becomes a connection once both ends have agreed.
+    pub(super) fn read_handshake(&mut self, qp: QpNum) {
+        let Some(handshake) = self.handshakes.get_mut(&qp) else { return };
+        if let Some(agreed) = handshake.on_octets(&mut self.nic) {
+            self.join(agreed);
         }
+    }
+
+    /// Has a connection take the place of a handshake.
+    pub(super) fn join(&mut self, agreed: Agreed) {
+        let qp = agreed.qp;
+        self.handshakes.remove(&qp);
+        self.slots.fill(qp, Connection::new(&mut self.nic, agreed));
+        self.heat(qp);
     }
 
     /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
@@ -91,10 +114,10 @@ impl Shm {
     /// Ends the oldest setup, so that silent peers cannot keep others out.
     fn evict(&mut self) {
         while let Some(qp) = self.listeners.longest_awaited() {
-            if let Some(connection) = self.slots.get(qp)
-                && connection.state == ConnectionState::Awaiting
-            {
-                return connection.fail_setup(&mut self.nic, ConnectError::NoQueuePair);
+            let handshake = self.handshakes.get_mut(&qp).filter(|one| one.is_awaited());
+            if let Some(handshake) = handshake {
+                handshake.fail(&mut self.nic, ConnectError::NoQueuePair);
+                return;
             }
         }
     }
@@ -105,25 +128,19 @@ impl Shm {
             return Err(incoming);
         }
         let Incoming { stream, peer, listener } = incoming;
-        let setup = Setup::Passive { incoming: Default::default(), listener, peer };
-        let fd = stream.fd();
-        let admitted = self
-            .slots
-            .insert(|qp| Connection::new(qp, Some(stream), ConnectionState::Awaiting, setup));
-        let Some(qp) = admitted else { return Ok(()) };
+        let (fd, question) = (stream.fd(), PartialHello::default());
+        let setup = Setup::Passive { question, listener, peer };
+        let Some(qp) = self.begin(Some(stream), setup) else { return Ok(()) };
         if let Err(error) = self.epoll.watch(fd, token(qp)) {
             self.nic.counters.newcomers.accepts.count(&error);
+            self.handshakes.remove(&qp);
             self.slots.remove(qp);
             return Ok(());
         }
         self.listeners.await_question(qp, self.slots.in_use());
-        if let Some(connection) = self.slots.get(qp) {
-            let timeout = self.nic.config.handshake_timeout;
-            connection.set_deadline(&mut self.nic, timeout);
-            // The request may have arrived already.
-            connection.on_setup_octets(&mut self.nic);
-            self.sweep();
-        }
+        // The request may have arrived already.
+        self.read_handshake(qp);
+        self.sweep();
         Ok(())
     }
 

@@ -1,4 +1,4 @@
-//! The regions that peers pass, and how many octets of them are mapped.
+//! The regions that peers pass, and how many octets of them are mapped, or will be.
 //!
 //! # Limits
 //!
@@ -18,7 +18,7 @@ use super::config::Config;
 use super::hello::Refusal;
 use crate::sys::shared::{Shared, Unfit};
 
-/// Counts the octets of the peers' regions that one provider has mapped.
+/// Counts the octets of the peers' regions that one provider has mapped, or will map.
 #[derive(Debug)]
 pub(super) struct Regions {
     mapped: Rc<RefCell<Sums>>,
@@ -26,12 +26,19 @@ pub(super) struct Regions {
     all_max: u64,
 }
 
+/// Room for a peer's region, counted until dropped.
+#[derive(Debug)]
+pub(super) struct Room {
+    sums: Rc<RefCell<Sums>>,
+    process: i32,
+    octets: usize,
+}
+
 /// A peer's region, counted until dropped.
 #[derive(Debug)]
 pub(super) struct Mapped {
     memory: Shared,
-    sums: Rc<RefCell<Sums>>,
-    process: i32,
+    _room: Room,
 }
 
 /// Octets of the regions that are mapped.
@@ -60,13 +67,13 @@ impl Regions {
         }
     }
 
-    /// Maps a memfd that the process `process` passed as its region of `length` octets.
-    pub(super) fn map(
+    /// Checks a memfd that the process `process` passed as its region of `length` octets. Returns room to map it.
+    pub(super) fn check(
         &self,
         memfd: BorrowedFd<'_>,
         length: u64,
         process: i32,
-    ) -> Result<Mapped, Unmapped> {
+    ) -> Result<Room, Unmapped> {
         if length > self.one_max {
             return Err(Unmapped::Refused(Refusal::RegionTooLong));
         }
@@ -74,15 +81,19 @@ impl Regions {
             return Err(Unmapped::Refused(Refusal::NoRoomForRegion));
         }
         let length = usize::try_from(length).map_err(|_| Unmapped::Unfit(Unfit::Length))?;
-        Shared::open(memfd, length)
-            .map(|memory| self.hold(memory, process))
-            .map_err(Unmapped::Unfit)
+        Shared::check(memfd, length).map_err(Unmapped::Unfit)?;
+        Ok(self.take(process, length))
     }
 
     /// Counts a region of a process that is mapped.
+    #[cfg(test)]
     pub(super) fn hold(&self, memory: Shared, process: i32) -> Mapped {
-        self.mapped.borrow_mut().add(process, memory.len() as u64);
-        Mapped { memory, sums: Rc::clone(&self.mapped), process }
+        Mapped { _room: self.take(process, memory.len()), memory }
+    }
+
+    fn take(&self, process: i32, octets: usize) -> Room {
+        self.mapped.borrow_mut().add(process, octets as u64);
+        Room { sums: Rc::clone(&self.mapped), process, octets }
     }
 
     /// Returns how many more octets a process may have mapped.
@@ -118,9 +129,17 @@ impl Mapped {
     }
 }
 
-impl Drop for Mapped {
+impl Room {
+    /// Maps the region that the room is for.
+    pub(super) fn map(self, memfd: BorrowedFd<'_>) -> Result<Mapped, Unfit> {
+        let memory = Shared::open(memfd, self.octets)?;
+        Ok(Mapped { memory, _room: self })
+    }
+}
+
+impl Drop for Room {
     fn drop(&mut self) {
-        self.sums.borrow_mut().subtract(self.process, self.memory.len() as u64);
+        self.sums.borrow_mut().subtract(self.process, self.octets as u64);
     }
 }
 
@@ -141,9 +160,9 @@ mod tests {
     #[test]
     fn a_process_has_half_of_the_room_and_gives_it_back() {
         let (regions, memfd) = regions();
-        let map = |process| regions.map(memfd.as_fd(), 4 * MIB, process);
+        let map = |process| regions.check(memfd.as_fd(), 4 * MIB, process);
         let no_room = |result| matches!(result, Err(Unmapped::Refused(Refusal::NoRoomForRegion)));
-        let first = map(1).unwrap();
+        let first = map(1).unwrap().map(memfd.as_fd()).unwrap();
         assert!(no_room(map(1)), "one process has its share");
         let second = map(2).unwrap();
         assert!(no_room(map(3)), "the whole is in use");

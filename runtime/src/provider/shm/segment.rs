@@ -68,6 +68,11 @@ impl Segment {
         Ok((Self::new(memory, layout), fd))
     }
 
+    /// Finds out whether [`Self::open`] would map the peer's segment, without mapping it.
+    pub(super) fn check(fd: BorrowedFd<'_>, layout: Layout) -> Result<(), Unfit> {
+        Shared::check(fd, layout.length())
+    }
+
     /// Maps the peer's segment.
     pub(super) fn open(fd: BorrowedFd<'_>, layout: Layout) -> Result<Self, Unfit> {
         Ok(Self::new(Shared::open(fd, layout.length())?, layout))

@@ -1,17 +1,18 @@
-//! The state of connection setup.
+//! What a handshake has come to, and the memory that a peer passes.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use super::hello::{Hello, Incoming, Kind, PRIVATE_DATA_MAX, Refusal};
+use super::hello::{Hello, Kind, PRIVATE_DATA_MAX, PartialHello, Refusal};
 use super::nic::Nic;
-use super::regions::{Mapped, Unmapped};
+use super::regions::{Mapped, Room, Unmapped};
 use super::segment::{Layout, Segment};
 use crate::provider::base::ListenerId;
 use crate::provider::{ConnectError, ConnectionParams};
+use crate::sys::elsewhere::drop_elsewhere;
 use crate::sys::shared::Unfit;
 
-/// The state of a connection's setup, until it is open.
+/// The part of a handshake that is left to be done.
 #[derive(Debug)]
 pub(super) enum Setup {
     /// We connect.
@@ -22,12 +23,21 @@ pub(super) enum Setup {
         segment: Segment,
         /// The descriptor of the segment, until it is passed.
         memfd: Option<OwnedFd>,
-        incoming: Incoming,
+        answer: PartialHello,
     },
     /// A peer has connected, and its request has not arrived.
-    Passive { incoming: Incoming, listener: ListenerId, peer: SocketAddr },
-    /// The request has arrived; the peer's memory is mapped.
-    Asked { question: Hello, theirs: Theirs },
+    Passive { question: PartialHello, listener: ListenerId, peer: SocketAddr },
+    /// The request has arrived.
+    Asked { question: Hello, memory: Fit },
+}
+
+/// The memory that a peer passed, which was found fit. Nothing of it is mapped.
+#[derive(Debug)]
+pub(super) struct Fit {
+    /// The segment and, if there is room for it, the region.
+    fds: Vec<OwnedFd>,
+    layout: Layout,
+    room: Option<Room>,
 }
 
 /// The memory that a peer shares.
@@ -37,27 +47,45 @@ pub(super) struct Theirs {
     pub(super) region: Option<Mapped>,
 }
 
-impl Theirs {
-    /// Checks and maps the memory that came with a message of a process.
-    pub(super) fn map(
+impl Fit {
+    /// Checks the memory that came with a message of a process.
+    pub(super) fn check(
         nic: &Nic,
         hello: &Hello,
-        fds: &[OwnedFd],
+        fds: Vec<OwnedFd>,
         process: i32,
     ) -> Result<Self, Unusable> {
-        let segment = fds.first().ok_or(Unusable::Wrong("no memory"))?;
-        let segment = Segment::open(segment.as_fd(), hello.layout)
+        let mut this = Self { fds, layout: hello.layout, room: None };
+        let segment = this.fds.first().ok_or(Unusable::Wrong("no memory"))?;
+        Segment::check(segment.as_fd(), hello.layout)
             .map_err(|why| Unusable::Wrong(wrong(&why)))?;
-        let region = match (hello.region, fds.get(1)) {
-            (Some(length), Some(fd)) => {
-                Some(nic.regions.map(fd.as_fd(), length, process).map_err(|why| match why {
-                    Unmapped::Refused(refusal) => Unusable::Refused(refusal),
-                    Unmapped::Unfit(why) => Unusable::Wrong(wrong(&why)),
-                })?)
-            }
+        if let (Some(length), Some(region)) = (hello.region, this.fds.get(1)) {
+            let room = nic.regions.check(region.as_fd(), length, process);
+            this.room = Some(room.map_err(|why| match why {
+                Unmapped::Refused(refusal) => Unusable::Refused(refusal),
+                Unmapped::Unfit(why) => Unusable::Wrong(wrong(&why)),
+            })?);
+        }
+        Ok(this)
+    }
+
+    /// Maps the memory.
+    pub(super) fn map(mut self) -> Result<Theirs, Unusable> {
+        let wrong = |why| Unusable::Wrong(wrong(&why));
+        let segment = self.fds.first().ok_or(Unusable::Wrong("no memory"))?;
+        let segment = Segment::open(segment.as_fd(), self.layout).map_err(wrong)?;
+        let region = match (self.room.take(), self.fds.get(1)) {
+            (Some(room), Some(region)) => Some(room.map(region.as_fd()).map_err(wrong)?),
             _ => None,
         };
-        Ok(Self { segment, region })
+        Ok(Theirs { segment, region })
+    }
+}
+
+/// Closing the last descriptor of memory that is not mapped frees its pages.
+impl Drop for Fit {
+    fn drop(&mut self) {
+        drop_elsewhere(std::mem::take(&mut self.fds));
     }
 }
 
@@ -88,8 +116,8 @@ impl Setup {
         let question = hello(nic, Kind::Ask, layout, params, Exposure::Whole)?;
         let (segment, memfd) =
             Segment::create(layout).map_err(|e| ConnectError::System(e.kind()))?;
-        let (memfd, incoming) = (Some(memfd), Incoming::default());
-        Ok(Self::Active { name, question, segment, memfd, incoming })
+        let (memfd, answer) = (Some(memfd), PartialHello::default());
+        Ok(Self::Active { name, question, segment, memfd, answer })
     }
 }
 

@@ -1,5 +1,6 @@
 //! A software RNIC on shared memory: its parts, and how it is made.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 
@@ -9,6 +10,7 @@ use haulage_proto::verbs::QpNum;
 
 use super::config::Config;
 use super::connection::Connection;
+use super::handshake::Handshake;
 use super::names::WAKER;
 use super::nic::{LinkCounters, Nic, Region};
 use super::round::Round;
@@ -31,6 +33,8 @@ pub struct Shm {
     /// The waker was signaled since the last sleep.
     pub(super) woken: bool,
     pub(super) slots: Slots<Connection>,
+    /// Connections that are being set up, each of which has a slot.
+    pub(super) handshakes: BTreeMap<QpNum, Handshake>,
     pub(super) listeners: Listeners<Listening>,
     /// Connections whose listener had no room for them.
     pub(super) connecting: Vec<QpNum>,
@@ -92,6 +96,7 @@ impl Shm {
         Ok(Self {
             caps: nic.caps(),
             slots: Slots::new(config.connections_max),
+            handshakes: BTreeMap::new(),
             nic,
             epoll,
             news: Vec::new(),

@@ -13,11 +13,13 @@ use haulage_proto::verbs::{
 
 use std::net::IpAddr;
 
+use super::connection::Connection;
 use super::names::PORT_FIRST;
 use super::nic::LONG_RINGS_MAX;
 use super::port::Outflow;
 use super::watch::HOT_MAX;
 use super::*;
+use crate::provider::base::ConnectionState;
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::unix;

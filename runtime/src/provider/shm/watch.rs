@@ -161,12 +161,10 @@ impl Shm {
     }
 
     fn on_readable(&mut self, qp: QpNum) {
-        let Some(connection) = self.slots.get(qp) else { return };
+        let Some(connection) = self.slots.get(qp) else { return self.read_handshake(qp) };
         if connection.state.is_live() {
             self.nic.counters.syscalls += 1;
             connection.over |= connection.socket.as_ref().is_some_and(|socket| !socket.discard());
-        } else {
-            connection.on_setup_octets(&mut self.nic);
         }
         self.heat(qp);
     }
@@ -280,11 +278,14 @@ impl Shm {
     }
 
     fn fire_deadlines(&mut self) {
-        let Self { nic, slots, .. } = self;
+        let Self { nic, slots, handshakes, .. } = self;
         while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
-            let Some(connection) = slots.get(qp) else { continue };
-            if connection.deadline == Some(deadline) {
-                connection.on_deadline(nic);
+            if let Some(connection) = slots.get(qp) {
+                if connection.deadline == Some(deadline) {
+                    connection.on_deadline(nic);
+                }
+            } else if let Some(handshake) = handshakes.get_mut(&qp) {
+                handshake.on_deadline(nic, deadline);
             }
         }
     }
@@ -311,6 +312,7 @@ impl Shm {
             return;
         }
         for qp in std::mem::take(&mut self.nic.closed) {
+            self.handshakes.remove(&qp);
             self.slots.remove(qp);
         }
         let slots = &mut self.slots;

@@ -55,6 +55,10 @@ impl Shared {
         Err(Unfit::System)
     }
 
+    pub(crate) fn check(_: BorrowedFd<'_>, _: usize) -> Result<(), Unfit> {
+        Err(Unfit::System)
+    }
+
     pub(crate) fn u32_at(&self, offset: usize) -> &AtomicU32 {
         assert!(offset.is_multiple_of(8), "a word at {offset} is not the first of a double word");
         &self.memory.words[offset / 8]

@@ -1,6 +1,6 @@
 //! A peer made of the provider's own parts, which can do things that an RNIC would not.
 
-use super::super::hello::{Hello, Incoming, Kind as HelloKind, LENGTH_MAX};
+use super::super::hello::{Hello, Kind as HelloKind, LENGTH_MAX, PartialHello};
 use super::super::ring::{Kind, Producer};
 use super::super::segment::{Layout, RING, Segment};
 use super::*;
@@ -54,7 +54,7 @@ impl Rogue {
         node.accept();
         let (mut octets, mut fds) = ([0; LENGTH_MAX], Vec::new());
         let count = stream.receive(&mut octets, &mut fds).unwrap().expect("an answer");
-        let (answer, fds) = Incoming::default().take(&octets[..count], fds).unwrap().unwrap();
+        let (answer, fds) = PartialHello::default().take(&octets[..count], fds).unwrap().unwrap();
         assert_eq!(answer.kind, HelloKind::Accept);
         let theirs = Segment::open(fds[0].as_fd(), answer.layout).unwrap();
         Self { stream, producer: Producer::new(segment, Barrier::Full), theirs }

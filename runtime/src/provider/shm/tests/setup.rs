@@ -3,7 +3,7 @@ use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command};
 
-use super::super::hello::{ANOTHER_RELEASE, Incoming, Kind as HelloKind, LENGTH_MAX};
+use super::super::hello::{ANOTHER_RELEASE, Kind as HelloKind, LENGTH_MAX, PartialHello};
 use super::rogue::{Rogue, hello, layout};
 use super::*;
 use crate::provider::base::Peers;
@@ -121,7 +121,7 @@ fn a_peer_of_another_release_is_answered_and_finds_out() {
         if let Some(count) = stream.receive(&mut answer, &mut fds).unwrap() {
             // It would say the same of ours.
             assert!(answer[..count].starts_with(b"haulshm") && answer[7] != question[7]);
-            let (told, _) = Incoming::default().take(&answer[..count], fds).unwrap().unwrap();
+            let (told, _) = PartialHello::default().take(&answer[..count], fds).unwrap().unwrap();
             assert_eq!(told.kind, HelloKind::Reject);
             assert_eq!(node.nic.counters().newcomers.handshakes_failed(), 1);
             return;
@@ -392,7 +392,7 @@ fn as_another_process() {
             None => std::thread::yield_now(),
         }
     };
-    let (answer, _) = Incoming::default().take(&octets[..count], fds).unwrap().unwrap();
+    let (answer, _) = PartialHello::default().take(&octets[..count], fds).unwrap().unwrap();
     assert_eq!(answer.kind, HelloKind::Accept);
 }
 
@@ -508,4 +508,27 @@ fn many_connections_have_short_rings() {
 fn a_listener_knows_the_process_that_connects() {
     let (_active, passive) = pair();
     assert_eq!(passive.process, Some(std::process::id()));
+}
+
+#[test]
+fn memory_of_a_peer_is_mapped_when_it_was_accepted_and_not_before() {
+    let names = ["waits-as-segment", "waits-as-region"];
+    let mapped = || {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        names.map(|name| maps.contains(name))
+    };
+    let mut node = Node::new();
+    let segment = Shared::create(c"waits-as-segment", layout().length()).unwrap().1;
+    let region = Shared::create(c"waits-as-region", REGION).unwrap().1;
+    let stream = Stream::connect(&name(node.listen())).unwrap().expect("room");
+    let asked = hello(Some(REGION as u64)).encode();
+    stream.send(&asked, &[segment.as_fd(), region.as_fd()]).unwrap();
+    node.until(&Seen::Request(Vec::new()));
+    assert_eq!(mapped(), [false; 2]);
+    node.nic.accept(node.now, node.qp(), &PARAMS);
+    node.until(&Seen::Established);
+    assert_eq!(mapped(), [true; 2]);
+    node.nic.disconnect(node.now, node.qp());
+    node.until(&Seen::Quiesced);
+    assert_eq!(mapped(), [false; 2]);
 }
