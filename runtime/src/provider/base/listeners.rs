@@ -167,3 +167,62 @@ impl<L> Listeners<L> {
 
 /// Peers of one listener that are accepted before other listeners have their turn.
 const ACCEPTS_A_TURN: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accepts peers, of which there are so many at each listener, until nobody waits. Returns whose they were.
+    fn accept(listeners: &mut Listeners<()>, mut left: [u32; 2]) -> Vec<u16> {
+        let mut order = Vec::new();
+        while let Some((name, _)) = listeners.next_waiting() {
+            let left = &mut left[usize::from(name.0)];
+            match left.checked_sub(1) {
+                None => listeners.leave(name, Peers::Expected),
+                Some(rest) => {
+                    *left = rest;
+                    order.push(name.0);
+                    listeners.accepted(name);
+                }
+            }
+        }
+        order
+    }
+
+    #[test]
+    fn listeners_have_turns_and_closed_ones_none() {
+        let mut listeners = Listeners::new();
+        for name in [0, 1].map(ListenerId) {
+            assert_eq!(listeners.next().unwrap(), name);
+            listeners.add(());
+            listeners.announce(name);
+            listeners.announce(name);
+        }
+        let turns: Vec<u16> = [vec![0; 64], vec![1; 2], vec![0; 36]].concat();
+        assert_eq!(accept(&mut listeners, [100, 2]), turns);
+        assert!(!listeners.is_any_waiting());
+        listeners.announce(ListenerId(0));
+        listeners.close(ListenerId(0));
+        assert_eq!(accept(&mut listeners, [1, 1]), []);
+    }
+
+    #[test]
+    fn a_listener_that_is_paused_waits_to_be_resumed() {
+        let (mut listeners, name) = (Listeners::new(), ListenerId(0));
+        listeners.add(());
+        listeners.announce(name);
+        assert_eq!(listeners.next_waiting(), Some((name, Peers::Announced)));
+        listeners.leave(name, Peers::Paused);
+        assert!(listeners.is_any_paused() && listeners.next_waiting().is_none());
+        listeners.resume();
+        listeners.resume();
+        assert_eq!(listeners.next_waiting(), Some((name, Peers::Waiting)));
+        assert!(!listeners.is_any_paused() && !listeners.is_any_waiting());
+        listeners.leave(name, Peers::Paused);
+        listeners.announce(name);
+        assert_eq!(listeners.next_waiting(), Some((name, Peers::Announced)), "one more has come");
+        listeners.leave(name, Peers::Paused);
+        listeners.close(name);
+        assert!(!listeners.is_any_paused(), "it is closed");
+    }
+}

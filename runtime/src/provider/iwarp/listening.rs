@@ -58,9 +58,10 @@ impl Iwarp {
                     self.watch_listener(listener);
                     continue;
                 }
+                // Its slot is for the next turn: a handshake that gives way had one to be read in.
                 self.listeners.leave(listener, Peers::Paused);
                 self.evict();
-                continue;
+                return None;
             }
             match socket.accept(Vanished::after(self.nic.watches.timeout())) {
                 Ok(Some((socket, peer))) => {
@@ -78,6 +79,7 @@ impl Iwarp {
                     self.listeners.leave(listener, Peers::Paused);
                     self.accept_retry = Some(self.nic.now.saturating_add(ACCEPT_RETRY));
                     self.evict();
+                    return None;
                 }
             }
         }

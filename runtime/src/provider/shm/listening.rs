@@ -78,7 +78,9 @@ impl Shm {
                 let displaces = peers == Peers::Announced && socket.is_waited_for();
                 self.listeners.leave(listener, Peers::Paused);
                 if displaces {
+                    // Its slot is for the next turn: a handshake that gives way had one to be read in.
                     self.evict();
+                    return None;
                 }
                 continue;
             }
@@ -105,6 +107,7 @@ impl Shm {
                     if peers == Peers::Announced {
                         self.evict();
                     }
+                    return None;
                 }
             }
         }

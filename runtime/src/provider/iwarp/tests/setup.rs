@@ -414,3 +414,19 @@ fn a_peer_comes_back_from_whoever_has_no_slot_for_it() {
         assert_eq!(clients[1].read(&mut [0]).unwrap(), 0, "it is closed");
     }
 }
+
+#[test]
+fn all_who_came_before_one_report_are_accepted() {
+    for (backend, crc) in VARIANTS {
+        let mut node = Node::new(&config(backend, crc));
+        let (_, at) = node.nic.listen(LOCAL).unwrap();
+        let clients = [(); 100].map(|()| TcpStream::connect(at).unwrap());
+        for _ in 0..POLLS_MAX {
+            node.poll();
+            if node.nic.connections() == clients.len() {
+                break;
+            }
+        }
+        assert_eq!(node.nic.connections(), clients.len());
+    }
+}
