@@ -142,7 +142,8 @@ pub trait Provider: sealed::Sealed {
     /// Listens at `at`; port 0 lets the system choose. Returns the address that was bound.
     fn listen(&mut self, at: SocketAddr) -> io::Result<(Self::Listener, SocketAddr)>;
 
-    /// Stops listening. Requests already reported can still be answered.
+    /// Stops listening. Peers that were not taken from the listener are refused; those that were can still be adopted, and
+    /// requests already reported answered.
     fn unlisten(&mut self, listener: Self::Listener);
 
     /// Takes the next peer that waits at a listener, while a slot is free for it. Without a free slot the peer waits in

@@ -17,9 +17,9 @@ use crate::work::{Done, Quiesced};
 pub enum Event<L> {
     /// A work request ended.
     Completion(Done),
-    /// A listener met a peer; answer it with [`Provider::answer`](super::Provider::answer).
+    /// A peer that was adopted requests a connection; answer it with [`Provider::answer`](super::Provider::answer).
     Request {
-        /// The listener that the peer reached.
+        /// The listener that the peer reached, as it is named by the provider that took the peer from it.
         listener: L,
         /// The queue pair of the connection, if it is accepted.
         qp: QpNum,

@@ -244,9 +244,8 @@ impl Shm {
         if std::mem::take(&mut self.woken) {
             return self.waker.clear();
         }
-        let reported = self.nic.has_reports() || !self.nic.closed.is_empty();
-        let reported = reported || self.listeners.is_any_waiting();
-        if reported || self.is_fault_new() {
+        let has_work = self.nic.has_reports() || !self.nic.closed.is_empty();
+        if has_work || self.listeners.is_any_waiting() || self.is_fault_new() {
             return;
         }
         let idle = |connection: &Connection, _| !connection.has_pending() && !connection.over;

@@ -430,3 +430,43 @@ fn all_who_came_before_one_report_are_accepted() {
         assert_eq!(node.nic.connections(), clients.len());
     }
 }
+
+#[test]
+fn a_peer_is_served_by_the_thread_that_adopts_it() {
+    for (backend, crc) in VARIANTS {
+        let (mut dealer, mut client) =
+            (Node::new(&config(backend, crc)), Node::new(&config(backend, crc)));
+        let (_, at) = dealer.nic.listen(LOCAL).unwrap();
+        client.nic.connect(Instant::ZERO, at, &PARAMS).unwrap();
+        let incoming = next_incoming(&mut dealer);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let mut server = Node::new(&config(backend, crc));
+                server.nic.adopt(server.now, incoming).unwrap();
+                while server.qp.is_none() {
+                    server.poll();
+                }
+                server.nic.accept(Instant::ZERO, server.qp(), &PARAMS);
+                let source = server.post_send(1, b"from afar", None);
+                while !server.is_quiesced() {
+                    server.poll();
+                }
+                assert_eq!(server.reason(), Some(DisconnectReason::PeerHasAll));
+                complete::source(source, &server.done(1).unwrap()).unwrap();
+            });
+            while !client.is_open() {
+                client.poll();
+            }
+            let sink = client.post_receive(1, 16);
+            while !client.is_done(1) {
+                client.poll();
+            }
+            let done = client.done(1).unwrap();
+            assert_eq!(&complete::sink(sink, &done).unwrap().bytes()[..9], b"from afar");
+            client.nic.disconnect(Instant::ZERO, client.qp());
+            while !client.is_quiesced() {
+                client.poll();
+            }
+        });
+    }
+}
