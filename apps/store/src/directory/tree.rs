@@ -194,6 +194,7 @@ impl Tree {
     /// # Errors
     /// [`Status::Stale`] if the file is gone; [`Status::Jukebox`] if it has to be waited for, which
     /// [`locate`](Self::locate) begins.
+    #[inline(never)]
     fn find_closed(&mut self, id: FileId) -> Result<(Rc<Node>, Look), Status> {
         if self.files.gone.get(id).is_some() {
             return Err(Status::Stale);
