@@ -111,8 +111,9 @@ impl Known {
         if is_there && called.is_empty() {
             return;
         }
-        self.write(records, &Record::Seen { file, dir, name, called: &called });
         self.insert(file, Seen { dir, name, called: &called }, is_open);
+        // With this record the journal may be compacted, to what is in the table.
+        self.write(records, &Record::Seen { file, dir, name, called: &called });
     }
 
     /// Removes a file that is gone.
@@ -238,6 +239,8 @@ const AROUND: usize = {
 const PASSED_MAX: usize = 64;
 #[cfg(test)]
 mod tests {
+    use haulage::sys::private::Directory;
+
     use super::*;
 
     /// Returns no journal.
@@ -314,6 +317,26 @@ mod tests {
             [&b"seven"[..], b"moved"].map(|name| called.has(file(7), (ROOT, name))),
             [false, true]
         );
+    }
+
+    #[test]
+    fn a_record_with_which_the_journal_is_compacted_is_kept() {
+        let place = crate::testing::TempDir::new();
+        let directory = Arc::new(Directory::open(&place.path().join("state")).unwrap());
+        let open = || Journal::open(Arc::clone(&directory)).unwrap();
+        let mut records = Records::new(Some(open()));
+        let mut known = Known::new(1 << 20);
+        let length = || std::fs::metadata(directory.path("names")).unwrap().len();
+        // The records of two names, by turns, until the journal has become shorter.
+        let mut before = 0;
+        let last = (0..1_000_000_u32).find(|at| {
+            let name = [if at % 2 == 0 { b'a' } else { b'b' }];
+            known.note(&mut records, file(7), (ROOT, &name), Box::default, |_| false);
+            length() < std::mem::replace(&mut before, length())
+        });
+        let name = [if last.unwrap() % 2 == 0 { b'a' } else { b'b' }];
+        let known = Known::from_journal(&mut open(), 1 << 20).unwrap();
+        assert_eq!(known.find(file(7)), Some(Seen { dir: ROOT, name: &name, called: &[] }));
     }
 
     #[test]
