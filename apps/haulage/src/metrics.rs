@@ -12,7 +12,7 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::core::{Cx, Service};
+use haulage::core::{CoreCounters, Cx, Service};
 use haulage::service::{
     Binding, Call, CallError, CallToken, ConnectionId, Finished, Foreseen, Outcome, Peer, Program,
     Reply,
@@ -332,8 +332,14 @@ impl Page {
     }
 
     fn core(&mut self, cx: &Cx<'_>) -> fmt::Result {
-        let (core, moved, gauges) = (cx.counters(), cx.moved(), cx.gauges());
-        let (counter, gauge) = ("counter", "gauge");
+        self.calls(cx.counters())?;
+        self.moved(cx)?;
+        self.connections(cx)?;
+        self.memory(cx)
+    }
+
+    fn calls(&mut self, core: &CoreCounters) -> fmt::Result {
+        let counter = "counter";
         self.many(
             "haulage_chunks_total",
             counter,
@@ -381,7 +387,12 @@ impl Page {
                 ("kind=\"results_misdeclared\"", core.results_misdeclared),
                 ("kind=\"charge_lost\"", core.charges_lost),
             ],
-        )?;
+        )
+    }
+
+    fn moved(&mut self, cx: &Cx<'_>) -> fmt::Result {
+        let (core, moved) = (cx.counters(), cx.moved());
+        let (counter, gauge) = ("counter", "gauge");
         self.many(
             "haulage_tagged_bytes_total",
             counter,
@@ -418,12 +429,16 @@ impl Page {
             counter,
             "Handles invalidated, by the peer or by us.",
             &[("by=\"peer\"", moved.invalidated_remote), ("by=\"us\"", moved.invalidated_local)],
-        )?;
+        )
+    }
+
+    fn connections(&mut self, cx: &Cx<'_>) -> fmt::Result {
+        let gauge = "gauge";
         self.one(
             "haulage_connections_opened_total",
-            counter,
+            "counter",
             "Connections opened since the start.",
-            core.connections_opened,
+            cx.counters().connections_opened,
         )?;
         let connections = u64::from(cx.connections());
         self.one("haulage_connections", gauge, "Open connections.", connections)?;
@@ -445,7 +460,11 @@ impl Page {
             gauge,
             "Receives that peers may use at once.",
             u64::from(cx.receives_reserved()),
-        )?;
+        )
+    }
+
+    fn memory(&mut self, cx: &Cx<'_>) -> fmt::Result {
+        let (gauge, gauges) = ("gauge", cx.gauges());
         self.many(
             "haulage_leases",
             gauge,

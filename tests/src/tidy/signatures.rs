@@ -1,4 +1,4 @@
-//! Limits on the parameters of functions.
+//! Limits on functions: their parameters, and their length.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::mutations::{is_for_tests, test_items};
 use crate::source::{Source, Workspace, words};
 
 /// Checks that, outside tests, no parameter is a tuple of more than two or a `bool`, and that no function has too many
-/// parameters, the parts of tuples counted. The list of exceptions only gets shorter.
+/// parameters, the parts of tuples counted, or too many lines. The list of exceptions only gets shorter.
 pub fn signatures(workspace: &Workspace) -> Vec<Breach> {
     breaches(workspace, &DATA, &REMAINING)
 }
@@ -60,6 +60,8 @@ struct Signature<'a> {
     at: usize,
     /// The types of its parameters, without `self`.
     parameters: Vec<&'a str>,
+    /// Its lines of code, from its name to the end of its body, without comments.
+    lines: usize,
 }
 
 impl Signature<'_> {
@@ -73,6 +75,9 @@ impl Signature<'_> {
         let count: usize = self.parameters.iter().map(|parameter| flat(parameter)).sum();
         if count > PARAMETERS_MAX {
             found.push(format!("has {count} parameters, at most {PARAMETERS_MAX}"));
+        }
+        if self.lines > LINES_MAX {
+            found.push(format!("has {} lines of code, at most {LINES_MAX}: part it", self.lines));
         }
         found
     }
@@ -102,7 +107,27 @@ fn signature(code: &str, at: usize) -> Option<Signature<'_>> {
     };
     let list = rest.starts_with('(').then(|| closed(rest))??;
     let parameters = split(&rest[1..list - 1], ',').into_iter().filter_map(kind).collect();
-    Some(Signature { name, at, parameters })
+    let lines = code[at..].len() - rest[list..].len();
+    let lines = &code[at..at + lines + body(&rest[list..])];
+    let lines = lines.lines().filter(|line| !line.trim().is_empty()).count();
+    Some(Signature { name, at, parameters, lines })
+}
+
+/// Returns the length of the rest of a function behind its parameters, to the end of its body if it has one.
+fn body(rest: &str) -> usize {
+    let (mut inside, mut depth) = (0_usize, 0_usize);
+    for (at, c) in rest.char_indices() {
+        match c {
+            '[' | '(' if depth == 0 => inside += 1,
+            ']' | ')' if depth == 0 => inside = inside.saturating_sub(1),
+            ';' if depth == 0 && inside == 0 => return at + 1,
+            '{' => depth += 1,
+            '}' if depth <= 1 => return at + 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+    }
+    rest.len()
 }
 
 /// Returns the type of a parameter; `None` for `self`.
@@ -195,6 +220,9 @@ fn is_arrow(code: &str, at: usize) -> bool {
 const TUPLE_MAX: usize = 2;
 /// Maximum number of parameters of a function, the parts of tuples counted.
 const PARAMETERS_MAX: usize = 6;
+
+/// Maximum lines of code of a function.
+const LINES_MAX: usize = 100;
 
 /// Crates whose sources are tests or benchmarks.
 const OF_TESTS: [&str; 2] = ["benches/", "tests/"];

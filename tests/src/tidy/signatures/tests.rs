@@ -97,3 +97,20 @@ fn who_is_listed_passes_and_who_need_not_be_is_struck_off() {
     assert_eq!(found(&[(FILE, "f")], &[]), 2, "data is a reason for a `bool` alone");
     assert_eq!(found(&[], &[(FILE, "f")]), 0);
 }
+
+#[test]
+fn a_function_that_is_too_long_is_found_whatever_stands_beside_it() {
+    let body = |lines: usize| "    let [a; 2] = f(|| { g(); });\n    // Said.\n\n".repeat(lines);
+    let text = |lines| {
+        format!(
+            "fn before() -> [u8; 4];\nfn long<T>(a: T) -> [u8; 2]\nwhere\n    T: A,\n{{\n{}}}\n{}",
+            body(lines),
+            "fn behind() {}\n",
+        )
+    };
+    // Its name, three lines down to the brace, and the one that ends it.
+    assert_eq!(complaints(FILE, &text(LINES_MAX - 5)), []);
+    let expected =
+        format!("fn long has {} lines of code, at most {LINES_MAX}: part it", LINES_MAX + 1);
+    assert_eq!(complaints(FILE, &text(LINES_MAX - 4)), [(2, expected)]);
+}
