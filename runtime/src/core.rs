@@ -240,7 +240,7 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Closes a connection in order. Calls on it that have not ended fail.
     pub fn close(&mut self, connection: ConnectionId) {
-        self.inner.common.connections.close(connection.0, CallError::Closed);
+        self.inner.common.close(connection.0, CallError::Closed);
     }
 
     /// Stops accepting connections, lets Calls in flight finish, and then closes every connection. Waits for Calls for

@@ -209,6 +209,14 @@ impl Common {
         Some(())
     }
 
+    /// Starts closing a connection: it goes with the turn.
+    pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) {
+        match key.transport() {
+            Transport::Rdma => self.connections.close(key, why),
+            Transport::Tcp => self.streams.close(key, why),
+        }
+    }
+
     /// Reserves Receives for a connection: replaces those that it used, and adds some if it is busy.
     pub(crate) fn replenish(&mut self, key: ConnectionKey) {
         let touched = self.connections.touched();
@@ -469,7 +477,8 @@ impl Common {
     /// Answers a Call with a transport error. Over TCP there are none: the connection ends.
     pub(crate) fn refuse(&mut self, key: ConnectionKey, xid: u32, error: ErrorBody) {
         if key.transport() == Transport::Tcp {
-            return self.streams.give_up(key, "its record is no Call");
+            let why = CallError::Disconnected("its record is no Call".to_owned());
+            return self.close(key, why);
         }
         self.counters.calls_refused += 1;
         let Some(connection) = self.connections.get_mut(key) else { return };

@@ -13,7 +13,6 @@ use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
 use super::streams::{Stream, TcpCounters};
-use crate::key::Transport;
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, InlineRoom, Refusal, Request};
 
@@ -159,11 +158,7 @@ impl<'a> Cx<'a> {
 
     /// Closes a connection. Calls on it that have not ended fail, and a Call of the peer that is being served gets no Reply.
     pub fn close(&mut self, connection: ConnectionId) {
-        let Common { connections, streams, .. } = &mut self.inner.common;
-        match connection.0.transport() {
-            Transport::Rdma => connections.close(connection.0, CallError::Closed),
-            Transport::Tcp => streams.give_up(connection.0, "closed by us"),
-        }
+        self.inner.common.close(connection.0, CallError::Closed);
     }
 
     /// Returns whether a Call answered with `Later` still awaits its Reply.

@@ -260,7 +260,7 @@ impl Inbox {
                     ),
                 }
             }
-            Entry::Close(connection) => common.connections.close(connection.0, CallError::Closed),
+            Entry::Close(connection) => common.close(connection.0, CallError::Closed),
         }
     }
 

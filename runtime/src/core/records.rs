@@ -194,8 +194,12 @@ fn described(key: ConnectionKey, address: SocketAddr) -> Peer {
     Peer { connection, address, user, version: None, role: Role::Server }
 }
 
-/// Ends a connection, and forgets its Calls.
-pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
+/// Ends a connection that is lost, and forgets its Calls.
+fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
+    end_with(inner, key, CallError::Disconnected(why.to_owned()));
+}
+
+fn end_with(inner: &mut Inner, key: ConnectionKey, why: CallError) {
     let Inner { responder, common, .. } = inner;
     responder.drop_calls(common, key);
     let Common { streams, memory, connections, .. } = common;
@@ -209,16 +213,15 @@ pub(super) fn end(inner: &mut Inner, key: ConnectionKey, why: &str) {
     memory.leave(&stream.share);
     let has_all = stream.has_left();
     let peer = described(key, stream.peer());
-    let why = CallError::Disconnected(why.to_owned());
     connections.gone.push_back(Ended { peer, why, has_all });
 }
 
 /// Sends what the turn leaves to be sent. Returns how many connections had something.
 pub(crate) fn flush(inner: &mut Inner, now: Instant) -> usize {
     let mut flushed = 0;
-    while let Some((key, why)) = inner.common.streams.given_up.pop() {
+    while let Some((key, why)) = inner.common.streams.closing.pop() {
         flushed += 1;
-        end(inner, key, why);
+        end_with(inner, key, why);
     }
     while let Some(key) = inner.common.streams.unsent.pop() {
         flushed += 1;

@@ -28,6 +28,7 @@ use super::turns::Turns;
 use crate::crowd::network;
 use crate::key::{ConnectionKey, Key, OfConnection, Transport};
 use crate::provider::Waker;
+use crate::service::CallError;
 use crate::shares::Shares;
 use crate::sys::epoll::Epoll;
 use crate::sys::socket::Listener;
@@ -58,7 +59,7 @@ pub(crate) struct Streams {
     /// Connections whose long records wait for memory.
     pub(super) short: Vec<ConnectionKey>,
     /// Connections that are to end in this turn, and why.
-    pub(super) given_up: Vec<(ConnectionKey, &'static str)>,
+    pub(super) closing: Vec<(ConnectionKey, CallError)>,
     /// Buffers that no connection uses.
     pub(super) spare: Vec<Box<[u8]>>,
     /// Charges of what has left, kept to reuse the memory.
@@ -92,7 +93,7 @@ impl Streams {
             readable: Turns::default(),
             unsent: Vec::new(),
             short: Vec::new(),
-            given_up: Vec::new(),
+            closing: Vec::new(),
             spare: Vec::new(),
             left: Vec::new(),
             records: Shares::new(0),
@@ -206,10 +207,10 @@ impl Streams {
     }
 
     /// Has a connection end in this turn.
-    pub(crate) fn give_up(&mut self, key: ConnectionKey, why: &'static str) {
+    pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) {
         if let Some(stream) = self.get_mut(key) {
-            stream.give_up();
-            self.given_up.push((key, why));
+            stream.close();
+            self.closing.push((key, why));
         }
     }
 

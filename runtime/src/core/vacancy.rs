@@ -10,7 +10,7 @@ use super::admission::{self, Calls, Candidate, Origin, Scope, Verdict};
 use super::common::Common;
 use super::inner::Inner;
 use crate::core::service::Service;
-use crate::key::{ConnectionKey, Transport};
+use crate::key::ConnectionKey;
 use crate::service::{CallError, ConnectionId};
 
 /// Makes room for a newcomer, if need be by closing an idle connection. Returns whether there is room.
@@ -103,10 +103,7 @@ pub(crate) fn close_slow(common: &mut Common, now: Instant) {
     let Some((_, slowest)) = slow.max_by_key(|(rank, _)| *rank) else { return };
     common.counters.connections_slow += 1;
     let why = "it was slow to move memory that others waited for";
-    match slowest.transport() {
-        Transport::Rdma => common.connections.close(slowest, CallError::Disconnected(why.into())),
-        Transport::Tcp => common.streams.give_up(slowest, why),
-    }
+    common.close(slowest, CallError::Disconnected(why.into()));
 }
 
 /// Closes the connections that have nothing in flight, and all of them once the time is `by`.

@@ -52,7 +52,7 @@ pub(crate) struct Stream {
     /// Whether it is not read until fewer Calls are in service, and less is to be sent.
     is_held: bool,
     /// Whether it ends in this turn.
-    is_given_up: bool,
+    is_closing: bool,
 }
 
 /// A connection that was just accepted.
@@ -102,7 +102,7 @@ impl Stream {
             is_over: false,
             is_ending: false,
             is_held: false,
-            is_given_up: false,
+            is_closing: false,
         }
     }
 
@@ -202,7 +202,7 @@ impl Stream {
     /// Returns whether another Call may be taken. A few Calls that wait for memory are enough: what they wait for may be the
     /// Replies that peers of this address do not take, and more Calls would hold places of the address for nothing.
     pub(in crate::core) fn may_be_read(&self) -> bool {
-        !self.is_given_up
+        !self.is_closing
             && self.share.waiting() < SHORT_MAX
             && self.serving < CALLS_EACH_MAX
             && self.outflow.waiting() < WAITING_MAX
@@ -210,8 +210,8 @@ impl Stream {
     }
 
     /// Notes that the connection ends in this turn.
-    pub(in crate::core) const fn give_up(&mut self) {
-        self.is_given_up = true;
+    pub(in crate::core) const fn close(&mut self) {
+        self.is_closing = true;
     }
 
     /// Notes that the connection is not read until it has less under way.

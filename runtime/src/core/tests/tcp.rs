@@ -9,6 +9,7 @@ use haulage_proto::xdr::Writer;
 
 use super::*;
 use crate::core::TcpLimits;
+use crate::key::Transport;
 use crate::pool::Shared;
 
 const PROGRAM: u32 = 0x2000_0001;
@@ -382,6 +383,25 @@ fn a_server_that_ends_lets_calls_over_tcp_end_first() {
     }
     assert!(world.server.is_drained());
     world.is_closed(&mut waits);
+}
+
+#[test]
+fn a_connection_over_tcp_is_closed_by_its_name_as_any_other() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let [mut one, mut other] = [(); 2].map(|()| {
+        let mut client = world.dial_tcp(at);
+        client.stream.write_all(&record(&call(1, STORE, &word(0)))).unwrap();
+        world.reply_of(&mut client);
+        client
+    });
+    let (key, _) = world.server.inner.common.streams.each().next().unwrap();
+    assert_eq!(key.transport(), Transport::Tcp);
+    world.server.close(ConnectionId(key));
+    world.is_closed(&mut one);
+    other.stream.write_all(&record(&call(2, STORE, &word(0)))).unwrap();
+    assert_eq!(world.reply_of(&mut other).0, 2);
+    world.all_home();
 }
 
 /// A service whose FETCH leases its result, of as many octets as it is asked for, and answers as it is told to.
