@@ -34,10 +34,12 @@ use crate::sys::epoll::Epoll;
 use crate::sys::socket::Listener;
 
 pub(in crate::core) mod inflow;
+mod life;
 mod limits;
 pub(in crate::core) mod outflow;
 mod stream;
 
+use life::ReadingChange;
 use limits::CALLS_EACH_MAX;
 pub(super) use limits::STRANGERS_MAX;
 pub(crate) use limits::Standing;
@@ -191,7 +193,7 @@ impl Streams {
     /// Has a connection read in this turn.
     pub(crate) fn be_readable(&mut self, key: ConnectionKey) {
         if let Some(stream) = self.get_mut(key)
-            && stream.mark_readable()
+            && stream.read_on(ReadingChange::Arrived)
         {
             let origin = stream.share.origin();
             self.readable.push(origin, key.slot(), key);
@@ -200,7 +202,7 @@ impl Streams {
 
     pub(super) fn be_unsent(&mut self, key: ConnectionKey) {
         if let Some(stream) = self.get_mut(key)
-            && stream.mark_unsent()
+            && stream.begin_sending()
         {
             self.unsent.push(key);
         }
@@ -209,7 +211,7 @@ impl Streams {
     /// Has a connection end in this turn.
     pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) {
         if let Some(stream) = self.get_mut(key) {
-            stream.close();
+            stream.read_on(ReadingChange::Closed);
             self.closing.push((key, why));
         }
     }

@@ -49,7 +49,7 @@ pub(super) fn read<S: Service>(
     key: ConnectionKey,
 ) -> Read {
     let Some(stream) = inner.common.streams.get_mut(key) else { return Read::default() };
-    stream.unmark_readable();
+    stream.begin_reading();
     let mut inflow = stream.take_inflow();
     let mut reading = Reading { inner, service, reply, now, key, worked: 0, calls: 0 };
     let gone_on = reading.go(&mut inflow);

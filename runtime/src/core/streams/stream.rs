@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use haulage_proto::time::Instant;
 
 use super::inflow::Inflow;
+use super::life::{Life, ReadingChange, SendingChange};
 use super::limits::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, TcpLimits};
 use super::outflow::{Outflow, Record};
 use crate::core::memory::{Charge, Share};
@@ -39,20 +40,9 @@ pub(crate) struct Stream {
     arriving: Progress,
     /// By when the peer must have taken more of what is sent.
     leaving: Progress,
-    is_readable: bool,
-    is_unsent: bool,
-    /// Whether the socket takes nothing until the system says so.
-    is_full: bool,
+    life: Life,
     /// Whether much has been sent, so that the system's clock is off.
     has_sent_much: bool,
-    /// Whether the peer has closed its direction.
-    is_over: bool,
-    /// Whether the system has told that the peer sends no more, or is gone.
-    is_ending: bool,
-    /// Whether it is not read until fewer Calls are in service, and less is to be sent.
-    is_held: bool,
-    /// Whether it ends in this turn.
-    is_closing: bool,
 }
 
 /// A connection that was just accepted.
@@ -95,14 +85,8 @@ impl Stream {
             since: now,
             arriving: Progress::default(),
             leaving: Progress::default(),
-            is_readable: false,
-            is_unsent: false,
-            is_full: false,
+            life: Life::new(),
             has_sent_much: false,
-            is_over: false,
-            is_ending: false,
-            is_held: false,
-            is_closing: false,
         }
     }
 
@@ -152,24 +136,26 @@ impl Stream {
         }
     }
 
-    /// Marks the connection as readable. Returns whether it was not.
-    pub(in crate::core) const fn mark_readable(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_readable, true)
+    /// Changes when the connection is read. Returns whether its turn is to come now, and was not before.
+    pub(super) fn read_on(&mut self, change: ReadingChange) -> bool {
+        self.life.read_on(change)
     }
 
-    /// Notes that the connection is about to be read.
-    pub(in crate::core) const fn unmark_readable(&mut self) {
-        (self.is_readable, self.is_held) = (false, false);
+    /// Notes that the turn of the connection to be read has come.
+    pub(in crate::core) fn begin_reading(&mut self) {
+        self.life.read_on(ReadingChange::Begun);
     }
 
-    /// Marks the connection as having something to send. Returns whether it was not.
-    pub(in crate::core) const fn mark_unsent(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_unsent, true)
+    /// Notes that there is something to send. Returns whether there was nothing before.
+    pub(super) fn begin_sending(&mut self) -> bool {
+        self.life.send_on(SendingChange::Made)
     }
 
     /// Notes that the socket takes octets again. Returns whether it did not before.
-    pub(in crate::core) const fn take_fullness(&mut self) -> bool {
-        std::mem::replace(&mut self.is_full, false)
+    pub(super) fn take_fullness(&mut self) -> bool {
+        let was_full = self.life.is_full();
+        self.life.send_on(SendingChange::Writable);
+        was_full
     }
 
     /// Returns whether the peer has closed its direction, which may not have been read yet.
@@ -178,14 +164,14 @@ impl Stream {
     }
 
     /// Notes that the system has told that the peer sends no more, or is gone.
-    pub(in crate::core) const fn note_ending(&mut self) {
-        self.is_ending = true;
+    pub(super) const fn note_ending(&mut self) {
+        self.life.note_ending();
     }
 
     /// Returns whether the system tells when more has arrived than was received into `inflow`. It tells so of octets that
     /// arrive after a receive that found fewer than it had room for, and told already of an end that came before.
-    pub(in crate::core) const fn will_be_told(&self, inflow: &Inflow) -> bool {
-        inflow.is_drained() && !self.is_ending
+    pub(in crate::core) fn will_be_told(&self, inflow: &Inflow) -> bool {
+        inflow.is_drained() && self.life.is_told()
     }
 
     /// Returns whether the peer has closed the connection in order, having every Reply.
@@ -195,33 +181,28 @@ impl Stream {
     }
 
     /// Returns whether nothing more will happen: the peer has closed its direction, and has every Reply.
-    pub(in crate::core) const fn is_done(&self) -> bool {
-        self.is_over && self.serving == 0 && self.outflow.waiting() == 0
+    pub(in crate::core) fn is_done(&self) -> bool {
+        self.life.is_over() && self.serving == 0 && self.outflow.waiting() == 0
     }
 
     /// Returns whether another Call may be taken. A few Calls that wait for memory are enough: what they wait for may be the
     /// Replies that peers of this address do not take, and more Calls would hold places of the address for nothing.
     pub(in crate::core) fn may_be_read(&self) -> bool {
-        !self.is_closing
+        !self.life.is_closing()
             && self.share.waiting() < SHORT_MAX
             && self.serving < CALLS_EACH_MAX
             && self.outflow.waiting() < WAITING_MAX
             && self.outflow.copied() + self.promised < COPIED_MAX
     }
 
-    /// Notes that the connection ends in this turn.
-    pub(in crate::core) const fn close(&mut self) {
-        self.is_closing = true;
-    }
-
     /// Notes that the connection is not read until it has less under way.
-    pub(in crate::core) const fn hold(&mut self) {
-        self.is_held = true;
+    pub(in crate::core) fn hold(&mut self) {
+        self.life.read_on(ReadingChange::Full);
     }
 
     /// Returns whether the connection was not read, and may be.
     pub(in crate::core) fn is_let_go(&self) -> bool {
-        self.is_held && self.may_be_read()
+        self.life.is_held() && self.may_be_read()
     }
 
     /// Takes out what has arrived, to be read while the rest of the core changes.
@@ -246,7 +227,7 @@ impl Stream {
         counters.syscalls += 1;
         let received = inflow.receive(&self.socket, spare);
         match received.as_ref().map_or(Some(0), |octets| *octets) {
-            Some(0) => self.is_over = true,
+            Some(0) => self.life.note_end(),
             Some(octets) => {
                 counters.received += octets as u64;
                 self.arriving.count(octets, now.saturating_add(self.limits.progress_timeout));
@@ -291,20 +272,22 @@ impl Stream {
         left: &mut Vec<Charge>,
         counters: &mut TcpCounters,
     ) -> io::Result<()> {
-        self.is_unsent = false;
+        self.life.send_on(SendingChange::Begun);
         let renewed = now.saturating_add(self.limits.progress_timeout);
         if self.outflow.waiting() >= MUCH && !std::mem::replace(&mut self.has_sent_much, true) {
             counters.syscalls += 1;
             self.socket.outlast_full_windows()?;
         }
-        while self.outflow.waiting() > 0 && !self.is_full {
+        while self.outflow.waiting() > 0 && !self.life.is_full() {
             counters.syscalls += 1;
             match self.outflow.send(&self.socket, left)? {
                 Some(octets) => {
                     counters.sent += octets as u64;
                     self.leaving.count(octets, renewed);
                 }
-                None => self.is_full = true,
+                None => {
+                    self.life.send_on(SendingChange::Filled);
+                }
             }
         }
         if self.outflow.waiting() == 0 {
