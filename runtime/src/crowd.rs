@@ -1,12 +1,17 @@
-//! The choice of the TCP connection that gives way to a new one.
+//! Who may connect where there is room for no more, and which connection gives way to a newcomer.
+//!
+//! # Normal operation
+//! A newcomer is admitted while there is room, for its origin and for all. When there is none, another connection gives
+//! way: of the origin with most connections, the one that can be spared most by its [`Phase`], and of these the one that has
+//! been in its phase longest. [`Rules`] say in which phases a connection gives way, after how long, and to whom. If no
+//! connection may give way, the newcomer is refused.
+//!
+//! So an origin that fills the table loses its own connections first.
 //!
 //! # Limits
-//! [`CrowdLimits`] bounds all connections of a port, and those of one network. If a new connection exceeds a bound, another
-//! gives way to it: of the network with most connections, an idle one, else the one whose transfer has lasted longest. So
-//! a network that fills the table loses its own connections first. A connection whose request is being served gives
-//! way only if the request has been served for more than a second, and its network has more connections than that of the
-//! new connection. If no connection may give way, the new one does.
+//! Connections are looked at one by one only when a newcomer finds no room.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,9 +25,11 @@ pub struct CrowdLimits {
     pub each_max: usize,
 }
 
-/// The phase of a connection.
+/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
+    /// The peer has asked for nothing since it connected.
+    Silent,
     /// The connection waits for a request.
     Idle,
     /// The peer is sending a request, or receiving a response.
@@ -31,52 +38,204 @@ pub enum Phase {
     Serving,
 }
 
-/// The facts about a connection by which one is chosen to be closed.
+/// A connection that may give way: its name, and the facts by which one is chosen.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate {
-    /// The network of the peer.
-    pub network: u64,
+pub struct Candidate<K, O> {
+    /// Names the connection.
+    pub key: K,
+    /// The origin of the peer: connections of one origin share a limit.
+    pub origin: O,
     /// The phase of the connection.
     pub phase: Phase,
-    /// When the phase began, in nanoseconds of any clock.
-    pub since: u64,
-    /// Whether the phase has lasted longer than a request is served without waiting for anybody ([`SLOW`]).
-    pub is_slow: bool,
+    /// How long the phase has lasted.
+    pub lasted: Duration,
+}
+
+/// In which phases connections give way.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Those whose peers have asked for nothing.
+    pub silent: Option<Grace>,
+    /// Those that wait for a request.
+    pub idle: Option<Grace>,
+    /// Those of which a request or a response is under way.
+    pub transferring: Option<Grace>,
+    /// Those whose request is being served.
+    pub serving: Option<Grace>,
+}
+
+/// How long a phase lasts before a connection gives way, and to whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Grace {
+    /// How long the phase has lasted at least.
+    pub after: Duration,
+    /// To whom.
+    pub to: To,
+}
+
+/// To whom a connection gives way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum To {
+    /// To any newcomer.
+    Any,
+    /// To one of its own origin, or of an origin with fewer connections.
+    OwnOrFewer,
+    /// To one of an origin with fewer connections.
+    Fewer,
+}
+
+impl Rules {
+    /// The rules for ports over TCP: a client may connect again and repeat what it has asked for.
+    pub const TCP: Self = {
+        let at_once = Some(Grace { after: Duration::ZERO, to: To::Any });
+        let slow = Some(Grace { after: SLOW, to: To::Fewer });
+        Self { silent: at_once, idle: at_once, transferring: at_once, serving: slow }
+    };
+
+    const fn of(&self, phase: Phase) -> Option<Grace> {
+        match phase {
+            Phase::Silent => self.silent,
+            Phase::Idle => self.idle,
+            Phase::Transferring => self.transferring,
+            Phase::Serving => self.serving,
+        }
+    }
+}
+
+/// The numbers of connections, by origin.
+#[derive(Debug)]
+pub struct Occupancy<O> {
+    all: u32,
+    by_origin: BTreeMap<O, u32>,
+}
+
+impl<O> Default for Occupancy<O> {
+    fn default() -> Self {
+        Self { all: 0, by_origin: BTreeMap::new() }
+    }
+}
+
+impl<O: Ord + Copy> Occupancy<O> {
+    /// Counts a connection.
+    pub fn enter(&mut self, origin: O) {
+        self.all += 1;
+        *self.by_origin.entry(origin).or_default() += 1;
+    }
+
+    /// Stops counting a connection.
+    pub fn leave(&mut self, origin: O) {
+        self.all -= 1;
+        if let Some(count) = self.by_origin.get_mut(&origin) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_origin.remove(&origin);
+            }
+        }
+    }
+
+    /// Returns how many connections there are.
+    pub const fn all(&self) -> u32 {
+        self.all
+    }
+
+    /// Returns the number of connections of one origin.
+    pub fn of(&self, origin: O) -> u32 {
+        self.by_origin.get(&origin).copied().unwrap_or(0)
+    }
+
+    /// Judges a newcomer where there may be `all_max` connections, `each_max` of them of one origin.
+    pub fn judge(&self, newcomer: O, all_max: u32, each_max: u32) -> Verdict {
+        if self.of(newcomer) >= each_max {
+            Verdict::Replace(Scope::Own)
+        } else if self.all >= all_max {
+            Verdict::Replace(Scope::Any)
+        } else {
+            Verdict::Admit
+        }
+    }
+
+    /// Chooses which of the candidates gives way to a newcomer, if any does. Of equals, the first does.
+    pub fn victim<K>(
+        &self,
+        (newcomer, scope): (O, Scope),
+        rules: &Rules,
+        candidates: impl Iterator<Item = Candidate<K, O>>,
+    ) -> Option<K> {
+        let own = self.of(newcomer);
+        let may_go = |candidate: &Candidate<K, O>| {
+            let grace = rules.of(candidate.phase).filter(|grace| candidate.lasted >= grace.after);
+            let is_own = candidate.origin == newcomer;
+            let has_more = || self.of(candidate.origin) > own;
+            grace.is_some_and(|grace| {
+                let gives_way = match grace.to {
+                    To::Any => true,
+                    To::OwnOrFewer => is_own || has_more(),
+                    To::Fewer => has_more(),
+                };
+                gives_way && (is_own || scope == Scope::Any)
+            })
+        };
+        let rank = |(at, candidate): &(usize, Candidate<K, O>)| {
+            let phase = match candidate.phase {
+                Phase::Silent if candidate.lasted >= SETTLING_MAX => 3,
+                Phase::Idle => 2,
+                Phase::Transferring => 1,
+                // A connection that has just come may be about to make its first request, and goes last.
+                Phase::Silent | Phase::Serving => 0,
+            };
+            (self.of(candidate.origin), phase, candidate.lasted, Reverse(*at))
+        };
+        let candidates = candidates.filter(may_go).enumerate();
+        candidates.max_by_key(rank).map(|(_, candidate)| candidate.key)
+    }
+}
+
+/// The verdict on a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is room.
+    Admit,
+    /// A connection of this kind has to go first.
+    Replace(Scope),
+}
+
+/// Connections that may give way to a newcomer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Connections of the newcomer's origin, which has reached its limit.
+    Own,
+    /// Any: there is room for no more.
+    Any,
 }
 
 /// The decision about a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
+pub enum Choice<K> {
     /// Admit: there is room.
     Welcome,
     /// Admit, and close this connection to make room.
-    Replace(usize),
+    Replace(K),
     /// Refuse: there is no room.
     Refuse,
 }
 
-/// Decides about a new connection from the network `newcomer`.
-pub fn choose(candidates: &[Candidate], newcomer: u64, limits: CrowdLimits) -> Choice {
-    let mut counts = BTreeMap::new();
-    for candidate in candidates {
-        *counts.entry(candidate.network).or_insert(0_usize) += 1;
+/// Decides about a new connection over TCP of the origin `newcomer`, beside all that there are.
+pub fn choose<K: Copy, O: Ord + Copy>(
+    all: &[Candidate<K, O>],
+    newcomer: O,
+    limits: CrowdLimits,
+) -> Choice<K> {
+    let mut occupancy = Occupancy::default();
+    all.iter().for_each(|candidate| occupancy.enter(candidate.origin));
+    let [all_max, each_max] = [limits.connections_max, limits.each_max]
+        .map(|limit| u32::try_from(limit).unwrap_or(u32::MAX));
+    match occupancy.judge(newcomer, all_max, each_max) {
+        Verdict::Admit => Choice::Welcome,
+        Verdict::Replace(scope) => {
+            let victim = occupancy.victim((newcomer, scope), &Rules::TCP, all.iter().copied());
+            victim.map_or(Choice::Refuse, Choice::Replace)
+        }
     }
-    let own = counts.get(&newcomer).copied().unwrap_or(0);
-    let is_capped = own >= limits.each_max;
-    if candidates.len() < limits.connections_max && !is_capped {
-        return Choice::Welcome;
-    }
-    let may_go = |candidate: &Candidate| {
-        let has_more = || counts.get(&candidate.network).is_some_and(|count| *count > own);
-        let may_end = candidate.phase != Phase::Serving || candidate.is_slow && has_more();
-        may_end && (!is_capped || candidate.network == newcomer)
-    };
-    // Of equals, the first goes.
-    let evictable = candidates.iter().enumerate().rev().filter(|(_, candidate)| may_go(candidate));
-    let first = evictable.max_by_key(|(_, Candidate { network, phase, since, .. })| {
-        (counts.get(network).copied(), *phase == Phase::Idle, u64::MAX - since)
-    });
-    first.map_or(Choice::Refuse, |(at, _)| Choice::Replace(at))
 }
 
 /// Returns the network of an address: an IPv4 address, or the first 64 bits of an IPv6 one, from which one host can
@@ -93,3 +252,6 @@ pub fn network(address: IpAddr) -> u64 {
 
 /// How long a request is served at most unless it waits for somebody, such as a local process that locks a file.
 pub const SLOW: Duration = Duration::from_secs(1);
+
+/// How long a connection has for its first request before it goes sooner than idle ones.
+const SETTLING_MAX: Duration = Duration::from_secs(5);

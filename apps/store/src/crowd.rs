@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use haulage::crowd::{Candidate, Choice, SLOW, choose, network};
+use haulage::crowd::{Candidate, Choice, choose, network};
 pub use haulage::crowd::{CrowdLimits, Phase};
 use haulage::sys::clock;
 use haulage::sys::socket::{has_left, is_over};
@@ -85,7 +85,8 @@ impl Crowd {
         self.members.retain(|member| member.state.load(Ordering::Acquire) != GONE);
         let network = network(peer);
         let now = now();
-        let candidates: Vec<_> = self.members.iter().map(|member| member.candidate(now)).collect();
+        let each = self.members.iter().enumerate();
+        let candidates: Vec<_> = each.map(|(at, member)| member.candidate(at, now)).collect();
         match choose(&candidates, network, self.limits) {
             Choice::Welcome => {}
             Choice::Replace(at) => {
@@ -239,17 +240,16 @@ impl Ending {
 }
 
 impl Member {
-    fn candidate(&self, now: u64) -> Candidate {
+    fn candidate(&self, key: usize, now: u64) -> Candidate<usize, u64> {
         let state = self.state.load(Ordering::Acquire);
-        let (phase, since) = (phase_of(state), state & SINCE);
-        let is_slow = Duration::from_nanos(now.saturating_sub(since)) > SLOW;
-        Candidate { network: self.network, phase, since, is_slow }
+        let lasted = Duration::from_nanos(now.saturating_sub(state & SINCE));
+        Candidate { key, origin: self.network, phase: phase_of(state), lasted }
     }
 }
 
 const fn bits(phase: Phase) -> u64 {
     match phase {
-        Phase::Idle => 0,
+        Phase::Silent | Phase::Idle => 0,
         Phase::Transferring => 1 << PHASE_SHIFT,
         Phase::Serving => 2 << PHASE_SHIFT,
     }

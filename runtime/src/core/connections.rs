@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use haulage_proto::verbs::QpNum;
 
-use super::admission::{Occupancy, Origin};
+use super::admission::Origin;
 use super::connection::{Change, Connection};
 use super::table::Table;
 use super::templates::Bound;
+use crate::crowd::Occupancy;
 use crate::key::{ConnectionKey, OfConnection, Transport};
 use crate::service::{Binding, CallError, Ended, Peer};
 
@@ -20,7 +21,7 @@ pub(crate) struct Connections {
     by_queue_pair: Vec<Option<ConnectionKey>>,
     /// Those whose slot has a newer queue pair: the provider has finished with them, but their last events are not read.
     overtaken: Vec<(QpNum, ConnectionKey)>,
-    occupancy: Occupancy,
+    occupancy: Occupancy<Origin>,
     /// Connections with something to post.
     touched: VecDeque<ConnectionKey>,
     /// Connections to be closed at the end of the turn.
@@ -107,7 +108,7 @@ impl Connections {
     }
 
     /// Returns the numbers of connections by origin, without those that are closing.
-    pub(crate) const fn occupancy(&self) -> &Occupancy {
+    pub(crate) const fn occupancy(&self) -> &Occupancy<Origin> {
         &self.occupancy
     }
 
@@ -268,7 +269,7 @@ impl Connections {
 }
 
 /// Stops counting a connection against its origin, because it is closing.
-fn vacate(occupancy: &mut Occupancy, connection: &mut Connection) {
+fn vacate(occupancy: &mut Occupancy<Origin>, connection: &mut Connection) {
     if let Some(origin) = connection.life.leave() {
         occupancy.leave(origin);
     }

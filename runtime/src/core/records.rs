@@ -139,9 +139,8 @@ fn enter(
     let mut each: Vec<_> = streams.each().filter(|(_, stream)| beside(stream)).collect();
     // Of those that began at the same time, the first goes first.
     each.sort_by_key(|(_, stream)| stream.number());
-    let each = each.into_iter();
-    let (keys, candidates): (Vec<_>, Vec<_>) =
-        each.map(|(key, stream)| (key, stream.candidate(now))).unzip();
+    let candidates: Vec<_> =
+        each.into_iter().map(|(key, stream)| stream.candidate(key, now)).collect();
     let most = match standing {
         Standing::Admitted => limits.connections_max as usize,
         Standing::Stranger => limits.connections_max.min(STRANGERS_MAX) as usize,
@@ -151,9 +150,7 @@ fn enter(
         Choice::Welcome => {}
         Choice::Replace(which) => {
             streams.counters.replaced += 1;
-            if let Some(key) = keys.get(which) {
-                end(inner, *key, "it gave way to another connection");
-            }
+            end(inner, which, "it gave way to another connection");
         }
         Choice::Refuse => {
             streams.counters.rejected += 1;

@@ -6,10 +6,11 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
-use super::admission::{self, Calls, Candidate, Origin, Scope, Verdict};
+use super::admission::{Origin, RULES};
 use super::common::Common;
 use super::inner::Inner;
 use crate::core::service::Service;
+use crate::crowd::{Candidate, Phase, Scope, Verdict};
 use crate::key::ConnectionKey;
 use crate::service::{CallError, ConnectionId};
 
@@ -30,9 +31,9 @@ pub(crate) fn make_room(
     let Verdict::Replace(scope) = occupancy.judge(newcomer, all_max, each_max) else {
         return true;
     };
-    let candidates = idle_connections(inner);
+    let candidates = idle_connections(inner, now);
     let candidates = candidates.filter(|candidate| !promised(service, candidate.key));
-    let victim = admission::victim(now, (newcomer, scope), occupancy, candidates);
+    let victim = occupancy.victim((newcomer, scope), &RULES, candidates);
     let Some(victim) = victim else { return false };
     let common = &mut inner.common;
     common.counters.connections_replaced += 1;
@@ -51,9 +52,8 @@ pub(crate) fn make_room(
 /// Closes the accepted connections that have been idle for too long.
 pub(crate) fn close_idle(inner: &mut Inner, service: &impl Service, now: Instant) {
     let Some(limit) = inner.common.limits.idle_timeout else { return };
-    let is_over = |active: Instant| active.saturating_add(limit) <= now;
-    let over: Vec<_> = idle_connections(inner)
-        .filter(|candidate| is_over(candidate.active) && !promised(service, candidate.key))
+    let over: Vec<_> = idle_connections(inner, now)
+        .filter(|candidate| candidate.lasted >= limit && !promised(service, candidate.key))
         .map(|candidate| candidate.key)
         .collect();
     let common = &mut inner.common;
@@ -128,7 +128,10 @@ fn promised(service: &impl Service, key: ConnectionKey) -> bool {
 }
 
 /// Returns the accepted connections with nothing under way.
-fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionKey>> {
+fn idle_connections(
+    inner: &Inner,
+    now: Instant,
+) -> impl Iterator<Item = Candidate<ConnectionKey, Origin>> {
     let busy = inner.busy_slots();
     inner.keys().filter_map(move |key| {
         let connection = inner.common.connections.get(key)?;
@@ -139,8 +142,9 @@ fn idle_connections(inner: &Inner) -> impl Iterator<Item = Candidate<ConnectionK
         if waits || busy.get(key.slot()).copied().unwrap_or(false) {
             return None;
         }
-        let calls = if connection.life.has_called() { Calls::Some } else { Calls::Never };
-        Some(Candidate { key, origin, calls, active: connection.life.active() })
+        let phase = if connection.life.has_called() { Phase::Idle } else { Phase::Silent };
+        let lasted = now.saturating_since(connection.life.active());
+        Some(Candidate { key, origin, phase, lasted })
     })
 }
 

@@ -6,20 +6,20 @@ use super::*;
 const LIMITS: CrowdLimits = CrowdLimits { connections_max: 6, each_max: 4 };
 
 /// Connections as letters of their address, phase and age: `"a idle 3"`.
-fn crowd(lines: &[&str]) -> Vec<Candidate> {
-    let candidate = |line: &&str| {
+fn crowd(lines: &[&str]) -> Vec<Candidate<usize, u64>> {
+    let candidate = |(key, line): (usize, &&str)| {
         let words: Vec<_> = line.split(' ').collect();
-        let phase = match words[1] {
-            "idle" => Phase::Idle,
-            "transfer" => Phase::Transferring,
-            "serving" | "slow" => Phase::Serving,
+        let age = words[2].parse().unwrap();
+        let (phase, lasted) = match words[1] {
+            "idle" => (Phase::Idle, Duration::from_secs(age)),
+            "transfer" => (Phase::Transferring, Duration::from_secs(age)),
+            "serving" => (Phase::Serving, Duration::from_millis(age)),
+            "slow" => (Phase::Serving, Duration::from_secs(age)),
             other => panic!("{other}"),
         };
-        let network = u64::from(words[0].as_bytes()[0]);
-        let since = 100 - words[2].parse::<u64>().unwrap();
-        Candidate { network, phase, since, is_slow: words[1] == "slow" }
+        Candidate { key, origin: u64::from(words[0].as_bytes()[0]), phase, lasted }
     };
-    lines.iter().map(candidate).collect()
+    lines.iter().enumerate().map(candidate).collect()
 }
 
 fn chosen(lines: &[&'static str], newcomer: char) -> &'static str {

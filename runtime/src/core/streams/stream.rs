@@ -11,7 +11,8 @@ use super::limits::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, T
 use super::outflow::{Outflow, Record};
 use crate::core::memory::{Charge, Share};
 use crate::core::progress::Progress;
-use crate::crowd::{Candidate, Phase, SLOW, network};
+use crate::crowd::{Candidate, Phase, network};
+use crate::key::ConnectionKey;
 use crate::sys::socket::Socket;
 
 /// A connection over TCP.
@@ -126,14 +127,13 @@ impl Stream {
     }
 
     /// Returns the facts by which a connection is chosen to be closed.
-    pub(in crate::core) fn candidate(&self, now: Instant) -> Candidate {
-        let since = self.since.saturating_since(Instant::ZERO).as_nanos();
-        Candidate {
-            network: network(self.peer.ip()),
-            phase: self.phase,
-            since: u64::try_from(since).unwrap_or(u64::MAX),
-            is_slow: now.saturating_since(self.since) > SLOW,
-        }
+    pub(in crate::core) fn candidate(
+        &self,
+        key: ConnectionKey,
+        now: Instant,
+    ) -> Candidate<ConnectionKey, u64> {
+        let (origin, lasted) = (network(self.peer.ip()), now.saturating_since(self.since));
+        Candidate { key, origin, phase: self.phase, lasted }
     }
 
     /// Changes when the connection is read. Returns whether its turn is to come now, and was not before.
