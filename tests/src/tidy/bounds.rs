@@ -1,9 +1,9 @@
-//! Upper bounds on the size of the provider contract, and of the pages that describe the whole.
+//! Upper bounds on the size of the provider contract, and of the page that strangers read.
 
 use super::Breach;
 use crate::source::Workspace;
 
-/// Checks that the provider contract has few enough methods to remember, and each page few enough words to be read.
+/// Checks that the provider contract has few enough methods to remember.
 pub fn bounds(workspace: &Workspace) -> Vec<Breach> {
     let mut found = Vec::new();
     match workspace.get(CONTRACT) {
@@ -16,19 +16,17 @@ pub fn bounds(workspace: &Workspace) -> Vec<Breach> {
         }
         None => found.push(Breach::of_file(CONTRACT, "is missing")),
     }
-    for (page, words_max) in PAGES {
-        match workspace.get(page) {
-            Some(source) => {
-                let words = source.text.split_whitespace().count();
-                if words > words_max {
-                    found
-                        .push(Breach::of_file(page, format!("{words} words, at most {words_max}")));
-                }
-            }
-            None => found.push(Breach::of_file(page, "is missing")),
-        }
-    }
     found
+}
+
+/// Checks that the page that strangers read has few enough words to be read.
+pub fn readable(workspace: &Workspace) -> Vec<Breach> {
+    let Some(source) = workspace.get(README) else {
+        return vec![Breach::of_file(README, "is missing")];
+    };
+    let words = source.text.split_whitespace().count();
+    let what = format!("{words} words, at most {WORDS_MAX}");
+    (words > WORDS_MAX).then(|| Breach::of_file(README, what)).into_iter().collect()
 }
 
 /// Counts the methods of a trait, provided ones included.
@@ -45,15 +43,15 @@ fn methods_of(text: &str, name: &str) -> usize {
 const CONTRACT: &str = "runtime/src/provider.rs";
 const TRAITS: [&str; 3] = ["Provider", "MessageSink", "Port"];
 const METHODS_MAX: usize = 25;
-/// Pages, with the maximum number of words in each.
-const PAGES: [(&str, usize); 2] = [("ARCHITECTURE.md", 2000), ("README.md", 1000)];
+const README: &str = "README.md";
+const WORDS_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_contract_or_a_page_that_has_grown_is_found() {
+    fn a_contract_that_has_grown_is_found() {
         let contract = |methods: usize| {
             let one =
                 "    /// Does one thing.\n    fn step(&mut self) {\n        if true {}\n    }\n";
@@ -62,16 +60,20 @@ mod tests {
             let port = format!("pub trait Port: Sized {{\n{}}}\n", one.repeat(methods - 2));
             format!("pub trait Provider {{\n    fn caps(&self);\n}}\n{two}{other}{port}")
         };
-        let found = |methods, more: usize| {
-            let pages = PAGES.map(|(page, words_max)| (page, "word ".repeat(words_max + more)));
-            let contract = (CONTRACT, contract(methods));
-            let files: Vec<_> = pages.iter().chain([&contract]).collect();
-            let files: Vec<_> = files.iter().map(|(path, text)| (*path, text.as_str())).collect();
-            bounds(&Workspace::of(&files)).into_iter().map(|breach| breach.path).collect::<Vec<_>>()
+        let found = |methods| {
+            let workspace = Workspace::of(&[(CONTRACT, &contract(methods))]);
+            bounds(&workspace).into_iter().map(|breach| breach.path).collect::<Vec<_>>()
         };
-        assert_eq!(found(METHODS_MAX, 0), [""; 0]);
-        assert_eq!(found(METHODS_MAX + 1, 0), [CONTRACT]);
-        assert_eq!(found(METHODS_MAX, 1), PAGES.map(|(page, _)| page));
-        assert_eq!(bounds(&Workspace::of(&[])).len(), 3, "none may be missing");
+        assert_eq!(found(METHODS_MAX), [""; 0]);
+        assert_eq!(found(METHODS_MAX + 1), [CONTRACT]);
+        assert_eq!(bounds(&Workspace::of(&[])).len(), 1, "it may not be missing");
+    }
+
+    #[test]
+    fn a_page_that_has_grown_is_found() {
+        let found = |words| readable(&Workspace::of(&[(README, &"word ".repeat(words))])).len();
+        assert_eq!(found(WORDS_MAX), 0);
+        assert_eq!(found(WORDS_MAX + 1), 1);
+        assert_eq!(readable(&Workspace::of(&[])).len(), 1, "it may not be missing");
     }
 }
