@@ -1,4 +1,4 @@
-//! Who may connect where there is room for no more, and which connection gives way to a newcomer.
+//! Admission where there is no room: which connection gives way to a newcomer.
 //!
 //! # Normal operation
 //! A newcomer is admitted while there is room, for its origin and for all. When there is none, another connection gives

@@ -110,8 +110,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///
 /// Receive queues of each queue pair
 /// 25. Receives reserved for a queue pair (`reserve_receives`) are its own as soon as they are posted, from `connect` or
-///     from the `Request` that follows `adopt`, Receives and reservations each in order. Receives that it leaves are for the others. Where
-///     receives are shared, it may have more.
+///     from the `Request` that follows `adopt`, Receives and reservations each in order. Receives that it leaves are for
+///     the others. Where receives are shared, it may have more.
 ///
 /// Messages of ours
 /// 26. An operation that a [`Port`] does at once has the effect of the work request: it has happened before a message

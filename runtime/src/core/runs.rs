@@ -1,6 +1,10 @@
-//! Runs of messages: handles Calls and Replies as they arrive, without chunks or with one for an argument or a result.
+//! Runs of messages and records: handles Calls and Replies as they arrive, without chunks or with one for an argument or
+//! a result.
 //!
 //! # Normal operation
+//! Calls over RDMA and over TCP are taken in one stage (`runs/calls.rs`); a [`Carrier`] says what differs. The rest of this
+//! page is about RDMA; [`records`](super::records) finds the records of a stream that are a run.
+//!
 //! Messages arrive in runs of one connection: from the provider, in its own memory, or in Receives that completed in
 //! one poll. The core settles once for all of a run that nothing is out of the ordinary, which credits the peer is
 //! given, and how many Replies, or Calls, may leave at once and with which credit word. Then each Call is given to the
