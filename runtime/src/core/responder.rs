@@ -442,7 +442,12 @@ impl Responder {
         let xid = body.bytes().first_chunk().copied().map_or(0, u32::from_be_bytes);
         let mut served = ServedCall::with(key, xid, None);
         let judged = served.judge_record(programs, body.bytes());
-        served.body = Some(body);
+        match (&judged, body) {
+            (Ok(_), body) => served.body = Some(body),
+            // Nobody reads it again.
+            (Err(_), Body::Record { held, .. }) => common.streams.give_back(key, held),
+            (Err(_), Body::Fetched(_)) => {}
+        }
         common.streams.keep_call(key, served.room.body);
         let name = self.insert(served);
         self.proceed(common, name, judged, Items::None);

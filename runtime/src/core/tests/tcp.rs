@@ -386,6 +386,24 @@ fn a_server_that_ends_lets_calls_over_tcp_end_first() {
 }
 
 #[test]
+fn a_call_that_waits_and_is_denied_gives_back_the_memory_of_its_record() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let mut client = world.dial_tcp(at);
+    // Its results may be long, so it waits for its turn; no program takes its authentication flavor.
+    let mut denied = call(1, LIST, &word(4));
+    denied[27] = 77;
+    let (front, back) = denied.split_at(20);
+    client.stream.write_all(&20_u32.to_be_bytes()).unwrap();
+    client.stream.write_all(front).unwrap();
+    client.stream.write_all(&record(back)).unwrap();
+    let (xid, body, _) = world.reply_of(&mut client);
+    assert!(xid == 1 && matches!(body, ReplyBody::Denied(_)), "{body:?}");
+    assert_eq!(world.server.inner.common.streams.records.held(), 0);
+    world.all_home();
+}
+
+#[test]
 fn a_connection_over_tcp_is_closed_by_its_name_as_any_other() {
     let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
     let at = world.listen_tcp(TCP);
