@@ -179,9 +179,10 @@ impl<O: Ord + Copy> Occupancy<O> {
             let phase = match candidate.phase {
                 Phase::Silent if candidate.lasted >= SETTLING_MAX => 3,
                 Phase::Idle => 2,
-                Phase::Transferring => 1,
+                // Requests that are served for ever would fill the table if those under way went first.
+                Phase::Transferring | Phase::Serving => 1,
                 // A connection that has just come may be about to make its first request, and goes last.
-                Phase::Silent | Phase::Serving => 0,
+                Phase::Silent => 0,
             };
             (self.of(candidate.origin), phase, candidate.lasted, Reverse(*at))
         };
