@@ -15,15 +15,12 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
 use std::sync::Arc;
-#[expect(clippy::disallowed_types, reason = "threads of one port share it; no core does")]
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use haulage::crowd::{Candidate, Choice, choose, network};
 pub use haulage::crowd::{CrowdLimits, Phase};
 use haulage::sys::clock;
-use haulage::sys::socket::{has_left, is_over};
 use haulage_proto::time::Instant;
 
 mod listener;
@@ -41,20 +38,11 @@ pub struct Crowd {
 #[derive(Debug)]
 pub struct Seat(Arc<Member>);
 
-/// A connection whose reads and writes share one deadline, which progress may renew.
+/// A connection whose reads and writes share one deadline.
 #[derive(Debug)]
 pub struct Timed<'a> {
     stream: &'a TcpStream,
     deadline: Instant,
-    renewal: Option<Renewal>,
-}
-
-/// How a deadline is renewed.
-#[derive(Clone, Copy, Debug)]
-struct Renewal {
-    time: Duration,
-    /// Octets since the last renewal.
-    octets: usize,
 }
 
 #[derive(Debug)]
@@ -63,15 +51,7 @@ struct Member {
     network: u64,
     /// The phase in the upper two bits, and its start in the others; [`GONE`] once the seat is dropped.
     state: AtomicU64,
-    /// Locked while a response is written.
-    #[expect(clippy::disallowed_types, reason = "threads of one port share it; no core does")]
-    writing: Mutex<()>,
-    number: u64,
 }
-
-/// A connection whose peer has closed its end, while the thread that serves it may not have seen that yet.
-#[derive(Debug)]
-pub struct Ending(Arc<Member>);
 
 impl Crowd {
     /// Creates an empty crowd.
@@ -96,13 +76,7 @@ impl Crowd {
             }
             Choice::Refuse => return None,
         }
-        let member = Arc::new(Member {
-            stream,
-            network,
-            state: AtomicU64::new(0),
-            writing: Default::default(),
-            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
-        });
+        let member = Arc::new(Member { stream, network, state: AtomicU64::new(0) });
         let seat = Seat(Arc::clone(&member));
         // An idle connection gives way first; a new one gets time to send its request.
         seat.enter(Phase::Transferring);
@@ -117,14 +91,6 @@ impl Crowd {
             let _ = member.stream.shutdown(Shutdown::Read);
         }
     }
-
-    /// Returns the other connections of the network of `peer` whose peers have closed their ends.
-    pub fn endings(&self, peer: IpAddr) -> Vec<Ending> {
-        let network = network(peer);
-        let of_it = self.members.iter().filter(|member| member.network == network);
-        let ended = of_it.filter(|member| is_over(&member.stream));
-        ended.map(|member| Ending(Arc::clone(member))).collect()
-    }
 }
 
 impl Seat {
@@ -136,41 +102,7 @@ impl Seat {
     /// Returns the connection with a deadline of `time` from now for all reads and writes.
     pub fn within(&self, time: Duration) -> Timed<'_> {
         let deadline = clock::now().saturating_add(time);
-        Timed { stream: &self.0.stream, deadline, renewal: None }
-    }
-
-    /// Returns the connection with a deadline of `time` from now that each 64 KiB read or written renew.
-    pub fn steadily(&self, time: Duration) -> Timed<'_> {
-        Timed { renewal: Some(Renewal { time, octets: 0 }), ..self.within(time) }
-    }
-
-    /// Writes a response, each 64 KiB of it within `time`, and enters [`Phase::Idle`].
-    ///
-    /// # Errors
-    /// The system's error, or that the time is over.
-    pub fn respond(&self, response: &[u8], time: Duration) -> io::Result<()> {
-        // A thread that finds the phase changed waits for this lock, and so for the whole response: it is taken before
-        // the phase changes.
-        let _writing = self.0.writing.lock();
-        self.enter(Phase::Transferring);
-        self.steadily(time).write_all(response)?;
-        self.enter(Phase::Idle);
-        Ok(())
-    }
-
-    /// Returns whether the peer has closed the connection in order, having taken every response.
-    pub fn has_left(&self) -> bool {
-        has_left(&self.0.stream)
-    }
-
-    /// Returns the number of the connection, which no other connection of this process has.
-    pub fn number(&self) -> u64 {
-        self.0.number
-    }
-
-    /// Returns the connection.
-    pub fn stream(&self) -> &TcpStream {
-        &self.0.stream
+        Timed { stream: &self.0.stream, deadline }
     }
 }
 
@@ -188,24 +120,12 @@ impl Timed<'_> {
         let left = self.deadline.saturating_since(clock::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
     }
-
-    /// Counts octets that were read or written, and renews the deadline if they are enough.
-    fn count(&mut self, octets: usize) {
-        let Some(renewal) = &mut self.renewal else { return };
-        renewal.octets += octets;
-        if renewal.octets >= STEP {
-            renewal.octets = 0;
-            self.deadline = clock::now().saturating_add(renewal.time);
-        }
-    }
 }
 
 impl Read for Timed<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(self.left()?)?;
-        let octets = self.stream.read(bytes)?;
-        self.count(octets);
-        Ok(octets)
+        self.stream.read(bytes)
     }
 }
 
@@ -213,29 +133,11 @@ impl Write for Timed<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         // The system applies its timeout to the whole of a `write`, so each writes at most a step.
-        let octets = self.stream.write(bytes.get(..STEP).unwrap_or(bytes))?;
-        self.count(octets);
-        Ok(octets)
+        self.stream.write(bytes.get(..STEP).unwrap_or(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl Ending {
-    /// Returns the number of the connection if its peer has taken every response. Waits for a response that is being
-    /// written.
-    pub fn left(&self) -> Option<u64> {
-        if phase_of(self.0.state.load(Ordering::Acquire)) == Phase::Serving {
-            return None;
-        }
-        drop(self.0.writing.lock());
-        let before = self.0.state.load(Ordering::Acquire);
-        let is_idle = phase_of(before) == Phase::Idle;
-        let has_left = is_idle && has_left(&self.0.stream);
-        // A state is entered at one time only: if it is the same, no request came in between.
-        (has_left && self.0.state.load(Ordering::Acquire) == before).then_some(self.0.number)
     }
 }
 
@@ -270,11 +172,8 @@ fn now() -> u64 {
     u64::try_from(now).unwrap_or(u64::MAX) & SINCE
 }
 
-/// Octets whose transfer renews a deadline: a peer that needs the whole time for each, of 10 seconds, has 6.4 KiB/s.
+/// Octets that one system call writes at most.
 const STEP: usize = 64 << 10;
-
-/// The number of the next connection.
-static NUMBERS: AtomicU64 = AtomicU64::new(0);
 
 const PHASE_SHIFT: u32 = 62;
 /// The bits of a state that hold the start of its phase, in nanoseconds: they last for 146 years.

@@ -39,14 +39,14 @@ pub fn unacknowledged(stream: &TcpStream) -> io::Result<u64> {
 }
 
 /// Returns whether the peer has closed its end of a connection, and all its octets have been received. Does not block.
-pub fn is_over(stream: &TcpStream) -> bool {
+fn is_over(stream: &TcpStream) -> bool {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     net::recv(stream, &mut [0_u8; 1], flags).is_ok_and(|(_, octets)| octets == 0)
 }
 
 /// Returns whether the peer has closed its end of a connection in order, having taken all octets that were sent to it.
 /// Does not block.
-pub fn has_left(stream: &TcpStream) -> bool {
+fn has_left(stream: &TcpStream) -> bool {
     // A reset, with which a peer answers what it no longer takes, ends this state. So does a shutdown of this end.
     is_over(stream)
         && unacknowledged(stream).is_ok_and(|octets| octets == 0)

@@ -31,25 +31,6 @@ fn chosen(lines: &[&'static str], newcomer: char) -> &'static str {
 }
 
 #[test]
-fn progress_renews_a_deadline_only_where_it_is_enough() {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let time = Duration::from_secs(9);
-    let renewal = Some(Renewal { time, octets: 0 });
-    let mut timed = Timed { stream: &stream, deadline: Instant::ZERO, renewal };
-    timed.count(STEP - 1);
-    assert_eq!(timed.deadline, Instant::ZERO);
-    timed.count(1);
-    assert!(timed.deadline >= Instant::ZERO.saturating_add(time));
-    timed.deadline = Instant::ZERO;
-    timed.count(1);
-    assert_eq!(timed.deadline, Instant::ZERO, "octets are counted from the last renewal");
-    timed.renewal = None;
-    timed.count(STEP);
-    assert_eq!(timed.deadline, Instant::ZERO);
-}
-
-#[test]
 fn a_crowd_that_closes_lets_answers_out_and_ends_what_is_idle() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -58,7 +39,7 @@ fn a_crowd_that_closes_lets_answers_out_and_ends_what_is_idle() {
     let seat = crowd.admit(stream, peer.ip()).unwrap();
     crowd.close();
     let time = Duration::from_secs(9);
-    seat.respond(b"answer", time).unwrap();
+    seat.within(time).write_all(b"answer").unwrap();
     assert_eq!(seat.within(time).read(&mut [0]).unwrap(), 0);
     drop(seat);
     let mut answer = Vec::new();
@@ -143,57 +124,4 @@ fn a_deadline_is_for_all_reads_together() {
     // Nothing more comes: the read gives up by itself.
     let mut short = seat.within(Duration::from_millis(2));
     assert!(short.read_exact(&mut octets).is_err());
-}
-
-/// Admits a connection. Returns its seat and the peer's end.
-fn seated(crowd: &mut Crowd) -> (Seat, TcpStream) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (stream, from) = listener.accept().unwrap();
-    (crowd.admit(stream, from.ip()).unwrap(), peer)
-}
-
-/// Returns the numbers of the connections whose peers left.
-fn left(crowd: &Crowd) -> Vec<u64> {
-    crowd.endings(Ipv4Addr::LOCALHOST.into()).iter().filter_map(Ending::left).collect()
-}
-
-#[test]
-fn a_peer_has_left_when_it_took_every_response_and_closed() {
-    let mut crowd = Crowd::new(LIMITS);
-    let (seat, mut peer) = seated(&mut crowd);
-    seat.respond(b"response", Duration::from_secs(60)).unwrap();
-    peer.read_exact(&mut [0; 8]).unwrap();
-    assert_eq!(left(&crowd), [0; 0], "it is still there");
-    drop(peer);
-    // The end has come once this returns.
-    assert_eq!(seat.stream().peek(&mut [0]).unwrap(), 0);
-    assert!(seat.has_left());
-    assert_eq!(left(&crowd), [seat.number()]);
-    for phase in [Phase::Serving, Phase::Transferring] {
-        seat.enter(phase);
-        assert_eq!(left(&crowd), [0; 0], "a request is under way");
-    }
-    seat.enter(Phase::Idle);
-    drop(seat);
-    assert_eq!(left(&crowd), [0; 0], "its own thread has told of it");
-}
-
-#[test]
-fn a_peer_that_leaves_a_response_untaken_or_gives_way_has_not_left() {
-    let mut crowd = Crowd::new(CrowdLimits { connections_max: 1, each_max: 1 });
-    let (seat, peer) = seated(&mut crowd);
-    seat.respond(b"response", Duration::from_secs(60)).unwrap();
-    peer.peek(&mut [0; 8]).unwrap();
-    // A peer with unread octets closes by a reset.
-    drop(peer);
-    assert!(seat.stream().peek(&mut [0]).is_err());
-    assert!(!seat.has_left());
-    assert_eq!(left(&crowd), [0; 0]);
-    drop(seat);
-    let (replaced, _peer) = seated(&mut crowd);
-    replaced.enter(Phase::Idle);
-    let (_seat, _other) = seated(&mut crowd);
-    assert_eq!(replaced.stream().peek(&mut [0]).unwrap(), 0, "this end closed it");
-    assert!(!replaced.has_left());
 }

@@ -100,7 +100,8 @@ impl Recent {
         }
     }
 
-    /// Returns the names for a Call, if they were read lately and are not old. `ctime` is that of the directory.
+    /// Returns the kept names of a directory for a Call that lists it, if they were read lately and the directory has not
+    /// changed since. `ctime` is when it last changed, as the system says.
     pub(super) fn find(
         &self,
         changed: &LastChanges,

@@ -172,7 +172,8 @@ const ACCEPTS_A_TURN: u32 = 64;
 mod tests {
     use super::*;
 
-    /// Accepts peers, of which there are so many at each listener, until nobody waits. Returns whose they were.
+    /// Accepts peers until none waits. `left` has the number of peers at each of two listeners. Returns the listener of each
+    /// peer, in the order in which they were accepted.
     fn accept(listeners: &mut Listeners<()>, mut left: [u32; 2]) -> Vec<u16> {
         let mut order = Vec::new();
         while let Some((name, _)) = listeners.next_waiting() {

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 /// A job: it can be done on any thread.
 pub(crate) trait Job: Debug + Send + Sized + 'static {
-    /// What becomes of it, for whoever waits for that.
+    /// The outcome of a job, for whoever waits for the job.
     type Ended: Debug + Send;
 
     /// Does the job. Returns what became of it, if somebody waits for that.

@@ -45,7 +45,7 @@ pub(super) struct Report<J: Job> {
     pub(super) roomless: Option<Task<J>>,
 }
 
-/// What all threads are told.
+/// The facts about the backend that every helper thread reads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Signs {
     /// Whether the backend has ended.

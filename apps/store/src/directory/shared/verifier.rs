@@ -25,7 +25,7 @@ impl WriteVerifier {
         errno.into()
     }
 
-    /// Returns what clients are told.
+    /// Returns the write verifier that answers of WRITE and COMMIT carry now.
     pub(crate) const fn get(&self) -> Verifier {
         Verifier(self.run.wrapping_add(self.failures))
     }
