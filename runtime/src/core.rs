@@ -279,7 +279,8 @@ impl<P: Provider, S: Service> Core<P, S> {
 
     /// Sleeps until there may be something to do, at most `limit`.
     pub fn sleep(&mut self, limit: Option<Duration>) {
-        if self.inbox.begin_sleep() && !self.inner.common.streams.has_news() {
+        let Common { streams, connections, .. } = &mut self.inner.common;
+        if self.inbox.begin_sleep() && !streams.has_news(connections.queue()) {
             self.provider.sleep(limit);
         }
         self.inbox.end_sleep();
@@ -372,11 +373,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         common.discharge_lost();
         requester.calls.expire_calls(common, now);
         inner.expire_connections(now);
-        records::expire(inner, now);
         vacancy::close_idle(inner, service, now);
         if let Some(by) = *drain_by {
             vacancy::drain(inner, now, by);
-            records::drain(inner, now, by);
             *is_abandoned = by.saturating_add(inner.common.limits.drain_timeout) <= now;
         }
         1
@@ -420,8 +419,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     }
 
     fn flush_posts(&mut self, now: Instant) -> usize {
-        let sent = transmit::flush(&mut self.provider, &mut self.inner, now);
-        sent + records::flush(&mut self.inner, now)
+        transmit::flush(&mut self.provider, &mut self.inner, now)
     }
 }
 

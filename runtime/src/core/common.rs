@@ -213,7 +213,8 @@ impl Common {
     pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) {
         match key.transport() {
             Transport::Rdma => self.connections.close(key, why),
-            Transport::Tcp => self.streams.close(key, why),
+            Transport::Tcp if self.streams.close(key, why) => self.connections.close_later(key),
+            Transport::Tcp => {}
         }
     }
 
@@ -312,7 +313,9 @@ impl Common {
         let Some(stream) = self.streams.get_mut(key) else { return self.discharge(key, charge) };
         let octets = data.len();
         let rest = stream.reply(Record { front, data, back }, charge);
-        self.streams.be_unsent(key);
+        if self.streams.begin_sending(key) {
+            self.connections.queue().push_back(key);
+        }
         match rest {
             Some(charge) => self.discharge(key, charge),
             None => self.begin_transfer(key, octets),

@@ -22,9 +22,9 @@ pub(crate) struct Connections {
     /// Those whose slot has a newer queue pair: the provider has finished with them, but their last events are not read.
     overtaken: Vec<(QpNum, ConnectionKey)>,
     occupancy: Occupancy<Origin>,
-    /// Connections with something to post.
+    /// Connections with something to post or to send, over RDMA or TCP.
     touched: VecDeque<ConnectionKey>,
-    /// Connections to be closed at the end of the turn.
+    /// Connections to be closed at the end of the turn, over RDMA or TCP.
     closing: Vec<ConnectionKey>,
     /// Connections that became ready and that the service does not know of yet.
     pub(crate) ready: VecDeque<Peer>,
@@ -202,13 +202,18 @@ impl Connections {
         Some(connection)
     }
 
-    /// Returns how many connections have something to post.
+    /// Returns the connections that have something to post or to send.
+    pub(crate) const fn queue(&mut self) -> &mut VecDeque<ConnectionKey> {
+        &mut self.touched
+    }
+
+    /// Returns how many connections have something to post or to send.
     #[inline]
     pub(crate) fn touched(&self) -> usize {
         self.touched.len()
     }
 
-    /// Takes the next connection that has something to post. It stays marked.
+    /// Takes the next connection that has something to post or to send. It stays marked.
     pub(crate) fn next_touched(&mut self) -> Option<ConnectionKey> {
         self.touched.pop_front()
     }
@@ -238,6 +243,11 @@ impl Connections {
             self.closing.push(key);
             vacate(&mut self.occupancy, connection);
         }
+    }
+
+    /// Has a connection over TCP closed at the end of the turn, which is read no more.
+    pub(crate) fn close_later(&mut self, key: ConnectionKey) {
+        self.closing.push(key);
     }
 
     /// Takes the next connection that is to be closed.

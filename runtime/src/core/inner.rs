@@ -48,10 +48,15 @@ impl Inner {
         busy
     }
 
-    /// Returns the names of all connections.
+    /// Returns the name of the first connection at or after a slot, over RDMA or TCP.
+    pub(crate) fn from(&self, slot: usize) -> Option<ConnectionKey> {
+        let Common { connections, streams, .. } = &self.common;
+        connections.from(slot).or_else(|| streams.from(slot))
+    }
+
+    /// Returns the names of all connections, over RDMA and TCP.
     pub(crate) fn keys(&self) -> impl Iterator<Item = ConnectionKey> {
-        let connections = &self.common.connections;
-        std::iter::successors(connections.from(0), |key| connections.from(key.slot() + 1))
+        std::iter::successors(self.from(0), |key| self.from(key.slot() + 1))
     }
 
     /// Returns the resources that the core holds for Calls that have not ended.

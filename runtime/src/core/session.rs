@@ -15,9 +15,10 @@ use haulage_proto::verbs::{QpNum, Status};
 use super::connection::{Attempt, Change, End};
 use super::inner::Inner;
 use super::receives::{Filled, Message};
+use super::records;
 use super::trace::Manner;
 use super::work::{Held, Name};
-use crate::key::ConnectionKey;
+use crate::key::{ConnectionKey, Transport};
 use crate::provider::{DisconnectReason, Done, Quiesced};
 use crate::service::{CallError, Ended};
 use crate::sys::complete;
@@ -429,31 +430,41 @@ impl Inner {
         common.connections.note_end(key, reason);
     }
 
-    /// Has engines act on their deadlines, and closes connections that have stalled.
+    /// Has engines act on their deadlines, and closes connections that have stalled, over RDMA and TCP.
     pub(crate) fn expire_connections(&mut self, now: Instant) {
-        let mut next = self.common.connections.from(0);
+        let mut next = self.from(0);
         while let Some(key) = next {
-            next = self.common.connections.from(key.slot() + 1);
-            let Some(connection) = self.common.connections.get(key) else { continue };
-            let check_at = connection.outbox.check_at();
-            self.expire_attempt(now, key);
-            let Some(connection) = self.common.connections.get(key) else { continue };
-            if let Some(deadline) = connection.engine.poll_deadline() {
-                self.drive(now, key, Input::Deadline);
-                if deadline <= now {
-                    // What waited for credits is asked about anew.
-                    self.common.connections.get_touched(key);
-                }
+            next = self.from(key.slot() + 1);
+            match key.transport() {
+                Transport::Rdma => self.expire_connection(now, key),
+                Transport::Tcp => records::expire(self, now, key),
             }
-            match check_at {
-                Some(at) if at <= now => self.common.check_replies(now, key),
-                Some(at) => self.common.wake_by(at),
-                None => {}
+        }
+        if let Some(again) = self.common.streams.accepts_again() {
+            self.common.wake_by(again);
+        }
+    }
+
+    fn expire_connection(&mut self, now: Instant, key: ConnectionKey) {
+        let Some(connection) = self.common.connections.get(key) else { return };
+        let check_at = connection.outbox.check_at();
+        self.expire_attempt(now, key);
+        let Some(connection) = self.common.connections.get(key) else { return };
+        if let Some(deadline) = connection.engine.poll_deadline() {
+            self.drive(now, key, Input::Deadline);
+            if deadline <= now {
+                // What waited for credits is asked about anew.
+                self.common.connections.get_touched(key);
             }
-            if self.common.expire_continued(now, key) {
-                // The engine says which Call ends because the rest of its Reply did not come.
-                self.carry_out(now, key);
-            }
+        }
+        match check_at {
+            Some(at) if at <= now => self.common.check_replies(now, key),
+            Some(at) => self.common.wake_by(at),
+            None => {}
+        }
+        if self.common.expire_continued(now, key) {
+            // The engine says which Call ends because the rest of its Reply did not come.
+            self.carry_out(now, key);
         }
     }
 }

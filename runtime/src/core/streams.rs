@@ -15,6 +15,7 @@
 //! Peers that the service does not admit have a few places of their own, for a few Calls of the programs that are
 //! [open to all](crate::service::Program::open_to_all).
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 
 use self::inflow::Inflow;
-use super::memory::Charge;
+use super::memory::{Charge, Share};
 use super::table::Table;
 use super::turns::Turns;
 use crate::crowd::network;
@@ -31,7 +32,7 @@ use crate::provider::Waker;
 use crate::service::CallError;
 use crate::shares::Shares;
 use crate::sys::epoll::Epoll;
-use crate::sys::socket::Listener;
+use crate::sys::socket::{Listener, Vanished, is_of_the_peer};
 
 pub(in crate::core) mod inflow;
 mod life;
@@ -44,7 +45,7 @@ use limits::CALLS_EACH_MAX;
 pub(super) use limits::STRANGERS_MAX;
 pub(crate) use limits::Standing;
 pub use limits::{TcpCounters, TcpLimits};
-pub(crate) use stream::{Newcomer, Stream};
+pub(crate) use stream::{Incoming, Stream};
 
 /// The connections of a core over TCP.
 #[derive(Debug)]
@@ -56,12 +57,8 @@ pub(crate) struct Streams {
     pub(super) epoll: Option<Epoll>,
     /// Connections that may have octets to be read.
     pub(super) readable: Turns<ConnectionKey>,
-    /// Connections with something to send.
-    pub(super) unsent: Vec<ConnectionKey>,
     /// Connections whose long records wait for memory.
     pub(super) short: Vec<ConnectionKey>,
-    /// Connections that are to end in this turn, and why.
-    pub(super) closing: Vec<(ConnectionKey, CallError)>,
     /// Buffers that no connection uses.
     pub(super) spare: Vec<Box<[u8]>>,
     /// Charges of what has left, kept to reuse the memory.
@@ -93,9 +90,7 @@ impl Streams {
             ports: Vec::new(),
             epoll: None,
             readable: Turns::default(),
-            unsent: Vec::new(),
             short: Vec::new(),
-            closing: Vec::new(),
             spare: Vec::new(),
             left: Vec::new(),
             records: Shares::new(0),
@@ -134,6 +129,61 @@ impl Streams {
         Ok((bound, self.serving_max - before))
     }
 
+    /// Returns the limits of a port.
+    pub(super) fn limits(&self, port: usize) -> Option<TcpLimits> {
+        self.ports.get(port).map(|port| port.limits)
+    }
+
+    /// Takes the next peer that waits at a port.
+    pub(super) fn next_incoming(&mut self, now: Instant, at: usize) -> Option<Incoming> {
+        let port = self.ports.get_mut(at)?;
+        port.again = None;
+        loop {
+            self.counters.syscalls += 1;
+            match port.listener.accept(Vanished::after(Some(port.limits.progress_timeout))) {
+                Ok(accepted) => {
+                    return accepted.map(|(socket, peer)| Incoming { socket, peer, port: at });
+                }
+                Err(error) if is_of_the_peer(&error) => {}
+                Err(error) => {
+                    self.counters.accepts.count(&error);
+                    // Most likely no descriptors are left: wait until others are closed.
+                    port.again = Some(now.saturating_add(ACCEPT_AGAIN));
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Has the peers looked for again that wait at a port.
+    pub(super) fn accept_again(&mut self, at: Instant, port: usize) {
+        self.ports.get_mut(port).into_iter().for_each(|port| port.again = Some(at));
+    }
+
+    /// Enters a connection. Returns its name, and whether the system watches it.
+    ///
+    /// # Errors
+    /// There is no place for it, and its share comes back.
+    pub(super) fn enter(
+        &mut self,
+        incoming: Incoming,
+        (standing, limits): (Standing, TcpLimits),
+        share: Share,
+        now: Instant,
+    ) -> Result<(ConnectionKey, bool), Share> {
+        let fd = incoming.socket.fd();
+        let number = self.counters.accepted;
+        let stream = Stream::new(incoming, number, (standing, limits), share, now);
+        let place = self.table.insert(stream).map_err(|stream| stream.share)?;
+        let watching = self.epoll.as_mut().map(|epoll| epoll.watch(fd, place.to_bits()));
+        Ok((self.named(place), watching.is_none_or(|watching| watching.is_ok())))
+    }
+
+    /// Returns when to accept again at a port at which more may wait.
+    pub(super) fn accepts_again(&self) -> Option<Instant> {
+        self.ports.iter().filter_map(|port| port.again).min()
+    }
+
     /// Closes the listening ports.
     pub(crate) fn unlisten(&mut self) {
         self.ports.clear();
@@ -164,11 +214,16 @@ impl Streams {
         self.table.len()
     }
 
+    /// Returns the name of the first connection at or after a slot.
+    pub(crate) fn from(&self, slot: usize) -> Option<ConnectionKey> {
+        let place = self.table.find(slot.saturating_sub(self.first as usize), |_| true);
+        place.map(|place| self.named(place))
+    }
+
     /// Visits every connection with its name.
     pub(crate) fn each(&self) -> impl Iterator<Item = (ConnectionKey, &Stream)> {
-        let from = |at: usize| self.table.find(at, |_| true);
-        let places = std::iter::successors(from(0), move |place| from(place.slot() + 1));
-        places.filter_map(|place| Some((self.named(place), self.table.get(place)?)))
+        let keys = std::iter::successors(self.from(0), |key| self.from(key.slot() + 1));
+        keys.filter_map(|key| Some((key, self.get(key)?)))
     }
 
     /// Returns whether there are neither ports nor connections.
@@ -200,24 +255,19 @@ impl Streams {
         }
     }
 
-    pub(super) fn be_unsent(&mut self, key: ConnectionKey) {
-        if let Some(stream) = self.get_mut(key)
-            && stream.begin_sending()
-        {
-            self.unsent.push(key);
-        }
+    /// Notes that a connection has something to send. Returns whether it had nothing before.
+    pub(super) fn begin_sending(&mut self, key: ConnectionKey) -> bool {
+        self.get_mut(key).is_some_and(Stream::begin_sending)
     }
 
-    /// Has a connection end in this turn.
-    pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) {
-        if let Some(stream) = self.get_mut(key) {
-            stream.read_on(ReadingChange::Closed);
-            self.closing.push((key, why));
-        }
+    /// Has a connection read no more, because it is to end. Returns whether that is news; the first reason stands.
+    pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) -> bool {
+        self.get_mut(key).is_some_and(|stream| stream.close(why))
     }
 
-    /// Asks the system which sockets have changed. Returns the ports with peers that wait.
-    pub(super) fn look(&mut self) -> Vec<usize> {
+    /// Asks the system which sockets have changed. Returns the ports with peers that wait. Adds to `touched` the connections
+    /// that may send again.
+    pub(super) fn look(&mut self, touched: &mut VecDeque<ConnectionKey>) -> Vec<usize> {
         let Some(mut epoll) = self.epoll.take() else { return Vec::new() };
         self.counters.syscalls += 1;
         let mut ports = Vec::new();
@@ -228,8 +278,11 @@ impl Streams {
             }
             let place = self.table.unpack(ready.token);
             let Some(key) = place.map(|place| self.named(place)) else { continue };
-            if ready.writable && self.get_mut(key).is_some_and(|stream| stream.take_fullness()) {
-                self.be_unsent(key);
+            if ready.writable
+                && self.get_mut(key).is_some_and(Stream::take_fullness)
+                && self.begin_sending(key)
+            {
+                touched.push_back(key);
             }
             if ready.is_ending {
                 self.be_readable_to_the_end(key);
@@ -242,18 +295,18 @@ impl Streams {
     }
 
     /// Returns whether a socket has changed, of which the turns do not know yet. To be asked before the core sleeps.
-    pub(crate) fn has_news(&mut self) -> bool {
+    pub(crate) fn has_news(&mut self, touched: &mut VecDeque<ConnectionKey>) -> bool {
         if self.are_none() {
             return false;
         }
-        let ports = self.look();
+        let ports = self.look(touched);
         let now = Instant::ZERO;
         for port in &ports {
             if let Some(port) = self.ports.get_mut(*port) {
                 port.again = Some(now);
             }
         }
-        !ports.is_empty() || !self.readable.is_empty() || !self.unsent.is_empty()
+        !ports.is_empty() || !self.readable.is_empty() || !touched.is_empty()
     }
 }
 
@@ -375,5 +428,7 @@ impl Streams {
 
 /// Marks the tokens of listening ports.
 const LISTENER: u64 = 1 << 63;
+/// How long to wait before accepting again after it failed.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Calls of all connections in service, at most.
 const CALLS_MAX: u32 = 4096;

@@ -1,4 +1,4 @@
-//! The last stage of a turn: posts what is ready, with one doorbell for each queue pair.
+//! The last stage of a turn: posts what is ready, with one doorbell for each queue pair, and sends what waits over TCP.
 
 use haulage_proto::exchange::Format;
 use haulage_proto::negotiate::Input;
@@ -8,12 +8,14 @@ use haulage_proto::v2::continuation::Kind;
 
 use super::common::Common;
 use super::inner::Inner;
+use super::records;
 use super::requester::Direct;
 use super::responder::{self, Responder, ServedCall};
-use crate::key::ConnectionKey;
+use crate::key::{ConnectionKey, Transport};
 use crate::provider::{Port, Provider};
 
-/// Posts everything that is ready. Returns the number of connections that had something to post, or were closed.
+/// Lets everything leave that is ready. Returns the number of connections that had something to post or to send, or were
+/// closed.
 pub(crate) fn flush(provider: &mut impl Provider, inner: &mut Inner, now: Instant) -> usize {
     // Receives first (P1): a credit limit is advertised only once the Receives behind it are posted.
     post_receives(provider, &mut inner.common);
@@ -21,10 +23,13 @@ pub(crate) fn flush(provider: &mut impl Provider, inner: &mut Inner, now: Instan
     // Connections touched meanwhile wait for the next turn; this bounds the loop.
     for _ in 0..inner.common.connections.touched() {
         let Some(key) = inner.common.connections.next_touched() else { break };
-        flush_connection(provider, inner, now, key);
+        match key.transport() {
+            Transport::Rdma => flush_connection(provider, inner, now, key),
+            Transport::Tcp => records::flush(inner, now, key),
+        }
         flushed += 1;
     }
-    flushed + close_connections(provider, &mut inner.common, now)
+    flushed + close_connections(provider, inner, now)
 }
 
 /// Posts Receives, and tells the provider how many are reserved for a new connection, before its peer can send.
@@ -132,14 +137,16 @@ fn watch_replies(common: &mut Common, now: Instant, key: ConnectionKey) {
 }
 
 /// Disconnects the connections that the turn decided to close. Returns how many it decided on.
-fn close_connections(provider: &mut impl Provider, common: &mut Common, now: Instant) -> usize {
+fn close_connections(provider: &mut impl Provider, inner: &mut Inner, now: Instant) -> usize {
     let mut closed = 0;
-    while let Some(key) = common.connections.next_closing() {
+    while let Some(key) = inner.common.connections.next_closing() {
         closed += 1;
-        if let Some(connection) = common.connections.get(key)
-            && connection.life.gives_up()
-        {
-            provider.disconnect(now, connection.qp());
+        match (key.transport(), inner.common.connections.get(key)) {
+            (Transport::Rdma, Some(connection)) if connection.life.gives_up() => {
+                provider.disconnect(now, connection.qp());
+            }
+            (Transport::Rdma, _) => {}
+            (Transport::Tcp, _) => records::end(inner, key, "it was closed"),
         }
     }
     closed

@@ -11,7 +11,7 @@ use super::common::Common;
 use super::inner::Inner;
 use crate::core::service::Service;
 use crate::crowd::{Candidate, Phase, Scope, Verdict};
-use crate::key::ConnectionKey;
+use crate::key::{ConnectionKey, Transport};
 use crate::service::{CallError, ConnectionId};
 
 /// Makes room for a newcomer, if need be by closing an idle connection. Returns whether there is room.
@@ -110,16 +110,20 @@ pub(crate) fn close_slow(common: &mut Common, now: Instant) {
 pub(crate) fn drain(inner: &mut Inner, now: Instant, by: Instant) {
     let busy = inner.busy_slots();
     let keys: Vec<_> = inner.keys().collect();
-    let Common { connections, streams, .. } = &mut inner.common;
+    let common = &mut inner.common;
     for key in keys {
-        let owed = connections.get(key).map_or(0, |connection| connection.engine.owed());
-        let is_busy = owed > 0 || busy.get(key.slot()).copied().unwrap_or(false);
+        let Common { connections, streams, .. } = common;
+        let has_more = match key.transport() {
+            Transport::Rdma => connections.get(key).is_some_and(|one| one.engine.owed() > 0),
+            Transport::Tcp => streams.get(key).is_some_and(|one| one.phase() != Phase::Idle),
+        };
+        let is_busy = has_more || busy.get(key.slot()).copied().unwrap_or(false);
         if by <= now || !is_busy {
-            connections.close(key, CallError::Closed);
+            common.close(key, CallError::Closed);
         }
     }
-    if connections.len() > 0 || streams.len() > 0 {
-        inner.common.wake_by(now.saturating_add(DRAIN_INTERVAL));
+    if common.connections.len() > 0 || common.streams.len() > 0 {
+        common.wake_by(now.saturating_add(DRAIN_INTERVAL));
     }
 }
 

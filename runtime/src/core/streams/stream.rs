@@ -13,6 +13,7 @@ use crate::core::memory::{Charge, Share};
 use crate::core::progress::Progress;
 use crate::crowd::{Candidate, Phase, network};
 use crate::key::ConnectionKey;
+use crate::service::CallError;
 use crate::sys::socket::Socket;
 
 /// A connection over TCP.
@@ -42,28 +43,38 @@ pub(crate) struct Stream {
     /// By when the peer must have taken more of what is sent.
     leaving: Progress,
     life: Life,
+    /// Why it is to end, once it is.
+    failure: Option<CallError>,
     /// Whether much has been sent, so that the system's clock is off.
     has_sent_much: bool,
 }
 
-/// A connection that was just accepted.
+/// A peer that reached a port: nothing was read of it, and nothing waits for its octets. Any core that listens at the same
+/// ports may adopt it. Dropping it closes its connection.
 #[derive(Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct Incoming {
     pub(in crate::core) socket: Socket,
     pub(in crate::core) peer: SocketAddr,
     /// The number of its port.
     pub(in crate::core) port: usize,
-    /// How many connections were accepted before.
-    pub(in crate::core) number: u64,
-    pub(in crate::core) standing: Standing,
-    /// The limits of its port.
-    pub(in crate::core) limits: TcpLimits,
 }
 
+/// An [`Incoming`] may go to another thread.
+const _: fn() = || {
+    const fn is_sent<T: Send>() {}
+    is_sent::<Incoming>();
+};
+
 impl Stream {
-    /// Makes the entry of a connection that was just accepted.
-    pub(in crate::core) fn new(newcomer: Newcomer, share: Share, now: Instant) -> Self {
-        let Newcomer { socket, peer, port, number, standing, limits } = newcomer;
+    /// Makes the entry of a connection that was just accepted, behind `number` others.
+    pub(in crate::core) fn new(
+        incoming: Incoming,
+        number: u64,
+        (standing, limits): (Standing, TcpLimits),
+        share: Share,
+        now: Instant,
+    ) -> Self {
+        let Incoming { socket, peer, port } = incoming;
         let calls_left = match standing {
             Standing::Admitted => None,
             Standing::Stranger => Some(STRANGER_CALLS_MAX),
@@ -87,6 +98,7 @@ impl Stream {
             arriving: Progress::default(),
             leaving: Progress::default(),
             life: Life::new(),
+            failure: None,
             has_sent_much: false,
         }
     }
@@ -193,6 +205,19 @@ impl Stream {
             && self.serving < CALLS_EACH_MAX
             && self.outflow.waiting() < WAITING_MAX
             && self.outflow.copied() + self.promised < COPIED_MAX
+    }
+
+    /// Has the connection read no more, because it is to end. Returns whether that is news; the first reason stands.
+    pub(super) fn close(&mut self, why: CallError) -> bool {
+        self.life.read_on(ReadingChange::Closed);
+        let is_news = self.failure.is_none();
+        self.failure.get_or_insert(why);
+        is_news
+    }
+
+    /// Returns why the connection ends, which is for `why` unless another reason was noted before.
+    pub(in crate::core) fn into_end(self, why: CallError) -> CallError {
+        self.failure.unwrap_or(why)
     }
 
     /// Notes that the connection is not read until it has less under way.

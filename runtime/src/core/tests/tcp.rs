@@ -422,6 +422,25 @@ fn a_connection_over_tcp_is_closed_by_its_name_as_any_other() {
     world.all_home();
 }
 
+#[test]
+fn what_is_answered_in_the_turn_in_which_a_connection_is_closed_leaves_first() {
+    let mut world = World::with(Slow::default(), [LIMITS; 2], FabricConfig::default());
+    let at = world.listen_tcp(TCP);
+    let mut client = world.dial_tcp(at);
+    client.stream.write_all(&record(&call(1, LIST, &word(4)))).unwrap();
+    world.until_tcp(&mut client, |world, _, _| {
+        (world.server.inner.common.streams.each().next()?.1.serving() == 1).then_some(())
+    });
+    world.server.service.answers = 1;
+    world.server.turn(world.now);
+    assert_eq!(world.server.service.resumed, 0, "it is answered in the next turn");
+    let (key, _) = world.server.inner.common.streams.each().next().unwrap();
+    world.server.close(ConnectionId(key));
+    assert_eq!(world.reply_of(&mut client), (1, success(), Vec::new()));
+    world.is_closed(&mut client);
+    world.all_home();
+}
+
 /// A service whose FETCH leases its result, of as many octets as it is asked for, and answers as it is told to.
 #[derive(Debug, Default)]
 struct Lends {
