@@ -53,27 +53,28 @@ impl Outflow {
             return Some(charge);
         };
         self.waiting += Mark::WIRE_LEN + length;
-        self.copy(&mark.encode());
-        self.copy(front);
+        self.copy([&mark.encode(), front]);
         let rest = if data.is_empty() {
             Some(charge)
         } else {
             self.parts.push_back(Part::Lying { data, sent: 0, charge });
             None
         };
-        self.copy(padding);
-        self.copy(back);
+        if padding.len() + back.len() > 0 {
+            self.copy([padding, back]);
+        }
         rest
     }
 
-    fn copy(&mut self, octets: &[u8]) {
-        if octets.is_empty() {
-            return;
-        }
-        self.copied.extend_from_slice(octets);
+    /// Appends octets that are copied.
+    fn copy(&mut self, [front, back]: [&[u8]; 2]) {
+        let added = front.len() + back.len();
+        self.copied.reserve(added);
+        self.copied.extend_from_slice(front);
+        self.copied.extend_from_slice(back);
         match self.parts.back_mut() {
-            Some(Part::Copied(length)) => *length += octets.len(),
-            _ => self.parts.push_back(Part::Copied(octets.len())),
+            Some(Part::Copied(length)) => *length += added,
+            _ => self.parts.push_back(Part::Copied(added)),
         }
     }
 
