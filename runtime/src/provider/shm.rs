@@ -8,8 +8,8 @@
 //!
 //! # Normal operation
 //!
-//! [`Port::post`] carries requests out as they come (`shm/depart.rs`); [`Provider::poll`] reads the rings of all *hot*
-//! connections (`shm/arrive.rs`), and so does [`Provider::receive_in_place`] before it. None of them makes a system
+//! [`Port::post`] carries requests out as they come (`shm/connection/depart.rs`); [`Provider::poll`] reads the rings of all *hot*
+//! connections (`shm/connection/arrive.rs`), and so does [`Provider::receive_in_place`] before it. None of them makes a system
 //! call. To check a ring is to read one word of a line that is not written while nothing comes.
 //!
 //! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet on the
@@ -50,9 +50,10 @@ use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, ClaimedSegment, QpNum, WrId};
 
+use self::connection::Connection;
 use self::handshake::Handshake;
 use self::names::name;
-use self::port::RingPort;
+use self::outflow::RingPort;
 use self::setup::Setup;
 use self::watch::RETRY;
 use super::{
@@ -63,19 +64,20 @@ use super::{
 use crate::sys::bus_error;
 use crate::sys::unix::Stream;
 
-mod arrive;
 mod config;
 mod connection;
-mod depart;
 mod ended;
 mod entry;
 mod handshake;
+mod heat;
 mod hello;
+mod inflow;
 mod leaving;
+mod life;
 mod listening;
 mod names;
 mod nic;
-mod port;
+mod outflow;
 mod receives;
 mod regions;
 mod ring;
@@ -163,7 +165,7 @@ impl Provider for Shm {
 
     fn peer_user(&mut self, qp: QpNum) -> PeerUser {
         let handshake = self.handshakes.get(&qp).and_then(Handshake::socket);
-        let connection = || self.slots.peek(qp).and_then(|connection| connection.socket.as_ref());
+        let connection = || self.slots.peek(qp).and_then(Connection::socket);
         match handshake.or_else(connection).map(Stream::peer) {
             Some(Ok(peer)) => PeerUser::Local(peer.user),
             Some(Err(_)) | None => PeerUser::Unknown,
@@ -289,7 +291,7 @@ impl Port for ShmPort<'_> {
             return if batch.is_empty() { Ok(()) } else { Err(QueueFull) };
         };
         let posted = connection.post(&mut self.shm.nic, batch);
-        if !connection.hot && connection.has_pending() {
+        if !connection.is_hot() && connection.has_pending() {
             // Every poll continues the requests that wait.
             self.shm.heat(self.qp);
         }

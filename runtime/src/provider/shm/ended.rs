@@ -1,7 +1,10 @@
 //! The word in which one end tells the other how a connection ended.
 
+use std::sync::atomic::Ordering;
+
 use haulage_proto::iwarp::terminate::{Code, Fault};
 
+use super::segment::Segment;
 use crate::provider::DisconnectReason;
 
 /// The end of a connection as its owner states it. Codes are those of iWARP's Terminate.
@@ -18,6 +21,16 @@ pub(super) enum Ended {
 }
 
 impl Ended {
+    /// Returns the word in which the owner of a segment says how the connection ended.
+    pub(super) fn of(segment: &Segment) -> Self {
+        Self::decode(segment.ended().load(Ordering::SeqCst))
+    }
+
+    /// Tells the peer, in our segment, how the connection ended.
+    pub(super) fn tell(self, segment: &Segment) {
+        segment.ended().store(self.encode(), Ordering::SeqCst);
+    }
+
     pub(super) fn encode(self) -> u32 {
         let word =
             |kind: u8, Code { layer, etype, code }| u32::from_be_bytes([kind, layer, etype, code]);

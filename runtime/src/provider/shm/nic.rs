@@ -166,6 +166,14 @@ impl Nic {
         self.done.push_back(Completion { id, qp, opcode, status, length: 0, invalidated });
     }
 
+    /// Returns the slot that a handle names in a table of `entries`.
+    pub(super) fn peer_slot(&self, handle: Handle, entries: u32) -> usize {
+        if entries == self.layout.entries() {
+            return self.handles.slot(handle);
+        }
+        handle.0 as usize >> 8 & (entries.next_power_of_two() as usize - 1)
+    }
+
     /// Returns whether so many reports wait that no more work is done before some are taken.
     #[inline]
     pub(super) fn is_choked(&self) -> bool {

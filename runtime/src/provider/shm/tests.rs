@@ -16,10 +16,9 @@ use std::net::IpAddr;
 use super::connection::Connection;
 use super::names::PORT_FIRST;
 use super::nic::LONG_RINGS_MAX;
-use super::port::Outflow;
+use super::outflow::Outflow;
 use super::watch::HOT_MAX;
 use super::*;
-use crate::provider::base::ConnectionState;
 use crate::provider::by_number::ByNumber as _;
 use crate::provider::{DisconnectReason, Done, Operation, Quiesced, WorkRequest};
 use crate::sys::unix;
@@ -182,7 +181,7 @@ impl Node {
     }
 
     fn outflow(&mut self) -> &mut Outflow {
-        self.connection().outflow.as_mut().expect("it is open")
+        self.connection().outflow().expect("it is open")
     }
 
     fn connection_of(&mut self, qp: QpNum) -> Option<&mut Connection> {

@@ -11,11 +11,11 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::arrive::Share;
-use super::connection::Connection;
+use super::connection::{Connection, Cooled};
+use super::inflow::Share;
 use super::names::{LISTENERS, WAKER};
 use super::state::Shm;
-use crate::provider::base::{ConnectionState, ListenerId};
+use crate::provider::base::ListenerId;
 use crate::provider::{Event, MessageSink};
 use crate::sys::barrier;
 use crate::sys::bus_error;
@@ -35,17 +35,8 @@ impl Shm {
             let Some(&qp) = self.hot.get(at) else { break };
             at = if at + 1 < count { at + 1 } else { 0 };
             let Some(connection) = self.slots.get(qp) else { continue };
-            if connection.has_pending() || connection.state == ConnectionState::Draining {
-                moved |= connection.pump(&mut self.nic);
-                connection.watch_output(&mut self.nic);
-            }
-            let arrived = if std::mem::take(&mut connection.left_in_place) {
-                connection.release_room()
-            } else {
-                connection.state.is_live() && connection.arrive(&mut self.nic, events, limit)
-            };
-            if arrived {
-                connection.heard = self.nic.now;
+            moved |= connection.go_on(&mut self.nic);
+            if connection.read_ring(&mut self.nic, events, limit) {
                 self.nic.counters.receive_batches += 1;
                 moved = true;
             }
@@ -84,8 +75,8 @@ impl Shm {
         while self.round.left > 0 {
             let qp = self.hot.get(self.round.at).copied();
             if let Some(connection) = qp.and_then(|qp| self.slots.get(qp)) {
-                let share = Share { budget: budget - taken, is_only };
-                taken += connection.take_in_place(&mut self.nic, room, length_max, share, sink);
+                let share = Share { budget: budget - taken, length_max, is_only };
+                taken += connection.take_in_place(&mut self.nic, room, share, sink);
             }
             if taken == budget {
                 break;
@@ -104,8 +95,7 @@ impl Shm {
             self.look(Some(Duration::ZERO));
             if self.hot.len() > HOT_MAX {
                 self.cool(|connection, now| {
-                    let idle = !connection.has_pending() && !connection.over;
-                    idle && now.saturating_since(connection.heard) >= COOL_AFTER
+                    connection.is_idle() && connection.silence(now) >= COOL_AFTER
                 });
             }
         }
@@ -162,22 +152,14 @@ impl Shm {
 
     fn on_readable(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return self.read_handshake(qp) };
-        if connection.state.is_live() {
-            self.nic.counters.syscalls += 1;
-            connection.over |= connection.socket.as_ref().is_some_and(|socket| !socket.discard());
-        }
+        connection.on_readable(&mut self.nic);
         self.heat(qp);
     }
 
     /// Has a connection's ring read in every poll from now on.
     pub(super) fn heat(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        if connection.state.is_live() && !connection.hot {
-            connection.hot = true;
-            connection.heard = self.nic.now;
-            if let Some(consumer) = &connection.consumer {
-                consumer.need_no_doorbell();
-            }
+        if connection.warm(self.nic.now) {
             self.hot.push(qp);
         }
     }
@@ -186,7 +168,7 @@ impl Shm {
     pub(super) fn feed_starved(&mut self) {
         while let Some(qp) = self.starved.pop() {
             if let Some(connection) = self.slots.get(qp) {
-                connection.listed = false;
+                connection.unlist();
                 self.heat(qp);
             }
         }
@@ -200,12 +182,7 @@ impl Shm {
         let mut asked = false;
         for &qp in &self.hot {
             let Some(connection) = slots.get(qp) else { continue };
-            if may_cool(connection, now)
-                && let Some(consumer) = &connection.consumer
-            {
-                consumer.ask_for_doorbell();
-                asked = true;
-            }
+            asked |= may_cool(connection, now) && connection.ask_for_doorbell();
         }
         if asked {
             nic.counters.syscalls += 1;
@@ -218,21 +195,15 @@ impl Shm {
                 silent = false;
                 return true;
             }
-            let Some(consumer) = &connection.consumer else { return true };
-            let takes = !nic.receives.is_empty() || connection.filling.is_some();
-            if consumer.has_record() {
-                if takes {
-                    consumer.need_no_doorbell();
+            match connection.cool(nic) {
+                Cooled::Silent => {}
+                Cooled::Starved => starved.push(qp),
+                Cooled::Not => {
                     silent = false;
                     return true;
                 }
-                // The doorbell may have rung already. The connection waits for a Receive.
-                if !std::mem::replace(&mut connection.listed, true) {
-                    starved.push(qp);
-                }
+                Cooled::Ended => return true,
             }
-            nic.link.demotions += 1;
-            connection.hot = false;
             false
         });
         silent
@@ -248,7 +219,7 @@ impl Shm {
         if has_work || self.listeners.is_any_waiting() || self.is_fault_new() {
             return;
         }
-        let idle = |connection: &Connection, _| !connection.has_pending() && !connection.over;
+        let idle = |connection: &Connection, _| connection.is_idle();
         // Nothing announces room in a ring: check for it again.
         let retry = Some(limit.unwrap_or(RETRY).min(RETRY));
         let sleeps = match self.cool(idle) {
@@ -280,9 +251,7 @@ impl Shm {
         let Self { nic, slots, handshakes, .. } = self;
         while let Some((deadline, qp)) = nic.deadlines.pop(nic.now) {
             if let Some(connection) = slots.get(qp) {
-                if connection.deadline == Some(deadline) {
-                    connection.on_deadline(nic);
-                }
+                connection.on_deadline(nic, deadline);
             } else if let Some(handshake) = handshakes.get_mut(&qp) {
                 handshake.on_deadline(nic, deadline);
             }
@@ -315,7 +284,7 @@ impl Shm {
             self.slots.remove(qp);
         }
         let slots = &mut self.slots;
-        self.hot.retain(|&qp| slots.get(qp).is_some_and(|connection| connection.hot));
+        self.hot.retain(|&qp| slots.get(qp).is_some_and(|connection| connection.is_hot()));
     }
 }
 

@@ -8,7 +8,7 @@ use super::*;
 pub(super) fn in_use(owner: &mut Node, handle: Handle) -> &std::sync::atomic::AtomicU32 {
     let slot = owner.nic.nic.handles.slot(handle);
     let connection = owner.connection();
-    let segment = connection.outflow.as_ref().expect("it is not over").producer.segment();
+    let segment = connection.outflow().expect("it is not over").segment();
     segment.memory().u32_at(segment.entry(slot).unwrap() + 32)
 }
 
@@ -22,7 +22,7 @@ fn an_invalidation_waits_for_a_peer_that_copies() {
     active.nothing_happens();
     // The key is cleared meanwhile: the peer cannot enter again.
     let slot = active.nic.nic.handles.slot(segment.handle);
-    let theirs = passive.connection().consumer.as_ref().unwrap().segment();
+    let theirs = passive.connection().inflow().unwrap().segment();
     let entry = theirs.entry(slot).unwrap();
     assert_eq!(theirs.memory().u64_at(entry).load(Ordering::SeqCst), 0);
     // The end of the connection does not end the copy.
@@ -179,7 +179,7 @@ fn as_a_peer() {
     let handle = complete::sink(sink, &done).unwrap();
     let handle = Handle(u32::from_be_bytes(handle.bytes().try_into().unwrap()));
     let slot = node.nic.nic.handles.slot(handle);
-    let theirs = node.connection().consumer.as_ref().unwrap().segment();
+    let theirs = node.connection().inflow().unwrap().segment();
     let grant = CopyGrant::enter(theirs, slot, handle, Access::RemoteWrite).unwrap();
     let mut out = std::io::stdout();
     writeln!(out, "{COPYING}").and_then(|()| out.flush()).unwrap();

@@ -1,5 +1,5 @@
 use super::super::ended::{BAD_RING, Ended};
-use super::super::ring::{Consumer, Kind};
+use super::super::ring::Kind;
 use super::super::segment::{RING, Segment};
 use super::rogue::{Rogue, layout};
 use super::*;
@@ -271,7 +271,7 @@ fn a_region_whose_pages_are_taken_away_ends_that_connection_alone() {
     let file = unsealed(4096);
     let region = Shared::open_unsealed(file.as_fd(), 4096).unwrap();
     let region = victim.node.nic.nic.regions.hold(region, 0);
-    victim.node.outflow().region = Some(region);
+    *victim.node.outflow().region_mut() = Some(region);
     let target = open_region(&victim.rogue, 2, 4096);
     let (wrote, _source) = victim.node.write(&[9; 4096], target);
     victim.node.until(&Seen::Completion(wrote, Opcode::Write, Status::Success));
@@ -299,7 +299,7 @@ fn a_core_whose_memory_lost_pages_polls_before_it_sleeps() {
     let length = layout().length();
     let file = unsealed(length);
     let lost = Shared::open_unsealed(file.as_fd(), length).unwrap();
-    node.connection().consumer = Some(Consumer::new(Segment::new(lost, layout())));
+    node.connection().inflow().unwrap().replace_segment(Segment::new(lost, layout()));
     node.poll();
     file.set_len(0).unwrap();
     let at = node.nic.looked;
@@ -470,15 +470,11 @@ fn random_words_everywhere_hurt_nobody_else() {
                 rogue.theirs.head().store(rng.next() % 5 * 64, Ordering::SeqCst);
                 rogue.theirs.waits().store(1, Ordering::SeqCst);
             }
-            if node.connection_of(rogue_qp).is_some_and(|c| c.state == ConnectionState::Open) {
+            if node.connection_of(rogue_qp).is_some_and(|c| c.is_open()) {
                 node.qp = Some(rogue_qp);
                 let (_, _source) = node.send(&[1; 500], None);
                 let handle = Handle(u32::try_from(value >> 8 & 0xffff_ffff).unwrap());
-                if word & 16 == 0
-                    && node
-                        .connection_of(rogue_qp)
-                        .is_some_and(|c| c.state == ConnectionState::Open)
-                {
+                if word & 16 == 0 && node.connection_of(rogue_qp).is_some_and(|c| c.is_open()) {
                     node.write(b"eight...", Claim { handle, offset: value, length: 8 });
                 }
             }

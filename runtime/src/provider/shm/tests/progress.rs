@@ -41,7 +41,7 @@ impl Node {
     /// Sends messages until some do not fit into the ring.
     fn fill_ring(&mut self) -> Vec<(WrId, PostedSource<Local>)> {
         let mut sent = Vec::new();
-        while self.outflow().pending.len() < 3 {
+        while self.outflow().pending() < 3 {
             sent.push(self.send(&[7; 1000], None));
         }
         sent
@@ -97,9 +97,9 @@ fn writes_that_wait_at_every_check_and_are_carried_out_between_two_are_no_stall(
         passive.now = passive.now.saturating_add(LIMIT / 4);
         passive.poll();
         assert_eq!(passive.stalled(), None);
-        assert_eq!(passive.outflow().pending.len(), 1);
+        assert_eq!(passive.outflow().pending(), 1);
         passive.poll();
-        assert!(passive.outflow().pending.is_empty());
+        assert!(passive.outflow().pending() == 0);
     }
     drop(exposed);
 }

@@ -196,8 +196,8 @@ fn an_end_that_only_serves_passes_no_memory() {
     let serving = Config { expose: Expose::Connecting, ..config() };
     let (mut active, mut passive) = (Node::new(), Node::with(&serving, 4 << 20));
     connect(&mut active, &mut passive);
-    assert!(active.outflow().region.is_none(), "nothing of the server's was mapped");
-    assert!(passive.outflow().region.is_some());
+    assert!(active.outflow().region_mut().is_none(), "nothing of the server's was mapped");
+    assert!(passive.outflow().region_mut().is_some());
     let (lease, qp) = (passive.holding(b"the server's"), passive.qp());
     assert!(passive.nic.open(qp, lease, Access::RemoteRead).is_err());
     let (_exposed, segment) = active.expose(b"from the client", Access::RemoteRead);
@@ -486,8 +486,8 @@ fn many_connections_have_short_rings() {
     let (mut active, mut passive) = (Node::with(&long, 4 << 20), Node::with(&long, 4 << 20));
     let ring = |node: &mut Node| {
         let qp = node.qp();
-        let producer = &node.nic.slots.get(qp).unwrap().outflow.as_ref().unwrap().producer;
-        producer.segment().layout().ring_bytes()
+        let outflow = node.nic.slots.get(qp).unwrap().outflow().unwrap();
+        outflow.segment().layout().ring_bytes()
     };
     let mut connected = Vec::new();
     for count in 1..=LONG_RINGS_MAX + 2 {

@@ -5,68 +5,50 @@
 //! One port sends while messages are taken without Receives, when the ring of the peer is borrowed, and at any other
 //! time; [`Terms`] say how these differ. What it does, it does at once, and only while no earlier request waits.
 
-use std::collections::VecDeque;
-
 use haulage_mr_pool::Local;
 use haulage_proto::iwarp::terminate::Fault;
 use haulage_proto::verbs::{
     Access, ClaimedSegment, Handle, HeaderPatch, NamedTemplate, QpNum, Segment as Named, WrId,
 };
 
-use super::entry::Entry;
-use super::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
-use super::nic::Nic;
-use super::regions::Mapped;
-use super::ring::{BadRing, JOINING_MAX, Producer};
-use super::segment::Segment;
-use super::table::{CopyGrant, Extent, Registrations, Retired};
+use super::Outflow;
+use crate::provider::shm::entry::Entry;
+use crate::provider::shm::leaving::{COPIED_MAX, MOVED_PER_CALL, PUBLISH_BEFORE, kind};
+use crate::provider::shm::nic::Nic;
+use crate::provider::shm::regions::Mapped;
+use crate::provider::shm::ring::{BadRing, JOINING_MAX};
+use crate::provider::shm::segment::Segment;
+use crate::provider::shm::setup::Exposure;
+use crate::provider::shm::table::{CopyGrant, Extent, Registrations, Retired};
 use crate::provider::{
     Counters, Done, Head, OpenResult, Outgoing, Port, QueueFull, Refused, Sent, WorkQueue, expose,
 };
 use crate::sys::shared::Shared;
 
-/// What an open connection sends with, beside the peer's segment.
-#[derive(Debug)]
-pub(super) struct Outflow {
-    pub(super) qp: QpNum,
-    /// Our ring, and the table of our registrations.
-    pub(super) producer: Producer,
-    /// The peer's memory, where it exposes any.
-    pub(super) region: Option<Mapped>,
-    /// Our region was passed to the peer.
-    pub(super) exposes: bool,
-    pub(super) registrations: Registrations,
-    /// Requests that could not be carried out yet, oldest first.
-    pub(super) pending: VecDeque<Entry>,
-    pub(super) ord: u32,
-    /// The peer was shown messages and wants a doorbell.
-    pub(super) rings: bool,
-}
-
 /// Sends on an open connection.
-pub(super) struct RingPort<'a> {
+pub(in crate::provider::shm) struct RingPort<'a> {
     nic: &'a mut Nic,
     outflow: &'a mut Outflow,
     /// The peer's segment.
     segment: &'a Segment,
     /// Octets of the longest message that can join a series; 0 if an earlier request waits.
     joining_max: usize,
-    pub(super) terms: Terms,
+    pub(in crate::provider::shm) terms: Terms,
 }
 
 /// The terms on which a port sends.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) shows: Shows,
+pub(in crate::provider::shm) struct Terms {
+    pub(in crate::provider::shm) shows: Shows,
     /// Octets that may still be copied to the peer's memory, or from it.
-    pub(super) budget: usize,
+    pub(in crate::provider::shm) budget: usize,
     /// A message is left, as what it asks for exceeds the rest of the budget.
-    pub(super) leaves_rest: bool,
+    pub(in crate::provider::shm) leaves_rest: bool,
 }
 
 /// Which messages the peer is shown as they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shows {
+pub(in crate::provider::shm) enum Shows {
     /// None. No messages are being taken without Receives, so one of ours that finds no room is taken to be sent.
     Nothing,
     /// Long ones.
@@ -77,10 +59,10 @@ pub(super) enum Shows {
 
 impl Terms {
     /// The terms while no messages are taken.
-    pub(super) const ORDINARY: Self =
+    pub(in crate::provider::shm) const ORDINARY: Self =
         Self { shows: Shows::Nothing, budget: PUBLISH_BEFORE - 1, leaves_rest: false };
     /// The terms while messages are taken.
-    pub(super) const TAKING: Self =
+    pub(in crate::provider::shm) const TAKING: Self =
         Self { shows: Shows::Long, budget: MOVED_PER_CALL, leaves_rest: false };
 }
 
@@ -130,8 +112,8 @@ impl Port for RingPort<'_> {
 
     #[inline]
     fn open(&mut self, lease: Local, access: Access) -> OpenResult {
-        let Outflow { producer, registrations, exposes, .. } = &mut *self.outflow;
-        if !*exposes {
+        let Outflow { producer, registrations, exposure, .. } = &mut *self.outflow;
+        if *exposure != Exposure::Whole {
             return Err((lease, Refused::NotOpen));
         }
         registrations.open(self.nic, producer.segment(), lease, access)
@@ -156,7 +138,7 @@ impl Port for RingPort<'_> {
 impl Outflow {
     /// Returns the port to the peer whose segment is `segment`.
     #[inline(always)]
-    pub(super) fn port<'a>(
+    pub(in crate::provider::shm) fn port<'a>(
         &'a mut self,
         nic: &'a mut Nic,
         segment: &'a Segment,
@@ -169,22 +151,6 @@ impl Outflow {
     /// Returns the peer's memory, and the table of its registrations in its segment.
     pub(super) fn far<'a>(&'a self, segment: &'a Segment) -> Far<'a> {
         Far { segment, region: self.region.as_ref().map(Mapped::memory) }
-    }
-
-    /// Retires a handle of ours, unless the peer is copying under it.
-    #[inline]
-    pub(super) fn retire(&mut self, nic: &mut Nic, handle: Handle) -> Retired {
-        let (segment, slot) = (self.producer.segment(), nic.handles.slot(handle));
-        let retired = self.registrations.retire(segment, slot, handle);
-        nic.registrations -= usize::from(retired == Retired::Now);
-        retired
-    }
-
-    /// Shows the peer the messages sent so far. It may want a doorbell.
-    #[inline(never)]
-    pub(super) fn show(&mut self, nic: &mut Nic) {
-        nic.counters.send_batches += u64::from(self.producer.is_filled());
-        self.rings |= self.producer.publish();
     }
 }
 
@@ -220,6 +186,12 @@ impl Registrations {
 }
 
 impl RingPort<'_> {
+    /// Returns the queue pair that the port sends on.
+    #[inline]
+    pub(in crate::provider::shm) const fn qp(&self) -> QpNum {
+        self.outflow.qp
+    }
+
     /// Returns whether an earlier request waits.
     #[inline]
     const fn waits(&self) -> bool {
