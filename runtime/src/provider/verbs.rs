@@ -39,7 +39,8 @@ use haulage_proto::verbs::{Access, QpNum, WrId};
 use self::bounces::Copied;
 use self::connection::{Connection, Objects, Phase};
 use self::names::{LISTENER, token};
-use self::setup::{RESOLVE_AGAIN, count, failure};
+use self::proposal::Proposal;
+use self::setup::{RESOLVE_AGAIN, failure, reads};
 use self::state::{QUEUE, WAKER};
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, DisconnectReason, Event,
@@ -59,8 +60,13 @@ mod domains;
 mod ending;
 mod grants;
 mod helper;
+mod listening;
+mod manager;
+mod memory;
 mod names;
+mod outbound;
 mod place;
+mod proposal;
 mod receives;
 mod registrations;
 mod setup;
@@ -88,13 +94,13 @@ impl Provider for Verbs {
     }
 
     fn listen(&mut self, at: SocketAddr) -> io::Result<(ListenerId, SocketAddr)> {
-        self.listened += 1;
-        let listener = ListenerId(self.listened);
-        let mut id = CmId::new(&self.channel, LISTENER | listener.0).map_err(|r| r.error)?;
+        let listener = self.listening.name();
+        let mut id =
+            CmId::new(self.manager.channel(), LISTENER | listener.0).map_err(|r| r.error)?;
         let listens = id.listen(at).map_err(|refused| refused.error);
         // An id without an address is on all devices; peers of other devices are refused as they come.
         let elsewhere = match &listens {
-            Ok(()) => id.has_device() && !id.is_on(&self.device),
+            Ok(()) => id.has_device() && !id.is_on(self.manager.device()),
             Err(error) => error.raw_os_error() == Some(libc::ENODEV),
         };
         if elsewhere {
@@ -105,12 +111,12 @@ impl Provider for Verbs {
         }
         listens?;
         let bound = id.local().ok_or(io::ErrorKind::AddrNotAvailable)?;
-        self.listeners.push((listener, id));
+        self.listening.open(listener, id);
         Ok((listener, bound))
     }
 
     fn unlisten(&mut self, listener: ListenerId) {
-        self.listeners.retain(|(own, _)| *own != listener);
+        self.listening.close(listener);
     }
 
     fn next_incoming(&mut self, _: Instant) -> Option<Incoming> {
@@ -129,14 +135,11 @@ impl Provider for Verbs {
     ) -> Result<QpNum, ConnectError> {
         let limit = self.config.handshake_timeout;
         let connection = Connection {
-            ord: count(params.ord, self.caps.ord_max),
-            ird: count(params.ird, self.caps.ird_max),
-            to: Some(to),
-            private_data: params.private_data.into(),
+            proposal: Proposal::to_peer(to, reads(params, &self.caps), params.private_data),
             ..Connection::new(Phase::Resolving, now.saturating_add(limit))
         };
         let qp = self.slots.insert(|_| connection).ok_or(ConnectError::NoQueuePair)?;
-        let started = CmId::new(&self.channel, token(qp)).and_then(|mut id| {
+        let started = CmId::new(self.manager.channel(), token(qp)).and_then(|mut id| {
             id.resolve(self.config.source, to, limit.min(RESOLVE_AGAIN))?;
             Ok(id)
         });
@@ -191,20 +194,20 @@ impl Provider for Verbs {
     }
 
     fn post_receives(&mut self, batch: &mut Vec<Receive>) -> Result<(), QueueFull> {
-        self.receives.post(batch, &mut self.slots, &self.regions)
+        self.receives.post(batch, &mut self.slots, self.memory.regions())
     }
 
     fn reserve_receives(&mut self, qp: QpNum, count: u32) {
-        self.receives.reserve(qp, count, &mut self.slots, &self.regions);
+        self.receives.reserve(qp, count, &mut self.slots, self.memory.regions());
     }
 
     fn poll(&mut self, now: Instant, budget: usize, events: &mut Vec<Event<ListenerId>>) {
         self.now = now;
         self.reap(now, budget);
-        if now >= self.ask_manager_at || self.news.has_more() {
+        if self.manager.is_due(now) {
             self.take_connection_events(now);
         }
-        if self.domains.prepares() {
+        if self.memory.prepares() {
             self.take_domains(now);
         }
         if !self.pending.is_empty() {
@@ -223,14 +226,14 @@ impl Provider for Verbs {
     }
 
     fn poll_deadline(&self) -> Option<Instant> {
-        if !self.reports.is_empty() || !self.arrivals.is_empty() {
+        if !self.reports.is_empty() || self.listening.has_peers() {
             return Some(self.now);
         }
         self.pending.iter().filter_map(|qp| self.slots.peek(*qp)).map(|c| c.deadline).min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {
-        if !self.reports.is_empty() || !self.arrivals.is_empty() {
+        if !self.reports.is_empty() || self.listening.has_peers() {
             return;
         }
         self.queue.arm();
@@ -242,7 +245,7 @@ impl Provider for Verbs {
             match ready.token {
                 WAKER => self.waker.clear(),
                 QUEUE => self.queue.disarm(),
-                _ => self.ask_manager_at = Instant::ZERO,
+                _ => self.manager.ask_at(Instant::ZERO),
             }
         }
     }

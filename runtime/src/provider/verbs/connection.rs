@@ -1,19 +1,17 @@
 //! One connection: its phase, and the library's objects for it.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use haulage_mr_pool::Source;
 use haulage_proto::time::Instant;
-use haulage_proto::verbs::{Handle, QpNum};
+use haulage_proto::verbs::QpNum;
 
-use super::super::{ConnectError, DisconnectReason, WorkRequest};
+use super::super::{ConnectError, DisconnectReason};
 use super::names::ListenerId;
-use crate::sys::ibverbs::{
-    ArrivingId, Binding, CmId, Domain, PeerParameters, Polled, QueuePair, Region,
-};
+use super::outbound::Outbound;
+use super::proposal::Proposal;
+use crate::sys::ibverbs::{ArrivingId, CmId, Domain, PeerParameters, Polled, QueuePair, Region};
 
 /// A peer that has reached a listener, and its request, which the connection manager has read.
 #[derive(Debug)]
@@ -33,36 +31,57 @@ pub(super) struct Connection {
     pub(super) objects: Objects,
     /// Our memory in the connection's protection domain, if that is not the first one.
     pub(super) regions: Vec<Region>,
-    /// The Reads we proposed, or, once the peer has answered, those granted.
-    pub(super) ord: u8,
-    pub(super) ird: u8,
-    /// The peer's address, until the route to it is found.
-    pub(super) to: Option<SocketAddr>,
-    /// The private data for the peer, sent when asking or answering it.
-    pub(super) private_data: Box<[u8]>,
-    /// Receives that completed before the connection was established here.
-    pub(super) early: Vec<Polled>,
-    /// A Receive came back unused from its own queue: the queue pair has failed.
-    pub(super) is_flushed: bool,
-    /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
-    pub(super) is_unheard: bool,
-    /// The number of times that the peer was asked.
-    pub(super) tries: u8,
-    /// Windows to be bound before the next posted request is carried out.
-    pub(super) bindings: VecDeque<Binding>,
-    /// Requests of messages that were copied or taken, for the next doorbell.
-    pub(super) chained: VecDeque<Chained>,
-    /// Requests for which the doorbell was rung, and the send queue had no room yet.
-    pub(super) due: VecDeque<Chained>,
+    pub(super) proposal: Proposal,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
 }
 
-/// A request that waits to be posted.
-#[derive(Debug)]
-pub(super) enum Chained {
-    /// The Send of a copy, which may invalidate a handle of the peer's. No completion reports it.
-    Copy(Source, Option<Handle>),
-    /// A request of the core's.
-    Request(WorkRequest),
+/// What arrives from the peer, beside what the core is told at once.
+#[derive(Debug, Default)]
+pub(super) struct Inbound {
+    /// Receives that completed before the connection was established here.
+    early: Vec<Polled>,
+    /// A Receive came back unused from its own queue: the queue pair has failed.
+    is_flushed: bool,
+    /// We asked for the connection on an iWARP device, and no message of the peer has arrived.
+    is_unheard: bool,
+}
+
+impl Inbound {
+    /// Keeps a Receive that completed before the connection was established here.
+    pub(super) fn keep(&mut self, polled: Polled) {
+        self.early.push(polled);
+    }
+
+    /// Takes the Receives that were kept.
+    pub(super) fn take_kept(&mut self) -> Vec<Polled> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// Notes that the peer of an iWARP device may have to be sent a keepalive, as it may not have noticed us.
+    pub(super) const fn expect_first(&mut self) {
+        self.is_unheard = true;
+    }
+
+    /// Notes that a message of the peer has arrived, or that it needs no keepalive any more.
+    pub(super) const fn hear(&mut self) {
+        self.is_unheard = false;
+    }
+
+    /// Notes that a Receive came back unused from its own queue.
+    pub(super) const fn flush(&mut self) {
+        self.is_flushed = true;
+    }
+
+    /// Notes that the queue pair is to be made anew.
+    pub(super) const fn begin_again(&mut self) {
+        self.is_flushed = false;
+    }
+
+    /// Returns whether no message of a peer has arrived that may need a keepalive.
+    pub(super) const fn is_unheard(&self) -> bool {
+        self.is_unheard
+    }
 }
 
 /// The phase of a connection.
@@ -122,17 +141,9 @@ impl Connection {
             deadline,
             objects: Objects::Nothing,
             regions: Vec::new(),
-            ord: 0,
-            ird: 0,
-            to: None,
-            private_data: Box::default(),
-            early: Vec::new(),
-            is_flushed: false,
-            is_unheard: false,
-            tries: 0,
-            bindings: VecDeque::new(),
-            chained: VecDeque::new(),
-            due: VecDeque::new(),
+            proposal: Proposal::default(),
+            inbound: Inbound::default(),
+            outbound: Outbound::default(),
         }
     }
 
@@ -144,7 +155,7 @@ impl Connection {
     pub(super) fn may_ask_again(&self, reason: &ConnectError) -> bool {
         use io::ErrorKind::{AddrInUse, AddrNotAvailable};
         let is_taken = matches!(reason, ConnectError::System(AddrInUse | AddrNotAvailable));
-        self.phase == Phase::Connecting && is_taken && self.tries < TRIES_MAX
+        self.phase == Phase::Connecting && is_taken && self.proposal.may_be_repeated()
     }
 
     pub(super) fn pair(&mut self) -> Option<&mut QueuePair> {
@@ -162,30 +173,21 @@ impl Connection {
         }
     }
 
-    /// Returns how many requests wait to be posted.
-    pub(super) fn waiting(&self) -> usize {
-        self.bindings.len() + self.due.len() + self.chained.len()
-    }
-
     /// Returns whether everything that the doorbell was rung for has ended.
     pub(super) fn is_idle(&self) -> bool {
         let Objects::Pair(pair) = &self.objects else { return true };
-        pair.is_idle() && self.due.is_empty()
+        pair.is_idle() && !self.outbound.has_due()
     }
 
     /// Returns whether a request waits or is posted whose end will be reported.
     pub(super) fn owes_report(&self) -> bool {
-        let told = |chained: &Chained| match chained {
-            Chained::Copy(..) => false,
-            Chained::Request(request) => request.flags.signaled,
-        };
         let Objects::Pair(pair) = &self.objects else { return false };
-        self.due.iter().chain(&self.chained).any(told) || pair.owes_report()
+        self.outbound.owes_report() || pair.owes_report()
     }
 
     /// Returns whether messages may still arrive.
     pub(super) fn goes_on(&self) -> bool {
-        !self.is_flushed && !matches!(self.phase, Phase::Flushing | Phase::Gone)
+        !self.inbound.is_flushed && !matches!(self.phase, Phase::Flushing | Phase::Gone)
     }
 
     pub(super) fn id(&mut self) -> Option<&mut CmId> {
@@ -222,9 +224,6 @@ impl Numbers {
     }
 }
 
-/// The most times that a peer is asked: enough while half of our ports are taken.
-const TRIES_MAX: u8 = 20;
-
 /// The reason for a queue pair that failed without any other: the device found the peer at fault.
 pub(super) const MISBEHAVED: DisconnectReason =
     DisconnectReason::PeerMisbehaved("an operation that our RNIC does not allow");
@@ -239,13 +238,16 @@ mod tests {
         let taken = ConnectError::System(io::ErrorKind::AddrInUse);
         let recently_used = ConnectError::System(io::ErrorKind::AddrNotAvailable);
         for reason in [&taken, &recently_used] {
-            connection.tries = 1;
+            connection.proposal = Proposal::default();
+            let mut tries = 1;
+            connection.proposal.ask();
             while connection.may_ask_again(reason) {
-                connection.tries += 1;
+                connection.proposal.ask();
+                tries += 1;
             }
-            assert_eq!(connection.tries, 20, "{reason:?}");
+            assert_eq!(tries, 20, "{reason:?}");
         }
-        connection.tries = 1;
+        connection.proposal = Proposal::default();
         let other = ConnectError::System(io::ErrorKind::NetworkUnreachable);
         for reason in [ConnectError::TimedOut, ConnectError::Refused, other] {
             assert!(!connection.may_ask_again(&reason), "{reason:?}");

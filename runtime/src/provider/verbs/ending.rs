@@ -9,7 +9,7 @@ use haulage_proto::verbs::{QpNum, Status};
 use super::connection::{Connection, Objects, Phase};
 use super::state::Verbs;
 use crate::provider::{ConnectError, DisconnectReason, Event, Quiesced};
-use crate::sys::ibverbs::{Arrival, Region};
+use crate::sys::ibverbs::Arrival;
 
 impl Verbs {
     /// Adds a connection to those that wait for something, unless it is among them.
@@ -21,7 +21,7 @@ impl Verbs {
 
     /// Returns whether a connection waits for the first message of a peer that may need a keepalive.
     fn is_unheard(&self, qp: QpNum) -> bool {
-        self.slots.peek(qp).is_some_and(|connection| connection.is_unheard)
+        self.slots.peek(qp).is_some_and(|connection| connection.inbound.is_unheard())
     }
 
     /// Sends a keepalive, an RDMA Write of no octets, which names no memory, to a peer that has sent nothing.
@@ -31,7 +31,7 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp) else { return };
         // The entry that is kept for a mark must stay free.
         if connection.pair().is_some_and(|pair| pair.is_idle()) {
-            connection.is_unheard = false;
+            connection.inbound.hear();
             self.mark(qp);
         } else {
             connection.deadline = now.saturating_add(NUDGE_AFTER);
@@ -116,7 +116,7 @@ impl Verbs {
         // Windows first: soft-RoCE keeps a queue pair alive while a window is bound to it. The queue pair has failed,
         // so the peer reaches nothing by the others, either.
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.bindings.clear();
+        connection.outbound.drop_bindings();
         self.registrations.release(qp);
         connection.phase = Phase::Gone;
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
@@ -126,8 +126,7 @@ impl Verbs {
             left.iter().for_each(|ended| self.on_ended(qp, ended, Status::Flushed));
         }
         let Some(connection) = self.slots.get(qp) else { return };
-        let mut waiting = std::mem::take(&mut connection.due);
-        waiting.append(&mut connection.chained);
+        let waiting = connection.outbound.take_all();
         waiting.into_iter().for_each(|chained| self.on_unposted(qp, chained));
         self.reports.push_back(Event::Quiesced(Quiesced::new(qp)));
     }
@@ -148,7 +147,7 @@ impl Verbs {
     fn dissolve(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Gone;
-        for polled in std::mem::take(&mut connection.early) {
+        for polled in connection.inbound.take_kept() {
             Arrival::of(polled.name).into_iter().for_each(|arrival| self.unused(arrival, &polled));
         }
         let Some(connection) = self.slots.get(qp) else { return };
@@ -161,8 +160,7 @@ impl Verbs {
     /// Frees the slot of a connection that is gone.
     pub(super) fn remove(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.remove(qp) else { return };
-        let regions = connection.regions.into_iter();
-        self.domains.let_go(regions.map(Region::into_registered).collect());
+        self.memory.let_go(connection.regions);
     }
 }
 

@@ -136,7 +136,9 @@ impl Receives {
             (Self::Own(supply), Arrival::Own(qp, number)) => {
                 let Some(connection) = slots.get(qp) else { return };
                 // A Receive posted to a failed queue pair would come back the same way.
-                connection.is_flushed |= polled.status != WorkStatus::Success;
+                if polled.status != WorkStatus::Success {
+                    connection.inbound.flush();
+                }
                 let Some(receive) = connection.pair().and_then(|pair| pair.received(number)) else {
                     return;
                 };

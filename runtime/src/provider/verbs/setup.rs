@@ -10,30 +10,29 @@ use super::connection::{Connection, Incoming, MISBEHAVED, Objects, Phase};
 use super::domains::{ConnectionDomain, Prepared};
 use super::ending::NUDGE_AFTER;
 use super::names::{LISTENER, ListenerId, token};
+use super::proposal::Proposal;
 use super::state::Verbs;
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::provider::{Caps, ConnectError, ConnectionParams, DisconnectReason, Event};
 use crate::sys::ibverbs::{
     ArrivingId, CmEvent, CmEventKind, CmId, Fault, Parameters, PeerParameters, QueuePair, Refused,
-    Region,
 };
 
 impl Verbs {
     /// Takes the events of the connection manager.
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         self.counters.syscalls += 1;
-        self.ask_manager_at = now.saturating_add(ASK_EVERY);
-        for fault in self.device.faults(&mut self.news) {
+        for fault in self.manager.faults(now) {
             // Faults of other cores' queue pairs come here, too.
             for qp in self.slots.all().collect::<Vec<_>>() {
                 self.on_fault(now, qp, &fault);
             }
         }
         for _ in 0..EVENTS_PER_TURN {
-            let Some(event) = self.channel.next() else { return };
+            let Some(event) = self.manager.next() else { return };
             self.counters.syscalls += 1;
             self.on_connection_event(now, event);
         }
-        self.ask_manager_at = now;
+        self.manager.ask_at(now);
     }
 
     /// Ends a connection that a fault concerns.
@@ -43,7 +42,7 @@ impl Verbs {
             Fault::Device => self.end(now, qp, DisconnectReason::Lost),
             Fault::Port => {
                 let port = connection.id().and_then(|id| id.port());
-                if port.is_some_and(|port| !self.device.is_active(port)) {
+                if port.is_some_and(|port| !self.manager.device().is_active(port)) {
                     self.end(now, qp, DisconnectReason::Lost);
                 }
             }
@@ -81,29 +80,21 @@ impl Verbs {
 
     fn on_arrival(&mut self, listener: ListenerId, id: ArrivingId, asked: PeerParameters) {
         // A request by another device is refused by dropping it.
-        let Some(peer) = id.peer().filter(|_| id.is_on(&self.device)) else {
+        let Some(peer) = id.peer().filter(|_| id.is_on(self.manager.device())) else {
             self.counters.newcomers.accepts.other += 1;
             return;
         };
-        self.arrivals.push_back(Incoming { listener, id, peer, asked });
+        self.listening.arrive(Incoming { listener, id, peer, asked });
     }
 
     /// Drops the peer whose id an event is about, if it was not taken from its listener yet.
     fn on_peer_gone(&mut self, about: usize) {
-        let before = self.arrivals.len();
-        self.arrivals.retain(|incoming| !incoming.id.is(about));
-        self.counters.newcomers.closed += (before - self.arrivals.len()) as u64;
+        self.counters.newcomers.closed += self.listening.drop_peer(about);
     }
 
     /// Takes the next peer from a listener. Those of listeners that are gone are refused.
     pub(super) fn next_arrival(&mut self) -> Option<Incoming> {
-        while let Some(incoming) = self.arrivals.pop_front() {
-            if self.listeners.iter().any(|(own, _)| *own == incoming.listener) {
-                return Some(incoming);
-            }
-            self.counters.newcomers.accepts.other += 1;
-        }
-        None
+        self.listening.next(&mut self.counters.newcomers.accepts.other)
     }
 
     /// Takes in a peer, whose request has come with it.
@@ -113,12 +104,13 @@ impl Verbs {
             return Err(incoming);
         }
         let Incoming { listener, id, peer, asked } = incoming;
-        let Ok(mut id) = id.adopt(&self.channel) else {
+        let Ok(mut id) = id.adopt(self.manager.channel()) else {
             self.counters.newcomers.accepts.other += 1;
             return Ok(());
         };
         let PeerParameters { ord, ird, private_data } = asked;
-        let connection = Connection { ord, ird, ..Connection::new(Phase::Requested, now) };
+        let proposal = Proposal::of_peer(ord, ird);
+        let connection = Connection { proposal, ..Connection::new(Phase::Requested, now) };
         let Some(qp) = self.slots.insert(|_| connection) else { return Ok(()) };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
@@ -129,9 +121,9 @@ impl Verbs {
     }
 
     fn on_address(&mut self, qp: QpNum) {
-        let (device, limit) = (self.device.clone(), self.config.handshake_timeout);
+        let (device, limit) = (self.manager.device().clone(), self.config.handshake_timeout);
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.to = None;
+        connection.proposal.found();
         let Some(id) = connection.id() else { return };
         let resolved = if id.is_on(&device) {
             id.resolve_route(limit).map_err(|refused| failure(&refused.error))
@@ -147,20 +139,20 @@ impl Verbs {
     /// Finds a domain for a connection that is being set up, which continues once it has one.
     fn find_domain(&mut self, now: Instant, qp: QpNum) {
         if !self.registrations.need_domains() || self.is_domain_free() {
-            return self.on_domain(now, qp, Ok(self.domains.first_domain()));
+            return self.on_domain(now, qp, Ok(self.memory.first_domain()));
         }
-        if let Err(refused) = self.domains.prepare(&self.device, &self.regions, qp) {
+        if let Err(refused) = self.memory.prepare(self.manager.device(), qp) {
             self.on_domain(now, qp, Err(refused));
         }
     }
 
     /// Continues with connections whose domains are ready.
     pub(super) fn take_domains(&mut self, now: Instant) {
-        while let Some(Prepared { qp, octets, made }) = self.domains.next() {
+        while let Some(Prepared { qp, octets, made }) = self.memory.next() {
             let waits = self.slots.peek(qp).filter(|c| matches!(c.objects, Objects::Id(_)));
             match (waits.map(|connection| connection.phase), made) {
                 (Some(Phase::Resolving | Phase::Accepting), Ok((domain, registered))) => {
-                    let both = self.regions.iter().zip(registered);
+                    let both = self.memory.regions().iter().zip(registered);
                     let regions = both.map(|(region, again)| region.again(again)).collect();
                     self.on_domain(now, qp, Ok(ConnectionDomain { domain, regions }));
                 }
@@ -173,7 +165,7 @@ impl Verbs {
                     self.on_domain(now, qp, Err(refused));
                 }
                 // The connection was given up.
-                (_, Ok((_, registered))) => self.domains.let_go(registered),
+                (_, Ok((_, registered))) => self.memory.deregister(registered),
                 (_, Err(_)) => {}
             }
         }
@@ -182,7 +174,7 @@ impl Verbs {
     /// Returns whether no connection uses the domain in which our memory was registered at first.
     fn is_domain_free(&self) -> bool {
         let mut domains = self.slots.all().filter_map(|qp| self.slots.peek(qp)?.domain());
-        !domains.any(|domain| Arc::ptr_eq(domain, self.domains.first()))
+        !domains.any(|domain| Arc::ptr_eq(domain, self.memory.domains().first()))
     }
 
     /// Continues with a connection that has a domain, or can have none.
@@ -199,7 +191,7 @@ impl Verbs {
     fn ask_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.phase = Phase::Connecting;
-        connection.tries += 1;
+        connection.proposal.ask();
         if let Err(refused) = made.and_then(|()| self.tell_peer(qp, CmId::connect)) {
             self.set_up_failed(now, qp, failure(&refused.error));
         }
@@ -217,11 +209,9 @@ impl Verbs {
             return;
         };
         // The numbers of Reads that the peer asked for are lowered to those that the core and the device take.
-        connection.ird = connection.ird.min(count(params.ird, self.caps.ird_max));
-        connection.ord = connection.ord.min(count(params.ord, self.caps.ord_max));
+        connection.proposal.answer(reads(params, &self.caps), params.private_data);
         connection.phase = Phase::Accepting;
         connection.deadline = deadline;
-        connection.private_data = params.private_data.into();
         self.pending.push(qp);
         self.find_domain(now, qp);
     }
@@ -256,12 +246,12 @@ impl Verbs {
     ) -> Result<(), Refused> {
         let (retries, retries_no_receive) = (self.config.retries, self.config.retries_no_receive);
         let Some(connection) = self.slots.get(qp) else { return Ok(()) };
-        let (ird, ord) = (connection.ird, connection.ord);
+        let (ord, ird) = connection.proposal.reads();
         // The connection keeps the private data, which may have to be sent again.
-        let kept = std::mem::take(&mut connection.private_data);
+        let kept = connection.proposal.take_private_data();
         let told = Parameters { private_data: &kept, ird, ord, retries, retries_no_receive };
         let result = connection.id().map_or(Ok(()), |id| say(id, &told));
-        connection.private_data = kept;
+        connection.proposal.keep_private_data(kept);
         result
     }
 
@@ -283,7 +273,7 @@ impl Verbs {
                 connection.objects = Objects::Pair(pair);
                 connection.regions = regions;
                 // Deal the reserved Receives before the peer can send.
-                self.receives.deal(&mut self.slots, &self.regions);
+                self.receives.deal(&mut self.slots, self.memory.regions());
                 Ok(())
             }
             Err((id, refused)) => {
@@ -306,8 +296,7 @@ impl Verbs {
         let mut private_data = Box::default();
         match (connection.phase, answer) {
             (Phase::Connecting, Some(answer)) => {
-                connection.ord = connection.ord.min(answer.ord);
-                connection.ird = connection.ird.min(answer.ird);
+                connection.proposal.granted(answer);
                 private_data = answer.private_data.clone();
                 if let Some(pair) = connection.pair() {
                     pair.set_no_receive_timer(timer);
@@ -317,12 +306,17 @@ impl Verbs {
             _ => return,
         }
         // The connection stays pending until its peer has sent something, or was sent a keepalive.
-        connection.is_unheard = self.limits.is_iwarp && connection.phase == Phase::Connecting;
+        if self.limits.is_iwarp && connection.phase == Phase::Connecting {
+            connection.inbound.expect_first();
+        } else {
+            connection.inbound.hear();
+        }
         connection.deadline = now.saturating_add(NUDGE_AFTER);
         connection.phase = Phase::Established;
-        connection.private_data = Box::default();
-        let (ord, ird) = (u32::from(connection.ord), u32::from(connection.ird));
-        let early = std::mem::take(&mut connection.early);
+        connection.proposal.take_private_data();
+        let (ord, ird) = connection.proposal.reads();
+        let (ord, ird) = (u32::from(ord), u32::from(ird));
+        let early = connection.inbound.take_kept();
         self.reports.push_back(Event::Established { qp, private_data, ord, ird });
         for polled in early {
             self.on_completion(now, &polled);
@@ -334,7 +328,7 @@ impl Verbs {
         self.reap(now, usize::MAX);
         let connection = self.slots.get(qp);
         // The device ends a Send once the peer's has acknowledged it.
-        let has_all = connection.as_ref().is_some_and(|c| c.is_idle() && c.chained.is_empty());
+        let has_all = connection.as_ref().is_some_and(|c| c.is_idle() && !c.outbound.has_chained());
         let reason = match connection.and_then(Connection::pair) {
             // A failure of our own requests would have ended the connection by now: the peer caused this one.
             Some(pair) if pair.has_failed() => MISBEHAVED,
@@ -365,7 +359,8 @@ impl Verbs {
     fn resolve_again(&mut self, qp: QpNum) -> bool {
         let source = self.config.source;
         let Some(connection) = self.slots.get(qp) else { return false };
-        let Some(to) = connection.to.filter(|_| connection.phase == Phase::Resolving) else {
+        let Some(to) = connection.proposal.to().filter(|_| connection.phase == Phase::Resolving)
+        else {
             return false;
         };
         connection.id().is_some_and(|id| id.resolve(source, to, RESOLVE_AGAIN).is_ok())
@@ -388,21 +383,22 @@ impl Verbs {
             self.reap(now, usize::MAX);
             self.receives.kept(qp, left);
         }
-        self.domains.let_go(regions.into_iter().map(Region::into_registered).collect());
-        let mut id = CmId::new(&self.channel, token(qp))?;
+        self.memory.let_go(regions);
+        let mut id = CmId::new(self.manager.channel(), token(qp))?;
         id.resolve(self.config.source, to, RESOLVE_AGAIN)?;
         let connection = self.slots.get(qp).ok_or_else(gone)?;
         connection.objects = Objects::Id(id);
-        connection.to = Some(to);
+        connection.proposal.find_again(to);
         connection.phase = Phase::Resolving;
-        connection.is_flushed = false;
+        connection.inbound.begin_again();
         Ok(())
     }
 }
 
-/// Returns the number of Reads to ask for.
-pub(super) fn count(wanted: u32, max: u32) -> u8 {
-    u8::try_from(wanted.min(max)).unwrap_or(u8::MAX)
+/// Returns the numbers of Reads to ask for, or to take: to be outstanding, and to be served.
+pub(super) fn reads(params: &ConnectionParams<'_>, caps: &Caps) -> (u8, u8) {
+    let count = |wanted: u32, max: u32| u8::try_from(wanted.min(max)).unwrap_or(u8::MAX);
+    (count(params.ord, caps.ord_max), count(params.ird, caps.ird_max))
 }
 
 /// Translates a rejection: InfiniBand's reason, or an iWARP device's error.
@@ -426,8 +422,6 @@ pub(super) fn failure(error: &io::Error) -> ConnectError {
 const NO_LISTENER: i32 = 8;
 const NO_PORT: i32 = 1;
 
-/// The interval at which the connection manager is asked while connections carry messages.
-const ASK_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 const EVENTS_PER_TURN: usize = 64;
 /// The time after which an address is resolved again.
 pub(super) const RESOLVE_AGAIN: std::time::Duration = std::time::Duration::from_millis(500);

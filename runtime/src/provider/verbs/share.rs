@@ -11,6 +11,29 @@ pub(super) struct Share {
     pub(super) queue_pairs: usize,
 }
 
+/// The entries of the completion queue, and how many of them queue pairs have taken.
+#[derive(Debug)]
+pub(super) struct Entries {
+    share: Share,
+    occupied: usize,
+}
+
+impl Entries {
+    pub(super) const fn new(share: Share) -> Self {
+        Self { share, occupied: 0 }
+    }
+
+    /// Notes that a queue pair, which had taken `before` entries, has taken `after` now.
+    pub(super) const fn settle(&mut self, before: u32, after: u32) {
+        self.occupied = self.occupied + after as usize - before as usize;
+    }
+
+    /// Returns how many more entries a queue pair with `own` may take.
+    pub(super) fn room(&self, own: u32) -> u32 {
+        self.share.room(self.occupied, own)
+    }
+}
+
 impl Share {
     /// Returns how many more entries a queue pair with `own` may take, `all` being taken.
     pub(super) fn room(self, all: usize, own: u32) -> u32 {

@@ -10,20 +10,22 @@ use haulage_proto::verbs::QpNum;
 
 use super::choice::Chosen;
 use super::config::{Config, Unavailable};
-use super::connection::{Connection, Incoming, Numbers};
-use super::copies::Copies;
+use super::connection::{Connection, Numbers};
 use super::device::{self, Fitted, window_use};
 use super::domains::Domains;
+use super::listening::Listening;
+use super::manager::Manager;
+use super::memory::Memory;
 use super::names::ListenerId;
 use super::receives::Receives;
 use super::registrations::Registrations;
-use super::share::Share;
+use super::share::Entries;
 use crate::provider::base::Slots;
 use crate::provider::{Caps, Counters, Event, Waker};
 use crate::sys::epoll::Epoll;
 use crate::sys::ibverbs::{
-    Chain, CmId, CompletionQueue, Device, Domain, Ended, EventChannel, Polled, QueuePairLimits,
-    Reader, Region, SharedReceives,
+    Chain, CompletionQueue, Domain, Ended, EventChannel, Polled, QueuePairLimits, Refused,
+    SharedReceives,
 };
 
 /// One core's part of an RDMA device. It stays on the thread that made it.
@@ -36,24 +38,14 @@ pub struct Verbs {
     pub(super) numbers: Numbers,
     /// Connections that wait for something, with a deadline.
     pub(super) pending: Vec<QpNum>,
-    pub(super) listeners: Vec<(ListenerId, CmId)>,
-    pub(super) listened: u32,
+    pub(super) listening: Listening,
     pub(super) registrations: Registrations,
     pub(super) receives: Receives,
-    pub(super) regions: Vec<Region>,
-    pub(super) copies: Copies,
+    pub(super) memory: Memory,
     pub(super) queue: Rc<CompletionQueue>,
-    pub(super) domains: Domains,
-    pub(super) device: Device,
-    pub(super) news: Reader,
-    pub(super) channel: EventChannel,
-    /// Peers that reached a listener and were not taken from it, oldest first.
-    pub(super) arrivals: VecDeque<Incoming>,
-    pub(super) ask_manager_at: Instant,
+    pub(super) manager: Manager,
     pub(super) limits: QueuePairLimits,
-    pub(super) share: Share,
-    /// Entries of all send queues that are taken.
-    pub(super) occupied: usize,
+    pub(super) entries: Entries,
     pub(super) reports: VecDeque<Event<ListenerId>>,
     pub(super) now: Instant,
     pub(super) waker: Waker,
@@ -88,11 +80,10 @@ impl Verbs {
         };
         let counts = (caps.registrations_max, caps.queue_pairs_max);
         let registrations = Registrations::new(&domain, caps.strategy, counts)?;
-        let (copies, region) = Copies::new(&domain, window_use(caps.strategy))?;
-
-        let system =
-            |error| Unavailable::Refused(crate::sys::ibverbs::Refused::of("waiting", error));
+        let system = |error| Unavailable::Refused(Refused::of("waiting", error));
         let waker = Waker::new().map_err(system)?;
+        let domains = Domains::new(domain, waker.clone());
+        let memory = Memory::new(domains, window_use(caps.strategy))?;
         let mut epoll = Epoll::new().map_err(system)?;
         let fds = [
             (waker.fd(), WAKER),
@@ -107,22 +98,14 @@ impl Verbs {
             slots: Slots::new(caps.queue_pairs_max.min(usize::from(u16::MAX))),
             numbers: Numbers::default(),
             pending: Vec::with_capacity(caps.queue_pairs_max),
-            listeners: Vec::new(),
-            listened: 0,
+            listening: Listening::default(),
             registrations,
             receives,
-            regions: vec![region],
-            copies,
+            memory,
             queue,
-            domains: Domains::new(domain, waker.clone()),
-            device,
-            news: Device::join_news(waker.clone()),
-            channel,
-            arrivals: VecDeque::new(),
-            ask_manager_at: Instant::ZERO,
+            manager: Manager::new(device, channel, waker.clone()),
             limits,
-            share,
-            occupied: 0,
+            entries: Entries::new(share),
             reports: VecDeque::with_capacity(REPORTS),
             now: Instant::ZERO,
             waker,
@@ -144,9 +127,7 @@ impl Verbs {
     ///
     /// The system does not allow this much memory to be locked.
     pub fn register(&mut self, pool: &Pool) -> Result<(), Unavailable> {
-        let region = Region::new(self.domains.first(), pool, window_use(self.caps.strategy))
-            .map_err(|refused| Unavailable::memory(pool.usable(), refused))?;
-        self.regions.push(region);
+        self.memory.add(pool, window_use(self.caps.strategy))?;
         self.registrations.cover(pool.usable());
         Ok(())
     }
@@ -166,7 +147,7 @@ impl Verbs {
 
     /// Returns an address of this machine that leads to the device: that of its best GID, if it has one.
     pub fn address(&self) -> Option<IpAddr> {
-        self.chosen.address(&self.channel)
+        self.chosen.address(self.manager.channel())
     }
 }
 

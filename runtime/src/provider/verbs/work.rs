@@ -7,26 +7,23 @@
 //! the batch) only while the connection owes it the report of a request. Otherwise requests are taken, room or not, up
 //! to one whose report is owed from then on.
 //!
-//! What was taken and has no room waits in `due`. A connection has no room only if it occupies at least its share of
+//! What was taken and has no room waits ([`Outbound`](super::outbound::Outbound)). A connection has no room only if it occupies at least its share of
 //! entries. The last request of each doorbell asks for a completion, and each completion posts what is due: it does not
 //! wait for ever, either.
-
-use std::collections::VecDeque;
 
 use haulage_mr_pool::Local;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Completion, Handle, Opcode, QpNum, Segment, Status, WrId};
 
-use super::connection::{Chained, Connection, Objects, Phase};
+use super::connection::{Connection, Objects, Phase};
 use super::copies::COPY_MAX;
+use super::outbound::{Chained, Next};
 use super::state::Verbs;
 use crate::provider::{
     DisconnectReason, Done, Event, Head, OpenResult, Outgoing, QueueFull, Refused, Sent, WorkQueue,
     WorkRequest, expose,
 };
-use crate::sys::ibverbs::{
-    Arrival, Doorbell, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of,
-};
+use crate::sys::ibverbs::{Arrival, Ended, Polled, QueuePair, Region, WorkStatus, sequence_of};
 
 impl Verbs {
     /// Copies a message, or takes it, to be posted with the next doorbell.
@@ -41,19 +38,19 @@ impl Verbs {
             return Sent::Gone;
         };
         let Objects::Pair(pair) = &connection.objects else { return Sent::Gone };
-        let room = self.share.room(self.occupied, pair.occupied()).min(pair.free()) as usize;
-        let fits = connection.waiting() + message.requests_max() <= room;
+        let room = self.entries.room(pair.occupied()).min(pair.free()) as usize;
+        let fits = connection.outbound.waiting() + message.requests_max() <= room;
         if !fits && connection.owes_report() {
             return Sent::Full;
         }
         let is_short = fits && !message.has_writes() && head.octets() <= COPY_MAX;
-        if is_short && let Some(copy) = self.copies.make(message.message(head)) {
-            connection.chained.push_back(Chained::Copy(copy, head.invalidated()));
+        if is_short && let Some(copy) = self.memory.copy(message.message(head)) {
+            connection.outbound.chain(Chained::Copy(copy, head.invalidated()));
             self.counters.sends += 1;
             return Sent::Copied;
         }
-        let chained = &mut connection.chained;
-        message.lend(head, id, |request| chained.push_back(Chained::Request(request)));
+        let outbound = &mut connection.outbound;
+        message.lend(head, id, |request| outbound.chain(Chained::Request(request)));
         Sent::Taken
     }
 
@@ -63,47 +60,43 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
             return Err(QueueFull);
         };
-        connection.due.append(&mut connection.chained);
+        connection.outbound.ring();
         self.ring(qp, batch);
         let connection = self.slots.get(qp).filter(|c| c.phase.is_open());
         if let Some(connection) = connection.filter(|c| !batch.is_empty() && !c.owes_report()) {
-            let told = batch.iter().position(|request| request.flags.signaled);
-            let count = told.map_or(batch.len(), |told| told + 1);
-            connection.due.extend(batch.drain(..count).map(Chained::Request));
+            connection.outbound.take_reported(batch);
         }
         if batch.is_empty() { Ok(()) } else { Err(QueueFull) }
     }
 
     /// Posts what the doorbell was rung for, and a prefix of `batch`, as far as there is room.
     fn ring(&mut self, qp: QpNum, batch: &mut WorkQueue) {
-        let Some(Connection { objects, regions, bindings, due, .. }) = self.slots.get(qp) else {
+        let Some(Connection { objects, regions, outbound, .. }) = self.slots.get(qp) else {
             return;
         };
         let Objects::Pair(pair) = objects else { return };
-        let regions = if regions.is_empty() { &self.regions } else { &*regions };
+        let regions = if regions.is_empty() { self.memory.regions() } else { &*regions };
         let before = pair.occupied();
-        let room = self.share.room(self.occupied, before);
+        let room = self.entries.room(before);
         let (mut is_wrong, mut is_refused) = (false, false);
-        while (!bindings.is_empty() || !due.is_empty() || !batch.is_empty()) && !is_wrong {
+        while (outbound.has_next() || !batch.is_empty()) && !is_wrong {
             let mut doorbell = pair.doorbell(&mut self.chain, regions, qp);
             let mut added = 0;
             while doorbell.occupied() - before < room && !is_wrong {
-                let result = if let Some(binding) = bindings.pop_front_if(|_| doorbell.fits_one()) {
-                    let window = self.registrations.window(binding.handle, qp);
-                    window.ok_or(()).and_then(|window| doorbell.bind(window, binding))
-                } else if !bindings.is_empty() {
-                    break;
-                } else if let Some(next) = next(due, batch, &doorbell) {
-                    match next {
-                        Chained::Copy(copy, invalidate) => doorbell.add_copy(copy, invalidate),
-                        Chained::Request(request) => {
-                            let operation = &request.operation;
-                            let carried_out = self.registrations.carried_out(operation, qp);
-                            doorbell.add(request, carried_out)
-                        }
+                let Some(next) = outbound.next(batch, &doorbell) else { break };
+                let result = match next {
+                    Next::Bind(binding) => {
+                        let window = self.registrations.window(binding.handle, qp);
+                        window.ok_or(()).and_then(|window| doorbell.bind(window, binding))
                     }
-                } else {
-                    break;
+                    Next::Post(Chained::Copy(copy, invalidate)) => {
+                        doorbell.add_copy(copy, invalidate)
+                    }
+                    Next::Post(Chained::Request(request)) => {
+                        let operation = &request.operation;
+                        let carried_out = self.registrations.carried_out(operation, qp);
+                        doorbell.add(request, carried_out)
+                    }
                 };
                 is_wrong = result.is_err();
                 added += 1;
@@ -113,7 +106,7 @@ impl Verbs {
                 break;
             }
         }
-        self.occupied += (pair.occupied() - before) as usize;
+        self.entries.settle(before, pair.occupied());
         // Requests recorded as posted are flushed.
         if is_wrong {
             self.end(self.now, qp, DisconnectReason::Local);
@@ -124,17 +117,19 @@ impl Verbs {
 
     /// Opens a lease to the peer, at once or by a work request ahead of the next post.
     pub(super) fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
-        let Self { slots, regions, registrations, .. } = self;
+        let Self { slots, memory, registrations, .. } = self;
         let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
             return Err((lease, Refused::Gone));
         };
         let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
-        let scrap = regions.first().map(Region::scrap);
+        let scrap = memory.regions().first().map(Region::scrap);
         let reserved = registrations.reserve((qp, connection.domain()), &lease, access, scrap);
         let Some(handle) = reserved else { return Err((lease, Refused::Full)) };
         let offset = registrations.offset(&lease);
-        let (exposed, memory) = expose(lease, handle, access);
-        connection.bindings.extend(registrations.open(handle, qp, memory));
+        let (exposed, opened) = expose(lease, handle, access);
+        if let Some(binding) = registrations.open(handle, qp, opened) {
+            connection.outbound.bind(binding);
+        }
         Ok((exposed, Segment { handle, length, offset }))
     }
 
@@ -167,7 +162,7 @@ impl Verbs {
     fn on_receive(&mut self, now: Instant, arrival: Arrival, polled: &Polled) {
         let qp = self.user_of(arrival, polled.number);
         let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| {
-            connection.is_unheard = false;
+            connection.inbound.hear();
             connection.phase
         });
         let (Some(qp), WorkStatus::Success) = (qp, polled.status) else {
@@ -187,7 +182,7 @@ impl Verbs {
             Some(Phase::Accepting) => self.on_established(now, qp, None),
             Some(Phase::Resolving | Phase::Connecting) => {
                 if let Some(connection) = self.slots.get(qp) {
-                    connection.early.push(*polled);
+                    connection.inbound.keep(*polled);
                 }
                 return;
             }
@@ -231,7 +226,7 @@ impl Verbs {
         let mut ended = std::mem::take(&mut self.ended);
         let before = pair.occupied();
         pair.completed(sequence, polled.status, |one| ended.push(one));
-        self.occupied -= (before - pair.occupied()) as usize;
+        self.entries.settle(before, pair.occupied());
         for one in ended.drain(..) {
             let is_late = is_over && one.is_signaled;
             let status = if is_late { late_status(one.status) } else { status(one.status) };
@@ -239,7 +234,7 @@ impl Verbs {
         }
         self.ended = ended;
         // Entries are free again.
-        if self.slots.get(qp).is_some_and(|c| !is_over && !c.due.is_empty()) {
+        if self.slots.get(qp).is_some_and(|c| !is_over && c.outbound.has_due()) {
             self.ring(qp, &mut WorkQueue::new());
         }
     }
@@ -284,12 +279,12 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp) else { return };
         let Objects::Pair(pair) = &mut connection.objects else { return };
         let before = pair.occupied();
-        let mut doorbell = pair.doorbell(&mut self.chain, &self.regions, qp);
+        let mut doorbell = pair.doorbell(&mut self.chain, self.memory.regions(), qp);
         if doorbell.mark() {
             // If the device refuses, nothing comes back, and a deadline notices that.
             let _ = doorbell.ring();
         }
-        self.occupied += (pair.occupied() - before) as usize;
+        self.entries.settle(before, pair.occupied());
     }
 
     /// Returns the queue pair that used a completed Receive, if it is still there.
@@ -302,7 +297,7 @@ impl Verbs {
 
     /// Puts back a Receive whose completion is not reported.
     pub(super) fn unused(&mut self, arrival: Arrival, polled: &Polled) {
-        self.receives.unused(arrival, polled, &mut self.slots, &self.regions);
+        self.receives.unused(arrival, polled, &mut self.slots, self.memory.regions());
     }
 
     /// Destroys a queue pair. Each request that its send queue still held is handed to `each`.
@@ -314,34 +309,19 @@ impl Verbs {
         each: impl FnMut(Ended),
     ) {
         self.numbers.remove(pair.number());
-        self.occupied -= pair.occupied() as usize;
+        self.entries.settle(pair.occupied(), 0);
         self.receives.left(qp, pair.destroy(each));
         if self.receives.shared().is_none() {
             // The device's reports of Receives are taken out of the completion queue first: it has only one place for
             // each Receive.
             self.reap(now, usize::MAX);
-            self.receives.deal(&mut self.slots, &self.regions);
+            self.receives.deal(&mut self.slots, self.memory.regions());
         }
     }
 
     fn report(&mut self, completion: Completion) {
         self.reports.push_back(Event::Completion(Done::new(completion)));
     }
-}
-
-/// Takes the next request, if it fits: what the doorbell was rung for, and then what is in `batch`.
-fn next(
-    due: &mut VecDeque<Chained>,
-    batch: &mut WorkQueue,
-    doorbell: &Doorbell<'_>,
-) -> Option<Chained> {
-    if due.is_empty() {
-        return batch.pop_front_if(|request| doorbell.fits(request)).map(Chained::Request);
-    }
-    due.pop_front_if(|chained| match chained {
-        Chained::Copy(..) => doorbell.fits_one(),
-        Chained::Request(request) => doorbell.fits(request),
-    })
 }
 
 /// Returns the reason that a completed work request ends its connection, if it does.
