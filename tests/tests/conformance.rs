@@ -96,6 +96,8 @@ provider_conformance!(verbs_own_receives, if own_queues_rnic());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_post_send, if Rnic::find_posting_lists());
 #[cfg(feature = "verbs")]
+provider_conformance!(verbs_grouped, if Rnic::find_grouped());
+#[cfg(feature = "verbs")]
 provider_conformance!(verbs_delaying, if slow_rnic());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_persistent, if persistent_rnic());

@@ -140,8 +140,20 @@ pub fn line_20_a_peer_that_names_anything_else_loses_its_connection<N: Network>(
         let done = bed.succeeded(PASSIVE, retired);
         untouched(&fence(exposed, &done), &bytes, Access::RemoteWrite, promises.handles_end);
     }
+    own_handle(&mut bed);
     bed.carry(bystander, ACTIVE, b"unharmed");
     bed.carry(link, PASSIVE, b"unharmed too");
+}
+
+/// An end that names at its peer what it has opened itself, on another connection, is refused: both ends may be in one
+/// protection domain.
+fn own_handle<N: Network>(bed: &mut Bed<N>) {
+    let (link, thief) = (bed.connect(), bed.connect());
+    let bytes = pattern::of(64, 8);
+    let (exposed, segment) = bed.ends[ACTIVE].expose(link[ACTIVE], &bytes, Access::RemoteRead);
+    refused(bed, thief, Attempt::Read, segment);
+    let retired = bed.ends[ACTIVE].invalidate(link[ACTIVE], &exposed);
+    assert_eq!(fence(exposed, &bed.succeeded(ACTIVE, retired)).bytes(), bytes);
 }
 
 /// A Send with Invalidate retires the handle before the Receive completes, and the completion names

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use haulage::provider::verbs::{Config, Verbs};
+use haulage::provider::verbs::{Config, Group, Verbs};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::wake;
 use haulage_mr_pool::{PagePreference, Pool};
@@ -16,10 +16,20 @@ use super::{Expect, Network, RealTime, memory};
 pub struct Rnic {
     at: IpAddr,
     choices: Config,
+    domains: Domains,
     time: RealTime,
     /// A waker that is never signaled.
     nobody: Waker,
     silent: Vec<Verbs>,
+}
+
+/// The protection domains of the providers of a test.
+#[derive(Debug)]
+enum Domains {
+    /// Each has its own.
+    Apart,
+    /// All are in that of the first, which there may not be yet.
+    Shared(Option<Group>),
 }
 
 impl Rnic {
@@ -32,7 +42,8 @@ impl Rnic {
             return None;
         };
         let nobody = Waker::new().expect("a descriptor");
-        Some(Self { at, choices, time: RealTime::default(), nobody, silent: Vec::new() })
+        let (domains, time) = (Domains::Apart, RealTime::default());
+        Some(Self { at, choices, domains, time, nobody, silent: Vec::new() })
     }
 
     /// Like `find`, but makes a device use `ibv_post_send` that could post in a faster way. Prints that the test is
@@ -47,7 +58,19 @@ impl Rnic {
         Some(rnic)
     }
 
-    fn provider(&self) -> Verbs {
+    /// Like `find`, but all providers of a test are in one protection domain. Prints that the test is skipped if the
+    /// device has no memory windows.
+    pub fn find_grouped() -> Option<Self> {
+        let mut rnic = Self::find(Config::default())?;
+        if rnic.provider().group().is_none() {
+            eprintln!("skipped: without memory windows no domain is shared");
+            return None;
+        }
+        rnic.domains = Domains::Shared(None);
+        Some(rnic)
+    }
+
+    fn provider(&mut self) -> Verbs {
         let config = Config {
             connections_max: 64,
             send_queue_max: 64,
@@ -57,7 +80,15 @@ impl Rnic {
             retries_no_receive: 7,
             ..self.choices.clone()
         };
-        Verbs::new(&config).expect("a device, as the variable says")
+        let provider = match &self.domains {
+            Domains::Shared(Some(group)) => Verbs::join(&config, group),
+            Domains::Apart | Domains::Shared(None) => Verbs::new(&config),
+        };
+        let provider = provider.expect("a device, as the variable says");
+        if let Domains::Shared(group) = &mut self.domains {
+            *group = provider.group();
+        }
+        provider
     }
 }
 

@@ -13,6 +13,7 @@ use super::config::{Config, Unavailable};
 use super::connection::{Connection, Numbers};
 use super::device::{self, Fitted, window_use};
 use super::domains::Domains;
+use super::group::Group;
 use super::listening::Listening;
 use super::manager::Manager;
 use super::memory::Memory;
@@ -64,11 +65,30 @@ impl Verbs {
     ///
     /// No device is suitable, or it has no more resources to give.
     pub fn new(config: &Config) -> Result<Self, Unavailable> {
+        Self::make(config, None)
+    }
+
+    /// Opens a device for another core, in the protection domain of `group`.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new). The configuration leads to another device than the group's, or to no use of memory windows.
+    pub fn join(config: &Config, group: &Group) -> Result<Self, Unavailable> {
+        Self::make(config, Some(group))
+    }
+
+    fn make(config: &Config, group: Option<&Group>) -> Result<Self, Unavailable> {
         let channel = EventChannel::new().map_err(device::none)?;
         let chosen = Chosen::new(config, &channel)?;
-        let device = chosen.device.clone();
-        let domain = Domain::new(&device)?;
-        let Fitted { caps, limits, share } = device::fit(config, &device, &chosen.name, &domain)?;
+        let (device, name) = (chosen.device.clone(), &chosen.name);
+        let domain = match group {
+            Some(group) => group.domain(&device, name)?,
+            None => Domain::new(&device)?,
+        };
+        let Fitted { caps, limits, share } = device::fit(config, &device, name, &domain)?;
+        if group.is_some() {
+            Group::admit(caps.strategy, name)?;
+        }
         device.report_faults()?;
         let completions = share.all + caps.receive_queue_max;
         let queue = CompletionQueue::new(&device, completions)?;
@@ -130,6 +150,12 @@ impl Verbs {
         self.memory.add(pool, window_use(self.caps.strategy))?;
         self.registrations.cover(pool.usable());
         Ok(())
+    }
+
+    /// Returns the group of providers that share the protection domain of this one, which those of other cores can
+    /// [`join`](Self::join). Without memory windows there is none: each connection then has a domain of its own.
+    pub fn group(&self) -> Option<Group> {
+        Group::of(self.memory.domains().first(), self.caps.strategy)
     }
 
     /// Returns the name of the device.

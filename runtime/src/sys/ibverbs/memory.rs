@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use haulage_mr_pool::{Pool, PostedSink, Sink};
 use rdma_sys::{
-    ibv_access_flags, ibv_alloc_pd, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_reg_mr,
+    ibv_access_flags, ibv_alloc_pd, ibv_context, ibv_dealloc_pd, ibv_dereg_mr, ibv_mr, ibv_pd,
+    ibv_reg_mr,
 };
 
 use super::device::OpenDevice;
@@ -17,12 +18,14 @@ use super::{Device, Refused};
 #[derive(Debug)]
 pub(crate) struct Domain {
     pd: NonNull<ibv_pd>,
+    context: *const ibv_context,
     _opened: Arc<OpenDevice>,
 }
 
-// SAFETY: the libraries may be called by any thread, and the pointer is only ever handed to them.
+// SAFETY: the libraries may be called by any thread; the pointers are only ever handed to them, or compared.
 unsafe impl Send for Domain {}
-// SAFETY: several threads may call the libraries at the same time, and the pointer is only ever handed to them.
+// SAFETY: several threads may call the libraries at the same time; the pointers are only ever handed to them, or
+// compared.
 unsafe impl Sync for Domain {}
 
 impl Domain {
@@ -31,7 +34,13 @@ impl Domain {
         // SAFETY: the context is live.
         let pd = unsafe { ibv_alloc_pd(device.raw()) };
         let pd = NonNull::new(pd).ok_or_else(|| Refused::last("making a protection domain"))?;
-        Ok(Arc::new(Self { pd, _opened: device.opened() }))
+        Ok(Arc::new(Self { pd, context: device.raw(), _opened: device.opened() }))
+    }
+
+    /// Returns whether it is on `device`. librdmacm has one context for a device in a process, whose objects work with the
+    /// ids of all threads.
+    pub(crate) fn is_on(&self, device: &Device) -> bool {
+        device.is(self.context)
     }
 
     pub(super) const fn raw(&self) -> *mut ibv_pd {
