@@ -1,6 +1,5 @@
 //! Shared memory: RPCs between threads and between processes of one machine, with us as the RNIC.
 //!
-//! Both ends map one segment of memory of each other, with a ring for messages and a table of
 //! Each end maps a segment of memory of the other, with a ring for messages and a table of registrations, and the
 //! region that the other exposes. A Send is copied into the ring, and out of it into a Receive, or to the sink that
 //! takes it without one. RDMA Writes and Reads are one copy by the end that posts them, straight between the registered
@@ -8,9 +7,10 @@
 //!
 //! # Normal operation
 //!
-//! [`Port::post`] carries requests out as they come (`shm/connection/depart.rs`); [`Provider::poll`] reads the rings of all *hot*
-//! connections (`shm/connection/arrive.rs`), and so does [`Provider::receive_in_place`] before it. None of them makes a system
-//! call. To check a ring is to read one word of a line that is not written while nothing comes.
+//! [`Port::post`] carries requests out as they come (`shm/connection/depart.rs`); [`Provider::poll`] reads the rings of
+//! all *hot* connections (`shm/inflow/records.rs`), and so does [`Provider::receive_in_place`] before it
+//! (`shm/inflow/in_place.rs`). None of them makes a system call. To check a ring is to read one word of a line that is
+//! not written while nothing comes.
 //!
 //! Before it sleeps, or when very many others are hot, a connection asks its peer for a doorbell, an octet on the
 //! socket that connected them, and its ring is read again when that rings. The socket also announces the peer's end,

@@ -136,10 +136,8 @@ impl Provider for Verbs {
         params: &ConnectionParams<'_>,
     ) -> Result<QpNum, ConnectError> {
         let limit = self.config.handshake_timeout;
-        let connection = Connection {
-            proposal: Proposal::to_peer(to, reads(params, &self.caps), params.private_data),
-            ..Connection::new(Phase::Resolving, now.saturating_add(limit))
-        };
+        let proposal = Proposal::to_peer(to, reads(params, &self.caps), params.private_data);
+        let connection = Connection::new(Phase::Resolving, now.saturating_add(limit), proposal);
         let qp = self.slots.insert(|_| connection).ok_or(ConnectError::NoQueuePair)?;
         let started = CmId::new(self.manager.channel(), token(qp)).and_then(|mut id| {
             id.resolve(self.config.source, to, limit.min(RESOLVE_AGAIN))?;
@@ -177,10 +175,10 @@ impl Provider for Verbs {
     fn disconnect(&mut self, now: Instant, qp: QpNum) {
         let deadline = now.saturating_add(self.config.close_timeout);
         let Some(connection) = self.slots.get(qp) else { return };
-        match connection.phase {
+        match connection.phase() {
             Phase::Established => {
-                connection.phase = Phase::Closing;
-                connection.deadline = deadline;
+                connection.enter(Phase::Closing);
+                connection.wait_until(deadline);
                 self.attend_to(qp);
                 self.mark(qp);
             }
@@ -231,7 +229,7 @@ impl Provider for Verbs {
         if !self.reports.is_empty() || self.listening.has_peers() {
             return Some(self.now);
         }
-        self.pending.iter().filter_map(|qp| self.slots.peek(*qp)).map(|c| c.deadline).min()
+        self.pending.iter().filter_map(|qp| self.slots.peek(*qp)).map(|c| c.deadline()).min()
     }
 
     fn sleep(&mut self, limit: Option<Duration>) {

@@ -25,9 +25,9 @@ pub struct Incoming {
 /// One end of a connection.
 #[derive(Debug)]
 pub(super) struct Connection {
-    pub(super) phase: Phase,
+    phase: Phase,
     /// When the wait of this phase ends.
-    pub(super) deadline: Instant,
+    deadline: Instant,
     pub(super) objects: Objects,
     /// Our memory in the connection's protection domain, if that is not the first one.
     pub(super) regions: Vec<Region>,
@@ -135,16 +135,35 @@ impl Phase {
 
 impl Connection {
     /// Makes a connection for which the libraries have no object yet.
-    pub(super) fn new(phase: Phase, deadline: Instant) -> Self {
+    pub(super) fn new(phase: Phase, deadline: Instant, proposal: Proposal) -> Self {
         Self {
             phase,
             deadline,
             objects: Objects::Nothing,
             regions: Vec::new(),
-            proposal: Proposal::default(),
+            proposal,
             inbound: Inbound::default(),
             outbound: Outbound::default(),
         }
+    }
+
+    /// Begins another phase. The deadline stays.
+    pub(super) const fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+    }
+
+    /// Has the wait of this phase end at `deadline`.
+    pub(super) const fn wait_until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Returns when the wait of this phase ends.
+    pub(super) const fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     /// Returns whether the peer is to be asked once more, from another port of ours, though setup failed for `reason`.
@@ -234,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_peer_is_asked_twenty_times_if_our_port_is_taken() {
-        let mut connection = Connection::new(Phase::Connecting, Instant::ZERO);
+        let mut connection = Connection::new(Phase::Connecting, Instant::ZERO, Proposal::default());
         let taken = ConnectError::System(io::ErrorKind::AddrInUse);
         let recently_used = ConnectError::System(io::ErrorKind::AddrNotAvailable);
         for reason in [&taken, &recently_used] {

@@ -34,7 +34,7 @@ impl Verbs {
             connection.inbound.hear();
             self.mark(qp);
         } else {
-            connection.deadline = now.saturating_add(NUDGE_AFTER);
+            connection.wait_until(now.saturating_add(NUDGE_AFTER));
         }
     }
 
@@ -42,7 +42,7 @@ impl Verbs {
     pub(super) fn attend(&mut self, now: Instant) {
         let mut at = 0;
         while let Some(qp) = self.pending.get(at).copied() {
-            let waits = self.slots.get(qp).map(|c| (c.phase, now >= c.deadline));
+            let waits = self.slots.get(qp).map(|c| (c.phase(), now >= c.deadline()));
             let connection = self.slots.get(qp);
             let closed = connection.as_ref().is_none_or(|connection| connection.is_idle());
             let idle = connection.and_then(Connection::pair).is_none_or(|pair| pair.is_idle());
@@ -84,7 +84,7 @@ impl Verbs {
     /// Ends a connection: reports it, fails the queue pair, and waits for its flushed work.
     pub(super) fn end(&mut self, now: Instant, qp: QpNum, reason: DisconnectReason) {
         let Some(connection) = self.slots.get(qp) else { return };
-        let reason = match connection.phase {
+        let reason = match connection.phase() {
             Phase::Flushing | Phase::Requested | Phase::Gone => return,
             Phase::Resolving | Phase::Connecting => {
                 let error = match reason {
@@ -99,8 +99,8 @@ impl Verbs {
             Phase::Closing => DisconnectReason::Local,
             Phase::Accepting | Phase::Established => reason,
         };
-        connection.phase = Phase::Flushing;
-        connection.deadline = now.saturating_add(FLUSH_TIMEOUT);
+        connection.enter(Phase::Flushing);
+        connection.wait_until(now.saturating_add(FLUSH_TIMEOUT));
         if let Some(id) = connection.id() {
             // `disconnect` fails if the peer was faster. The queue pair has failed then, or does when it is destroyed.
             let _ = id.disconnect();
@@ -118,7 +118,7 @@ impl Verbs {
         let Some(connection) = self.slots.get(qp) else { return };
         connection.outbound.drop_bindings();
         self.registrations.release(qp);
-        connection.phase = Phase::Gone;
+        connection.enter(Phase::Gone);
         let objects = std::mem::replace(&mut connection.objects, Objects::Nothing);
         if let Objects::Pair(pair) = objects {
             let mut left = Vec::new();
@@ -146,7 +146,7 @@ impl Verbs {
     /// Destroys the libraries' objects of a connection. Its slot is freed once the core has the report.
     fn dissolve(&mut self, qp: QpNum) {
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.phase = Phase::Gone;
+        connection.enter(Phase::Gone);
         for polled in connection.inbound.take_kept() {
             Arrival::of(polled.name).into_iter().for_each(|arrival| self.unused(arrival, &polled));
         }

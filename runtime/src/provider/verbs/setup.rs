@@ -110,7 +110,7 @@ impl Verbs {
         };
         let PeerParameters { ord, ird, private_data } = asked;
         let proposal = Proposal::of_peer(ord, ird);
-        let connection = Connection { proposal, ..Connection::new(Phase::Requested, now) };
+        let connection = Connection::new(Phase::Requested, now, proposal);
         let Some(qp) = self.slots.insert(|_| connection) else { return Ok(()) };
         id.name(token(qp));
         if let Some(connection) = self.slots.get(qp) {
@@ -150,7 +150,7 @@ impl Verbs {
     pub(super) fn take_domains(&mut self, now: Instant) {
         while let Some(Prepared { qp, octets, made }) = self.memory.next() {
             let waits = self.slots.peek(qp).filter(|c| matches!(c.objects, Objects::Id(_)));
-            match (waits.map(|connection| connection.phase), made) {
+            match (waits.map(|connection| connection.phase()), made) {
                 (Some(Phase::Resolving | Phase::Accepting), Ok((domain, registered))) => {
                     let both = self.memory.regions().iter().zip(registered);
                     let regions = both.map(|(region, again)| region.again(again)).collect();
@@ -180,7 +180,7 @@ impl Verbs {
     /// Continues with a connection that has a domain, or can have none.
     fn on_domain(&mut self, now: Instant, qp: QpNum, domain: Result<ConnectionDomain, Refused>) {
         let made = domain.and_then(|domain| self.make_queue_pair(qp, domain));
-        match self.slots.peek(qp).map(|connection| connection.phase) {
+        match self.slots.peek(qp).map(|connection| connection.phase()) {
             Some(Phase::Resolving) => self.ask_peer(now, qp, made),
             Some(Phase::Accepting) => self.answer_peer(now, qp, made),
             _ => {}
@@ -190,7 +190,7 @@ impl Verbs {
     /// Sends the request to a peer whose route is known.
     fn ask_peer(&mut self, now: Instant, qp: QpNum, made: Result<(), Refused>) {
         let Some(connection) = self.slots.get(qp) else { return };
-        connection.phase = Phase::Connecting;
+        connection.enter(Phase::Connecting);
         connection.proposal.ask();
         if let Err(refused) = made.and_then(|()| self.tell_peer(qp, CmId::connect)) {
             self.set_up_failed(now, qp, failure(&refused.error));
@@ -205,20 +205,20 @@ impl Verbs {
         params: &ConnectionParams<'_>,
     ) {
         let deadline = now.saturating_add(self.config.handshake_timeout);
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase() == Phase::Requested) else {
             return;
         };
         // The numbers of Reads that the peer asked for are lowered to those that the core and the device take.
         connection.proposal.answer(reads(params, &self.caps), params.private_data);
-        connection.phase = Phase::Accepting;
-        connection.deadline = deadline;
+        connection.enter(Phase::Accepting);
+        connection.wait_until(deadline);
         self.pending.push(qp);
         self.find_domain(now, qp);
     }
 
     /// Rejects a peer.
     pub(super) fn reject_request(&mut self, qp: QpNum, private_data: &[u8]) {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase == Phase::Requested) else {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase() == Phase::Requested) else {
             return;
         };
         if let Some(id) = connection.id() {
@@ -294,7 +294,7 @@ impl Verbs {
         let timer = self.config.no_receive_timer;
         let Some(connection) = self.slots.get(qp) else { return };
         let mut private_data = Box::default();
-        match (connection.phase, answer) {
+        match (connection.phase(), answer) {
             (Phase::Connecting, Some(answer)) => {
                 connection.proposal.granted(answer);
                 private_data = answer.private_data.clone();
@@ -306,13 +306,13 @@ impl Verbs {
             _ => return,
         }
         // The connection stays pending until its peer has sent something, or was sent a keepalive.
-        if self.limits.is_iwarp && connection.phase == Phase::Connecting {
+        if self.limits.is_iwarp && connection.phase() == Phase::Connecting {
             connection.inbound.expect_first();
         } else {
             connection.inbound.hear();
         }
-        connection.deadline = now.saturating_add(NUDGE_AFTER);
-        connection.phase = Phase::Established;
+        connection.wait_until(now.saturating_add(NUDGE_AFTER));
+        connection.enter(Phase::Established);
         connection.proposal.take_private_data();
         let (ord, ird) = connection.proposal.reads();
         let (ord, ird) = (u32::from(ord), u32::from(ird));
@@ -346,7 +346,7 @@ impl Verbs {
         if asks && self.begin_again(now, qp).is_ok() {
             return;
         }
-        match self.slots.get(qp).map(|connection| connection.phase) {
+        match self.slots.get(qp).map(|connection| connection.phase()) {
             Some(Phase::Resolving | Phase::Connecting) => self.failed(qp, reason),
             // The peer gave up meanwhile; the core learns this when it has answered.
             Some(Phase::Requested | Phase::Gone) | None => {}
@@ -359,7 +359,7 @@ impl Verbs {
     fn resolve_again(&mut self, qp: QpNum) -> bool {
         let source = self.config.source;
         let Some(connection) = self.slots.get(qp) else { return false };
-        let Some(to) = connection.proposal.to().filter(|_| connection.phase == Phase::Resolving)
+        let Some(to) = connection.proposal.to().filter(|_| connection.phase() == Phase::Resolving)
         else {
             return false;
         };
@@ -389,7 +389,7 @@ impl Verbs {
         let connection = self.slots.get(qp).ok_or_else(gone)?;
         connection.objects = Objects::Id(id);
         connection.proposal.find_again(to);
-        connection.phase = Phase::Resolving;
+        connection.enter(Phase::Resolving);
         connection.inbound.begin_again();
         Ok(())
     }

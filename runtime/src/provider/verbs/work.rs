@@ -34,7 +34,7 @@ impl Verbs {
         message: &mut Outgoing,
         id: WrId,
     ) -> Sent {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase().is_open()) else {
             return Sent::Gone;
         };
         let Objects::Pair(pair) = &connection.objects else { return Sent::Gone };
@@ -57,12 +57,12 @@ impl Verbs {
     /// Rings the doorbell for what was chained, and posts a prefix of `batch`. Leaves the rest only if a completion
     /// will tell the core to go on.
     pub(super) fn post_work(&mut self, qp: QpNum, batch: &mut WorkQueue) -> Result<(), QueueFull> {
-        let Some(connection) = self.slots.get(qp).filter(|c| c.phase.is_open()) else {
+        let Some(connection) = self.slots.get(qp).filter(|c| c.phase().is_open()) else {
             return Err(QueueFull);
         };
         connection.outbound.ring();
         self.ring(qp, batch);
-        let connection = self.slots.get(qp).filter(|c| c.phase.is_open());
+        let connection = self.slots.get(qp).filter(|c| c.phase().is_open());
         if let Some(connection) = connection.filter(|c| !batch.is_empty() && !c.owes_report()) {
             connection.outbound.take_reported(batch);
         }
@@ -118,7 +118,8 @@ impl Verbs {
     /// Opens a lease to the peer, at once or by a work request ahead of the next post.
     pub(super) fn open(&mut self, qp: QpNum, lease: Local, access: Access) -> OpenResult {
         let Self { slots, memory, registrations, .. } = self;
-        let Some(connection) = slots.get(qp).filter(|connection| connection.phase.is_open()) else {
+        let Some(connection) = slots.get(qp).filter(|connection| connection.phase().is_open())
+        else {
             return Err((lease, Refused::Gone));
         };
         let Ok(length) = u32::try_from(lease.len()) else { return Err((lease, Refused::TooLong)) };
@@ -163,7 +164,7 @@ impl Verbs {
         let qp = self.user_of(arrival, polled.number);
         let phase = qp.and_then(|qp| self.slots.get(qp)).map(|connection| {
             connection.inbound.hear();
-            connection.phase
+            connection.phase()
         });
         let (Some(qp), WorkStatus::Success) = (qp, polled.status) else {
             self.unused(arrival, polled);
@@ -221,7 +222,7 @@ impl Verbs {
             self.end(now, qp, reason);
         }
         let Some(connection) = self.slots.get(qp) else { return };
-        let is_over = connection.phase == Phase::Flushing;
+        let is_over = connection.phase() == Phase::Flushing;
         let Objects::Pair(pair) = &mut connection.objects else { return };
         let mut ended = std::mem::take(&mut self.ended);
         let before = pair.occupied();
