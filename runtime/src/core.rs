@@ -74,6 +74,8 @@ use self::templates::Bound;
 #[cfg(test)]
 mod tests;
 
+pub use crate::core_number::{CORES_MAX, CoreIdentity, CoreNumber};
+
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
 pub use options::ConnectOptions;
@@ -107,7 +109,8 @@ pub struct Core<P: Provider, S> {
 }
 
 impl<P: Provider, S: Service> Core<P, S> {
-    /// Makes a core on the thread that will drive it.
+    /// Makes a core on the thread that will drive it. `identity` is the seed of its XIDs if it is the only core of its server,
+    /// and a [`CoreIdentity`] otherwise.
     ///
     /// # Errors
     /// The pool is too small for the transport's own buffers (`Limits::transport_bytes` says how much they take), or
@@ -117,8 +120,9 @@ impl<P: Provider, S: Service> Core<P, S> {
         service: S,
         pool: Pool,
         limits: Limits,
-        seed: u64,
+        identity: impl Into<CoreIdentity>,
     ) -> Result<Self, StartError> {
+        let identity = identity.into();
         let limits = limits.within(provider.caps());
         let programs = service.programs();
         bindings::check_all(&programs)?;
@@ -132,7 +136,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         };
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
-        let common = Common::new(limits, pool, provider.caps(), seed);
+        let common = Common::new(limits, pool, provider.caps(), identity);
         let mut common = common.ok_or_else(|| too_small.clone())?;
         if service.makes_room() {
             common.memory.making.is_possible = true;
@@ -143,8 +147,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             service,
             reply: Some(Reply::inline(buffer)),
             inner: Inner {
-                responder: Responder::new(accepted, &limits),
-                requester: Requester::new(&limits, seed),
+                responder: Responder::new(identity.number, accepted, &limits),
+                requester: Requester::new(&limits, identity.seed),
                 common,
                 _ending: Ending,
             },
@@ -299,6 +303,11 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Returns the waker that ends this core's sleep.
     pub fn waker(&self) -> Waker {
         self.provider.waker()
+    }
+
+    /// Returns the number of the core.
+    pub const fn number(&self) -> CoreNumber {
+        self.inner.common.core
     }
 
     /// Returns the service.

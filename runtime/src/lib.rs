@@ -15,6 +15,7 @@
 #![deny(unsafe_code)]
 
 pub mod core;
+mod core_number;
 pub mod cores;
 pub mod crowd;
 #[cfg(feature = "host-auth")]

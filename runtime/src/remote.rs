@@ -394,7 +394,7 @@ mod tests {
         let call_timeout = 10 * LEASE_TIMEOUT;
         let limits = Limits { call_timeout, ..LIMITS_DEFAULT };
         let inbox = Inbox::new(&limits, Waker::new().unwrap());
-        let key = Table::<(), OfConnection>::new(1).insert(()).unwrap();
+        let key = Table::<(), OfConnection>::new(1, 0).insert(()).unwrap();
         let mut client = RemoteClient::new(inbox.door(), ConnectionId(key)).unwrap();
         let config = PoolConfig { bytes: 1 << 20, pages: PagePreference::Heap, node: None };
         let pool = Pool::new(&config).unwrap();

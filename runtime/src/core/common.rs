@@ -25,6 +25,7 @@ use super::streams::outflow::Record;
 use super::trace::Trace;
 use super::turns::Turns;
 use super::work::{Held, Posted, Work};
+use crate::core_number::{CoreIdentity, CoreNumber};
 use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
@@ -35,6 +36,8 @@ use crate::sys::complete;
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) limits: Limits,
+    /// The number of the core.
+    pub(crate) core: CoreNumber,
     pub(crate) abilities: Abilities,
     pub(crate) connections: Connections,
     /// The connections over TCP.
@@ -80,7 +83,13 @@ impl Common {
     }
 
     /// Makes the state of an idle core; `None` if the pool cannot hold the transport's own buffers.
-    pub(crate) fn new(limits: Limits, pool: Pool, caps: &Caps, seed: u64) -> Option<Self> {
+    pub(crate) fn new(
+        limits: Limits,
+        pool: Pool,
+        caps: &Caps,
+        identity: CoreIdentity,
+    ) -> Option<Self> {
+        let CoreIdentity { number: core, seed } = identity;
         // Receives in a connection's own queue serve no other connection, so all of them are posted.
         let may_be_few = caps.promises.sends_wait && caps.receives_each.is_none();
         let posting = if may_be_few { Posting::AsManyAsUsed } else { Posting::All };
@@ -96,13 +105,14 @@ impl Common {
         let connections_max = limits.connections_max + LEAVING_MAX;
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
         Some(Self {
+            core,
             abilities: Abilities {
                 read_max: caps.read_max,
                 promises: caps.promises,
                 provider: (caps.name, caps.strategy, caps.posting),
             },
-            connections: Connections::new(connections_max, queue_pairs, events),
-            streams: Streams::new(connections_max),
+            connections: Connections::new(core, connections_max, queue_pairs, events),
+            streams: Streams::new(core, connections_max),
             arrivals: 0,
             old_servers: OldServers::default(),
             receives,

@@ -9,6 +9,7 @@ use super::admission::Origin;
 use super::connection::{Change, Connection};
 use super::table::Table;
 use super::templates::Bound;
+use crate::core_number::CoreNumber;
 use crate::crowd::Occupancy;
 use crate::key::{ConnectionKey, OfConnection, Transport};
 use crate::service::{Binding, CallError, Ended, Peer};
@@ -37,10 +38,10 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Makes room for `most` connections on `queue_pairs` queue pairs, and for `events` notices to the service.
-    pub(crate) fn new(most: u32, queue_pairs: usize, events: usize) -> Self {
+    /// Makes room for `most` connections of a core, on `queue_pairs` queue pairs, and for `events` notices to the service.
+    pub(crate) fn new(core: CoreNumber, most: u32, queue_pairs: usize, events: usize) -> Self {
         Self {
-            table: Table::prefixed(most, Transport::Rdma.prefix()),
+            table: Table::new(most, Transport::Rdma.prefix(core)),
             by_queue_pair: vec![None; queue_pairs],
             overtaken: Vec::new(),
             occupancy: Occupancy::default(),

@@ -13,6 +13,7 @@ use super::counters::{Census, CoreCounters};
 use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
 use super::streams::{Stream, TcpCounters};
+use crate::core_number::CoreNumber;
 use crate::provider::{Counters, PeerUser};
 use crate::service::{CallError, CallToken, ConnectionId, InlineRoom, Refusal, Request};
 
@@ -201,6 +202,11 @@ impl<'a> Cx<'a> {
     pub fn inline_room(&self, connection: ConnectionId) -> Option<InlineRoom> {
         let found = self.inner.common.connections.get(connection.0)?;
         Some(found.session.inline_room())
+    }
+
+    /// Returns the number of the core.
+    pub const fn core(&self) -> CoreNumber {
+        self.inner.common.core
     }
 
     /// Returns the time at which this turn began.

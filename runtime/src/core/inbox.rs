@@ -25,7 +25,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use super::common::Common;
 use super::requester::{Caller, NewCall, Requester};
 use crate::items::Items;
-use crate::key::{ClientKey, ConnectionKey};
+use crate::key::{ClientKey, ConnectionKey, GENERATION_MASK};
 use crate::limits::Limits;
 use crate::service::{CallError, ConnectionId, Finished, InlineRoom, Request};
 use crate::sys::wake::Waker;
@@ -383,7 +383,7 @@ impl Door {
             .ok()?
             .trailing_ones();
         let generation = shared.arrived.fetch_add(1, Ordering::Relaxed);
-        let key = ClientKey::new(number, generation);
+        let key = ClientKey::new(number, generation & GENERATION_MASK);
         let wake = Arc::new(Wake { sleeping: AtomicBool::new(false), waker });
         let (entries_in, entries) = RingBuffer::new(RING);
         let (completions, completions_out) = RingBuffer::new(RING);

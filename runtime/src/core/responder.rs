@@ -30,6 +30,7 @@ use super::program::{Header, Offers, Programs, ReadChunk, Room, Unserved};
 use super::receives::{Filled, Message};
 use super::table::{Owned, OwnedTable};
 use super::turns::Turns;
+use crate::core_number::CoreNumber;
 use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey, OfCall};
 use crate::limits::{Limits, SEGMENTS_MAX};
@@ -180,13 +181,13 @@ pub(crate) struct Deferred {
 
 impl Responder {
     /// Makes the tables of an idle core.
-    pub(crate) fn new(accepted: Directions, limits: &Limits) -> Self {
+    pub(crate) fn new(core: CoreNumber, accepted: Directions, limits: &Limits) -> Self {
         let mut calls = 0;
         calls += limits.receives_max; // not answered: each holds a Receive
         calls += limits.send_buffers_max; // answered, their Replies waiting for credit
         calls += 1; // answered in the buffer for Replies that leave at once
         let (turns, leased) = (Turns::default(), Charge::default());
-        Self { accepted, calls: OwnedTable::new(calls), turns, running: None, leased }
+        Self { accepted, calls: OwnedTable::new(calls, core.get()), turns, running: None, leased }
     }
 
     /// Leases memory for a result of a Call that is being served, which is charged to its connection.

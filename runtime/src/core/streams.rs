@@ -26,6 +26,7 @@ use self::inflow::Inflow;
 use super::memory::{Charge, Share};
 use super::table::Table;
 use super::turns::Turns;
+use crate::core_number::CoreNumber;
 use crate::crowd::network;
 use crate::key::{ConnectionKey, Key, OfConnection, Transport};
 use crate::provider::Waker;
@@ -82,10 +83,10 @@ pub(super) struct Port {
 }
 
 impl Streams {
-    /// Makes an empty table. The connections are named by slots from `first` on.
-    pub(crate) fn new(first: u32) -> Self {
+    /// Makes an empty table of a core. The connections are named by slots from `first` on.
+    pub(crate) fn new(core: CoreNumber, first: u32) -> Self {
         Self {
-            table: Table::prefixed(0, Transport::Tcp.prefix()),
+            table: Table::new(0, Transport::Tcp.prefix(core)),
             first,
             ports: Vec::new(),
             epoll: None,

@@ -24,8 +24,6 @@ pub(crate) struct Table<T, N = T> {
     capacity: u32,
     /// The first generation of each slot: the prefix of all names.
     first: u32,
-    /// The bits of a generation that count.
-    counted: u32,
     /// The first free slot of the chain, or else the next slot that was never in use.
     free: u32,
     count: u32,
@@ -41,18 +39,12 @@ struct TableSlot<T> {
 }
 
 impl<T, N> Table<T, N> {
-    /// Makes an empty table of `capacity` slots.
-    pub(crate) fn new(capacity: u32) -> Self {
-        Self { counted: u32::MAX, ..Self::prefixed(capacity, 0) }
-    }
-
     /// Makes an empty table of `capacity` slots, whose names have this prefix.
-    pub(crate) fn prefixed(capacity: u32, prefix: u8) -> Self {
+    pub(crate) fn new(capacity: u32, prefix: u8) -> Self {
         Self {
             slots: Vec::with_capacity(capacity as usize),
             capacity,
             first: Key::<N>::prefixed(prefix),
-            counted: GENERATION_MASK,
             free: 0,
             count: 0,
             of: PhantomData,
@@ -94,7 +86,7 @@ impl<T, N> Table<T, N> {
             return None;
         }
         let entry = slot.entry.take()?;
-        slot.generation = self.first | slot.generation.wrapping_add(1) & self.counted;
+        slot.generation = self.first | slot.generation.wrapping_add(1) & GENERATION_MASK;
         slot.next = std::mem::replace(&mut self.free, key.slot_number());
         self.count -= 1;
         Some(entry)
@@ -161,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_removed_name_stays_dead_when_its_slot_lives_again() {
-        let mut table: Table<char> = Table::new(1);
+        let mut table: Table<char> = Table::new(1, 0);
         let first = table.insert('a').unwrap();
         assert_eq!(table.insert('b'), Err('b'));
         assert_eq!(table.remove(first), Some('a'));
@@ -175,8 +167,20 @@ mod tests {
     }
 
     #[test]
+    fn names_keep_their_prefix_whatever_their_generation() {
+        let mut table: Table<char> = Table::new(1, 0x85);
+        let first = table.insert('a').unwrap();
+        assert_eq!((first.generation(), table.remove(first)), (0x8500_0000, Some('a')));
+        assert_eq!(table.next_key().unwrap().generation(), 0x8500_0001);
+        table.slots[0].generation |= GENERATION_MASK;
+        let last = table.insert('b').unwrap();
+        assert_eq!(table.remove(last), Some('b'));
+        assert_eq!(table.next_key(), Some(first), "the generations begin again");
+    }
+
+    #[test]
     fn slots_are_touched_once_those_before_them_are_in_use() {
-        let mut table: Table<char> = Table::new(1000);
+        let mut table: Table<char> = Table::new(1000, 0);
         let place = table.slots.as_ptr();
         for _ in 0..10 {
             let key = table.insert('a').unwrap();

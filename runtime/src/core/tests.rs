@@ -843,6 +843,7 @@ mod endings;
 mod in_place;
 mod leased;
 mod memory;
+mod numbers;
 mod origins;
 mod peers;
 mod pieces;

@@ -32,7 +32,7 @@ impl Posted {
     /// Makes a table for `most` requests, `written_max` of them for Writes ahead of messages that were
     /// copied.
     pub(crate) fn new(most: u32, written_max: u32) -> Self {
-        let (table, data) = (OwnedTable::new(most), Vec::new());
+        let (table, data) = (OwnedTable::new(most, NO_PREFIX), Vec::new());
         let mut posted = Self { table, data, next: Parts::NAME, written: 0, written_max };
         posted.name_next();
         posted
@@ -237,6 +237,8 @@ impl Name {
     }
 }
 
+/// Names of work requests are exchanged with this core's own provider alone, and packed without their prefix.
+const NO_PREFIX: u8 = 0;
 const KIND_MASK: u64 = 0xff << 56;
 const KIND_WORK: u64 = 1 << 56;
 const KIND_RECEIVE: u64 = 2 << 56;

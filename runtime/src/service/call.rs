@@ -12,6 +12,7 @@ use haulage_proto::v2::connection::Role;
 use haulage_proto::xdr::Truncated;
 
 use super::error::CallError;
+use crate::core_number::CoreNumber;
 use crate::items::Items;
 use crate::key::{CallKey, ConnectionKey};
 use crate::provider::PeerUser;
@@ -37,14 +38,19 @@ pub enum ArgumentLeases {
     One,
 }
 
-/// Names a connection of one core.
+/// Names a connection of one core. No other core of the server finds anything by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectionId(pub(crate) ConnectionKey);
 
 impl ConnectionId {
-    /// Returns a number that no other connection of the core has, those that have ended included.
+    /// Returns a number that no other connection of any core of the server has, those that have ended included.
     pub const fn number(self) -> u64 {
         self.0.number()
+    }
+
+    /// Returns the number of the core that has the connection.
+    pub const fn core(self) -> CoreNumber {
+        self.0.core()
     }
 }
 
@@ -73,9 +79,16 @@ pub(crate) struct Ended {
     pub(crate) has_all: bool,
 }
 
-/// Names a Call that a service has not answered yet.
+/// Names a Call that a service has not answered yet. No other core of the server finds anything by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallToken(pub(crate) CallKey);
+
+impl CallToken {
+    /// Returns the number of the core that serves the Call.
+    pub const fn core(self) -> CoreNumber {
+        self.0.core()
+    }
+}
 
 /// A Call that has arrived and is not served yet, as it is shown to [`Service::foresee`](crate::core::Service::foresee).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

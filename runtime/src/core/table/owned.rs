@@ -31,10 +31,10 @@ struct Link {
 }
 
 impl<T: Owned, N> OwnedTable<T, N> {
-    /// Makes an empty table of `capacity` slots.
-    pub(crate) fn new(capacity: u32) -> Self {
+    /// Makes an empty table of `capacity` slots, whose names have this prefix.
+    pub(crate) fn new(capacity: u32, prefix: u8) -> Self {
         let links = Vec::with_capacity(capacity as usize);
-        Self { table: Table::new(capacity), links, newest: Vec::new() }
+        Self { table: Table::new(capacity, prefix), links, newest: Vec::new() }
     }
 
     /// Makes room for `more` entries. To be called before the table is in use.
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn the_entries_of_an_owner_are_found_whatever_comes_and_goes() {
         let mut random = Rng::new(1);
-        let mut table: OwnedTable<(usize, u32)> = OwnedTable::new(50);
+        let mut table: OwnedTable<(usize, u32)> = OwnedTable::new(50, 0);
         let mut known: BTreeMap<u32, (Key<(usize, u32)>, usize)> = BTreeMap::new();
         let (mut refused, mut removed, mut emptied) = (0, 0, 0);
         for number in 0..20_000 {

@@ -46,7 +46,8 @@ fn answered_beside(connections: u64) -> u32 {
     let client = |n: u8, connections: u64, depth| {
         let limits = Limits { calls_out_max: 4096, send_buffers_max: 4096, ..limits };
         let provider = fabric.provider(node(n)).unwrap();
-        let mut client = Core::new(provider, Busy::default(), pool(), limits, n.into()).unwrap();
+        let mut client =
+            Core::new(provider, Busy::default(), pool(), limits, u64::from(n)).unwrap();
         for token in 0..connections {
             let connection = client.connect(Instant::ZERO, at, binding()).unwrap();
             let (mut cx, service) = client.cx(Instant::ZERO);

@@ -55,7 +55,7 @@ impl Crowd {
                 send_buffers_max: 256,
                 ..LIMITS
             };
-            Some(Core::new(sim, Caller::default(), pool, limits, number.into()).unwrap())
+            Some(Core::new(sim, Caller::default(), pool, limits, u64::from(number)).unwrap())
         };
         let machines = (0..MACHINES).map(machine).collect();
         Self { world, at, machines, run: true, leased }
