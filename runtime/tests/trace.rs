@@ -14,7 +14,7 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-use haulage::core::{Core, Cx, Service};
+use haulage::core::{Core, CoreIdentity, CoreNumber, Cx, Service};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::proto::time::Instant;
@@ -153,14 +153,20 @@ const SERVER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const CLIENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
 impl World {
-    fn new(service: Keeper, [server, client]: [Limits; 2]) -> Self {
+    fn new(service: Keeper, limits: [Limits; 2]) -> Self {
+        Self::of_core(CoreNumber::FIRST, service, limits)
+    }
+
+    /// Makes a world whose server is the core of this number.
+    fn of_core(number: CoreNumber, service: Keeper, [server, client]: [Limits; 2]) -> Self {
         let fabric = Fabric::new(FabricConfig { latency_max_ns: 1000, ..FabricConfig::default() });
         let pool = || {
             Pool::new(&PoolConfig { bytes: 16 << 20, pages: PagePreference::Heap, node: None })
                 .unwrap()
         };
         let [at_server, at_client] = [SERVER, CLIENT].map(|node| fabric.provider(node).unwrap());
-        let mut server = Core::new(at_server, service, pool(), server, 1).unwrap();
+        let identity = CoreIdentity { number, seed: 1 };
+        let mut server = Core::new(at_server, service, pool(), server, identity).unwrap();
         let mut client = Core::new(at_client, Caller::default(), pool(), client, 2).unwrap();
         let at = server.listen(SocketAddr::new(SERVER, 20050)).unwrap();
         let connection = client.connect(Instant::ZERO, at, binding()).unwrap();
@@ -255,6 +261,34 @@ fn a_connection_that_is_made_and_closed_is_told_of_at_both_ends() {
 }
 
 #[test]
+fn what_a_core_tells_has_its_number() {
+    let told = Capture::of(|| {
+        for shuns in [None, Some(CLIENT)] {
+            let number = CoreNumber::new(3).unwrap();
+            let mut world = World::of_core(number, Keeper { shuns }, [LIMITS; 2]);
+            if shuns.is_none() {
+                world.call(0, None);
+                world.client.begin_shutdown(world.now);
+            }
+            world.until(World::is_disconnected);
+        }
+    });
+    let of = |node: &str| {
+        let told = told.iter().filter(|told| told.field("peer").starts_with(node));
+        let conn = |told: &Told| told.fields.get("conn").cloned().unwrap_or_default();
+        let fields =
+            told.map(|told| (told.name.clone(), told.field("core").to_owned(), conn(told)));
+        fields.collect::<Vec<_>>()
+    };
+    let event =
+        |name, core, conn| (format!("connection.{name}"), String::from(core), String::from(conn));
+    let at_server = ["accepted", "ready", "lost"].map(|name| event(name, "3", "3:0.0"));
+    assert_eq!(of("10.0.0.2:"), [&at_server[..], &[event("refused", "3", "")]].concat());
+    let at_client = ["ready", "lost", "refused"].map(|name| event(name, "0", "0.0"));
+    assert_eq!(of("10.0.0.1:"), at_client);
+}
+
+#[test]
 fn a_connection_that_breaks_is_a_warning_where_nobody_else_is_told() {
     let told = Capture::of(|| {
         let mut world = World::new(Keeper::default(), [LIMITS; 2]);
@@ -329,5 +363,5 @@ fn a_refused_call_is_told_of_with_its_error_and_without_its_payload() {
     let needed = ErrorBody::WriteResource { chunk_index: 1, length_needed: 90_000 };
     assert_eq!((refused.level, refused.field("error")), (Level::INFO, &*needed.to_string()));
     let fields: Vec<_> = refused.fields.keys().copied().collect();
-    assert_eq!(fields, ["conn", "error", "peer", "xid"]);
+    assert_eq!(fields, ["conn", "core", "error", "peer", "xid"]);
 }

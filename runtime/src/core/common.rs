@@ -122,7 +122,7 @@ impl Common {
             memory: Memory::default(),
             next_deadline: None,
             counters: CoreCounters::default(),
-            trace: Trace::new(caps.name),
+            trace: Trace::new(core, caps.name),
             moved: Counters::default(),
             seed,
             limits,

@@ -2,7 +2,7 @@
 //!
 //! # Normal operation
 //! Each event is one `tracing` event of the target `haulage` whose message is a static name, such as
-//! `connection.ready`. Messages in order cause no event. Without a subscriber an event costs a comparison.
+//! `connection.ready`, and whose field `core` is the number of the core. Messages in order cause no event. Without a subscriber an event costs a comparison.
 //!
 //! A server reports at level WARN the events that its operator may want to act on: connections turned away, connections
 //! that broke, and Calls that it could not act on. Everything else has level INFO: at the connecting end, the caller
@@ -23,6 +23,7 @@ use haulage_proto::v2::error::ErrorBody;
 use tracing::Level;
 
 use self::bucket::Bucket;
+use crate::core_number::CoreNumber;
 use crate::provider::{Accepts, HINT, Seldom};
 
 mod bucket;
@@ -32,6 +33,8 @@ mod bucket;
 pub(crate) struct Trace {
     /// The time of the turn.
     now: Instant,
+    /// The number of the core.
+    core: CoreNumber,
     /// The provider's name.
     provider: &'static str,
     accepted: Bucket,
@@ -51,16 +54,18 @@ macro_rules! tell {
             && let Some(left_out) = $trace.$bucket.take($trace.now)
         {
             let left_out = (left_out > 0).then_some(left_out);
-            tracing::event!(target: "haulage", $level, $($fields)+, left_out, $name);
+            let core = $trace.core.get();
+            tracing::event!(target: "haulage", $level, $($fields)+, core, left_out, $name);
         }
     };
 }
 
 impl Trace {
     /// Makes a reporter whose buckets are full.
-    pub(crate) const fn new(provider: &'static str) -> Self {
+    pub(crate) const fn new(core: CoreNumber, provider: &'static str) -> Self {
         Self {
             now: Instant::ZERO,
+            core,
             provider,
             accepted: Bucket::FULL,
             ready: Bucket::FULL,
@@ -101,10 +106,10 @@ impl Trace {
     /// Reports that a connection gave way to a newcomer, since there are as many as `most` says, of one origin or of all.
     #[cold]
     pub(crate) fn replaced(&mut self, peer: SocketAddr, of: &'static str, most: u32) {
-        let provider = self.provider;
+        let (core, provider) = (self.core.get(), self.provider);
         if self.replaced.passes(self.now) {
             tracing::warn!(
-                target: "haulage", %peer, provider, of, most, hint = MORE_CONNECTIONS, "connection.replaced"
+                target: "haulage", %peer, provider, of, most, core, hint = MORE_CONNECTIONS, "connection.replaced"
             );
         }
     }
@@ -112,9 +117,9 @@ impl Trace {
     /// Reports that the machine lacked descriptors or memory for a newcomer.
     #[cold]
     pub(crate) fn unaccepted(&mut self, Accepts { descriptors, memory, .. }: &Accepts) {
-        let provider = self.provider;
+        let (core, provider) = (self.core.get(), self.provider);
         if self.unaccepted.passes(self.now) {
-            tracing::warn!(target: "haulage", provider, descriptors, memory, hint = HINT, "accept.failed");
+            tracing::warn!(target: "haulage", provider, descriptors, memory, core, hint = HINT, "accept.failed");
         }
     }
 
@@ -190,8 +195,8 @@ impl Trace {
     /// Reports that a charge for memory was lost: a fault of this runtime, told once.
     #[cold]
     pub(crate) fn charge_lost(&self, octets: usize) {
-        let provider = self.provider;
-        tracing::error!(target: "haulage", provider, octets, "memory.charge_lost");
+        let (core, provider) = (self.core.get(), self.provider);
+        tracing::error!(target: "haulage", provider, octets, core, "memory.charge_lost");
     }
 
     /// Reports a message whose transport header is malformed, or of a version that this core does not speak. The latter
