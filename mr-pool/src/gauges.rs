@@ -1,20 +1,21 @@
 //! The gauges and counters of a pool.
 
 use std::cell::Cell;
+use std::ops::AddAssign;
 
 use crate::region::PageKind;
 
-/// The state of a pool in numbers.
+/// The state of a pool in numbers. Those of several pools are combined by `+=`: most are sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gauges {
-    /// The kind of pages in the region.
+    /// The kind of pages in the region. Of several pools, that of the first.
     pub kind: PageKind,
     /// The size of the region, in octets.
     pub bytes: usize,
     /// The number of octets in free pages: room for leases of any size, fragmentation aside.
     pub free_bytes: usize,
-    /// The length of a free run in octets; no other free run is more than an eighth longer.
+    /// The length of a free run in octets; no other free run is more than an eighth longer. Of several pools, the longest.
     pub largest_run: usize,
     /// The capacity of all leased blocks, in octets.
     pub leased_bytes: usize,
@@ -34,6 +35,36 @@ pub struct Gauges {
     pub registrations: u64,
     /// The number of registrations that ended by an invalidation, since the start.
     pub fenced: u64,
+}
+
+impl AddAssign for Gauges {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            kind: _,
+            largest_run,
+            bytes,
+            free_bytes,
+            leased_bytes,
+            local,
+            shared,
+            posted,
+            exposed,
+            orphans,
+            registrations,
+            fenced,
+        } = other;
+        self.largest_run = self.largest_run.max(largest_run);
+        self.bytes += bytes;
+        self.free_bytes += free_bytes;
+        self.leased_bytes += leased_bytes;
+        self.local += local;
+        self.shared += shared;
+        self.posted += posted;
+        self.exposed += exposed;
+        self.orphans += orphans;
+        self.registrations += registrations;
+        self.fenced += fenced;
+    }
 }
 
 /// The leases of one size class.
@@ -98,4 +129,37 @@ impl Counters {
 /// Increments a counter.
 pub(crate) fn bump(counter: &Cell<u64>) {
     counter.set(counter.get() + 1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns gauges whose numbers are all different multiples of `unit`.
+    const fn multiples_of(unit: usize) -> Gauges {
+        let count = unit as u64;
+        Gauges {
+            kind: PageKind::Heap,
+            bytes: unit,
+            free_bytes: 2 * unit,
+            largest_run: 3 * unit,
+            leased_bytes: 4 * unit,
+            local: 5 * count,
+            shared: 6 * count,
+            posted: 7 * count,
+            exposed: 8 * count,
+            orphans: 9 * count,
+            registrations: 10 * count,
+            fenced: 11 * count,
+        }
+    }
+
+    #[test]
+    fn gauges_of_two_pools_are_sums_but_for_the_largest_run() {
+        for (one, other) in [(1, 4), (4, 1)] {
+            let mut sum = multiples_of(one);
+            sum += multiples_of(other);
+            assert_eq!(sum, Gauges { largest_run: 3 * 4, ..multiples_of(5) });
+        }
+    }
 }

@@ -17,6 +17,7 @@
 pub mod core;
 mod core_number;
 pub mod cores;
+mod counts;
 pub mod crowd;
 #[cfg(feature = "host-auth")]
 pub mod host_auth;

@@ -10,6 +10,7 @@ mod tests;
 
 use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::Duration;
 
 use haulage::core::{CoreCounters, Cx, Service};
@@ -56,7 +57,7 @@ pub struct Metric {
     pub value: u64,
 }
 
-/// The counters of one procedure.
+/// The counters of one procedure. Those of several cores add up.
 #[derive(Clone, Debug)]
 struct Figures {
     name: &'static str,
@@ -70,18 +71,11 @@ struct Figures {
 impl<S: Service + Counted> Metered<S> {
     /// Wraps `inner`. Each sender that arrives with `questions` is sent the page.
     pub fn new(inner: S, questions: Questions) -> Self {
-        let figures = |name| Figures {
-            name,
-            calls: 0,
-            failed: 0,
-            buckets: [0; BOUNDS.len() + 1],
-            seconds: Duration::ZERO,
-        };
         let mut procedures: Vec<Figures> = Vec::new();
         let mut place = |name| {
             let known = procedures.iter().position(|figures| figures.name == name);
             known.unwrap_or_else(|| {
-                procedures.push(figures(name));
+                procedures.push(Figures::of(name));
                 procedures.len() - 1
             })
         };
@@ -225,10 +219,26 @@ impl<S: Service + Counted> Service for Metered<S> {
 }
 
 impl Figures {
+    /// Returns the counters of a procedure that was not called yet.
+    const fn of(name: &'static str) -> Self {
+        let buckets = [0; BOUNDS.len() + 1];
+        Self { name, calls: 0, failed: 0, buckets, seconds: Duration::ZERO }
+    }
+
     fn took(&mut self, time: Duration) {
         let bucket = BOUNDS.iter().position(|bound| time <= *bound).unwrap_or(BOUNDS.len());
         self.buckets[bucket] += 1;
         self.seconds += time;
+    }
+}
+
+impl AddAssign<&Self> for Figures {
+    fn add_assign(&mut self, other: &Self) {
+        let Self { name: _, calls, failed, buckets, seconds } = other;
+        self.calls += calls;
+        self.failed += failed;
+        self.buckets.iter_mut().zip(buckets).for_each(|(sum, bucket)| *sum += bucket);
+        self.seconds += *seconds;
     }
 }
 

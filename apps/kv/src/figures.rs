@@ -1,14 +1,17 @@
 //! Resource counters of one end: time, copies, system calls.
 
+use std::ops::AddAssign;
+
 use haulage::core::Cx;
 use haulage::sys::alloc::allocations_on_this_thread;
 use haulage::sys::{clock, instructions, process};
 use haulage_proto::xdr::{Reader, Truncated, Writer};
 
-/// Counters of one core since it started, or, from [`since`](Self::since), of a period.
+/// Counters of one core since it started, or, from [`since`](Self::since), of a period. Those of the cores of one process
+/// are combined by `+=`: most are sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// The end's own clock, in nanoseconds.
+    /// The end's own clock, in nanoseconds. Of several cores, the largest.
     pub now_ns: u64,
     /// CPU time of the core's thread, in nanoseconds.
     pub cpu_ns: u64,
@@ -32,7 +35,8 @@ pub struct Figures {
     pub all_copied: u64,
     /// Connections of the core.
     pub connections: u64,
-    /// Memory of the core's process, in octets, with its share of memory that it shares with other processes (PSS).
+    /// Memory of the core's process, in octets, with its share of memory that it shares with other processes (PSS). Of
+    /// several cores, the largest.
     pub memory: u64,
     /// User-space instructions of the core's thread; zero if they are not counted.
     pub instructions: u64,
@@ -111,6 +115,41 @@ impl Figures {
     }
 }
 
+impl AddAssign for Figures {
+    fn add_assign(&mut self, other: Self) {
+        let Self {
+            now_ns,
+            memory,
+            cpu_ns,
+            preemptions,
+            allocations,
+            syscalls,
+            sends,
+            send_batches,
+            receives,
+            receive_batches,
+            tagged_copied,
+            all_copied,
+            connections,
+            instructions,
+        } = other;
+        self.now_ns = self.now_ns.max(now_ns);
+        self.memory = self.memory.max(memory);
+        self.cpu_ns += cpu_ns;
+        self.preemptions += preemptions;
+        self.allocations += allocations;
+        self.syscalls += syscalls;
+        self.sends += sends;
+        self.send_batches += send_batches;
+        self.receives += receives;
+        self.receive_batches += receive_batches;
+        self.tagged_copied += tagged_copied;
+        self.all_copied += all_copied;
+        self.connections += connections;
+        self.instructions += instructions;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +170,20 @@ mod tests {
             [10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23]
         );
         assert!((Figures { now_ns: 4, cpu_ns: 3, ..Figures::default() }.cpu() - 0.75).abs() < 1e-9);
+    }
+
+    #[test]
+    fn figures_of_two_cores_are_sums_but_for_what_the_process_has_once() {
+        let multiples_of = |unit: u64| {
+            let mut figures = Figures::default();
+            (1..).zip(figures.fields_mut()).for_each(|(n, field)| *field = n * unit);
+            figures
+        };
+        for (one, other) in [(1, 4), (4, 1)] {
+            let mut sum = multiples_of(one);
+            sum += multiples_of(other);
+            let Figures { now_ns, memory, .. } = multiples_of(4);
+            assert_eq!(sum, Figures { now_ns, memory, ..multiples_of(5) });
+        }
     }
 }

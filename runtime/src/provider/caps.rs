@@ -3,6 +3,7 @@
 use haulage_mr_pool::Strategy;
 
 use super::newcomers::Newcomers;
+use crate::counts::counts;
 
 /// Limits and abilities of a provider.
 #[derive(Clone, Debug)]
@@ -83,39 +84,41 @@ impl Promises {
     };
 }
 
-/// Counts of a provider since it was made. Plain integers of one core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
-    /// left the network.
-    pub bytes_copied: u64,
-    /// Octets that arrived in their place without a copy by this process.
-    pub bytes_direct: u64,
-    /// Octets of tagged data (Writes and Read Responses) received.
-    pub tagged_received: u64,
-    /// Octets of tagged data sent.
-    pub tagged_sent: u64,
-    /// Octets of tagged data that the CPU copied at this end, ours or the system's copies, each
-    /// counted: divided by the payload, the copies per byte.
-    pub tagged_copied: u64,
-    /// Octets copied by the system between our memory and the network, both ways.
-    pub bytes_system: u64,
-    /// System calls made.
-    pub syscalls: u64,
-    /// Messages (Sends) sent.
-    pub sends: u64,
-    /// Messages (Sends) received.
-    pub receives: u64,
-    /// Batches in which messages were sent, such as one write to a socket.
-    pub send_batches: u64,
-    /// Polls that found messages.
-    pub receive_batches: u64,
-    /// Handles retired by a peer's Send with Invalidate.
-    pub invalidated_remote: u64,
-    /// Handles retired by LocalInv.
-    pub invalidated_local: u64,
-    /// Peers that were lost before the core heard of them.
-    pub newcomers: Newcomers,
+counts! {
+    /// Counts of a provider since it was made. Plain integers of one core.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Counters {
+        /// Octets of Writes, Read Responses and Sends that the CPU copied to their place after they had
+        /// left the network.
+        pub bytes_copied: u64,
+        /// Octets that arrived in their place without a copy by this process.
+        pub bytes_direct: u64,
+        /// Octets of tagged data (Writes and Read Responses) received.
+        pub tagged_received: u64,
+        /// Octets of tagged data sent.
+        pub tagged_sent: u64,
+        /// Octets of tagged data that the CPU copied at this end, ours or the system's copies, each
+        /// counted: divided by the payload, the copies per byte.
+        pub tagged_copied: u64,
+        /// Octets copied by the system between our memory and the network, both ways.
+        pub bytes_system: u64,
+        /// System calls made.
+        pub syscalls: u64,
+        /// Messages (Sends) sent.
+        pub sends: u64,
+        /// Messages (Sends) received.
+        pub receives: u64,
+        /// Batches in which messages were sent, such as one write to a socket.
+        pub send_batches: u64,
+        /// Polls that found messages.
+        pub receive_batches: u64,
+        /// Handles retired by a peer's Send with Invalidate.
+        pub invalidated_remote: u64,
+        /// Handles retired by LocalInv.
+        pub invalidated_local: u64,
+        /// Peers that were lost before the core heard of them.
+        pub newcomers: Newcomers,
+    }
 }
 
 impl Counters {

@@ -8,33 +8,38 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 
 use super::events::ConnectError;
+use crate::counts::counts;
 
-/// Counts of the newcomers that a provider did not report to its core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Newcomers {
-    /// Peers that closed the connection before their handshake was complete.
-    pub closed: u64,
-    /// Peers whose handshake broke a rule, such as programs that speak another protocol.
-    pub malformed: u64,
-    /// Peers that did not complete their handshake in time.
-    pub timed_out: u64,
-    /// Peers whose handshake was given up because there was no room for another one.
-    pub crowded_out: u64,
-    /// Peers that this process does not share memory with: programs of other users.
-    pub forbidden: u64,
-    /// Accepts that failed.
-    pub accepts: Accepts,
+counts! {
+    /// Counts of the newcomers that a provider did not report to its core.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Newcomers {
+        /// Peers that closed the connection before their handshake was complete.
+        pub closed: u64,
+        /// Peers whose handshake broke a rule, such as programs that speak another protocol.
+        pub malformed: u64,
+        /// Peers that did not complete their handshake in time.
+        pub timed_out: u64,
+        /// Peers whose handshake was given up because there was no room for another one.
+        pub crowded_out: u64,
+        /// Peers that this process does not share memory with: programs of other users.
+        pub forbidden: u64,
+        /// Accepts that failed.
+        pub accepts: Accepts,
+    }
 }
 
-/// Counts of the accepts that failed at this machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Accepts {
-    /// The process, or the system, had no descriptor left.
-    pub descriptors: u64,
-    /// The system had no memory left.
-    pub memory: u64,
-    /// Other failures.
-    pub other: u64,
+counts! {
+    /// Counts of the accepts that failed at this machine.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct Accepts {
+        /// The process, or the system, had no descriptor left.
+        pub descriptors: u64,
+        /// The system had no memory left.
+        pub memory: u64,
+        /// Other failures.
+        pub other: u64,
+    }
 }
 
 impl Newcomers {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::counts::counts;
 use crate::provider::Accepts;
 
 /// The limits of a port over TCP.
@@ -32,27 +33,29 @@ impl TcpLimits {
     };
 }
 
-/// Counts of a core's connections over TCP.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpCounters {
-    /// Connections that were accepted.
-    pub accepted: u64,
-    /// Connections that were turned away for want of room.
-    pub rejected: u64,
-    /// Connections that gave way to others.
-    pub replaced: u64,
-    /// Connections closed because they were silent for too long, or slow.
-    pub late: u64,
-    /// Calls received.
-    pub calls: u64,
-    /// Octets received.
-    pub received: u64,
-    /// Octets sent.
-    pub sent: u64,
-    /// System calls.
-    pub syscalls: u64,
-    /// Accepts that failed.
-    pub accepts: Accepts,
+counts! {
+    /// Counts of a core's connections over TCP.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub struct TcpCounters {
+        /// Connections that were accepted.
+        pub accepted: u64,
+        /// Connections that were turned away for want of room.
+        pub rejected: u64,
+        /// Connections that gave way to others.
+        pub replaced: u64,
+        /// Connections closed because they were silent for too long, or slow.
+        pub late: u64,
+        /// Calls received.
+        pub calls: u64,
+        /// Octets received.
+        pub received: u64,
+        /// Octets sent.
+        pub sent: u64,
+        /// System calls.
+        pub syscalls: u64,
+        /// Accepts that failed.
+        pub accepts: Accepts,
+    }
 }
 
 /// Whether a peer may connect.
