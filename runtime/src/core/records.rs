@@ -87,7 +87,8 @@ pub(super) fn flush(inner: &mut Inner, now: Instant, key: ConnectionKey) {
     let Common { streams, memory, .. } = &mut inner.common;
     let Some(place) = streams.place(key) else { return };
     let Streams { table, left, counters, .. } = streams;
-    let Some(stream) = table.get_mut(place) else { return };
+    // A connection that is to end sends no more.
+    let Some(stream) = table.get_mut(place).filter(|stream| !stream.is_closing()) else { return };
     let sent = stream.send(now, left, counters);
     for charge in left.drain(..) {
         stream.share.end_transfer();

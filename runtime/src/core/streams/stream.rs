@@ -215,6 +215,11 @@ impl Stream {
         is_news
     }
 
+    /// Returns whether the connection is to end.
+    pub(in crate::core) fn is_closing(&self) -> bool {
+        self.life.is_closing()
+    }
+
     /// Returns why the connection ends, which is for `why` unless another reason was noted before.
     pub(in crate::core) fn into_end(self, why: CallError) -> CallError {
         self.failure.unwrap_or(why)
