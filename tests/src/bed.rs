@@ -191,6 +191,8 @@ impl<N: Network> Bed<N> {
             let now = bed.network.now();
             bed.ends[PASSIVE].provider.next_incoming(now)
         });
+        // That it came is progress, as an event is.
+        self.network.wait(true, None);
         self.ends[PASSIVE].adopts = true;
         (qp, incoming)
     }
