@@ -298,14 +298,6 @@ impl Common {
         Some(charge)
     }
 
-    /// Notes that the peer of a connection over TCP begins to move octets that are charged to it.
-    pub(crate) fn begin_transfer(&mut self, key: ConnectionKey, octets: usize) {
-        if let Some(stream) = self.streams.get_mut(key) {
-            let free = self.pool.free_bytes();
-            self.memory.begin_transfer(&mut stream.share, octets, free);
-        }
-    }
-
     /// Queues the Reply to a Call over TCP: `header`, and the results in `reply`. Results without room make it a system error.
     pub(crate) fn send_record(
         &mut self,
@@ -320,15 +312,17 @@ impl Common {
             reply.forget_results();
         }
         let (front, data, back) = reply.as_record(header);
-        let Some(stream) = self.streams.get_mut(key) else { return self.discharge(key, charge) };
+        let Self { connections, streams, memory, pool, .. } = self;
+        let Some(stream) = streams.get_mut(key) else { return self.discharge(key, charge) };
         let octets = data.len();
         let rest = stream.reply(Record { front, data, back }, charge);
-        if self.streams.begin_sending(key) {
-            self.connections.queue().push_back(key);
+        if stream.begin_sending() {
+            connections.queue().push_back(key);
         }
         match rest {
-            Some(charge) => self.discharge(key, charge),
-            None => self.begin_transfer(key, octets),
+            Some(charge) if charge.octets() == 0 => {}
+            Some(charge) => memory.discharge(Some(&mut stream.share), charge),
+            None => memory.begin_transfer(&mut stream.share, octets, pool.free_bytes()),
         }
     }
 

@@ -159,7 +159,7 @@ impl Stream {
     }
 
     /// Notes that there is something to send. Returns whether there was nothing before.
-    pub(super) fn begin_sending(&mut self) -> bool {
+    pub(in crate::core) fn begin_sending(&mut self) -> bool {
         self.life.send_on(SendingChange::Made)
     }
 
