@@ -9,7 +9,7 @@ use crate::region::PageKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Gauges {
-    /// The kind of pages in the region. Of several pools, that of the first.
+    /// The kind of pages in the region. When the gauges of several pools are added up, it is the kind of the first pool.
     pub kind: PageKind,
     /// The size of the region, in octets.
     pub bytes: usize,

@@ -256,11 +256,6 @@ impl Streams {
         }
     }
 
-    /// Notes that a connection has something to send. Returns whether it had nothing before.
-    pub(super) fn begin_sending(&mut self, key: ConnectionKey) -> bool {
-        self.get_mut(key).is_some_and(Stream::begin_sending)
-    }
-
     /// Has a connection read no more, because it is to end. Returns whether that is news; the first reason stands.
     pub(crate) fn close(&mut self, key: ConnectionKey, why: CallError) -> bool {
         self.get_mut(key).is_some_and(|stream| stream.close(why))
@@ -279,10 +274,9 @@ impl Streams {
             }
             let place = self.table.unpack(ready.token);
             let Some(key) = place.map(|place| self.named(place)) else { continue };
-            if ready.writable
-                && self.get_mut(key).is_some_and(Stream::take_fullness)
-                && self.begin_sending(key)
-            {
+            let sends_again =
+                |stream: &mut Stream| stream.take_fullness() && stream.begin_sending();
+            if ready.writable && self.get_mut(key).is_some_and(sends_again) {
                 touched.push_back(key);
             }
             if ready.is_ending {

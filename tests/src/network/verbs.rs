@@ -28,7 +28,7 @@ pub struct Rnic {
 enum Domains {
     /// Each has its own.
     Apart,
-    /// All are in that of the first, which there may not be yet.
+    /// All are in the domain of the first provider. There is none before that provider was made.
     Shared(Option<Group>),
 }
 

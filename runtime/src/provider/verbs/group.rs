@@ -1,8 +1,8 @@
 //! Providers of several cores that share a protection domain.
 //!
-//! A domain is shared only where providers say so, and only on a device with memory windows, each of which is bound to
-//! one queue pair: a peer reaches what was opened on its own connection, whoever else is in the domain. Without windows, a
-//! peer may use every grant of its domain ([`Grants`](super::grants::Grants)), so no two connections share one.
+//! A domain is shared only where providers say so, and only on a device with memory windows. A window is bound to one
+//! queue pair, so a peer reaches only what was opened on its own connection. Without windows, a peer may use every grant of
+//! its domain ([`Grants`](super::grants::Grants)), so each connection has a domain of its own.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 /// A job: it can be done on any thread.
 pub(crate) trait Job: Debug + Send + Sized + 'static {
-    /// The outcome of a job, for whoever waits for the job.
+    /// What a job returns when it is done. It is kept only if a Call waits for it.
     type Ended: Debug + Send;
 
     /// Does the job. Returns what became of it, if somebody waits for that.
