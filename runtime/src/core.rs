@@ -55,11 +55,12 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 use thiserror::Error;
 
+use crate::cores::seat::Seat;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
+use crate::origin::Origin;
 use crate::provider::{ConnectError, Counters, Event, Provider, Waker};
 use crate::service::{CallError, ConnectionId, Reply, Unsupported};
 
-use self::admission::Origin;
 use self::common::Common;
 use self::connection::{Directions, Link};
 use self::events::Events;
@@ -94,6 +95,7 @@ pub struct Core<P: Provider, S> {
     inner: Inner,
     inbox: Inbox,
     listeners: Vec<P::Listener>,
+    seat: Seat<P::Incoming>,
     /// The events of one turn, kept to reuse the memory.
     events: Vec<Event<P::Listener>>,
     /// Buffer for messages that the provider delivers without a Receive.
@@ -142,6 +144,8 @@ impl<P: Provider, S: Service> Core<P, S> {
             common.memory.making.is_possible = true;
         }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
+        let seat = Seat::alone();
+        seat.open(&provider);
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
             service,
@@ -154,6 +158,7 @@ impl<P: Provider, S: Service> Core<P, S> {
             },
             inbox,
             listeners: Vec::new(),
+            seat,
             events: Vec::with_capacity(events_per_turn),
             incoming: vec![0; INCOMING].into(),
             events_per_turn,
@@ -162,6 +167,12 @@ impl<P: Provider, S: Service> Core<P, S> {
             is_behind: false,
             provider,
         })
+    }
+
+    /// Joins a group: from now on the core is dealt peers that reached any port of the group's first core.
+    pub(crate) fn join(&mut self, seat: Seat<P::Incoming>) {
+        seat.open(&self.provider);
+        self.seat = seat;
     }
 
     /// Runs one turn to completion: a bounded amount of work, without blocking.
@@ -345,8 +356,8 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Adopts the peers that wait, takes in what the provider reports, and handles about `budget` messages that lie in
     /// Receives. Returns how much was done, plus one if the provider moved data, for which there may be no event yet.
     fn reap_completions(&mut self, now: Instant, budget: usize) -> usize {
-        let Self { provider, service, inner, reply, events, drain_by, .. } = self;
-        let adopted = provider.adopt_own(now);
+        let Self { provider, service, inner, reply, events, drain_by, seat, .. } = self;
+        let adopted = seat.adopt(provider, now);
         // Where several origins may have turns, none waits at the provider behind what another has sent.
         let is_shared = inner.common.memory.origins() > 1;
         provider.poll(now, if is_shared { inner.common.receives.count() } else { budget }, events);

@@ -16,6 +16,10 @@ use crate::polling::{Polling, Wait};
 use crate::provider::{Provider, Waker};
 use crate::sys::{affinity, clock};
 
+pub(crate) mod deal;
+pub mod group;
+pub(crate) mod seat;
+
 /// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
 #[derive(Clone, Debug, Default)]
 pub struct Stop {

@@ -25,6 +25,7 @@ pub mod identity;
 mod items;
 mod key;
 pub mod limits;
+mod origin;
 mod outgoing;
 pub mod polling;
 pub mod provider;

@@ -34,7 +34,7 @@ pub mod verbs;
 
 pub(crate) use base::Clock;
 pub use caps::{Caps, Counters, Promises};
-pub use events::{ConnectError, DisconnectReason, Event, Stall};
+pub use events::{Arrival, ConnectError, DisconnectReason, Event, Stall};
 pub use newcomers::{AcceptFailures, Accepts, Newcomers};
 pub(crate) use newcomers::{HINT, Seldom};
 pub(crate) use requests::expose;
@@ -42,6 +42,7 @@ pub use requests::{
     ConnectionAnswer, ConnectionParams, OpenResult, QueueFull, RUN_MAX, Refused, Run, RunKind,
 };
 
+pub use crate::cores::deal::Place;
 pub use crate::outgoing::{Head, Outgoing, Sent};
 pub use crate::sys::wake::Waker;
 pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, WorkRequest};
@@ -130,7 +131,7 @@ pub trait Provider: sealed::Sealed {
     type Listener: Copy + Eq + fmt::Debug;
     /// A peer that reached a listener: nothing was read of it, and nothing waits for its octets. It may be adopted on
     /// another thread. Dropping it closes its connection.
-    type Incoming: Send + fmt::Debug + 'static;
+    type Incoming: Arrival;
     /// Sends on one queue pair.
     type Port<'a>: Port
     where
@@ -146,24 +147,37 @@ pub trait Provider: sealed::Sealed {
     /// requests already reported answered.
     fn unlisten(&mut self, listener: Self::Listener);
 
-    /// Takes the next peer that waits at a listener, while a slot is free for it. Without a free slot the peer waits in
-    /// the system's queue, where there is one, and the oldest handshake gives way to it.
-    fn next_incoming(&mut self, now: Instant) -> Option<Self::Incoming>;
+    /// Takes the next peer that waits at a listener, while a slot is free for it here, or `has_room_beside` says that another
+    /// provider of this kind would adopt it. Without either the peer waits in the system's queue, where there is one, and
+    /// the oldest handshake gives way to it.
+    fn next_incoming(
+        &mut self,
+        now: Instant,
+        has_room_beside: impl FnOnce() -> bool,
+    ) -> Option<Self::Incoming>;
+
+    /// Has peers looked for again that were left waiting for want of a slot, as there is room beside.
+    fn look_again(&mut self) {}
 
     /// Adopts a peer that a provider of this kind took from its listener: its handshake begins at `now`, and ends in
-    /// `Request`, as if it had reached a listener here.
+    /// `Request`, as if it had reached a listener here. `place` is dropped with the handshake, or comes with `Request`.
     ///
     /// # Errors
-    /// No slot is free, and the peer comes back.
-    fn adopt(&mut self, now: Instant, incoming: Self::Incoming) -> Result<(), Self::Incoming>;
+    /// No slot is free, and the peer comes back. The oldest handshake gives way, whose slot is free in the next turn.
+    fn adopt(
+        &mut self,
+        now: Instant,
+        incoming: Self::Incoming,
+        place: Place,
+    ) -> Result<(), (Self::Incoming, Place)>;
 
-    /// Adopts peers that wait at the listeners of this provider, as many as one turn may. Returns how many there were.
-    #[inline]
+    /// Adopts peers that wait at the listeners of this provider, which is in no group, as many as one turn may. Returns how
+    /// many there were.
     fn adopt_own(&mut self, now: Instant) -> usize {
         for count in 0..ADOPTED_MAX {
-            let Some(incoming) = self.next_incoming(now) else { return count };
+            let Some(incoming) = self.next_incoming(now, || false) else { return count };
             // A peer for which there is no slot is dropped, and so refused.
-            drop(self.adopt(now, incoming));
+            drop(self.adopt(now, incoming, Place::default()));
         }
         ADOPTED_MAX
     }
@@ -241,7 +255,7 @@ pub trait Provider: sealed::Sealed {
 }
 
 /// Peers that one turn adopts, before messages have their turn.
-const ADOPTED_MAX: usize = 64;
+pub(crate) const ADOPTED_MAX: usize = 64;
 
 /// Acts on messages that are taken without Receives.
 pub trait MessageSink {

@@ -189,7 +189,7 @@ impl<N: Network> Bed<N> {
         let qp = self.ends[ACTIVE].provider.connect(now, to, &PARAMS).expect("a queue pair");
         let incoming = self.until("a peer", |bed| {
             let now = bed.network.now();
-            bed.ends[PASSIVE].provider.next_incoming(now)
+            bed.ends[PASSIVE].provider.next_incoming(now, || false)
         });
         // That it came is progress, as an event is.
         self.network.wait(true, None);

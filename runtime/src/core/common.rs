@@ -12,7 +12,6 @@ use haulage_proto::v2::error::ErrorBody;
 use haulage_proto::verbs::{QpNum, WrId};
 use haulage_proto::xdr::Writer;
 
-use super::admission::Origin;
 use super::buffers::SendBuffers;
 use super::connection::{Connection, Directions, Link};
 use super::connections::Connections;
@@ -28,6 +27,7 @@ use super::work::{Held, Posted, Work};
 use crate::core_number::{CoreIdentity, CoreNumber};
 use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
+use crate::origin::Origin;
 use crate::provider::{Caps, Clock, Counters, Done, Promises};
 use crate::service::{CallError, Reply};
 use crate::sys::complete;

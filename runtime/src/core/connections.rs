@@ -5,13 +5,13 @@ use std::rc::Rc;
 
 use haulage_proto::verbs::QpNum;
 
-use super::admission::Origin;
 use super::connection::{Change, Connection};
 use super::table::Table;
 use super::templates::Bound;
 use crate::core_number::CoreNumber;
 use crate::crowd::Occupancy;
 use crate::key::{ConnectionKey, OfConnection, Transport};
+use crate::origin::Origin;
 use crate::service::{Binding, CallError, Ended, Peer};
 
 /// The connections of a core.

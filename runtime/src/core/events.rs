@@ -8,7 +8,6 @@ use haulage_proto::v1::private_data::PrivateData;
 use haulage_proto::v2::connection::Role;
 use haulage_proto::verbs::QpNum;
 
-use super::admission::Origin;
 use super::common::Common;
 use super::connection::Link;
 use super::inner::Inner;
@@ -20,8 +19,10 @@ use super::work::Name;
 use super::{dial, tell, transmit, vacancy};
 use crate::core::service::Service;
 use crate::limits::our_private_data;
+use crate::origin::Origin;
 use crate::provider::{
-    ConnectionAnswer, ConnectionParams, Event, MessageSink as _, Provider, RUN_MAX, Run, RunKind,
+    ConnectionAnswer, ConnectionParams, Event, MessageSink as _, Place, Provider, RUN_MAX, Run,
+    RunKind,
 };
 use crate::service::{CallError, Reply};
 use crate::sys::complete;
@@ -132,8 +133,8 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
     fn on_event(&mut self, event: Event<P::Listener>) {
         match event {
             Event::Completion(done) => self.inner.on_completion(&done),
-            Event::Request { qp, peer, process, private_data, .. } => {
-                self.on_request(qp, peer, Origin::of(peer, process), &private_data);
+            Event::Request { qp, peer, process, private_data, place, .. } => {
+                self.on_request(qp, (peer, Origin::of(peer, process)), &private_data, place);
             }
             Event::Established { qp, ord, private_data, .. } => {
                 if let Some(key) = self.inner.common.connections.at(qp) {
@@ -165,7 +166,13 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
     }
 
     /// Answers a peer that wants a connection.
-    fn on_request(&mut self, qp: QpNum, peer: SocketAddr, origin: Origin, theirs: &[u8]) {
+    fn on_request(
+        &mut self,
+        qp: QpNum,
+        (peer, origin): (SocketAddr, Origin),
+        theirs: &[u8],
+        place: Place,
+    ) {
         let Self { now, provider, service, inner, shut, .. } = self;
         let refusal = if shut.is_some() {
             *shut
@@ -191,6 +198,7 @@ impl<P: Provider, S: Service> Events<'_, P, S> {
         common.trace.accepted(Subject { conn: &key, peer, role: Role::Server });
         if let Some(connection) = common.connections.get_mut(key) {
             connection.life.be_active(*now);
+            connection.life.take_place(place);
             if service.identifies_peers() {
                 connection.identify(provider.peer_user(qp));
             }

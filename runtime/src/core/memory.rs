@@ -35,8 +35,8 @@ use std::time::Duration;
 use haulage_mr_pool::{Density, Pool};
 use haulage_proto::time::Instant;
 
-use super::admission::Origin;
 use crate::key::{CallKey, ConnectionKey};
+use crate::origin::Origin;
 
 /// The memory that Calls of all connections hold, and the connections with Calls that wait for some.
 #[derive(Debug, Default)]

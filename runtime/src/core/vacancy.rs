@@ -6,12 +6,13 @@ use std::time::Duration;
 use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 
-use super::admission::{Origin, RULES};
+use super::admission::RULES;
 use super::common::Common;
 use super::inner::Inner;
 use crate::core::service::Service;
 use crate::crowd::{Candidate, Phase, Scope, Verdict};
 use crate::key::{ConnectionKey, Transport};
+use crate::origin::Origin;
 use crate::service::{CallError, ConnectionId};
 
 /// Makes room for a newcomer, if need be by closing an idle connection. Returns whether there is room.

@@ -9,8 +9,20 @@ use haulage_proto::iwarp::terminate::Code;
 use haulage_proto::verbs::QpNum;
 use thiserror::Error;
 
+use crate::cores::deal::Place;
 use crate::sys::process;
 use crate::work::{Done, Quiesced};
+
+/// A peer that reached a listener.
+pub trait Arrival: Send + fmt::Debug + 'static {
+    /// Returns the address of the peer.
+    fn peer(&self) -> SocketAddr;
+
+    /// Returns the process at the other end, if it is on this machine and the provider knows it.
+    fn process(&self) -> Option<u32> {
+        None
+    }
+}
 
 /// An event that a provider reports.
 #[derive(Debug)]
@@ -29,6 +41,8 @@ pub enum Event<L> {
         process: Option<u32>,
         /// The private data of the peer's request.
         private_data: Box<[u8]>,
+        /// The place that the peer was adopted with.
+        place: Place,
     },
     /// The connection carries messages now.
     Established {

@@ -35,7 +35,7 @@ use haulage_proto::verbs::QpNum;
 use self::setup::Setup;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, MessageSink, PeerUser,
-    Provider, QueueFull, Receive, Waker, sealed,
+    Place, Provider, QueueFull, Receive, Waker, sealed,
 };
 use crate::sys::socket::{Socket, Vanished};
 
@@ -90,17 +90,31 @@ impl Provider for Iwarp {
     }
 
     #[inline]
-    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+    fn next_incoming(
+        &mut self,
+        now: Instant,
+        has_room_beside: impl FnOnce() -> bool,
+    ) -> Option<Incoming> {
         if !self.listeners.is_any_waiting() {
             return None;
         }
         self.nic.now = now;
-        self.accept_next()
+        let has_room = !self.slots.is_full() || has_room_beside();
+        self.accept_next(has_room)
     }
 
-    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+    fn look_again(&mut self) {
+        self.listeners.resume();
+    }
+
+    fn adopt(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         self.nic.now = now;
-        self.welcome(incoming)
+        self.welcome(incoming, place)
     }
 
     fn connect(

@@ -23,8 +23,16 @@ macro_rules! pass_on {
     };
     (@next_incoming) => {
         #[inline]
-        fn next_incoming(&mut self, now: super::Instant) -> Option<Self::Incoming> {
-            self.inner.next_incoming(now)
+        fn next_incoming(
+            &mut self,
+            now: super::Instant,
+            has_room_beside: impl FnOnce() -> bool,
+        ) -> Option<Self::Incoming> {
+            self.inner.next_incoming(now, has_room_beside)
+        }
+
+        fn look_again(&mut self) {
+            self.inner.look_again();
         }
     };
     (@adopt) => {
@@ -32,8 +40,9 @@ macro_rules! pass_on {
             &mut self,
             now: super::Instant,
             incoming: Self::Incoming,
-        ) -> Result<(), Self::Incoming> {
-            self.inner.adopt(now, incoming)
+            place: super::Place,
+        ) -> Result<(), (Self::Incoming, super::Place)> {
+            self.inner.adopt(now, incoming, place)
         }
     };
     (@connect) => {

@@ -58,8 +58,8 @@ use self::setup::Setup;
 use self::watch::RETRY;
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, MessageSink,
-    OpenResult, Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Refused, Sent, Waker,
-    WorkQueue, sealed,
+    OpenResult, Outgoing, PeerUser, Place, Port, Provider, QueueFull, Receive, Refused, Sent,
+    Waker, WorkQueue, sealed,
 };
 use crate::sys::bus_error;
 use crate::sys::unix::Stream;
@@ -116,17 +116,31 @@ impl Provider for Shm {
     }
 
     #[inline]
-    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+    fn next_incoming(
+        &mut self,
+        now: Instant,
+        has_room_beside: impl FnOnce() -> bool,
+    ) -> Option<Incoming> {
         if !self.listeners.is_any_waiting() {
             return None;
         }
         self.nic.now = now;
-        self.accept_next()
+        let has_room = !self.slots.is_full() || has_room_beside();
+        self.accept_next(has_room)
     }
 
-    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+    fn look_again(&mut self) {
+        self.listeners.resume();
+    }
+
+    fn adopt(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         self.nic.now = now;
-        self.welcome(incoming)
+        self.welcome(incoming, place)
     }
 
     fn connect(

@@ -34,7 +34,7 @@ use haulage_proto::verbs::{Access, QpNum, Segment, WrId};
 
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Event, Head, OpenResult,
-    Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
+    Outgoing, PeerUser, Place, Port, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
     expose, sealed,
 };
 
@@ -198,16 +198,21 @@ impl Provider for Sim {
         self.fabric.borrow_mut().nodes[self.node].unlisten(listener);
     }
 
-    fn next_incoming(&mut self, now: Instant) -> Option<Incoming> {
+    fn next_incoming(&mut self, now: Instant, _: impl FnOnce() -> bool) -> Option<Incoming> {
         let mut world = self.fabric.borrow_mut();
         world.advance(now);
         world.next_incoming(self.node)
     }
 
-    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+    fn adopt(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         let mut world = self.fabric.borrow_mut();
         world.advance(now);
-        world.adopt(self.node, incoming)
+        world.adopt(self.node, incoming, place)
     }
 
     fn connect(

@@ -27,9 +27,9 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::{Access, Opcode, QpNum, Segment, WrId};
 
 use super::{
-    Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Head, OpenResult, Outgoing,
-    PeerUser, Port, Promises, Provider, QueueFull, Receive, Refused, Sent, Waker, WorkQueue,
-    expose, sealed,
+    Arrival, Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, Head, OpenResult,
+    Outgoing, PeerUser, Place, Port, Promises, Provider, QueueFull, Receive, Refused, Sent, Waker,
+    WorkQueue, expose, sealed,
 };
 use crate::sys::wake;
 
@@ -37,7 +37,7 @@ mod net;
 
 pub use net::Net;
 
-use net::{Arrival, EndState, Entry, Event, Node, QueuePair, Report, name};
+use net::{EndState, Entry, Event, Newcomer, Node, QueuePair, Report, name};
 
 /// One provider of a [`Net`]. Dropping it loses its connections.
 #[derive(Debug)]
@@ -50,7 +50,16 @@ pub struct Toy {
 
 /// The slot of a peer that was taken from its listener. Dropping it refuses the peer, as soon as a provider is polled.
 #[derive(Debug)]
-pub struct Incoming(Arc<usize>);
+pub struct Incoming {
+    slot: Arc<usize>,
+    peer: SocketAddr,
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
 
 /// The way in which a [`Toy`] sends the messages that [`Port::send`] is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,12 +120,18 @@ impl Provider for Toy {
     }
 
     #[inline(never)]
-    fn next_incoming(&mut self, _: Instant) -> Option<Incoming> {
-        self.net().next_incoming(self.node).map(Incoming)
+    fn next_incoming(&mut self, _: Instant, _: impl FnOnce() -> bool) -> Option<Incoming> {
+        let (slot, peer) = self.net().next_incoming(self.node)?;
+        Some(Incoming { slot, peer })
     }
 
-    fn adopt(&mut self, _: Instant, incoming: Incoming) -> Result<(), Incoming> {
-        self.net().adopt(self.node, *incoming.0);
+    fn adopt(
+        &mut self,
+        _: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
+        self.net().adopt(self.node, *incoming.slot, place);
         Ok(())
     }
 
@@ -141,7 +156,7 @@ impl Provider for Toy {
         };
         net.qps.push(QueuePair::new(node, EndState::Arriving, [ird, ord]));
         let private_data = params.private_data.into();
-        net.nodes[node].arrivals.push_back(Arrival { at: to, slot: passive, private_data });
+        net.nodes[node].arrivals.push_back(Newcomer { at: to, slot: passive, private_data });
         Ok(name(active))
     }
 

@@ -44,7 +44,7 @@ use self::setup::{RESOLVE_AGAIN, failure, reads};
 use self::state::{QUEUE, WAKER};
 use super::{
     Caps, ConnectError, ConnectionAnswer, ConnectionParams, Counters, DisconnectReason, Event,
-    Head, OpenResult, Outgoing, PeerUser, Port, Provider, QueueFull, Receive, Sent, Waker,
+    Head, OpenResult, Outgoing, PeerUser, Place, Port, Provider, QueueFull, Receive, Sent, Waker,
     WorkQueue, sealed,
 };
 use crate::sys::ibverbs::CmId;
@@ -121,12 +121,17 @@ impl Provider for Verbs {
         self.listening.close(listener);
     }
 
-    fn next_incoming(&mut self, _: Instant) -> Option<Incoming> {
+    fn next_incoming(&mut self, _: Instant, _: impl FnOnce() -> bool) -> Option<Incoming> {
         self.next_arrival()
     }
 
-    fn adopt(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
-        self.welcome(now, incoming)
+    fn adopt(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
+        self.welcome(now, incoming, place)
     }
 
     fn connect(

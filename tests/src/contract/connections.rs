@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use haulage::provider::{
-    ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Provider, Quiesced,
+    ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Place, Provider, Quiesced,
     WorkRequest,
 };
 use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
@@ -70,7 +70,10 @@ fn adopted_late<N: Network>(bed: &mut Bed<N>) {
     bed.linger([64; 2]);
     assert!(bed.ends[PASSIVE].log.is_empty(), "{:?} before it was adopted", bed.ends[PASSIVE].log);
     let now = bed.network.now();
-    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    assert!(
+        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
+        "there are slots"
+    );
     let passive = bed.requested();
     become_a_connection(bed, [active, passive]);
 }
@@ -81,7 +84,10 @@ fn adopted_elsewhere<N: Network>(bed: &mut Bed<N>) {
     let (provider, pool, _) = bed.network.join();
     let first = std::mem::replace(&mut bed.ends[PASSIVE], End::new(provider, pool));
     let now = bed.network.now();
-    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    assert!(
+        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
+        "there are slots"
+    );
     let passive = bed.requested();
     become_a_connection(bed, [active, passive]);
     assert!(first.log.is_empty(), "{:?} where it was not adopted", first.log);
@@ -161,7 +167,10 @@ fn given_up<N: Network>(bed: &mut Bed<N>) {
     failed(bed, active);
     bed.linger([64; 2]);
     let now = bed.network.now();
-    assert!(bed.ends[PASSIVE].provider.adopt(now, incoming).is_ok(), "there are slots");
+    assert!(
+        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
+        "there are slots"
+    );
     bed.linger([64; 2]);
     if bed.ends[PASSIVE].log.is_empty() {
         return;

@@ -3,8 +3,9 @@
 use haulage_proto::time::Instant;
 use haulage_proto::v2::continuation::Kind;
 
-use crate::core::admission::Origin;
 use crate::core::trace::{Manner, Traffic};
+use crate::origin::Origin;
+use crate::provider::Place;
 use crate::service::CallError;
 
 /// The life of a connection.
@@ -15,6 +16,8 @@ pub(crate) struct Life {
     origin: Option<Origin>,
     /// The origin of a connection that is closing.
     left: Option<Origin>,
+    /// The place that the peer was dealt, until the connection is gone.
+    place: Place,
     /// The time of the last activity.
     active: Instant,
     /// Whether the connection became ready. Only then does the service learn of its end.
@@ -91,6 +94,7 @@ impl Life {
             state: SessionState::New,
             origin: None,
             left: None,
+            place: Place::default(),
             active: Instant::ZERO,
             was_ready: false,
             has_all: false,
@@ -185,6 +189,12 @@ impl Life {
     pub(crate) fn into_end(self, reason: CallError) -> End {
         let Self { was_ready, has_all, traffic, manner, failure, .. } = self;
         End { reason: failure.unwrap_or(reason), manner, traffic, was_ready, has_all }
+    }
+
+    /// Keeps the place that the peer was dealt, which is a connection's from now on.
+    pub(crate) fn take_place(&mut self, mut place: Place) {
+        place.become_connection();
+        self.place = place;
     }
 
     /// Notes that the connection is active.

@@ -3,12 +3,12 @@
 use haulage_proto::time::Instant;
 
 use super::ending::{described, end};
-use crate::core::admission::Origin;
 use crate::core::common::Common;
 use crate::core::inner::Inner;
 use crate::core::service::Service;
 use crate::core::streams::{Incoming, STRANGERS_MAX, Standing, Stream, TcpLimits};
 use crate::crowd::{Choice, CrowdLimits, choose, network};
+use crate::origin::Origin;
 
 /// Adopts the peers that wait at a port, as many as one turn may. Returns how many there were.
 pub(super) fn accept<S: Service>(

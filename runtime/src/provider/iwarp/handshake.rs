@@ -277,17 +277,20 @@ impl Handshake {
 
     /// Takes octets of the peer's request, and reports it once it is complete.
     fn on_request_octets(&mut self, nic: &mut Nic, octets: &mut &[u8]) {
-        let Some(Setup::Passive { handshake, listener, peer }) = &mut self.setup else { return };
+        let Some(Setup::Passive { handshake, listener, peer, place }) = &mut self.setup else {
+            return;
+        };
         match handshake.handle(octets) {
             Ok(None) => {}
             Ok(Some(asked)) => {
-                let (listener, peer) = (*listener, *peer);
+                let (listener, peer, place) = (*listener, *peer, std::mem::take(place));
                 let (qp, private_data) = (self.lane.qp(), Box::from(asked.private_data()));
                 self.setup = Some(Setup::Asked(asked, None));
                 self.state.step(SetupStep::Requested);
                 self.lane.clear_deadline();
                 let process = None;
-                nic.reports.push(Event::Request { listener, qp, peer, process, private_data });
+                let request = Event::Request { listener, qp, peer, process, private_data, place };
+                nic.reports.push(request);
             }
             Err(fault) => {
                 if let Some(reply) = handshake.refusal(fault) {

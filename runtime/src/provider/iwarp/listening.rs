@@ -10,8 +10,8 @@ use haulage_proto::verbs::QpNum;
 use super::handshake::Handshake;
 use super::setup::Setup;
 use super::state::Iwarp;
-use crate::provider::ConnectError;
 use crate::provider::base::{ListenerId, Peers};
+use crate::provider::{Arrival, ConnectError, Place};
 use crate::sys::socket::{Listener, Socket, Vanished, is_of_the_peer};
 
 /// A peer that was accepted: its socket, of which nothing was read and for which nothing is armed.
@@ -20,6 +20,12 @@ pub struct Incoming {
     socket: Socket,
     peer: SocketAddr,
     listener: ListenerId,
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
 }
 
 impl Iwarp {
@@ -45,14 +51,14 @@ impl Iwarp {
         }
     }
 
-    /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
+    /// Accepts the next peer that waits, in the turns of the listeners, if there is room for it.
     #[inline(never)]
-    pub(super) fn accept_next(&mut self) -> Option<Incoming> {
+    pub(super) fn accept_next(&mut self, has_room: bool) -> Option<Incoming> {
         for _ in 0..ACCEPTS_TRIED {
             let (listener, _) = self.listeners.next_waiting()?;
             let socket = self.listeners.get(listener)?;
             self.nic.counters.syscalls += 1;
-            if self.slots.is_full() {
+            if !has_room {
                 if !socket.is_waited_for() {
                     // The next peer is reported, and may need room.
                     self.watch_listener(listener);
@@ -87,12 +93,17 @@ impl Iwarp {
     }
 
     /// Begins the handshake of a peer that was accepted.
-    pub(super) fn welcome(&mut self, incoming: Incoming) -> Result<(), Incoming> {
+    pub(super) fn welcome(
+        &mut self,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         if self.slots.is_full() {
-            return Err(incoming);
+            self.evict();
+            return Err((incoming, place));
         }
         let Incoming { socket, peer, listener } = incoming;
-        let setup = Setup::Passive { handshake: Passive::new(), listener, peer };
+        let setup = Setup::Passive { handshake: Passive::new(), listener, peer, place };
         match self.begin(socket, setup) {
             Ok(qp) => {
                 self.listeners.await_question(qp, self.slots.in_use());

@@ -6,7 +6,7 @@ use haulage_proto::iwarp::mpa::handshake::{Active, Asked, Offer, Passive};
 
 use super::config::{Config, Crc};
 use crate::provider::base::ListenerId;
-use crate::provider::{ConnectError, ConnectionParams, DisconnectReason};
+use crate::provider::{ConnectError, ConnectionParams, DisconnectReason, Place};
 
 /// The part of a handshake that is left to be done.
 #[derive(Debug)]
@@ -19,6 +19,7 @@ pub(super) enum Setup {
         handshake: Passive,
         listener: ListenerId,
         peer: SocketAddr,
+        place: Place,
     },
     /// The peer waits for our answer; the second value says why the connection is broken already, if it is.
     Asked(Asked, Option<DisconnectReason>),

@@ -275,13 +275,14 @@ impl Handshake {
                 }
                 Err(why) => return self.on_unusable(nic, why),
             },
-            Some(Setup::Passive { listener, peer, .. }) => {
+            Some(Setup::Passive { listener, peer, place, .. }) => {
                 let private_data = hello.private_data.clone();
                 self.setup = Some(Setup::Asked { question: hello, memory });
                 self.state.step(SetupStep::Requested);
                 self.deadline = None;
                 let (qp, process) = (self.qp, u32::try_from(process).ok());
-                nic.reports.push(Event::Request { listener, qp, peer, process, private_data });
+                let request = Event::Request { listener, qp, peer, process, private_data, place };
+                nic.reports.push(request);
             }
             other => self.setup = other,
         }

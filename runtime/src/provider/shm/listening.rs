@@ -13,8 +13,8 @@ use super::hello::PartialHello;
 use super::names::{LISTENERS, PORT_FIRST, PORTS, name, token};
 use super::setup::Setup;
 use super::state::{Listening, Shm};
-use crate::provider::ConnectError;
 use crate::provider::base::{ListenerId, Peers};
+use crate::provider::{Arrival, ConnectError, Place};
 use crate::sys::socket::is_of_the_peer;
 use crate::sys::unix::{self, Listener, Stream};
 
@@ -25,6 +25,17 @@ pub struct Incoming {
     stream: Stream,
     peer: SocketAddr,
     listener: ListenerId,
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    fn process(&self) -> Option<u32> {
+        let peer = self.stream.peer().ok()?;
+        u32::try_from(peer.process).ok()
+    }
 }
 
 impl Shm {
@@ -69,11 +80,11 @@ impl Shm {
 
     /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
     #[inline(never)]
-    pub(super) fn accept_next(&mut self) -> Option<Incoming> {
+    pub(super) fn accept_next(&mut self, has_room: bool) -> Option<Incoming> {
         for _ in 0..ACCEPTS_TRIED {
             let (listener, peers) = self.listeners.next_waiting()?;
             let Listening { socket, ip } = self.listeners.get(listener)?;
-            if self.slots.is_full() {
+            if !has_room {
                 // A peer that was announced displaces the setup that has been silent longest; others wait for a slot.
                 let displaces = peers == Peers::Announced && socket.is_waited_for();
                 self.listeners.leave(listener, Peers::Paused);
@@ -126,13 +137,18 @@ impl Shm {
     }
 
     /// Begins the handshake of a peer that was accepted.
-    pub(super) fn welcome(&mut self, incoming: Incoming) -> Result<(), Incoming> {
+    pub(super) fn welcome(
+        &mut self,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         if self.slots.is_full() {
-            return Err(incoming);
+            self.evict();
+            return Err((incoming, place));
         }
         let Incoming { stream, peer, listener } = incoming;
         let (fd, question) = (stream.fd(), PartialHello::default());
-        let setup = Setup::Passive { question, listener, peer };
+        let setup = Setup::Passive { question, listener, peer, place };
         let Some(qp) = self.begin(Some(stream), setup) else { return Ok(()) };
         if let Err(error) = self.epoll.watch(fd, token(qp)) {
             self.nic.counters.newcomers.accepts.count(&error);

@@ -8,7 +8,7 @@ use super::nic::Nic;
 use super::regions::{Mapped, Room, Unmapped};
 use super::segment::{Layout, Segment};
 use crate::provider::base::ListenerId;
-use crate::provider::{ConnectError, ConnectionParams};
+use crate::provider::{ConnectError, ConnectionParams, Place};
 use crate::sys::elsewhere::drop_elsewhere;
 use crate::sys::shared::Unfit;
 
@@ -26,7 +26,7 @@ pub(super) enum Setup {
         answer: PartialHello,
     },
     /// A peer has connected, and its request has not arrived.
-    Passive { question: PartialHello, listener: ListenerId, peer: SocketAddr },
+    Passive { question: PartialHello, listener: ListenerId, peer: SocketAddr, place: Place },
     /// The request has arrived.
     Asked { question: Hello, memory: Fit },
 }

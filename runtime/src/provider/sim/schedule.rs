@@ -8,7 +8,7 @@ use std::sync::Arc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::{ClaimedSegment, Handle, QpNum};
 
-use crate::provider::ConnectError;
+use crate::provider::{Arrival, ConnectError};
 
 /// One end of a connection: a queue pair of one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,16 @@ pub(super) struct End {
 
 /// The number of a peer that was taken from its listener. Dropping it refuses the peer, as soon as a node is polled.
 #[derive(Debug)]
-pub struct Incoming(pub(super) Arc<u64>);
+pub struct Incoming {
+    pub(super) number: Arc<u64>,
+    pub(super) peer: SocketAddr,
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
 
 /// An event that happens when it is due.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use haulage_proto::verbs::{ClaimedSegment, Completion, Handle, Opcode, QpNum, St
 
 use crate::provider::base::Payload;
 use crate::provider::{
-    ConnectError, DisconnectReason, Done, Operation, Quiesced, Receive, WorkRequest,
+    ConnectError, DisconnectReason, Done, Operation, Place, Quiesced, Receive, WorkRequest,
 };
 
 pub(super) type Event = crate::provider::Event<SocketAddr>;
@@ -26,12 +26,12 @@ pub struct Net {
     /// The node that listens at an address.
     pub(super) listeners: BTreeMap<SocketAddr, usize>,
     /// Peers that were taken from their listeners and not adopted.
-    taken: Vec<(Weak<usize>, Arrival)>,
+    taken: Vec<(Weak<usize>, Newcomer)>,
 }
 
 /// A peer that reached a listener.
 #[derive(Debug)]
-pub(super) struct Arrival {
+pub(super) struct Newcomer {
     /// The listener.
     pub(super) at: SocketAddr,
     /// The slot of the queue pair at this end.
@@ -46,7 +46,7 @@ pub(super) struct Node {
     pub(super) receives: VecDeque<Receive>,
     pub(super) reports: VecDeque<Event>,
     /// Peers that were not taken from their listeners, oldest first.
-    pub(super) arrivals: VecDeque<Arrival>,
+    pub(super) arrivals: VecDeque<Newcomer>,
 }
 
 /// One end of a connection.
@@ -132,19 +132,21 @@ impl Net {
     }
 
     /// Takes the next peer from a listener of one provider.
-    pub(super) fn next_incoming(&mut self, node: usize) -> Option<Arc<usize>> {
+    pub(super) fn next_incoming(&mut self, node: usize) -> Option<(Arc<usize>, SocketAddr)> {
         let arrival = self.nodes[node].arrivals.pop_front()?;
         let slot = Arc::new(arrival.slot);
+        // The request has no port of origin.
+        let peer = SocketAddr::new(arrival.at.ip(), 0);
         self.taken.push((Arc::downgrade(&slot), arrival));
-        Some(slot)
+        Some((slot, peer))
     }
 
     /// Has one provider take in a peer: reports its request, unless it has given up meanwhile.
-    pub(super) fn adopt(&mut self, node: usize, slot: usize) {
+    pub(super) fn adopt(&mut self, node: usize, slot: usize, place: Place) {
         let Some(at) = self.taken.iter().position(|(_, arrival)| arrival.slot == slot) else {
             return;
         };
-        let (_, Arrival { at: listener, private_data, .. }) = self.taken.swap_remove(at);
+        let (_, Newcomer { at: listener, private_data, .. }) = self.taken.swap_remove(at);
         if self.qps[slot ^ 1].state != EndState::Connecting {
             self.qps[slot] = QueuePair::default();
             return;
@@ -152,7 +154,7 @@ impl Net {
         (self.qps[slot].node, self.qps[slot].state) = (node, EndState::Requested);
         // The request has no port of origin.
         let (peer, qp, process) = (SocketAddr::new(listener.ip(), 0), name(slot), None);
-        self.report(slot, Event::Request { listener, qp, peer, process, private_data });
+        self.report(slot, Event::Request { listener, qp, peer, process, private_data, place });
     }
 
     /// Forgets the peers that were dropped before they were adopted, and finds that they are gone.

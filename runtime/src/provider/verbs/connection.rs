@@ -7,7 +7,7 @@ use std::sync::Arc;
 use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
-use super::super::{ConnectError, DisconnectReason};
+use super::super::{Arrival, ConnectError, DisconnectReason};
 use super::names::ListenerId;
 use super::outbound::Outbound;
 use super::proposal::Proposal;
@@ -20,6 +20,12 @@ pub struct Incoming {
     pub(super) id: ArrivingId,
     pub(super) peer: SocketAddr,
     pub(super) asked: PeerParameters,
+}
+
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
 }
 
 /// One end of a connection.

@@ -12,7 +12,7 @@ use super::ending::NUDGE_AFTER;
 use super::names::{LISTENER, ListenerId, token};
 use super::proposal::Proposal;
 use super::state::Verbs;
-use crate::provider::{Caps, ConnectError, ConnectionParams, DisconnectReason, Event};
+use crate::provider::{Caps, ConnectError, ConnectionParams, DisconnectReason, Event, Place};
 use crate::sys::ibverbs::{
     ArrivingId, CmEvent, CmEventKind, CmId, Fault, Parameters, PeerParameters, QueuePair, Refused,
 };
@@ -98,10 +98,15 @@ impl Verbs {
     }
 
     /// Takes in a peer, whose request has come with it.
-    pub(super) fn welcome(&mut self, now: Instant, incoming: Incoming) -> Result<(), Incoming> {
+    pub(super) fn welcome(
+        &mut self,
+        now: Instant,
+        incoming: Incoming,
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
         if self.slots.is_full() {
             self.counters.newcomers.crowded_out += 1;
-            return Err(incoming);
+            return Err((incoming, place));
         }
         let Incoming { listener, id, peer, asked } = incoming;
         let Ok(mut id) = id.adopt(self.manager.channel()) else {
@@ -116,7 +121,9 @@ impl Verbs {
         if let Some(connection) = self.slots.get(qp) {
             connection.objects = Objects::Id(id);
         }
-        self.reports.push_back(Event::Request { listener, qp, peer, process: None, private_data });
+        let process = None;
+        let request = Event::Request { listener, qp, peer, process, private_data, place };
+        self.reports.push_back(request);
         Ok(())
     }
 

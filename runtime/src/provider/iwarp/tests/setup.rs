@@ -355,7 +355,7 @@ fn every_ready_to_receive_indication_opens_the_stream() {
 fn next_incoming(node: &mut Node) -> Incoming {
     for _ in 0..POLLS_MAX {
         node.nic.poll(node.now, 64, &mut Vec::new());
-        if let Some(incoming) = node.nic.next_incoming(node.now) {
+        if let Some(incoming) = node.nic.next_incoming(node.now, || false) {
             return incoming;
         }
     }
@@ -371,7 +371,7 @@ fn the_time_of_a_handshake_begins_when_it_is_adopted() {
         let incoming = next_incoming(&mut node);
         assert_eq!(node.nic.connections(), 0);
         other.now = Instant::ZERO.saturating_add(Duration::from_secs(60));
-        other.nic.adopt(other.now, incoming).unwrap();
+        other.nic.adopt(other.now, incoming, Place::default()).unwrap();
         let deadline = other.nic.poll_deadline();
         assert_eq!(deadline, Some(other.now.saturating_add(Duration::from_secs(5))));
         other.now = deadline.unwrap();
@@ -387,7 +387,7 @@ fn a_peer_that_left_before_it_was_adopted_is_lost_in_its_handshake() {
         let (_, at) = node.nic.listen(LOCAL).unwrap();
         drop(TcpStream::connect(at).unwrap());
         let incoming = next_incoming(&mut node);
-        node.nic.adopt(node.now, incoming).unwrap();
+        node.nic.adopt(node.now, incoming, Place::default()).unwrap();
         for _ in 0..POLLS_MAX {
             node.poll();
             if node.nic.connections() == 0 {
@@ -406,9 +406,9 @@ fn a_peer_comes_back_from_whoever_has_no_slot_for_it() {
         let (_, at) = node.nic.listen(LOCAL).unwrap();
         let mut clients = [0; 2].map(|_| TcpStream::connect(at).unwrap());
         let incoming = next_incoming(&mut node);
-        full.nic.adopt(full.now, incoming).unwrap();
+        full.nic.adopt(full.now, incoming, Place::default()).unwrap();
         let incoming = next_incoming(&mut node);
-        let incoming = full.nic.adopt(full.now, incoming).unwrap_err();
+        let incoming = full.nic.adopt(full.now, incoming, Place::default()).unwrap_err();
         assert_eq!((full.nic.connections(), node.nic.connections()), (1, 0));
         drop(incoming);
         assert_eq!(clients[1].read(&mut [0]).unwrap(), 0, "it is closed");
@@ -442,7 +442,7 @@ fn a_peer_is_served_by_the_thread_that_adopts_it() {
         std::thread::scope(|threads| {
             threads.spawn(|| {
                 let mut server = Node::new(&config(backend, crc));
-                server.nic.adopt(server.now, incoming).unwrap();
+                server.nic.adopt(server.now, incoming, Place::default()).unwrap();
                 while server.qp.is_none() {
                     server.poll();
                 }

@@ -6,7 +6,7 @@ use super::super::node::Newcomer;
 use super::super::queue_pair::{QueuePair, QueuePairState};
 use super::super::schedule::{End, Incoming, Packet, Proposal};
 use super::{Taken, World};
-use crate::provider::{ConnectError, Event};
+use crate::provider::{ConnectError, Event, Place};
 
 impl World {
     /// Takes the next peer from a listener of `node`. Peers of listeners that are gone are refused.
@@ -19,8 +19,9 @@ impl World {
             self.taken += 1;
             let number = Arc::new(self.taken);
             let held = Arc::downgrade(&number);
+            let peer = newcomer.peer;
             self.incoming.insert(self.taken, Taken { newcomer, node, held });
-            return Some(Incoming(number));
+            return Some(Incoming { number, peer });
         }
         None
     }
@@ -30,8 +31,9 @@ impl World {
         &mut self,
         node: usize,
         incoming: Incoming,
-    ) -> Result<(), Incoming> {
-        let Some(taken) = self.incoming.remove(&incoming.0) else { return Ok(()) };
+        place: Place,
+    ) -> Result<(), (Incoming, Place)> {
+        let Some(taken) = self.incoming.remove(&incoming.number) else { return Ok(()) };
         let Newcomer { listener, from, peer, proposal } = taken.newcomer;
         if self.qp(from).is_none_or(|qp| qp.state != QueuePairState::Connecting) {
             self.nodes[node].counters.newcomers.closed += 1;
@@ -42,11 +44,11 @@ impl World {
         let qp = QueuePair::new(QueuePairState::Requested, Some(from), ird, ord);
         let Some(qp) = self.nodes[node].add(qp) else {
             let newcomer = Newcomer { listener, from, peer, proposal };
-            self.incoming.insert(*incoming.0, Taken { newcomer, ..taken });
-            return Err(incoming);
+            self.incoming.insert(*incoming.number, Taken { newcomer, ..taken });
+            return Err((incoming, place));
         };
         let (clock, private_data) = (self.clock, proposal.private_data);
-        let request = Event::Request { listener, qp, peer, process: None, private_data };
+        let request = Event::Request { listener, qp, peer, process: None, private_data, place };
         self.nodes[node].report(clock, request);
         if let Some(active) = self.qp(from) {
             active.peer = Some(End { node, qp });

@@ -1,0 +1,273 @@
+//! How peers come to the cores of a group: one core takes them from the ports, and deals them by value.
+//!
+//! # Normal operation
+//! Whoever is dealt has a [`Place`] of its core from then on, until its setup has failed or its connection is over. The
+//! dealer chooses the core with the fewest peers of the same origin, then with the fewest of all, and by chance among
+//! those that are alike. By rotation the first connection of each client, which is often the busiest, would always meet
+//! the same core.
+//!
+//! # Limits
+//! A core takes as many peers as it has slots. Where setups hold some of them, it takes one more, for which its oldest setup
+//! gives way. While no core takes any, peers wait in the system's queues; the first place that is given back wakes the
+//! dealer. The table has a lock, which is taken when a setup begins, when it becomes a connection, and at the end of either.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use crate::origin::Origin;
+use crate::sys::wake::Waker;
+
+/// A lock that is taken when connections begin and end.
+#[expect(clippy::disallowed_types, reason = "connections begin and end seldom")]
+type Lock<T> = std::sync::Mutex<T>;
+
+/// The places of all cores of a group.
+#[derive(Debug)]
+pub(crate) struct Deal {
+    table: Lock<Table>,
+    /// Whether the table has a waker. It is written under the lock.
+    is_awaited: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Table {
+    /// By the numbers of the cores.
+    cores: Box<[Taken]>,
+    /// Places that each origin has, by the numbers of the cores. An origin without any is not listed.
+    origins: BTreeMap<Origin, Box<[u32]>>,
+    /// The waker of the dealer, while it waits for a place.
+    awaited_by: Option<Waker>,
+    /// The state of the generator by which cores that are alike are chosen.
+    chance: u64,
+}
+
+/// The places of one core.
+#[derive(Clone, Copy, Debug, Default)]
+struct Taken {
+    slots: u32,
+    setups: u32,
+    connections: u32,
+}
+
+/// A place of one core, which a peer has from the deal on. Dropping it gives it back.
+#[derive(Debug, Default)]
+pub struct Place(Option<Held>);
+
+#[derive(Debug)]
+struct Held {
+    deal: Arc<Deal>,
+    at: usize,
+    origin: Origin,
+    is_connection: bool,
+}
+
+impl Deal {
+    /// Makes the table of a group of so many cores, which have no slots yet. `seed` decides between cores that are alike.
+    pub(crate) fn new(cores: usize, seed: u64) -> Arc<Self> {
+        let table = Table {
+            cores: vec![Taken::default(); cores].into(),
+            origins: BTreeMap::new(),
+            awaited_by: None,
+            chance: seed | 1,
+        };
+        Arc::new(Self { table: Lock::new(table), is_awaited: AtomicBool::new(false) })
+    }
+
+    /// Gives the core of this number its slots.
+    pub(crate) fn open(&self, at: usize, slots: u32) {
+        self.table().cores.get_mut(at).into_iter().for_each(|taken| taken.slots = slots);
+    }
+
+    /// Returns a place for a peer of an origin, and the number of the core that is to have it; `None` if no core takes any.
+    pub(crate) fn choose(self: &Arc<Self>, origin: Origin) -> Option<(usize, Place)> {
+        let mut table = self.table();
+        let Table { cores, origins, chance, .. } = &mut *table;
+        let own = origins.get(&origin);
+        let rank = |at: usize, taken: &Taken| {
+            let of_origin = own.and_then(|own| own.get(at)).copied().unwrap_or(0);
+            (!taken.has_slot(), of_origin, taken.all())
+        };
+        let takes = || cores.iter().enumerate().filter(|(_, taken)| taken.takes_more());
+        let best = takes().map(|(at, taken)| rank(at, taken)).min()?;
+        let alike = || takes().filter(|(at, taken)| rank(*at, taken) == best);
+        let which = next(chance) % alike().count() as u64;
+        let at = alike().nth(usize::try_from(which).ok()?)?.0;
+        let count = cores.len();
+        cores.get_mut(at)?.setups += 1;
+        let own = origins.entry(origin).or_insert_with(|| vec![0; count].into());
+        own.get_mut(at).into_iter().for_each(|own| *own += 1);
+        let held = Held { deal: Arc::clone(self), at, origin, is_connection: false };
+        Some((at, Place(Some(held))))
+    }
+
+    /// Returns whether some core but the one of this number takes a peer.
+    pub(crate) fn has_room_beside(&self, dealer: usize) -> bool {
+        let table = self.table();
+        let mut others = table.cores.iter().enumerate();
+        others.any(|(at, taken)| at != dealer && taken.takes_more())
+    }
+
+    /// Has `waker` woken by the next place that is given back.
+    pub(crate) fn await_place(&self, waker: Waker) {
+        let mut table = self.table();
+        table.awaited_by = Some(waker);
+        self.is_awaited.store(true, Ordering::Release);
+    }
+
+    /// Returns whether no place was given back since one was awaited.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.is_awaited.load(Ordering::Acquire)
+    }
+
+    /// Returns the places that each core has, of setups and of connections.
+    #[cfg(test)]
+    pub(crate) fn taken(&self) -> Vec<(u32, u32)> {
+        self.table().cores.iter().map(|taken| (taken.setups, taken.connections)).collect()
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        // What a panic leaves is whole: each change of the table is one of numbers.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    const fn all(&self) -> u32 {
+        self.setups + self.connections
+    }
+
+    const fn has_slot(&self) -> bool {
+        self.all() < self.slots
+    }
+
+    /// Returns whether the core takes a peer, if need be in place of a setup.
+    const fn takes_more(&self) -> bool {
+        self.has_slot() || self.setups > 0
+    }
+}
+
+impl Place {
+    /// Notes that the setup has become a connection.
+    pub(crate) fn become_connection(&mut self) {
+        let Some(held) = &mut self.0 else { return };
+        if !std::mem::replace(&mut held.is_connection, true) {
+            let mut table = held.deal.table();
+            if let Some(taken) = table.cores.get_mut(held.at) {
+                taken.setups -= 1;
+                taken.connections += 1;
+            }
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut table = self.deal.table();
+        let at = self.at;
+        if let Some(taken) = table.cores.get_mut(at) {
+            let of = if self.is_connection { &mut taken.connections } else { &mut taken.setups };
+            *of -= 1;
+        }
+        if let Some(own) = table.origins.get_mut(&self.origin) {
+            own.get_mut(at).into_iter().for_each(|own| *own -= 1);
+            if own.iter().all(|own| *own == 0) {
+                table.origins.remove(&self.origin);
+            }
+        }
+        if let Some(waker) = table.awaited_by.take() {
+            self.deal.is_awaited.store(false, Ordering::Release);
+            waker.wake();
+        }
+    }
+}
+
+/// Returns the next number of a generator (xorshift, 64 bits), whose state is not zero.
+const fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn origin(number: u8) -> Origin {
+        Origin::V4([10, 0, 0, number])
+    }
+
+    fn deal(slots: &[u32]) -> Arc<Deal> {
+        let deal = Deal::new(slots.len(), 7);
+        slots.iter().enumerate().for_each(|(at, slots)| deal.open(at, *slots));
+        deal
+    }
+
+    fn spread(deal: &Deal) -> Vec<u32> {
+        deal.taken().iter().map(|(setups, connections)| setups + connections).collect()
+    }
+
+    #[test]
+    fn the_peers_of_each_origin_are_spread_over_all_cores() {
+        let deal = deal(&[100; 4]);
+        let mut places = Vec::new();
+        for number in 0..8 {
+            for _ in 0..8 {
+                places.push(deal.choose(origin(number)).unwrap());
+            }
+            let own = places.iter().filter(|(_, place)| {
+                place.0.as_ref().is_some_and(|held| held.origin == origin(number))
+            });
+            let mut of_origin = [0; 4];
+            own.for_each(|(core, _)| of_origin[*core] += 1);
+            assert_eq!(of_origin, [2; 4]);
+        }
+        assert_eq!(spread(&deal), [16; 4]);
+    }
+
+    #[test]
+    fn the_first_connections_of_many_clients_meet_all_cores() {
+        let deal = deal(&[10_000; 4]);
+        let mut first = [0_u32; 4];
+        let mut places = Vec::new();
+        for number in 0..1000_u16 {
+            let [high, low] = number.to_be_bytes();
+            let origin = Origin::V4([10, 1, high, low]);
+            for at in 0..8 {
+                let (core, place) = deal.choose(origin).unwrap();
+                first[core] += u32::from(at == 0);
+                places.push(place);
+            }
+        }
+        assert!(first.iter().all(|count| (200..300).contains(count)), "{first:?}");
+    }
+
+    #[test]
+    fn a_place_is_counted_as_a_setup_then_as_a_connection_then_not_at_all() {
+        let deal = deal(&[1]);
+        let (_, mut place) = deal.choose(origin(1)).unwrap();
+        assert_eq!(deal.taken(), [(1, 0)]);
+        place.become_connection();
+        place.become_connection();
+        assert_eq!(deal.taken(), [(0, 1)]);
+        assert!(deal.choose(origin(2)).is_none(), "no setup can give way");
+        drop(place);
+        assert_eq!(deal.taken(), [(0, 0)]);
+        assert!(deal.table().origins.is_empty());
+    }
+
+    #[test]
+    fn where_no_slot_is_free_a_setup_gives_way_and_no_connection() {
+        let deal = deal(&[1, 1]);
+        let [(first, mut busy), (second, silent)] =
+            [(); 2].map(|()| deal.choose(origin(1)).unwrap());
+        assert_ne!(first, second);
+        busy.become_connection();
+        let (third, newcomer) = deal.choose(origin(2)).unwrap();
+        assert_eq!(third, second, "the core with a setup");
+        assert!(deal.has_room_beside(first) && !deal.has_room_beside(second));
+        drop((silent, newcomer));
+        assert_eq!(spread(&deal).iter().sum::<u32>(), 1);
+    }
+}

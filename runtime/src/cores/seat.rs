@@ -1,0 +1,139 @@
+//! A core's seat in its group: where it finds the peers that it is dealt, and from where the first core deals.
+
+use std::cell::Cell;
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_queue::ArrayQueue;
+use haulage_proto::time::Instant;
+
+use super::deal::{Deal, Place};
+use crate::origin::Origin;
+use crate::provider::{ADOPTED_MAX, Arrival, Provider};
+use crate::sys::wake::Waker;
+
+/// A core's seat. A core that is alone has the only one of its group.
+#[derive(Debug)]
+pub(crate) struct Seat<I> {
+    deal: Arc<Deal>,
+    /// The core's number in the group. The first deals.
+    at: usize,
+    doors: Arc<[Door<I>]>,
+    /// A peer that was dealt while no slot was free: it is tried once more, in the next turn.
+    back: Option<(I, Place)>,
+    /// Peers wait at the ports for a place of any core.
+    is_waiting: bool,
+}
+
+/// How the dealer reaches one core.
+#[derive(Debug)]
+struct Door<I> {
+    dealt: ArrayQueue<(I, Place)>,
+    waker: OnceLock<Waker>,
+}
+
+impl<I: Arrival> Seat<I> {
+    /// Makes the seats of a group of so many cores. `seed` decides between cores that are alike.
+    pub(crate) fn of_all(cores: usize, seed: u64) -> Vec<Self> {
+        let deal = Deal::new(cores, seed);
+        // Nobody deals to a core that is alone.
+        let room = if cores > 1 { DEALT_MAX } else { 1 };
+        let door = |_| Door { dealt: ArrayQueue::new(room), waker: OnceLock::new() };
+        let doors: Arc<[_]> = (0..cores).map(door).collect();
+        let seat = |at| Self {
+            deal: Arc::clone(&deal),
+            at,
+            doors: Arc::clone(&doors),
+            back: None,
+            is_waiting: false,
+        };
+        (0..cores).map(seat).collect()
+    }
+
+    /// Makes the only seat of a core that is in no group.
+    pub(crate) fn alone() -> Self {
+        let mut seats = Self::of_all(1, 0);
+        seats.pop().expect("there is one")
+    }
+
+    /// Has the core be dealt peers from now on, as many as the provider has slots.
+    pub(crate) fn open(&self, provider: &impl Provider<Incoming = I>) {
+        if let Some(door) = self.doors.get(self.at) {
+            // A seat is opened once.
+            let _ = door.waker.set(provider.waker());
+        }
+        let slots = provider.caps().queue_pairs_max;
+        self.deal.open(self.at, u32::try_from(slots).unwrap_or(u32::MAX));
+    }
+
+    /// Adopts peers that this core was dealt, and, as the first core, deals those that wait at the ports: as many of either
+    /// as one turn may. Returns how many there were.
+    #[inline]
+    pub(crate) fn adopt(
+        &mut self,
+        provider: &mut impl Provider<Incoming = I>,
+        now: Instant,
+    ) -> usize {
+        let dealt = if self.doors.len() > 1 { self.adopt_dealt(provider, now) } else { 0 };
+        if self.at == 0 { dealt + self.deal_out(provider, now) } else { dealt }
+    }
+
+    fn adopt_dealt(&mut self, provider: &mut impl Provider<Incoming = I>, now: Instant) -> usize {
+        let Some(door) = self.doors.get(self.at) else { return 0 };
+        let mut adopted = 0;
+        if let Some((incoming, place)) = self.back.take() {
+            // A peer for which there is no slot in two turns is dropped, and so refused.
+            drop(provider.adopt(now, incoming, place));
+            adopted += 1;
+        }
+        while adopted < ADOPTED_MAX
+            && self.back.is_none()
+            && let Some((incoming, place)) = door.dealt.pop()
+        {
+            self.back = provider.adopt(now, incoming, place).err();
+            adopted += 1;
+        }
+        adopted
+    }
+
+    #[inline]
+    fn deal_out(&mut self, provider: &mut impl Provider<Incoming = I>, now: Instant) -> usize {
+        if self.is_waiting && !self.deal.is_awaited() {
+            self.is_waiting = false;
+            provider.look_again();
+        }
+        let lacks_room = Cell::new(false);
+        let has_room_beside = || {
+            let has_room = self.doors.len() > 1 && self.deal.has_room_beside(self.at);
+            lacks_room.set(!has_room);
+            has_room
+        };
+        let mut taken = 0;
+        while taken < ADOPTED_MAX
+            && let Some(incoming) = provider.next_incoming(now, has_room_beside)
+        {
+            taken += 1;
+            self.deal(provider, now, incoming);
+        }
+        if lacks_room.get() && self.doors.len() > 1 {
+            self.is_waiting = true;
+            self.deal.await_place(provider.waker());
+        }
+        taken
+    }
+
+    /// Deals one peer. One that no core takes is dropped, and so refused.
+    fn deal(&self, provider: &mut impl Provider<Incoming = I>, now: Instant, incoming: I) {
+        let origin = Origin::of(incoming.peer(), incoming.process());
+        let Some((at, place)) = self.deal.choose(origin) else { return };
+        if at == self.at {
+            drop(provider.adopt(now, incoming, place));
+        } else if let Some(door) = self.doors.get(at)
+            && door.dealt.push((incoming, place)).is_ok()
+        {
+            door.waker.get().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// Peers that wait for one core to adopt them, at most.
+const DEALT_MAX: usize = 1024;
