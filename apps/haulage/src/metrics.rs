@@ -5,12 +5,11 @@
 
 pub mod http;
 mod newcomers;
+mod page;
 #[cfg(test)]
 mod tests;
 
-use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use haulage::core::{CoreCounters, Cx, Service};
@@ -22,6 +21,7 @@ use haulage::sys::clock;
 use haulage_proto::time::Instant;
 
 use self::http::Questions;
+use self::page::{Kind, Number, Page};
 
 /// A service whose Calls are counted and timed.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub struct Metric {
     pub value: u64,
 }
 
-/// The counters of one procedure. Those of several cores add up.
+/// The counters of one procedure.
 #[derive(Clone, Debug)]
 struct Figures {
     name: &'static str,
@@ -110,22 +110,21 @@ impl<S: Service + Counted> Metered<S> {
         }
     }
 
-    fn page(&self, cx: &Cx<'_>) -> String {
-        let mut page = Page(String::with_capacity(8192));
-        // Writing to a String does not fail.
-        let metrics = self.inner.metrics(cx);
+    fn page(&self, cx: &Cx<'_>) -> Page {
+        let mut page = Page::default();
         let newcomers = &cx.moved().newcomers;
         let accepts = [
             ("rdma", newcomers.accepts),
             ("tcp", cx.tcp_counters().accepts),
             ("metrics", self.questions.failures.counts()),
         ];
-        let written = page.process(self.started).and_then(|()| page.procedures(&self.procedures));
-        let written = written.and_then(|()| page.core(cx));
-        let written = written.and_then(|()| page.tcp(cx));
-        let written = written.and_then(|()| page.newcomers(newcomers, &accepts));
-        let _ = written.and_then(|()| page.metrics(&metrics));
-        page.0
+        page.process(self.started);
+        page.procedures(&self.procedures);
+        page.core(cx);
+        page.tcp(cx);
+        page.newcomers(newcomers, &accepts);
+        page.metrics(&self.inner.metrics(cx));
+        page
     }
 }
 
@@ -210,8 +209,7 @@ impl<S: Service + Counted> Service for Metered<S> {
         if let Ok(asker) = self.questions.asked.try_recv() {
             // Calls of connections that are gone never end.
             self.timed.retain(|(token, ..)| cx.awaits(*token));
-            // The asking thread may have given up.
-            let _ = asker.send(self.page(cx));
+            asker.answer(self.page(cx));
             worked = true;
         }
         worked
@@ -232,161 +230,124 @@ impl Figures {
     }
 }
 
-impl AddAssign<&Self> for Figures {
-    fn add_assign(&mut self, other: &Self) {
-        let Self { name: _, calls, failed, buckets, seconds } = other;
-        self.calls += calls;
-        self.failed += failed;
-        self.buckets.iter_mut().zip(buckets).for_each(|(sum, bucket)| *sum += bucket);
-        self.seconds += *seconds;
-    }
-}
-
-/// The page written so far.
-struct Page(String);
-
 impl Page {
-    fn head(&mut self, name: &str, kind: &str, help: &str) -> fmt::Result {
-        write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n")
-    }
-
-    fn one(&mut self, name: &str, kind: &str, help: &str, value: u64) -> fmt::Result {
-        self.head(name, kind, help)?;
-        writeln!(self.0, "{name} {value}")
-    }
-
-    fn many(&mut self, name: &str, kind: &str, help: &str, values: &[(&str, u64)]) -> fmt::Result {
-        self.head(name, kind, help)?;
-        values.iter().try_for_each(|(label, value)| writeln!(self.0, "{name}{{{label}}} {value}"))
-    }
-
-    fn metrics(&mut self, metrics: &[Metric]) -> fmt::Result {
+    fn metrics(&mut self, metrics: &[Metric]) {
         for values in metrics.chunk_by(|one, next| one.name == next.name) {
             let [Metric { name, label, help, value }, ..] = values else { continue };
-            let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+            let kind = if name.ends_with("_total") { Kind::Counter } else { Kind::Gauge };
             if label.is_empty() {
-                self.one(name, kind, help, *value)?;
+                self.one(name, kind, help, *value);
             } else {
                 let values = values.iter().map(|metric| (metric.label, metric.value));
-                self.many(name, kind, help, &values.collect::<Vec<_>>())?;
+                self.many(name, kind, help, values);
             }
         }
-        Ok(())
     }
 
     /// Writes what the process is, and since when: counts that fall were begun anew.
-    fn process(&mut self, started: Duration) -> fmt::Result {
+    fn process(&mut self, started: Duration) {
         let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
-        self.many("haulage_build_info", "gauge", "The version of Haulage.", &[(&version, 1)])?;
-        let name = "process_start_time_seconds";
-        self.head(
-            name,
-            "gauge",
-            "When the server was started, in seconds since the epoch of Unix.",
-        )?;
-        writeln!(self.0, "{name} {:.3}", started.as_secs_f64())
+        let what = "The version of Haulage.";
+        self.many("haulage_build_info", Kind::Process, what, [(version, 1)]);
+        let when = "When the server was started, in seconds since the epoch of Unix.";
+        self.begin("process_start_time_seconds", Kind::Process, when);
+        self.value("", String::new(), Number::Moment(started.as_secs_f64()));
     }
 
-    fn procedures(&mut self, procedures: &[Figures]) -> fmt::Result {
-        self.head("haulage_calls_total", "counter", "Calls over RDMA, by procedure.")?;
-        for Figures { name, calls, .. } in procedures {
-            writeln!(self.0, "haulage_calls_total{{procedure=\"{name}\"}} {calls}")?;
-        }
+    fn procedures(&mut self, procedures: &[Figures]) {
+        let labels = |name| format!("procedure=\"{name}\"");
+        let calls = procedures.iter().map(|one| (labels(one.name), one.calls));
+        let help = "Calls over RDMA, by procedure.";
+        self.many("haulage_calls_total", Kind::Counter, help, calls);
+        let failed = procedures.iter().map(|one| (labels(one.name), one.failed));
         let help = "Calls that the RPC layer answered with an error, by procedure.";
-        self.head("haulage_calls_failed_total", "counter", help)?;
-        for Figures { name, failed, .. } in procedures {
-            writeln!(self.0, "haulage_calls_failed_total{{procedure=\"{name}\"}} {failed}")?;
-        }
+        self.many("haulage_calls_failed_total", Kind::Counter, help, failed);
         let help = "Seconds from the start of a Call to its results; one Call in 16 is timed.";
-        self.head("haulage_call_seconds", "histogram", help)?;
+        self.begin("haulage_call_seconds", Kind::Histogram, help);
         for Figures { name, buckets, seconds, .. } in procedures {
-            let mut count = 0;
+            let (labels, mut count) = (labels(name), 0);
             let bounds = BOUNDS.iter().map(Duration::as_secs_f64).chain([f64::INFINITY]);
             for (bound, bucket) in bounds.zip(buckets) {
                 count += bucket;
                 let le = if bound.is_finite() { bound.to_string() } else { "+Inf".to_owned() };
-                writeln!(
-                    self.0,
-                    "haulage_call_seconds_bucket{{procedure=\"{name}\",le=\"{le}\"}} {count}"
-                )?;
+                let labels = format!("{labels},le=\"{le}\"");
+                self.value("_bucket", labels, Number::Count(count));
             }
-            let seconds = seconds.as_secs_f64();
-            writeln!(self.0, "haulage_call_seconds_sum{{procedure=\"{name}\"}} {seconds}")?;
-            writeln!(self.0, "haulage_call_seconds_count{{procedure=\"{name}\"}} {count}")?;
+            self.value("_sum", labels.clone(), Number::Seconds(seconds.as_secs_f64()));
+            self.value("_count", labels, Number::Count(count));
         }
-        Ok(())
     }
 
-    fn tcp(&mut self, cx: &Cx<'_>) -> fmt::Result {
-        let (counter, gauge, tcp) = ("counter", "gauge", cx.tcp_counters());
+    fn tcp(&mut self, cx: &Cx<'_>) {
+        let (counter, gauge, tcp) = (Kind::Counter, Kind::Gauge, cx.tcp_counters());
         let connections = u64::from(cx.tcp_connections());
-        self.one("haulage_tcp_connections", gauge, "Open connections over TCP.", connections)?;
+        self.one("haulage_tcp_connections", gauge, "Open connections over TCP.", connections);
         self.many(
             "haulage_tcp_connection_events_total",
             counter,
             "Connections over TCP: accepted, turned away, and of those accepted that gave way to others or were late.",
-            &[
+            [
                 ("kind=\"accepted\"", tcp.accepted),
                 ("kind=\"rejected\"", tcp.rejected),
                 ("kind=\"replaced\"", tcp.replaced),
                 ("kind=\"late\"", tcp.late),
             ],
-        )?;
-        self.one("haulage_tcp_calls_total", counter, "Calls received over TCP.", tcp.calls)?;
+        );
+        self.one("haulage_tcp_calls_total", counter, "Calls received over TCP.", tcp.calls);
         self.many(
             "haulage_tcp_bytes_total",
             counter,
             "Octets of records over TCP, by direction.",
-            &[("direction=\"received\"", tcp.received), ("direction=\"sent\"", tcp.sent)],
-        )
+            [("direction=\"received\"", tcp.received), ("direction=\"sent\"", tcp.sent)],
+        );
     }
 
-    fn core(&mut self, cx: &Cx<'_>) -> fmt::Result {
-        self.calls(cx.counters())?;
-        self.moved(cx)?;
-        self.connections(cx)?;
-        self.memory(cx)
+    fn core(&mut self, cx: &Cx<'_>) {
+        self.calls(cx.counters());
+        self.moved(cx);
+        self.connections(cx);
+        self.memory(cx);
     }
 
-    fn calls(&mut self, core: &CoreCounters) -> fmt::Result {
-        let counter = "counter";
+    fn calls(&mut self, core: &CoreCounters) {
+        let counter = Kind::Counter;
         self.many(
             "haulage_chunks_total",
             counter,
             "Chunks in the Calls received, by kind.",
-            &[
+            [
                 ("kind=\"call\"", core.call_chunks),
                 ("kind=\"read\"", core.read_chunks),
                 ("kind=\"write\"", core.write_chunks),
                 ("kind=\"reply\"", core.reply_chunks),
             ],
-        )?;
+        );
         self.many(
             "haulage_parts_total",
             counter,
             "Messages that were a part of a continued one, by direction.",
-            &[
+            [
                 ("direction=\"received\"", core.parts_received),
                 ("direction=\"sent\"", core.parts_sent),
             ],
-        )?;
+        );
         self.one(
             "haulage_calls_repeated_total",
             counter,
             "Calls of ours that the peer refused and that went again in another form.",
             core.calls_repeated,
-        )?;
+        );
         self.many(
             "haulage_callbacks_total",
             counter,
             "Calls in reverse direction, from a server to a client: made by us, or by the peer and served.",
-            &[("by=\"us\"", core.callbacks_made), ("by=\"peer\"", core.callbacks_served)],
-        )?;
+            [("by=\"us\"", core.callbacks_made), ("by=\"peer\"", core.callbacks_served)],
+        );
         self.many(
             "haulage_errors_total",
             counter,
             "Errors, by kind.",
-            &[
+            [
                 ("kind=\"call_refused\"", core.calls_refused),
                 ("kind=\"message_bad\"", core.messages_bad),
                 ("kind=\"reply_unmatched\"", core.replies_unmatched),
@@ -397,119 +358,119 @@ impl Page {
                 ("kind=\"results_misdeclared\"", core.results_misdeclared),
                 ("kind=\"charge_lost\"", core.charges_lost),
             ],
-        )
+        );
     }
 
-    fn moved(&mut self, cx: &Cx<'_>) -> fmt::Result {
+    fn moved(&mut self, cx: &Cx<'_>) {
         let (core, moved) = (cx.counters(), cx.moved());
-        let (counter, gauge) = ("counter", "gauge");
+        let (counter, gauge) = (Kind::Counter, Kind::Gauge);
         self.many(
             "haulage_tagged_bytes_total",
             counter,
             "Octets moved by RDMA Read and Write, by direction.",
-            &[
+            [
                 ("direction=\"received\"", moved.tagged_received),
                 ("direction=\"sent\"", moved.tagged_sent),
             ],
-        )?;
+        );
         self.many(
             "haulage_messages_total",
             counter,
             "RDMA Send messages, by direction.",
-            &[("direction=\"received\"", moved.receives), ("direction=\"sent\"", moved.sends)],
-        )?;
+            [("direction=\"received\"", moved.receives), ("direction=\"sent\"", moved.sends)],
+        );
         self.many(
             "haulage_copied_bytes_total",
             counter,
             "Octets of payload copied, by Haulage (us) or the system.",
-            &[
+            [
                 ("by=\"us\"", moved.bytes_copied + core.bytes_unreduced + core.part_bytes),
                 ("by=\"system\"", moved.bytes_system),
             ],
-        )?;
+        );
         let (provider, strategy, posting) = cx.provider();
         let mut named = format!("provider=\"{provider}\",registration=\"{}\"", strategy.name());
         if let Some(posting) = posting {
             named.push_str(&format!(",posting=\"{posting}\""));
         }
         let what = "Provider, how it registers memory, and how it posts work.";
-        self.many("haulage_provider_info", gauge, what, &[(&named, 1)])?;
+        self.many("haulage_provider_info", gauge, what, [(named, 1)]);
         self.many(
             "haulage_invalidations_total",
             counter,
             "Handles invalidated, by the peer or by us.",
-            &[("by=\"peer\"", moved.invalidated_remote), ("by=\"us\"", moved.invalidated_local)],
-        )
+            [("by=\"peer\"", moved.invalidated_remote), ("by=\"us\"", moved.invalidated_local)],
+        );
     }
 
-    fn connections(&mut self, cx: &Cx<'_>) -> fmt::Result {
-        let gauge = "gauge";
+    fn connections(&mut self, cx: &Cx<'_>) {
+        let gauge = Kind::Gauge;
         self.one(
             "haulage_connections_opened_total",
-            "counter",
+            Kind::Counter,
             "Connections opened since the start.",
             cx.counters().connections_opened,
-        )?;
+        );
         let connections = u64::from(cx.connections());
-        self.one("haulage_connections", gauge, "Open connections.", connections)?;
+        self.one("haulage_connections", gauge, "Open connections.", connections);
         let census = cx.census();
         self.one(
             "haulage_connections_held",
             gauge,
             "Connections that are over and whose memory the peer may still touch.",
             u64::from(census.connections_held),
-        )?;
+        );
         self.one(
             "haulage_leases_held",
             gauge,
             "Leases of Calls that were given up, which the peer may still touch.",
             census.leases_held as u64,
-        )?;
+        );
         self.one(
             "haulage_credits",
             gauge,
             "Receives that peers may use at once.",
             u64::from(cx.receives_reserved()),
-        )
+        );
     }
 
-    fn memory(&mut self, cx: &Cx<'_>) -> fmt::Result {
-        let (gauge, gauges) = ("gauge", cx.gauges());
+    fn memory(&mut self, cx: &Cx<'_>) {
+        let (gauge, gauges) = (Kind::Gauge, cx.gauges());
         self.many(
             "haulage_leases",
             gauge,
             "Leases of registered memory, by state.",
-            &[
+            [
                 ("state=\"local\"", gauges.local),
                 ("state=\"shared\"", gauges.shared),
                 ("state=\"posted\"", gauges.posted),
                 ("state=\"exposed\"", gauges.exposed),
             ],
-        )?;
+        );
         self.one(
             "haulage_memory_bytes",
             gauge,
             "Octets of registered memory.",
             gauges.bytes as u64,
-        )?;
+        );
         self.one(
             "haulage_memory_leased_bytes",
             gauge,
             "Octets of registered memory in leases: what is kept, received and under way.",
             gauges.leased_bytes as u64,
-        )?;
+        );
         self.one(
             "haulage_memory_free_bytes",
             gauge,
             "Octets in free pages of registered memory.",
             gauges.free_bytes as u64,
-        )?;
+        );
         self.one(
             "haulage_memory_usable_bytes",
             gauge,
             "Octets of registered memory that are of use, once the service has moved what it keeps.",
             cx.room_bytes() as u64,
-        )
+        );
     }
 }
 

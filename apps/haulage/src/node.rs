@@ -4,7 +4,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use haulage::core::{Core, Service};
+use haulage::core::{Core, CoreIdentity, CoreNumber, Service};
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE};
 use haulage::polling::Polling as CorePolling;
 use haulage::pool::{PageKind, PagePreference, PageReport, Pool, PoolConfig, PoolError};
@@ -142,12 +142,24 @@ impl NodeConfig {
         }
     }
 
-    /// Builds a core around the service that `service` creates from the core's pool and waker.
+    /// Builds the only core of this end around the service that `service` creates from the core's pool and waker.
     ///
     /// # Errors
     /// The core cannot be built on this machine.
     pub fn build<P: Carrier, S: Service>(
         &self,
+        service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
+    ) -> Result<(Core<P, S>, Notes), Failure> {
+        self.build_one_of(CoreNumber::FIRST, service)
+    }
+
+    /// Builds the core of this number around the service that `service` creates from the core's pool and waker.
+    ///
+    /// # Errors
+    /// The core cannot be built on this machine.
+    pub fn build_one_of<P: Carrier, S: Service>(
+        &self,
+        number: CoreNumber,
         service: impl FnOnce(&Pool, &Waker) -> Result<S, Failure>,
     ) -> Result<(Core<P, S>, Notes), Failure> {
         // A sum that would overflow is more than any machine has.
@@ -170,7 +182,8 @@ impl NodeConfig {
             Failure::failed(format!("the system gave no random numbers: {error}"))
         })?;
         let service = service(&pool, &provider.waker())?;
-        let core = Core::new(provider, service, pool, self.limits, seed)
+        let identity = CoreIdentity { number, seed };
+        let core = Core::new(provider, service, pool, self.limits, identity)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))
     }

@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::core::{Core, Service};
-use haulage::cores::{CoreThread, Placement as Thread, Unstopped};
+use haulage::cores::group::Group;
+use haulage::cores::{Placement as Thread, Unstopped};
 use haulage::provider::{Provider, Waker};
 use haulage::sys::socket::Listener as Ports;
 use haulage::sys::{clock, signal, wake};
@@ -47,25 +48,25 @@ impl Termination {
     }
 
     /// Tells the supervisor that the server is ready. Waits for a signal, then closes the ports, which the next server may
-    /// take, and lets the core drain.
+    /// take, and lets the cores drain.
     pub fn wait<T>(
         self,
-        core: CoreThread<T>,
+        cores: Group<T>,
         ports: impl IntoIterator<Item = Listener>,
         output: &Output,
     ) -> Result<(), Failure> {
         let supervisor = Supervisor::here(output);
         supervisor.ready();
         let mut due = supervisor.interval().map(|interval| (clock::now(), interval));
-        while !signal::end_requested() && !core.is_finished() {
+        while !signal::end_requested() && !cores.is_finished() {
             let now = clock::now();
             if let Some((at, interval)) = &mut due
                 && *at <= now
             {
                 // A core that stands still gives no sign, and then the supervisor gets none.
-                if core.is_alive() {
+                if cores.is_alive() {
                     supervisor.alive();
-                    core.ask_for_life();
+                    cores.ask_for_life();
                 }
                 *at = now.saturating_add(*interval);
             }
@@ -75,7 +76,7 @@ impl Termination {
         supervisor.stopping();
         ports.into_iter().for_each(|port| port.close());
         let _step = Step::begin(format_args!("waiting for calls under way to end"));
-        core.stop_while_turning(PATIENCE).map_err(|why| match why {
+        cores.stop_while_turning(PATIENCE).map_err(|why| match why {
             Unstopped::Panicked(panicked) => panicked.into(),
             Unstopped::Stands { .. } => Failure::failed(format!(
                 "{why}: a system call does not return, perhaps of a file system whose process does not answer; calls under way \
@@ -85,14 +86,26 @@ impl Termination {
     }
 }
 
-/// Returns the name, CPU and polling mode of a server's core.
-pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
+/// Returns the name, CPU and polling mode of each core of a server.
+pub fn cores(name: &str, options: &CoreOptions, output: &Output) -> Result<Vec<Thread>, Failure> {
     let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
-    let [cpu] = placement.cores[..] else {
-        return Err(Failure::usage("this build serves from one core: name one CPU with --cores"));
-    };
+    let is_alone = placement.cores.len() == 1;
     placement.note.into_iter().for_each(|note| output.note(note));
-    Ok(Thread { name: name.to_owned(), cpu, polling: polling(placement.polling) })
+    let thread = |(at, cpu)| Thread {
+        name: if is_alone { name.to_owned() } else { format!("{name}-{at}") },
+        cpu,
+        polling: polling(placement.polling),
+    };
+    Ok(placement.cores.iter().copied().enumerate().map(thread).collect())
+}
+
+/// Returns the name, CPU and polling mode of the core of a server that has one.
+pub fn one_core(name: &str, options: &CoreOptions, output: &Output) -> Result<Thread, Failure> {
+    let mut cores = cores(name, options, output)?;
+    match (cores.pop(), cores.is_empty()) {
+        (Some(core), true) => Ok(core),
+        _ => Err(Failure::usage("this service has one core: name one CPU with --cores")),
+    }
 }
 
 /// Returns the `ready:` line of a server that listens at one address.
@@ -175,15 +188,15 @@ pub fn listen_by<T>(
     }))
 }
 
-/// Serves metrics, if an address is given. Returns the port.
+/// Serves metrics, if an address is given. `wakers` are those of the server's cores. Returns the port.
 pub fn metrics(
     asked_for: Option<&Address>,
     asking: &Asking,
-    waker: &Waker,
+    wakers: &[Waker],
 ) -> Result<Option<Listener>, Failure> {
     let Some(address) = asked_for else { return Ok(None) };
     let addresses = address.resolve(None)?;
-    listen_by(&addresses, "--metrics", |at| asking.listen(at, waker)).map(Some)
+    listen_by(&addresses, "--metrics", |at| asking.listen(at, wakers)).map(Some)
 }
 
 /// How long a core that drains may be inside one turn.

@@ -67,6 +67,9 @@ pub struct ServePerf {
     /// Calls in flight at once, of all connections; more than needed makes the server slower
     #[arg(long, value_name = "N", default_value = "128")]
     pub depth: Count,
+    /// Where to serve metrics, at /metrics
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<Address>,
     /// How the server treats its clients
     #[command(flatten)]
     pub peers: PeerOptions,

@@ -70,10 +70,10 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     })?;
     let (bound, notes, waker) = &core.started;
     notes.tell(output);
-    let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, std::slice::from_ref(waker))?;
     let line = serving::ready_at(*bound, metrics.as_ref().map(Listener::address), output);
     serving::ready(&line, output)?;
-    termination.wait(core, metrics, output)
+    termination.wait(core.into(), metrics, output)
 }
 
 impl Counted for KvService {

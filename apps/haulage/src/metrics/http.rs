@@ -7,21 +7,26 @@
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
 use haulage::provider::{AcceptFailures, Waker};
+use haulage::sys::clock;
 use haulage_store::crowd::{Crowd, CrowdLimits, Listener, Phase, Seat};
+
+use super::page::Page;
 
 mod request;
 
 pub use request::{Asked, Part, REQUEST_MAX, Request, TooLong};
 
-/// The HTTP server's end of the channel to a [`Metered`](super::Metered) service.
+/// The HTTP server's ends of the channels to the [`Metered`](super::Metered) services of a server, by the numbers of their
+/// cores.
 #[derive(Clone, Debug)]
 pub struct Asking {
-    asked: Sender<Sender<String>>,
+    cores: Vec<Sender<Asker>>,
     failures: AcceptFailures,
 }
 
@@ -29,48 +34,78 @@ pub struct Asking {
 #[derive(Debug)]
 pub struct Questions {
     /// Requests for the page, each with the channel for the answer.
-    pub(super) asked: Receiver<Sender<String>>,
-    /// Failed accepts of the HTTP server.
+    pub(super) asked: Receiver<Asker>,
+    /// Failed accepts of the HTTP server, which are told to the first core.
     pub(super) failures: AcceptFailures,
 }
 
-/// Creates the channel from the HTTP server to a [`Metered`](super::Metered) service.
-pub fn way() -> (Asking, Questions) {
-    let (asked, receiver) = mpsc::channel();
+/// Who asks a core for its page.
+#[derive(Debug)]
+pub(super) struct Asker {
+    core: usize,
+    answer: Sender<(usize, Page)>,
+}
+
+impl Asker {
+    /// Answers with the page of the core. The asking thread may have given up.
+    pub(super) fn answer(self, page: Page) {
+        let _ = self.answer.send((self.core, page));
+    }
+}
+
+/// Creates the channels from the HTTP server to the [`Metered`](super::Metered) services of so many cores.
+pub fn ways(cores: usize) -> (Asking, Vec<Questions>) {
     let failures = AcceptFailures::default();
-    (Asking { asked, failures: failures.clone() }, Questions { asked: receiver, failures })
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel()).unzip();
+    let first = std::iter::once(failures.clone());
+    let told = first.chain(std::iter::repeat_with(AcceptFailures::default));
+    let questions = receivers.into_iter().zip(told);
+    let questions = questions.map(|(asked, failures)| Questions { asked, failures }).collect();
+    (Asking { cores: senders, failures }, questions)
+}
+
+/// Creates the channel from the HTTP server to the [`Metered`](super::Metered) service of a server's only core.
+pub fn way() -> (Asking, Questions) {
+    let (asking, mut questions) = ways(1);
+    (asking, questions.remove(0))
 }
 
 impl Asking {
-    /// Serves the page at `at` until the port, which is returned, is closed. `waker` wakes the core that writes the page.
+    /// Serves the page at `at` until the port, which is returned, is closed. `wakers` wake the cores that are asked for it.
     ///
     /// # Errors
     /// The system's error, such as an address in use.
-    pub fn listen(&self, at: SocketAddr, waker: &Waker) -> io::Result<Listener> {
-        self.listen_within(at, waker, Limits::DEFAULT)
+    pub fn listen(&self, at: SocketAddr, wakers: &[Waker]) -> io::Result<Listener> {
+        self.listen_within(at, wakers, Limits::DEFAULT)
     }
 
     /// Like [`Self::listen`], within these limits.
-    fn listen_within(&self, at: SocketAddr, waker: &Waker, limits: Limits) -> io::Result<Listener> {
+    fn listen_within(
+        &self,
+        at: SocketAddr,
+        wakers: &[Waker],
+        limits: Limits,
+    ) -> io::Result<Listener> {
         let listener = Listener::bind(at)?;
-        let (asking, waker, accepting) = (self.clone(), waker.clone(), listener.clone());
+        let (asking, accepting) = (self.clone(), listener.clone());
+        let wakers: Arc<[Waker]> = wakers.into();
         thread::Builder::new()
             .name("metrics".to_owned())
-            .spawn(move || asking.accept(&accepting, &waker, limits))?;
+            .spawn(move || asking.accept(&accepting, &wakers, limits))?;
         Ok(listener)
     }
 
-    fn accept(&self, listener: &Listener, waker: &Waker, limits: Limits) {
+    fn accept(&self, listener: &Listener, wakers: &Arc<[Waker]>, limits: Limits) {
         let mut failures = self.failures.clone();
         let connections_max = limits.requests_max;
         let mut crowd =
             Crowd::new(CrowdLimits { connections_max, each_max: connections_max.div_ceil(2) });
         while let Some((stream, peer)) = listener.accept("metrics", &mut failures) {
             let Some(seat) = crowd.admit(stream, peer.ip()) else { continue };
-            let (asking, waker) = (self.clone(), waker.clone());
+            let (asking, wakers) = (self.clone(), Arc::clone(wakers));
             let answer = move || {
                 // An error ends only this connection; the client may ask again.
-                let _ = asking.answer(&seat, &waker, limits);
+                let _ = asking.answer(&seat, &wakers, limits);
             };
             // If no thread starts, the seat is dropped, which closes the connection.
             let _ = thread::Builder::new().name("metrics-answer".to_owned()).spawn(answer);
@@ -78,7 +113,7 @@ impl Asking {
         crowd.close();
     }
 
-    fn answer(&self, seat: &Seat, waker: &Waker, limits: Limits) -> io::Result<()> {
+    fn answer(&self, seat: &Seat, wakers: &[Waker], limits: Limits) -> io::Result<()> {
         let mut stream = seat.within(limits.request_time);
         let mut request = Request::default();
         let mut octets = [0; 1024];
@@ -92,8 +127,8 @@ impl Asking {
         };
         seat.enter(Phase::Serving);
         let (status, body) = match asked {
-            Asked::Metrics(_) => match self.page(waker) {
-                Ok(page) => ("200 OK", page),
+            Asked::Metrics(_) => match self.page(wakers) {
+                Ok(page) => ("200 OK", page.to_string()),
                 Err(RecvTimeoutError::Timeout) => {
                     (
                         "503 Service Unavailable",
@@ -124,12 +159,26 @@ impl Asking {
         )
     }
 
-    /// Asks the core for the page and waits for it.
-    fn page(&self, waker: &Waker) -> Result<String, RecvTimeoutError> {
-        let (asker, answer) = mpsc::channel();
-        self.asked.send(asker).map_err(|_| RecvTimeoutError::Disconnected)?;
-        waker.wake();
-        answer.recv_timeout(PATIENCE)
+    /// Asks the cores for their pages and waits for them. Of several cores, those that do not answer in time are left out.
+    fn page(&self, wakers: &[Waker]) -> Result<Page, RecvTimeoutError> {
+        let (answer, answers) = mpsc::channel();
+        let mut asked = 0;
+        for (core, way) in self.cores.iter().enumerate() {
+            asked += usize::from(way.send(Asker { core, answer: answer.clone() }).is_ok());
+        }
+        drop(answer);
+        wakers.iter().for_each(Waker::wake);
+        let by = clock::now().saturating_add(PATIENCE);
+        let mut pages = Vec::with_capacity(asked);
+        while pages.len() < self.cores.len() {
+            match answers.recv_timeout(by.saturating_since(clock::now())) {
+                Ok(page) => pages.push(page),
+                Err(error) if pages.is_empty() => return Err(error),
+                Err(_) => break,
+            }
+        }
+        pages.sort_by_key(|(core, _)| *core);
+        Ok(if self.cores.len() == 1 { pages.remove(0).1 } else { Page::of_cores(&pages) })
     }
 }
 
@@ -146,13 +195,14 @@ impl Limits {
     const DEFAULT: Self = Self { requests_max: 16, request_time: Duration::from_secs(2) };
 }
 
-/// Timeout of the core to write the page.
+/// Timeout of the cores to write their pages.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpStream};
 
+    use super::super::page::Kind;
     use super::*;
 
     const LOCAL: (Ipv4Addr, u16) = (Ipv4Addr::LOCALHOST, 0);
@@ -160,10 +210,14 @@ mod tests {
     /// Answers within `limits`, every page being `page`.
     fn serve(limits: Limits) -> SocketAddr {
         let (asking, questions) = way();
-        let write =
-            move || questions.asked.iter().for_each(|asker| _ = asker.send("page".to_owned()));
+        let page = || {
+            let mut page = Page::default();
+            page.one("page", Kind::Gauge, "A page.", 1);
+            page
+        };
+        let write = move || questions.asked.iter().for_each(|asker| asker.answer(page()));
         thread::Builder::new().spawn(write).unwrap();
-        asking.listen_within(LOCAL.into(), &Waker::new().unwrap(), limits).unwrap().address()
+        asking.listen_within(LOCAL.into(), &[Waker::new().unwrap()], limits).unwrap().address()
     }
 
     fn scrape(at: SocketAddr) -> String {
@@ -186,7 +240,7 @@ mod tests {
             })
             .collect();
         for number in 0..10 {
-            assert!(scrape(at).ends_with("\r\n\r\npage"), "{number}");
+            assert!(scrape(at).ends_with("gauge\npage 1\n"), "{number}");
         }
         // The first of the silent connections gave way.
         for stream in &mut silent[..7] {

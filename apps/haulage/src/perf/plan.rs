@@ -197,6 +197,17 @@ pub struct Room {
 }
 
 impl Room {
+    /// Returns the resources of each of so many cores that share these.
+    #[must_use]
+    pub const fn part(self, cores: usize) -> Self {
+        let count = cores as u32; // at most 128
+        Self {
+            connections: self.connections.div_ceil(count),
+            in_flight: self.in_flight.div_ceil(count),
+            memory: self.memory.div_ceil(cores),
+        }
+    }
+
     /// Returns the limits of a core with these resources.
     pub fn limits(&self) -> Limits {
         Limits {

@@ -16,6 +16,7 @@ use super::progress::Progress;
 use super::protocol::binding;
 use super::report::{self, Run};
 use super::serve;
+use super::service::PerfService;
 use crate::calling::{self, Callee};
 use crate::cli::address::{Address, at_port};
 use crate::cli::perf::PerfOptions;
@@ -196,8 +197,9 @@ impl Bench<'_> {
                 let any = vec![SocketAddr::new(P::own_address()?, 0)];
                 let node =
                     NodeConfig { room: room.memory, asked: None, limits: room.limits(), crc };
-                let server = serve::start::<P>(thread, node, any)?;
-                (server.started.address, FarEnd::Thread(server))
+                let services = [PerfService::new];
+                let server = serve::start::<P, _>(vec![thread], services, &node, &any)?;
+                (server.started().listening()?.address, FarEnd::Thread(server))
             }
         })
     }
@@ -265,7 +267,7 @@ impl Bench<'_> {
 enum FarEnd {
     NotOurs,
     Process(Server),
-    Thread(haulage::cores::CoreThread<serve::Server>),
+    Thread(haulage::cores::group::Group<serve::Server>),
 }
 
 impl FarEnd {
@@ -273,7 +275,7 @@ impl FarEnd {
         match self {
             Self::NotOurs => Ok(()),
             Self::Process(server) => server.stop(),
-            Self::Thread(core) => Ok(core.stop()?),
+            Self::Thread(cores) => Ok(cores.stop()?),
         }
     }
 }

@@ -1,8 +1,13 @@
 //! The command `haulage perf serve`, and servers on a thread.
 
+use std::iter::repeat;
 use std::net::{SocketAddr, TcpListener};
 
-use haulage::cores::{self, CoreThread, Placement as Thread};
+use haulage::core::{Core, CoreNumber, Service};
+use haulage::cores::Placement as Thread;
+use haulage::cores::group::{self, Group};
+use haulage::provider::Waker;
+use haulage_store::crowd::Listener;
 
 use super::plan::Room;
 use super::service::PerfService;
@@ -10,6 +15,7 @@ use crate::cli::address::at_port;
 use crate::cli::perf::ServePerf;
 use crate::failure::Failure;
 use crate::limits;
+use crate::metrics::{Metered, http};
 use crate::node::{Carrier, NodeConfig, Notes, over};
 use crate::open_files;
 use crate::output::Output;
@@ -21,73 +27,121 @@ pub fn run(options: &ServePerf, output: &Output) -> Result<(), Failure> {
 }
 
 fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure> {
-    let thread = serving::one_core("perf-core", &options.core, output)?;
-    let (cpu, polling) = (thread.cpu, options.core.polling);
+    let threads = serving::cores("perf-core", &options.core, output)?;
+    let (cpu, polling) = (threads.first().and_then(|first| first.cpu), options.core.polling);
     let addresses = options.listen.resolve(None)?;
     warn_if_open(&addresses, output);
     open_files::check(options.connections.0, 1)?;
     serving::check(&addresses, "--listen", P::check_listen)?;
+    serving::check_metrics(options.metrics.as_ref())?;
     let termination = Termination::catch()?;
     let memory = usize::try_from(options.memory.0).unwrap_or(usize::MAX);
     let room = Room { connections: options.connections.0, in_flight: options.depth.0, memory };
+    let room = room.part(threads.len());
     let node = NodeConfig {
-        room: memory,
+        room: room.memory,
         asked: Some(options.memory.0),
         limits: options.core.rpc_version.within(options.peers.within(room.limits())),
         crc: options.core.crc,
     };
-    let core = start::<P>(thread, node, addresses)?;
-    let Server { address, notes, .. } = &core.started;
-    notes.tell(output);
-    match core.started.raw.as_ref().map(TcpListener::try_clone) {
+    let (asking, questions) = http::ways(threads.len());
+    let cores = if options.metrics.is_some() {
+        let services =
+            questions.into_iter().map(|asked| || Metered::new(PerfService::new(), asked));
+        start::<P, _>(threads, services, &node, &addresses)?
+    } else {
+        start::<P, _>(threads, repeat(PerfService::new), &node, &addresses)?
+    };
+    cores.started().notes.tell(output);
+    let Listening { address, raw } = cores.started().listening()?;
+    match raw.as_ref().map(TcpListener::try_clone) {
         Some(Ok(raw)) => {
             let answers = limits::answer(raw, cpu, polling);
             answers.map_err(|error| Failure::failed(format!("cannot start a thread: {error}")))?;
         }
         _ => output.note("the port after this one is in use: raw TCP is not measured with it"),
     }
-    serving::ready(&serving::ready_at(*address, None, output), output)?;
-    termination.wait(core, None, output)
+    let wakers: Vec<_> = cores.cores().iter().map(|core| core.started.waker.clone()).collect();
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, &wakers)?;
+    let line = serving::ready_at(*address, metrics.as_ref().map(Listener::address), output);
+    serving::ready(&line, output)?;
+    termination.wait(cores, metrics, output)
 }
 
-/// A server that has started.
+/// A core of a server that has started.
 #[derive(Debug)]
 pub(super) struct Server {
+    /// Notes about the core for the user.
+    pub(super) notes: Notes,
+    /// Wakes the core.
+    waker: Waker,
+    /// Where the server listens, if this is its first core.
+    listening: Option<Listening>,
+}
+
+impl Server {
+    /// Returns the ports of the first core.
+    pub(super) fn listening(&self) -> Result<&Listening, Failure> {
+        self.listening.as_ref().ok_or_else(|| Failure::failed("this core does not listen"))
+    }
+}
+
+/// The ports of a server.
+#[derive(Debug)]
+pub(super) struct Listening {
     /// The address at which the server listens.
     pub(super) address: SocketAddr,
-    /// Notes about its core for the user.
-    pub(super) notes: Notes,
     /// The listener of raw TCP, at the next port up.
     raw: Option<TcpListener>,
 }
 
-/// Starts a server that listens at the first of `addresses` that works.
-pub(super) fn start<P: Carrier>(
-    thread: Thread,
-    node: NodeConfig,
-    addresses: Vec<SocketAddr>,
-) -> Result<CoreThread<Server>, Failure> {
-    cores::start(thread, move || {
-        let (mut core, notes) = node.build::<P, _>(|_, _| Ok(PerfService::new()))?;
-        // Port 0: choose a port whose successor is free, too.
-        let free = addresses.iter().filter(|address| address.port() == 0);
-        let free = free.flat_map(|address| std::iter::repeat_n(*address, TRIES));
-        let chosen = free.filter_map(|address| {
-            let raw = TcpListener::bind(address).ok()?;
-            let next = raw.local_addr().ok()?;
-            let port = next.port().checked_sub(1)?;
-            Some((at_port(address, port), raw))
-        });
-        for (address, raw) in chosen {
-            if let Ok(address) = serving::listen(&mut core, &[address]) {
-                return Ok((core, Server { address, notes, raw: Some(raw) }));
-            }
+/// Starts a server with a core on each of these threads, each with the service that one of `services` makes. It listens at the first of `addresses`
+/// that works. `node` is each of its cores.
+pub(super) fn start<P: Carrier, S: Service>(
+    threads: Vec<Thread>,
+    services: impl IntoIterator<Item = impl FnOnce() -> S + Send + 'static>,
+    node: &NodeConfig,
+    addresses: &[SocketAddr],
+) -> Result<Group<Server>, Failure> {
+    let seed = getrandom::u64()
+        .map_err(|error| Failure::failed(format!("the system gave no random numbers: {error}")))?;
+    let cores = threads.into_iter().zip(services).map(|(thread, service)| {
+        let (node, addresses) = (node.clone(), addresses.to_vec());
+        let make = move |number| {
+            let (mut core, notes) = node.build_one_of::<P, _>(number, |_, _| Ok(service()))?;
+            let first = number == CoreNumber::FIRST;
+            let listening = first.then(|| listen(&mut core, &addresses)).transpose()?;
+            let waker = core.waker();
+            Ok::<_, Failure>((core, Server { notes, waker, listening }))
+        };
+        (thread, make)
+    });
+    group::start(cores.collect(), seed)
+}
+
+/// Listens at the first of `addresses` that works, and for raw TCP at the next port up if that is free.
+fn listen<P: Carrier, S: Service>(
+    core: &mut Core<P, S>,
+    addresses: &[SocketAddr],
+) -> Result<Listening, Failure> {
+    // Port 0: choose a port whose successor is free, too.
+    let free = addresses.iter().filter(|address| address.port() == 0);
+    let free = free.flat_map(|address| std::iter::repeat_n(*address, TRIES));
+    let chosen = free.filter_map(|address| {
+        let raw = TcpListener::bind(address).ok()?;
+        let next = raw.local_addr().ok()?;
+        let port = next.port().checked_sub(1)?;
+        Some((at_port(address, port), raw))
+    });
+    for (address, raw) in chosen {
+        if let Ok(address) = serving::listen(core, &[address]) {
+            return Ok(Listening { address, raw: Some(raw) });
         }
-        let address = serving::listen(&mut core, &addresses)?;
-        let next = address.port().checked_add(1);
-        let raw = next.and_then(|port| TcpListener::bind(at_port(address, port)).ok());
-        Ok::<_, Failure>((core, Server { address, notes, raw }))
-    })
+    }
+    let address = serving::listen(core, addresses)?;
+    let next = address.port().checked_add(1);
+    let raw = next.and_then(|port| TcpListener::bind(at_port(address, port)).ok());
+    Ok(Listening { address, raw })
 }
 
 /// Warns once that every host which can reach the port can use it.

@@ -12,6 +12,8 @@ use haulage_kv::figures::Figures;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
+use crate::metrics::{Counted, Metric};
+
 use super::protocol::{ECHO_MAX, NO_SPACE, OK, Procedure, binding};
 
 /// The benchmark's server.
@@ -67,6 +69,12 @@ impl PerfService {
         reply.results(|w| w.u32(OK));
         reply.item(Data::Shared(item));
         Ok(())
+    }
+}
+
+impl Counted for PerfService {
+    fn metrics(&self, _: &Cx<'_>) -> Vec<Metric> {
+        Vec::new()
     }
 }
 

@@ -126,7 +126,7 @@ fn serve<P: Carrier>(
     })?;
     let ((rdma, mount, tcp), notes, waker) = &core.started;
     Notes::tell(notes, output);
-    let metrics = serving::metrics(options.metrics.as_ref(), &asking, waker)?;
+    let metrics = serving::metrics(options.metrics.as_ref(), &asking, std::slice::from_ref(waker))?;
     let bound = Bound {
         rdma: *rdma,
         mount: *mount,
@@ -135,7 +135,7 @@ fn serve<P: Carrier>(
         owner,
     };
     serving::ready(&ready(&bound, output), output)?;
-    termination.wait(core, metrics, output)
+    termination.wait(core.into(), metrics, output)
 }
 
 /// The resolved addresses to listen at.
