@@ -31,6 +31,7 @@ mod records;
 pub(crate) mod requester;
 mod responder;
 mod runs;
+mod seats;
 mod serve;
 mod servers;
 mod service;
@@ -55,6 +56,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::v2::connection::Role;
 use thiserror::Error;
 
+use crate::cores::deal::Slots;
 use crate::cores::seat::Seat;
 use crate::limits::{INLINE_SIZE, Limits, SEND_BUFFER};
 use crate::origin::Origin;
@@ -80,6 +82,7 @@ pub use crate::core_number::{CORES_MAX, CoreIdentity, CoreNumber};
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
 pub use options::ConnectOptions;
+pub use seats::Seats;
 pub use service::{NoService, Service};
 pub use streams::{TcpCounters, TcpLimits};
 
@@ -138,14 +141,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         };
         let inbox = Inbox::new(&limits, provider.waker());
         let too_small = StartError::PoolTooSmall { needed: limits.transport_bytes() };
-        let common = Common::new(limits, pool, provider.caps(), identity);
+        let common = Common::new(limits, pool, (provider.caps(), provider.waker()), identity);
         let mut common = common.ok_or_else(|| too_small.clone())?;
         if service.makes_room() {
             common.memory.making.is_possible = true;
         }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let seat = Seat::alone();
-        seat.open(&provider);
+        seat.open(slots(&provider), provider.waker());
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
             service,
@@ -169,10 +172,14 @@ impl<P: Provider, S: Service> Core<P, S> {
         })
     }
 
-    /// Joins a group: from now on the core is dealt peers that reached any port of the group's first core.
-    pub(crate) fn join(&mut self, seat: Seat<P::Incoming>) {
-        seat.open(&self.provider);
-        self.seat = seat;
+    /// Joins a group, before it listens: from now on the core is dealt peers that reach the ports of the group's first core.
+    pub fn join(&mut self, seats: Seats<P::Incoming>) {
+        let Seats { rdma, tcp } = seats;
+        rdma.open(slots(&self.provider), self.waker());
+        let common = &mut self.inner.common;
+        common.trace.share_limits(rdma.cores());
+        common.streams.join(tcp);
+        self.seat = rdma;
     }
 
     /// Runs one turn to completion: a bounded amount of work, without blocking.
@@ -214,6 +221,18 @@ impl<P: Provider, S: Service> Core<P, S> {
         let (bound, more) = common.streams.listen(at, limits, &self.provider.waker())?;
         responder.calls.enlarge(more);
         Ok(bound)
+    }
+
+    /// Takes part in serving a port over TCP at which the first core of the group listens: its ports have numbers by the
+    /// order of [`Self::listen_tcp`], and this method is called once for each, in the same order.
+    ///
+    /// # Errors
+    /// The system's error, if it does not watch sockets.
+    pub fn share_tcp(&mut self, limits: TcpLimits) -> io::Result<()> {
+        let Inner { responder, common, .. } = &mut self.inner;
+        let more = common.streams.share(limits, &self.provider.waker())?;
+        responder.calls.enlarge(more);
+        Ok(())
     }
 
     /// Starts to connect. `options` is the binding of our Calls, or [`ConnectOptions`]. Calls may be made at once; they wait
@@ -441,6 +460,12 @@ impl<P: Provider, S: Service> Core<P, S> {
     fn flush_posts(&mut self, now: Instant) -> usize {
         transmit::flush(&mut self.provider, &mut self.inner, now)
     }
+}
+
+/// Returns how many peers the core of a provider takes.
+fn slots(provider: &impl Provider) -> Slots {
+    let count = u32::try_from(provider.caps().queue_pairs_max).unwrap_or(u32::MAX);
+    Slots { count, connections_give_way: false }
 }
 
 /// Why a core could not start.

@@ -18,6 +18,7 @@ use crate::sys::{affinity, clock};
 
 pub(crate) mod deal;
 pub mod group;
+pub mod post;
 pub(crate) mod seat;
 
 /// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
@@ -43,13 +44,18 @@ impl Stop {
         self.asked.load(Ordering::Acquire) & SHUTDOWN != 0
     }
 
-    /// Answers what was asked, as the driver of the core does in each turn. Returns whether to shut down.
-    fn heed(&self) -> bool {
+    /// Asks the core to leave its connections at once, as it does if it panics. Wake it afterwards.
+    fn ask_to_leave(&self) {
+        self.asked.fetch_or(LEAVE, Ordering::Release);
+    }
+
+    /// Answers what was asked, as the driver of the core does in each turn. Returns what was asked.
+    fn heed(&self) -> u8 {
         let asked = self.asked.load(Ordering::Acquire);
         if asked & SIGN_OF_LIFE != 0 {
             self.asked.fetch_and(!SIGN_OF_LIFE, Ordering::Release);
         }
-        asked & SHUTDOWN != 0
+        asked
     }
 }
 
@@ -57,6 +63,8 @@ impl Stop {
 const SHUTDOWN: u8 = 1;
 /// The core is to clear this bit.
 const SIGN_OF_LIFE: u8 = 2;
+/// The core is to turn no more.
+const LEAVE: u8 = 4;
 
 /// Drives a core until it has drained after `stop` was asked.
 pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, stop: &Stop) {
@@ -72,7 +80,11 @@ pub fn run<P: Provider, S: Service>(core: &mut Core<P, S>, polling: Polling, sto
             }
         }
         turns -= 1;
-        if stop.heed() {
+        let asked = stop.heed();
+        if asked & LEAVE != 0 {
+            return;
+        }
+        if asked & SHUTDOWN != 0 {
             core.begin_shutdown(now);
         }
         if core.turn(now) {
@@ -167,12 +179,28 @@ where
     T: Send + 'static,
     E: From<io::Error> + Send + 'static,
 {
+    start_stopped_by(Stop::new(), placement, || (), make)
+}
+
+/// As [`start`], of a core that `stop` stops. `panicked` is called as the thread ends by a panic.
+fn start_stopped_by<P, S, T, E>(
+    stop: Stop,
+    placement: Placement,
+    panicked: impl FnOnce() + Send + 'static,
+    make: impl FnOnce() -> Result<(Core<P, S>, T), E> + Send + 'static,
+) -> Result<CoreThread<T>, E>
+where
+    P: Provider,
+    S: Service,
+    T: Send + 'static,
+    E: From<io::Error> + Send + 'static,
+{
     let (tell, told) = mpsc::channel();
     let (turns, turning) = mpsc::channel();
-    let stop = Stop::new();
     let stopping = stop.clone();
     let Placement { cpu, polling, .. } = placement;
     let thread = std::thread::Builder::new().name(placement.name.clone()).spawn(move || {
+        let _panicked = OnPanic(Some(panicked));
         let pinned = cpu.map_or(Ok(()), affinity::pin);
         let made = pinned.map_err(E::from).and_then(|()| make());
         let mut core = match made {
@@ -193,6 +221,19 @@ where
     let (started, waker) =
         told.recv().map_err(|_| io::Error::other("the core's thread panicked as it started"))??;
     Ok(CoreThread { name: placement.name, thread: Some(thread), stop, waker, turning, started })
+}
+
+/// Calls the function if it is dropped by a panic.
+struct OnPanic<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> Drop for OnPanic<F> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(call) = self.0.take()
+        {
+            call();
+        }
+    }
 }
 
 impl<T> CoreThread<T> {

@@ -1,4 +1,5 @@
 //! Groups of cores that serve one address, over iWARP on the loopback interface.
+#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -6,14 +7,18 @@ use std::time::Duration;
 
 use haulage::core::{Core, CoreIdentity, CoreNumber, Cx, NoService, Service};
 use haulage::cores::group::{self, Group};
+use haulage::cores::post::{self, Mailbox, Undelivered};
 use haulage::cores::{self, CoreThread, Placement, Unstopped};
 use haulage::limits::{LIMITS_DEFAULT, Limits};
 use haulage::polling::Polling;
 use haulage::pool::{PagePreference, Pool, PoolConfig};
 use haulage::provider::iwarp::{Config, Iwarp};
 use haulage::remote::RemoteClient;
-use haulage::service::{Binding, Call, Outcome, Procedure, Program, Reply, Request};
+use haulage::service::{
+    Binding, Call, CallError, ConnectionId, Outcome, Peer, Procedure, Program, Reply, Request,
+};
 use haulage::sys::clock;
+use haulage_proto::rpc::AcceptStat;
 
 const LIMITS: Limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
 /// Returns the number of the core that serves it.
@@ -22,24 +27,87 @@ const WHERE: u32 = 0;
 const PANIC: u32 = 1;
 
 fn binding() -> Binding {
-    let procedures = vec![Procedure::new("WHERE").results_max(4), Procedure::new("PANIC")];
+    let procedures = ["WHERE", "PANIC", "COUNT", "CALL_ELSEWHERE", "COUNTED"]
+        .map(|name| Procedure::new(name).results_max(4));
+    let procedures = procedures.into();
     Binding { program: 0x2000_0001, version: 1, procedures }
 }
 
-/// Counts the Calls of its core.
-#[derive(Default)]
-struct Counter;
+/// Has all cores count one.
+const COUNT: u32 = 2;
+/// Has the core call back to a connection of another core, and returns whether it was told whose it is.
+const CALL_ELSEWHERE: u32 = 3;
+/// Returns the count of the core that serves it.
+const COUNTED: u32 = 4;
+
+/// Says where a Call is served, and counts with the other cores of its group.
+struct Counter {
+    mailbox: Mailbox<Post>,
+    count: u32,
+    /// A connection of another core.
+    other: Option<ConnectionId>,
+}
+
+/// What the cores tell each other.
+#[derive(Clone, Copy)]
+enum Post {
+    Count,
+    Opened(ConnectionId),
+}
+
+impl Counter {
+    /// Posts to all cores, this one among them.
+    fn tell(&self, post: Post) {
+        for core in (0..).map_while(CoreNumber::new).take(self.mailbox.cores()) {
+            self.mailbox.post(core, post).expect("there is room");
+        }
+    }
+}
 
 impl Service for Counter {
     fn programs(&self) -> Vec<Program> {
         vec![Program::new(binding())]
     }
 
+    fn callbacks(&self) -> Option<Binding> {
+        Some(binding())
+    }
+
+    fn opened(&mut self, _: &mut Cx<'_>, peer: &Peer) {
+        self.tell(Post::Opened(peer.connection));
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {
-        assert_ne!(call.procedure, PANIC, "as it was asked to");
-        assert_eq!(call.connection.core(), cx.core());
-        reply.results(|w| w.u32(cx.core().get().into()));
+        let result = match call.procedure {
+            WHERE => cx.core().get().into(),
+            COUNT => {
+                self.tell(Post::Count);
+                0
+            }
+            COUNTED => self.count,
+            CALL_ELSEWHERE => {
+                let Some(other) = self.other else { return Outcome::Failed(AcceptStat::SystemErr) };
+                let refused = cx.call(other, Request::new(WHERE), 0, |_| Ok(())).map_err(|no| no.0);
+                let Err(CallError::Elsewhere(core)) = refused else { panic!("{refused:?}") };
+                core.get().into()
+            }
+            _ => panic!("as it was asked to"),
+        };
+        reply.results(|w| w.u32(result));
         Outcome::Done
+    }
+
+    fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        let mut worked = false;
+        while let Some((from, post)) = self.mailbox.take(cx) {
+            worked = true;
+            match post {
+                Post::Count => self.count += 1,
+                Post::Opened(connection) if from != cx.core() => self.other = Some(connection),
+                Post::Opened(_) => {}
+            }
+        }
+        worked
     }
 }
 
@@ -58,13 +126,17 @@ fn core<S: Service>(number: CoreNumber, service: S) -> io::Result<Core<Iwarp, S>
 
 /// Starts a group of so many cores. Returns the address that its first core serves.
 fn serve(cores: usize) -> (Group<Option<SocketAddr>>, SocketAddr) {
-    let make = |number| {
-        let mut core = core(number, Counter)?;
-        let first = number == CoreNumber::FIRST;
-        let at = first.then(|| core.listen((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
-        Ok::<_, io::Error>((core, at))
+    let counter = |mailbox| Counter { mailbox, count: 0, other: None };
+    let make = |mailbox| {
+        move |number| {
+            let mut core = core(number, counter(mailbox))?;
+            let first = number == CoreNumber::FIRST;
+            let at = first.then(|| core.listen((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
+            Ok::<_, io::Error>((core, at))
+        }
     };
-    let cores = (0..cores).map(|at| (placement(&format!("server-{at}")), make));
+    let mailboxes = post::mailboxes(cores, 64).into_iter().enumerate();
+    let cores = mailboxes.map(|(at, mailbox)| (placement(&format!("server-{at}")), make(mailbox)));
     let group = group::start(cores.collect(), 7).unwrap();
     let at = group.started().unwrap();
     (group, at)
@@ -84,8 +156,12 @@ fn connect(to: SocketAddr, connections: usize) -> CoreThread<Vec<RemoteClient>> 
     client.unwrap()
 }
 
+fn call(client: &mut RemoteClient, procedure: u32) -> u32 {
+    client.call(Request::new(procedure), |_| Ok(())).unwrap().results().u32().unwrap()
+}
+
 fn served_by(client: &mut RemoteClient) -> u32 {
-    client.call(Request::new(WHERE), |_| Ok(())).unwrap().results().u32().unwrap()
+    call(client, WHERE)
 }
 
 #[test]
@@ -116,14 +192,61 @@ fn a_core_that_cannot_start_fails_the_group_in_words() {
         if number == CoreNumber::FIRST {
             return Err(io::Error::other("no memory for the first core"));
         }
-        Ok((core(number, Counter)?, ()))
+        Ok((core(number, NoService)?, ()))
     };
     let cores = (0..3).map(|at| (placement(&format!("server-{at}")), make));
     let failed = group::start(cores.collect(), 7).unwrap_err();
     assert_eq!(failed.to_string(), "no memory for the first core");
-    let none: Vec<(Placement, fn(CoreNumber) -> io::Result<(Core<Iwarp, Counter>, ())>)> = vec![];
-    let failed = group::start(none, 7).unwrap_err();
+    let none = [make].into_iter().map(|make| (placement("none"), make)).take(0);
+    let failed = group::start(none.collect(), 7).unwrap_err();
     assert_eq!(failed.to_string(), "a group has 1 to 128 cores, not 0");
+}
+
+#[test]
+fn posts_reach_every_core_also_one_that_sleeps() {
+    let (group, at) = serve(3);
+    let mut client = connect(at, 3);
+    for client in &mut client.started {
+        for _ in 0..5 {
+            call(client, COUNT);
+        }
+    }
+    // Each core has been told of all of them: at once, or as soon as it takes what was posted.
+    for client in &mut client.started {
+        while call(client, COUNTED) < 15 {
+            std::thread::yield_now();
+        }
+        assert_eq!(call(client, COUNTED), 15);
+    }
+    client.stop().unwrap();
+    group.stop().unwrap();
+}
+
+#[test]
+fn a_call_on_a_connection_of_another_core_is_refused_and_says_whose_it_is() {
+    let (group, at) = serve(2);
+    let mut client = connect(at, 2);
+    for client in &mut client.started {
+        let here = served_by(client);
+        // Where the other core's connection was opened, this core is told of it by a post.
+        let other = (0..1000).find_map(|_| {
+            let called = client.call(Request::new(CALL_ELSEWHERE), |_| Ok(())).ok()?;
+            called.results().u32().ok()
+        });
+        assert_eq!(other, Some(1 - here));
+    }
+    client.stop().unwrap();
+    group.stop().unwrap();
+}
+
+#[test]
+fn a_full_mailbox_gives_the_post_back_and_so_does_one_of_no_core() {
+    let boxes = post::mailboxes(2, 1);
+    let second = CoreNumber::new(1).unwrap();
+    assert_eq!(boxes[0].post(second, "one"), Ok(()));
+    assert_eq!(boxes[0].post(second, "two"), Err(Undelivered("two")));
+    assert_eq!(boxes[0].post(CoreNumber::new(2).unwrap(), "three"), Err(Undelivered("three")));
+    assert_eq!(boxes[0].post(CoreNumber::FIRST, "four"), Ok(()), "each core has its own");
 }
 
 #[test]
@@ -134,9 +257,9 @@ fn a_panic_of_one_core_is_told_and_the_others_end_in_order() {
     let homes: Vec<_> = client.started.iter_mut().map(served_by).collect();
     let of = |core| homes.iter().position(|home| *home == core).unwrap();
     client.started[of(1)].call(Request::new(PANIC), |_| Ok(())).unwrap_err();
-    while !group.is_finished() {
-        std::thread::yield_now();
-    }
+    // The other core leaves its connections, too, without being asked.
+    while client.started[of(0)].call(Request::new(WHERE), |_| Ok(())).is_ok() {}
+    assert!(group.is_finished());
     client.stop().unwrap();
     let why = group.stop_while_turning(Duration::from_secs(60)).unwrap_err();
     let Unstopped::Panicked(panicked) = why else { panic!("{why}") };

@@ -28,7 +28,7 @@ use crate::core_number::{CoreIdentity, CoreNumber};
 use crate::key::{ConnectionKey, Transport};
 use crate::limits::{CallsGo, LEASES_MAX, LEAVING_MAX, Limits, RECEIVES_IDLE, our_private_data};
 use crate::origin::Origin;
-use crate::provider::{Caps, Clock, Counters, Done, Promises};
+use crate::provider::{Caps, Clock, Counters, Done, Promises, Waker};
 use crate::service::{CallError, Reply};
 use crate::sys::complete;
 
@@ -38,6 +38,8 @@ pub(crate) struct Common {
     pub(crate) limits: Limits,
     /// The number of the core.
     pub(crate) core: CoreNumber,
+    /// Ends the core's sleep.
+    pub(crate) waker: Waker,
     pub(crate) abilities: Abilities,
     pub(crate) connections: Connections,
     /// The connections over TCP.
@@ -86,7 +88,7 @@ impl Common {
     pub(crate) fn new(
         limits: Limits,
         pool: Pool,
-        caps: &Caps,
+        (caps, waker): (&Caps, Waker),
         identity: CoreIdentity,
     ) -> Option<Self> {
         let CoreIdentity { number: core, seed } = identity;
@@ -106,6 +108,7 @@ impl Common {
         let (queue_pairs, events) = (caps.queue_pairs_max, caps.turn_events);
         Some(Self {
             core,
+            waker,
             abilities: Abilities {
                 read_max: caps.read_max,
                 promises: caps.promises,

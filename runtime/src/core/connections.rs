@@ -35,6 +35,7 @@ pub(crate) struct Connections {
     ended: VecDeque<(ConnectionKey, CallError)>,
     /// The binding of the connection that we made last: connections to one service share it.
     bound: Option<Rc<Bound>>,
+    core: CoreNumber,
 }
 
 impl Connections {
@@ -51,6 +52,7 @@ impl Connections {
             gone: VecDeque::with_capacity(events),
             ended: VecDeque::with_capacity(ENDED_MAX),
             bound: None,
+            core,
         }
     }
 
@@ -267,6 +269,9 @@ impl Connections {
     /// Returns the error for a Call on a connection that takes none.
     #[cold]
     pub(crate) fn why_ended(&self, key: ConnectionKey) -> CallError {
+        if key.core() != self.core {
+            return CallError::Elsewhere(key.core());
+        }
         let why = match self.get(key) {
             Some(connection) if connection.life.is_up() => return CallError::NoReverse,
             Some(connection) => connection.life.failure(),

@@ -14,7 +14,7 @@ use super::inner::Inner;
 use super::requester::{Caller, Exit, NewCall, SendGrant};
 use super::streams::{Stream, TcpCounters};
 use crate::core_number::CoreNumber;
-use crate::provider::{Counters, PeerUser};
+use crate::provider::{Counters, PeerUser, Waker};
 use crate::service::{CallError, CallToken, ConnectionId, InlineRoom, Refusal, Request};
 
 /// The view of a core that its service has while it runs.
@@ -207,6 +207,11 @@ impl<'a> Cx<'a> {
     /// Returns the number of the core.
     pub const fn core(&self) -> CoreNumber {
         self.inner.common.core
+    }
+
+    /// Returns the waker that ends this core's sleep.
+    pub fn waker(&self) -> Waker {
+        self.inner.common.waker.clone()
     }
 
     /// Returns the time at which this turn began.

@@ -14,7 +14,7 @@ mod accept;
 mod calls;
 mod ending;
 
-use accept::accept;
+use accept::{accept, adopt_dealt};
 use calls::{Read, read};
 pub(super) use ending::end;
 
@@ -40,7 +40,7 @@ fn take_some<S: Service>(
     reply: &mut Option<Reply>,
     (now, budget): (Instant, usize),
 ) -> usize {
-    let mut worked = 0;
+    let mut worked = adopt_dealt(inner, service, now);
     let Common { streams, connections, .. } = &mut inner.common;
     for port in streams.look(connections.queue()) {
         worked += accept(inner, service, now, port);

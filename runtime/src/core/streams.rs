@@ -27,6 +27,8 @@ use super::memory::{Charge, Share};
 use super::table::Table;
 use super::turns::Turns;
 use crate::core_number::CoreNumber;
+use crate::cores::deal::{Place, Slots};
+use crate::cores::seat::Seat;
 use crate::crowd::network;
 use crate::key::{ConnectionKey, Key, OfConnection, Transport};
 use crate::provider::Waker;
@@ -55,6 +57,8 @@ pub(crate) struct Streams {
     /// The slot by which the first of them is named: those before it name connections over RDMA.
     pub(super) first: u32,
     pub(super) ports: Vec<Port>,
+    /// By which peers go to the cores of a group, or come from its first.
+    pub(super) seat: Seat<Incoming>,
     pub(super) epoll: Option<Epoll>,
     /// Connections that may have octets to be read.
     pub(super) readable: Turns<ConnectionKey>,
@@ -76,7 +80,8 @@ pub(crate) struct Streams {
 
 #[derive(Debug)]
 pub(super) struct Port {
-    pub(super) listener: Listener,
+    /// Nothing if the first core of the group has it.
+    pub(super) listener: Option<Listener>,
     pub(super) limits: TcpLimits,
     /// When to accept again, after it failed.
     pub(super) again: Option<Instant>,
@@ -89,6 +94,7 @@ impl Streams {
             table: Table::new(0, Transport::Tcp.prefix(core)),
             first,
             ports: Vec::new(),
+            seat: Seat::alone(),
             epoll: None,
             readable: Turns::default(),
             short: Vec::new(),
@@ -109,25 +115,49 @@ impl Streams {
         limits: TcpLimits,
         waker: &Waker,
     ) -> io::Result<(SocketAddr, u32)> {
-        let epoll = match &mut self.epoll {
-            Some(epoll) => epoll,
-            none => {
-                let epoll = Epoll::new()?;
-                waker.watch(epoll.fd())?;
-                none.insert(epoll)
-            }
-        };
+        let port = LISTENER | self.ports.len() as u64;
+        let epoll = self.watching(waker)?;
         let listener = Listener::bind(at)?;
         let bound = listener.local_addr()?;
-        epoll.watch(listener.fd(), LISTENER | self.ports.len() as u64)?;
-        self.ports.push(Port { listener, limits, again: None });
+        epoll.watch(listener.fd(), port)?;
+        Ok((bound, self.open(Port { listener: Some(listener), limits, again: None }, waker)))
+    }
+
+    /// Takes part in serving a port of the group's first core. Returns how many Calls more may be in service.
+    pub(crate) fn share(&mut self, limits: TcpLimits, waker: &Waker) -> io::Result<u32> {
+        self.watching(waker)?;
+        Ok(self.open(Port { listener: None, limits, again: None }, waker))
+    }
+
+    /// Takes a seat in a group.
+    pub(crate) fn join(&mut self, seat: Seat<Incoming>) {
+        self.seat = seat;
+    }
+
+    /// Returns what watches the sockets, and wakes the core for them.
+    fn watching(&mut self, waker: &Waker) -> io::Result<&mut Epoll> {
+        if self.epoll.is_none() {
+            let epoll = Epoll::new()?;
+            waker.watch(epoll.fd())?;
+            self.epoll = Some(epoll);
+        }
+        self.epoll.as_mut().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Opens a port. Returns how many Calls more may be in service.
+    fn open(&mut self, port: Port, waker: &Waker) -> u32 {
+        let limits = port.limits;
+        self.ports.push(port);
         self.table.enlarge(limits.connections_max.saturating_add(STRANGERS_MAX));
         let records = limits.records_octets.max(2 * limits.record_max);
         self.records.raise(records);
+        let each = self.ports.iter().map(|port| port.limits.connections_max);
+        let count = each.fold(0, u32::saturating_add);
+        self.seat.open(Slots { count, connections_give_way: true }, waker.clone());
         let before = self.serving_max;
         let more = limits.connections_max.saturating_mul(CALLS_EACH_MAX);
         self.serving_max = before.saturating_add(more).min(CALLS_MAX);
-        Ok((bound, self.serving_max - before))
+        self.serving_max - before
     }
 
     /// Returns the limits of a port.
@@ -139,9 +169,10 @@ impl Streams {
     pub(super) fn next_incoming(&mut self, now: Instant, at: usize) -> Option<Incoming> {
         let port = self.ports.get_mut(at)?;
         port.again = None;
+        let listener = port.listener.as_mut()?;
         loop {
             self.counters.syscalls += 1;
-            match port.listener.accept(Vanished::after(Some(port.limits.progress_timeout))) {
+            match listener.accept(Vanished::after(Some(port.limits.progress_timeout))) {
                 Ok(accepted) => {
                     return accepted.map(|(socket, peer)| Incoming { socket, peer, port: at });
                 }
@@ -167,14 +198,14 @@ impl Streams {
     /// There is no place for it, and its share comes back.
     pub(super) fn enter(
         &mut self,
-        incoming: Incoming,
+        (incoming, place): (Incoming, Place),
         (standing, limits): (Standing, TcpLimits),
         share: Share,
         now: Instant,
     ) -> Result<(ConnectionKey, bool), Share> {
         let fd = incoming.socket.fd();
         let number = self.counters.accepted;
-        let stream = Stream::new(incoming, number, (standing, limits), share, now);
+        let stream = Stream::new((incoming, place), number, (standing, limits), share, now);
         let place = self.table.insert(stream).map_err(|stream| stream.share)?;
         let watching = self.epoll.as_mut().map(|epoll| epoll.watch(fd, place.to_bits()));
         Ok((self.named(place), watching.is_none_or(|watching| watching.is_ok())))

@@ -10,7 +10,7 @@
 //!
 //! # Limits
 //! A peer that connects and fails without end, or makes one Call after the other that is refused, must not fill a disk:
-//! each kind of event has a [`Bucket`] in each core, and the field `left_out` of an event counts the events of its kind
+//! each kind of event has a [`Bucket`], of which each core of a group has a part, and the field `left_out` of an event counts the events of its kind
 //! that were left out before it.
 
 use std::fmt::{Debug, Display};
@@ -35,6 +35,8 @@ pub(crate) struct Trace {
     now: Instant,
     /// The number of the core.
     core: CoreNumber,
+    /// Cores that share the limits.
+    cores: u32,
     /// The provider's name.
     provider: &'static str,
     accepted: Bucket,
@@ -51,7 +53,7 @@ pub(crate) struct Trace {
 macro_rules! tell {
     ($trace:ident.$bucket:ident, $level:expr, $name:literal, $($fields:tt)+) => {
         if tracing::enabled!(target: "haulage", $level)
-            && let Some(left_out) = $trace.$bucket.take($trace.now)
+            && let Some(left_out) = $trace.$bucket.take($trace.now, $trace.cores)
         {
             let left_out = (left_out > 0).then_some(left_out);
             let core = $trace.core.get();
@@ -66,6 +68,7 @@ impl Trace {
         Self {
             now: Instant::ZERO,
             core,
+            cores: 1,
             provider,
             accepted: Bucket::FULL,
             ready: Bucket::FULL,
@@ -76,6 +79,11 @@ impl Trace {
             unaccepted: Seldom::NEW,
             replaced: Seldom::NEW,
         }
+    }
+
+    /// Shares the limits with the other cores of a group: each reports its part.
+    pub(crate) fn share_limits(&mut self, cores: usize) {
+        self.cores = u32::try_from(cores).unwrap_or(u32::MAX);
     }
 
     /// Sets the time for the events of a turn.
@@ -107,7 +115,7 @@ impl Trace {
     #[cold]
     pub(crate) fn replaced(&mut self, peer: SocketAddr, of: &'static str, most: u32) {
         let (core, provider) = (self.core.get(), self.provider);
-        if self.replaced.passes(self.now) {
+        if self.replaced.passes(self.now, self.cores) {
             tracing::warn!(
                 target: "haulage", %peer, provider, of, most, core, hint = MORE_CONNECTIONS, "connection.replaced"
             );
@@ -118,7 +126,7 @@ impl Trace {
     #[cold]
     pub(crate) fn unaccepted(&mut self, Accepts { descriptors, memory, .. }: &Accepts) {
         let (core, provider) = (self.core.get(), self.provider);
-        if self.unaccepted.passes(self.now) {
+        if self.unaccepted.passes(self.now, self.cores) {
             tracing::warn!(target: "haulage", provider, descriptors, memory, core, hint = HINT, "accept.failed");
         }
     }

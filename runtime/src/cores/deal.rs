@@ -8,7 +8,7 @@
 //!
 //! # Limits
 //! A core takes as many peers as it has slots. Where setups hold some of them, it takes one more, for which its oldest setup
-//! gives way. While no core takes any, peers wait in the system's queues; the first place that is given back wakes the
+//! gives way; over TCP a connection may give way, too, by the rules of its port. While no core takes any, peers wait in the system's queues; the first place that is given back wakes the
 //! dealer. The table has a lock, which is taken when a setup begins, when it becomes a connection, and at the end of either.
 
 use std::collections::BTreeMap;
@@ -45,9 +45,18 @@ struct Table {
 /// The places of one core.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
-    slots: u32,
+    slots: Slots,
     setups: u32,
     connections: u32,
+}
+
+/// How many peers a core takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Slots {
+    /// Setups and connections at once.
+    pub(crate) count: u32,
+    /// Whether the core finds out itself which connection gives way to one more.
+    pub(crate) connections_give_way: bool,
 }
 
 /// A place of one core, which a peer has from the deal on. Dropping it gives it back.
@@ -75,7 +84,7 @@ impl Deal {
     }
 
     /// Gives the core of this number its slots.
-    pub(crate) fn open(&self, at: usize, slots: u32) {
+    pub(crate) fn open(&self, at: usize, slots: Slots) {
         self.table().cores.get_mut(at).into_iter().for_each(|taken| taken.slots = slots);
     }
 
@@ -138,12 +147,12 @@ impl Taken {
     }
 
     const fn has_slot(&self) -> bool {
-        self.all() < self.slots
+        self.all() < self.slots.count
     }
 
-    /// Returns whether the core takes a peer, if need be in place of a setup.
+    /// Returns whether the core takes a peer, if need be in place of another.
     const fn takes_more(&self) -> bool {
-        self.has_slot() || self.setups > 0
+        self.has_slot() || self.setups > 0 || self.slots.connections_give_way
     }
 }
 
@@ -200,7 +209,8 @@ mod tests {
 
     fn deal(slots: &[u32]) -> Arc<Deal> {
         let deal = Deal::new(slots.len(), 7);
-        slots.iter().enumerate().for_each(|(at, slots)| deal.open(at, *slots));
+        let slots = slots.iter().map(|count| Slots { count: *count, ..Slots::default() });
+        slots.enumerate().for_each(|(at, slots)| deal.open(at, slots));
         deal
     }
 

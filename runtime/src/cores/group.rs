@@ -5,16 +5,16 @@
 //! its own. A connection stays on its core.
 //!
 //! # Recovery
-//! A group starts whole or not at all, and once a core has panicked it is to be stopped: what peers have on the other cores
-//! may depend on what that one had.
+//! A group starts whole or not at all. Once a core has panicked, the others leave their connections, too, and serve no Call
+//! more: what they would answer may depend on what that one had.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::seat::Seat;
-use super::{CoreThread, Panicked, Placement, Unstopped, start as start_core};
-use crate::core::{CORES_MAX, Core, CoreNumber, Service};
-use crate::provider::Provider;
+use super::{CoreThread, Panicked, Placement, Stop, Unstopped, start_stopped_by};
+use crate::core::{CORES_MAX, Core, CoreNumber, Seats, Service};
+use crate::provider::{Provider, Waker};
 
 /// The cores of one server, each on a thread of its own. Dropping it shuts them down, and waits until they have drained.
 #[derive(Debug)]
@@ -46,17 +46,57 @@ where
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why).into());
     }
     let numbers = (0..CORES_MAX).filter_map(CoreNumber::new);
-    let seated: Vec<_> = numbers.zip(Seat::of_all(count, seed)).zip(cores).collect();
+    let seated: Vec<_> = numbers.zip(Seats::of_all(count, seed)).zip(cores).collect();
+    let alarm = Arc::new(Alarm::of(count));
     let mut started = Vec::with_capacity(count);
-    for ((number, seat), (placement, make)) in seated.into_iter().rev() {
-        started.push(start_core(placement, move || {
-            let (mut core, beside) = make(number)?;
-            core.join(seat);
-            Ok::<_, E>((core, beside))
-        })?);
+    for ((number, seats), (placement, make)) in seated.into_iter().rev() {
+        let (stop, heard, rung) = (alarm.stop(number), Arc::clone(&alarm), Arc::clone(&alarm));
+        let core = start_stopped_by(
+            stop,
+            placement,
+            move || rung.ring(),
+            move || {
+                let (mut core, beside) = make(number)?;
+                core.join(seats);
+                heard.reaches(number, core.waker());
+                Ok::<_, E>((core, beside))
+            },
+        )?;
+        started.push(core);
     }
     started.reverse();
     Ok(Group { cores: started })
+}
+
+/// How a core that panics reaches the others.
+#[derive(Debug)]
+struct Alarm(Box<[(Stop, OnceLock<Waker>)]>);
+
+impl Alarm {
+    fn of(cores: usize) -> Self {
+        Self((0..cores).map(|_| (Stop::new(), OnceLock::new())).collect())
+    }
+
+    /// Returns what stops the core of this number.
+    fn stop(&self, number: CoreNumber) -> Stop {
+        self.0.get(usize::from(number.get())).map(|(stop, _)| stop.clone()).unwrap_or_default()
+    }
+
+    /// Has the core of this number be woken.
+    fn reaches(&self, number: CoreNumber, waker: Waker) {
+        if let Some((_, place)) = self.0.get(usize::from(number.get())) {
+            // A core is made once.
+            let _ = place.set(waker);
+        }
+    }
+
+    /// Has all cores leave their connections.
+    fn ring(&self) {
+        for (stop, waker) in &self.0 {
+            stop.ask_to_leave();
+            waker.get().into_iter().for_each(Waker::wake);
+        }
+    }
 }
 
 impl<T> From<CoreThread<T>> for Group<T> {

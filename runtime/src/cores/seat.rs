@@ -6,12 +6,12 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_queue::ArrayQueue;
 use haulage_proto::time::Instant;
 
-use super::deal::{Deal, Place};
+use super::deal::{Deal, Place, Slots};
 use crate::origin::Origin;
 use crate::provider::{ADOPTED_MAX, Arrival, Provider};
 use crate::sys::wake::Waker;
 
-/// A core's seat. A core that is alone has the only one of its group.
+/// A core's seat for peers of one kind. A core that is alone has the only one of its group.
 #[derive(Debug)]
 pub(crate) struct Seat<I> {
     deal: Arc<Deal>,
@@ -55,18 +55,45 @@ impl<I: Arrival> Seat<I> {
         seats.pop().expect("there is one")
     }
 
-    /// Has the core be dealt peers from now on, as many as the provider has slots.
-    pub(crate) fn open(&self, provider: &impl Provider<Incoming = I>) {
+    /// Has the core be dealt peers from now on, as many as it has slots. `waker` ends its sleep.
+    pub(crate) fn open(&self, slots: Slots, waker: Waker) {
         if let Some(door) = self.doors.get(self.at) {
-            // A seat is opened once.
-            let _ = door.waker.set(provider.waker());
+            // A waker that is known is the same one.
+            let _ = door.waker.set(waker);
         }
-        let slots = provider.caps().queue_pairs_max;
-        self.deal.open(self.at, u32::try_from(slots).unwrap_or(u32::MAX));
+        self.deal.open(self.at, slots);
     }
 
-    /// Adopts peers that this core was dealt, and, as the first core, deals those that wait at the ports: as many of either
-    /// as one turn may. Returns how many there were.
+    /// Returns the number of cores in the group.
+    pub(crate) fn cores(&self) -> usize {
+        self.doors.len()
+    }
+
+    /// Takes the next peer that this core was dealt by another.
+    #[inline]
+    pub(crate) fn next_dealt(&mut self) -> Option<(I, Place)> {
+        let door = self.doors.get(self.at).filter(|door| !door.dealt.is_empty())?;
+        door.dealt.pop()
+    }
+
+    /// Deals one peer. Returns it with its place if it is dealt to this core. One that no core takes is dropped, and so
+    /// refused.
+    pub(crate) fn deal(&self, incoming: I) -> Option<(I, Place)> {
+        let origin = Origin::of(incoming.peer(), incoming.process());
+        let (at, place) = self.deal.choose(origin)?;
+        if at == self.at {
+            return Some((incoming, place));
+        }
+        let door = self.doors.get(at)?;
+        // A core that has not looked at so many peers stands still, and is sent no more.
+        if door.dealt.push((incoming, place)).is_ok() {
+            door.waker.get().into_iter().for_each(Waker::wake);
+        }
+        None
+    }
+
+    /// Adopts peers that this core was dealt, and, as the first core, deals those that wait at the provider's ports: as many
+    /// of either as one turn may. Returns how many there were.
     #[inline]
     pub(crate) fn adopt(
         &mut self,
@@ -78,7 +105,6 @@ impl<I: Arrival> Seat<I> {
     }
 
     fn adopt_dealt(&mut self, provider: &mut impl Provider<Incoming = I>, now: Instant) -> usize {
-        let Some(door) = self.doors.get(self.at) else { return 0 };
         let mut adopted = 0;
         if let Some((incoming, place)) = self.back.take() {
             // A peer for which there is no slot in two turns is dropped, and so refused.
@@ -87,7 +113,7 @@ impl<I: Arrival> Seat<I> {
         }
         while adopted < ADOPTED_MAX
             && self.back.is_none()
-            && let Some((incoming, place)) = door.dealt.pop()
+            && let Some((incoming, place)) = self.next_dealt()
         {
             self.back = provider.adopt(now, incoming, place).err();
             adopted += 1;
@@ -112,26 +138,15 @@ impl<I: Arrival> Seat<I> {
             && let Some(incoming) = provider.next_incoming(now, has_room_beside)
         {
             taken += 1;
-            self.deal(provider, now, incoming);
+            if let Some((incoming, place)) = self.deal(incoming) {
+                drop(provider.adopt(now, incoming, place));
+            }
         }
         if lacks_room.get() && self.doors.len() > 1 {
             self.is_waiting = true;
             self.deal.await_place(provider.waker());
         }
         taken
-    }
-
-    /// Deals one peer. One that no core takes is dropped, and so refused.
-    fn deal(&self, provider: &mut impl Provider<Incoming = I>, now: Instant, incoming: I) {
-        let origin = Origin::of(incoming.peer(), incoming.process());
-        let Some((at, place)) = self.deal.choose(origin) else { return };
-        if at == self.at {
-            drop(provider.adopt(now, incoming, place));
-        } else if let Some(door) = self.doors.get(at)
-            && door.dealt.push((incoming, place)).is_ok()
-        {
-            door.waker.get().into_iter().for_each(Waker::wake);
-        }
     }
 }
 

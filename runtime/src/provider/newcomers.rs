@@ -99,7 +99,7 @@ impl AcceptFailures {
         self.counts.descriptors.fetch_add(one.descriptors, Ordering::Relaxed);
         self.counts.memory.fetch_add(one.memory, Ordering::Relaxed);
         self.counts.other.fetch_add(one.other, Ordering::Relaxed);
-        if one.exhausted() > 0 && self.seldom.passes(now) {
+        if one.exhausted() > 0 && self.seldom.passes(now, 1) {
             tracing::warn!(target: "haulage", listener, reason = %error, hint = HINT, "accept.failed");
         }
     }
@@ -128,11 +128,11 @@ impl Seldom {
     /// A limit that the first event passes.
     pub(crate) const NEW: Self = Self { not_before: Instant::ZERO };
 
-    /// Returns whether an event at `now` passes.
-    pub(crate) fn passes(&mut self, now: Instant) -> bool {
+    /// Returns whether an event at `now` passes, where so many cores share the limit.
+    pub(crate) fn passes(&mut self, now: Instant, cores: u32) -> bool {
         let passes = now >= self.not_before;
         if passes {
-            self.not_before = now.saturating_add(Duration::from_secs(10));
+            self.not_before = now.saturating_add(Duration::from_secs(10) * cores.max(1));
         }
         passes
     }
@@ -182,7 +182,7 @@ mod tests {
     fn one_event_in_ten_seconds_passes() {
         let mut seldom = Seldom::default();
         let at = |seconds| Instant::ZERO.saturating_add(Duration::from_secs(seconds));
-        let passed: Vec<_> = (0..25).filter(|second| seldom.passes(at(*second))).collect();
+        let passed: Vec<_> = (0..25).filter(|second| seldom.passes(at(*second), 1)).collect();
         assert_eq!(passed, [0, 10, 20]);
     }
 }

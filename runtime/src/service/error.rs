@@ -64,6 +64,9 @@ pub enum CallError {
     /// This end closed the connection, or the core is shutting down or gone.
     #[error("the connection is closed, or the core is shut down")]
     Closed,
+    /// The connection is another core's. Post to the service of that core, which can make the Call.
+    #[error("the connection belongs to core {0}: post to it, and have it make the call")]
+    Elsewhere(crate::core_number::CoreNumber),
     /// The peer made the connection, and the service has no [`callbacks`](crate::core::Service::callbacks).
     #[error("this end accepted the connection, and its service declares no calls to clients")]
     NoReverse,

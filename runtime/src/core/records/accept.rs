@@ -7,10 +7,23 @@ use crate::core::common::Common;
 use crate::core::inner::Inner;
 use crate::core::service::Service;
 use crate::core::streams::{Incoming, STRANGERS_MAX, Standing, Stream, TcpLimits};
+use crate::cores::deal::Place;
 use crate::crowd::{Choice, CrowdLimits, choose, network};
 use crate::origin::Origin;
 
-/// Adopts the peers that wait at a port, as many as one turn may. Returns how many there were.
+/// Adopts peers that the group's first core has dealt to this one, as many as one turn may. Returns how many there were.
+pub(super) fn adopt_dealt<S: Service>(inner: &mut Inner, service: &mut S, now: Instant) -> usize {
+    let mut adopted = 0;
+    while adopted < ACCEPTS_MAX
+        && let Some((incoming, place)) = inner.common.streams.seat.next_dealt()
+    {
+        adopt(inner, service, now, (incoming, place));
+        adopted += 1;
+    }
+    adopted
+}
+
+/// Deals the peers that wait at a port, as many as one turn may, and adopts those for this core. Returns how many there were.
 pub(super) fn accept<S: Service>(
     inner: &mut Inner,
     service: &mut S,
@@ -20,8 +33,10 @@ pub(super) fn accept<S: Service>(
     let mut accepted = 0;
     while accepted < ACCEPTS_MAX {
         let Some(incoming) = inner.common.streams.next_incoming(now, port) else { break };
-        adopt(inner, service, now, incoming);
         accepted += 1;
+        if let Some(dealt) = inner.common.streams.seat.deal(incoming) {
+            adopt(inner, service, now, dealt);
+        }
     }
     if accepted == ACCEPTS_MAX {
         inner.common.streams.accept_again(now, port);
@@ -33,7 +48,12 @@ pub(super) fn accept<S: Service>(
 }
 
 /// Makes a connection of a peer, or refuses it. It was taken from a port of this number, here or by another core.
-fn adopt<S: Service>(inner: &mut Inner, service: &mut S, now: Instant, incoming: Incoming) {
+fn adopt<S: Service>(
+    inner: &mut Inner,
+    service: &mut S,
+    now: Instant,
+    (incoming, place): (Incoming, Place),
+) {
     let peer = incoming.peer;
     let is_admitted = service.admits(peer);
     let standing = if is_admitted { Standing::Admitted } else { Standing::Stranger };
@@ -44,7 +64,7 @@ fn adopt<S: Service>(inner: &mut Inner, service: &mut S, now: Instant, incoming:
     }
     let Common { streams, memory, connections, .. } = &mut inner.common;
     let share = memory.enter(Origin::of(peer, None));
-    match streams.enter(incoming, (standing, limits), share, now) {
+    match streams.enter((incoming, place), (standing, limits), share, now) {
         Err(share) => {
             streams.counters.rejected += 1;
             memory.leave(&share);

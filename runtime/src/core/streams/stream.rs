@@ -11,8 +11,10 @@ use super::limits::{CALLS_EACH_MAX, STRANGER_CALLS_MAX, Standing, TcpCounters, T
 use super::outflow::{Outflow, Record};
 use crate::core::memory::{Charge, Share};
 use crate::core::progress::Progress;
+use crate::cores::deal::Place;
 use crate::crowd::{Candidate, Phase, network};
 use crate::key::ConnectionKey;
+use crate::provider::Arrival;
 use crate::service::CallError;
 use crate::sys::socket::Socket;
 
@@ -22,6 +24,8 @@ pub(crate) struct Stream {
     socket: Socket,
     peer: SocketAddr,
     port: usize,
+    /// The place that the peer was dealt.
+    _place: Place,
     /// How many connections were accepted before.
     number: u64,
     standing: Standing,
@@ -49,7 +53,7 @@ pub(crate) struct Stream {
     has_sent_much: bool,
 }
 
-/// A peer that reached a port: nothing was read of it, and nothing waits for its octets. Any core that listens at the same
+/// A peer that reached a port: nothing was read of it, and nothing waits for its octets. Any core that serves the same
 /// ports may adopt it. Dropping it closes its connection.
 #[derive(Debug)]
 pub(crate) struct Incoming {
@@ -59,22 +63,23 @@ pub(crate) struct Incoming {
     pub(in crate::core) port: usize,
 }
 
-/// An [`Incoming`] may go to another thread.
-const _: fn() = || {
-    const fn is_sent<T: Send>() {}
-    is_sent::<Incoming>();
-};
+impl Arrival for Incoming {
+    fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
 
 impl Stream {
     /// Makes the entry of a connection that was just accepted, behind `number` others.
     pub(in crate::core) fn new(
-        incoming: Incoming,
+        (incoming, mut place): (Incoming, Place),
         number: u64,
         (standing, limits): (Standing, TcpLimits),
         share: Share,
         now: Instant,
     ) -> Self {
         let Incoming { socket, peer, port } = incoming;
+        place.become_connection();
         let calls_left = match standing {
             Standing::Admitted => None,
             Standing::Stranger => Some(STRANGER_CALLS_MAX),
@@ -83,6 +88,7 @@ impl Stream {
             socket,
             peer,
             port,
+            _place: place,
             number,
             standing,
             limits,

@@ -65,7 +65,7 @@ fn a_core_finds_nothing_by_the_names_that_another_gave() {
         assert_eq!((cx.peer(name), cx.origin(name), cx.inline_room(name)), (None, None, None));
         assert_eq!((cx.peer_user(name), cx.is_connecting(name)), (None, false));
         let refused = cx.call(name, request(FETCH), 1, |_| Ok(())).map_err(|(error, _)| error);
-        assert_eq!(refused, Err(CallError::Closed));
+        assert_eq!(refused, Err(CallError::Elsewhere(strange.core())));
         cx.close(name);
     }
     zero.turns(100);

@@ -399,7 +399,7 @@ fn a_peer_that_left_before_it_was_adopted_is_lost_in_its_handshake() {
 }
 
 #[test]
-fn a_peer_comes_back_from_whoever_has_no_slot_for_it() {
+fn a_peer_comes_back_from_whoever_has_no_slot_for_it_and_the_oldest_setup_gives_way() {
     for (backend, crc) in VARIANTS {
         let small = Config { connections_max: 1, ..config(backend, crc) };
         let (mut node, mut full) = (Node::new(&config(backend, crc)), Node::new(&small));
@@ -409,9 +409,14 @@ fn a_peer_comes_back_from_whoever_has_no_slot_for_it() {
         full.nic.adopt(full.now, incoming, Place::default()).unwrap();
         let incoming = next_incoming(&mut node);
         let incoming = full.nic.adopt(full.now, incoming, Place::default()).unwrap_err();
+        let (incoming, place) = incoming;
+        full.nic.poll(full.now, 64, &mut Vec::new());
+        full.nic.adopt(full.now, incoming, place).unwrap();
         assert_eq!((full.nic.connections(), node.nic.connections()), (1, 0));
-        drop(incoming);
-        assert_eq!(clients[1].read(&mut [0]).unwrap(), 0, "it is closed");
+        drop(full);
+        for client in &mut clients {
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "it is closed");
+        }
     }
 }
 
