@@ -178,15 +178,19 @@ impl NodeConfig {
         let (provider, told) = P::start(self, &pool)?;
         notes.warnings.extend(told.warnings);
         notes.details.extend(told.details);
-        let seed = getrandom::u64().map_err(|error| {
-            Failure::failed(format!("the system gave no random numbers: {error}"))
-        })?;
+        let seed = chance()?;
         let service = service(&pool, &provider.waker())?;
         let identity = CoreIdentity { number, seed };
         let core = Core::new(provider, service, pool, self.limits, identity)
             .map_err(|error| Failure::failed(error.to_string()))?;
         Ok((core, notes))
     }
+}
+
+/// Returns a random number that peers cannot guess.
+pub(crate) fn chance() -> Result<u64, Failure> {
+    getrandom::u64()
+        .map_err(|error| Failure::failed(format!("the system gave no random numbers: {error}")))
 }
 
 /// Returns the number of connections that the provider of a core must hold, including those being set up or closed.

@@ -125,8 +125,7 @@ impl Provider for Shm {
             return None;
         }
         self.nic.now = now;
-        let has_room = !self.slots.is_full() || has_room_beside();
-        self.accept_next(has_room)
+        self.accept_next(has_room_beside)
     }
 
     fn look_again(&mut self) {

@@ -39,7 +39,7 @@ pub struct Questions {
     pub(super) failures: AcceptFailures,
 }
 
-/// Who asks a core for its page.
+/// The channel by which a core that is asked for its page answers.
 #[derive(Debug)]
 pub(super) struct Asker {
     core: usize,

@@ -199,8 +199,8 @@ pub struct Room {
 impl Room {
     /// Returns the resources of each of so many cores that share these.
     #[must_use]
-    pub const fn part(self, cores: usize) -> Self {
-        let count = cores as u32; // at most 128
+    pub fn part(self, cores: usize) -> Self {
+        let count = u32::try_from(cores).unwrap_or(u32::MAX);
         Self {
             connections: self.connections.div_ceil(count),
             in_flight: self.in_flight.div_ceil(count),

@@ -16,7 +16,7 @@ use crate::cli::perf::ServePerf;
 use crate::failure::Failure;
 use crate::limits;
 use crate::metrics::{Metered, http};
-use crate::node::{Carrier, NodeConfig, Notes, over};
+use crate::node::{self, Carrier, NodeConfig, Notes, over};
 use crate::open_files;
 use crate::output::Output;
 use crate::serving::{self, Termination};
@@ -103,8 +103,6 @@ pub(super) fn start<P: Carrier, S: Service>(
     node: &NodeConfig,
     addresses: &[SocketAddr],
 ) -> Result<Group<Server>, Failure> {
-    let seed = getrandom::u64()
-        .map_err(|error| Failure::failed(format!("the system gave no random numbers: {error}")))?;
     let cores = threads.into_iter().zip(services).map(|(thread, service)| {
         let (node, addresses) = (node.clone(), addresses.to_vec());
         let make = move |number| {
@@ -116,7 +114,7 @@ pub(super) fn start<P: Carrier, S: Service>(
         };
         (thread, make)
     });
-    group::start(cores.collect(), seed)
+    group::start(cores.collect(), node::chance()?)
 }
 
 /// Listens at the first of `addresses` that works, and for raw TCP at the next port up if that is free.

@@ -51,9 +51,13 @@ impl Iwarp {
         }
     }
 
-    /// Accepts the next peer that waits, in the turns of the listeners, if there is room for it.
+    /// Accepts the next peer that waits, in the turns of the listeners, if there is room for it here or beside.
     #[inline(never)]
-    pub(super) fn accept_next(&mut self, has_room: bool) -> Option<Incoming> {
+    pub(super) fn accept_next(
+        &mut self,
+        has_room_beside: impl FnOnce() -> bool,
+    ) -> Option<Incoming> {
+        let has_room = !self.slots.is_full() || has_room_beside();
         for _ in 0..ACCEPTS_TRIED {
             let (listener, _) = self.listeners.next_waiting()?;
             let socket = self.listeners.get(listener)?;

@@ -78,9 +78,13 @@ impl Shm {
         self.heat(qp);
     }
 
-    /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it.
+    /// Accepts the next peer that waits, in the turns of the listeners, if there is a slot for it here or beside.
     #[inline(never)]
-    pub(super) fn accept_next(&mut self, has_room: bool) -> Option<Incoming> {
+    pub(super) fn accept_next(
+        &mut self,
+        has_room_beside: impl FnOnce() -> bool,
+    ) -> Option<Incoming> {
+        let has_room = !self.slots.is_full() || has_room_beside();
         for _ in 0..ACCEPTS_TRIED {
             let (listener, peers) = self.listeners.next_waiting()?;
             let Listening { socket, ip } = self.listeners.get(listener)?;
@@ -163,7 +167,7 @@ impl Shm {
         Ok(())
     }
 
-    /// Has accepts be tried again where a peer was left waiting, if there is a slot for it.
+    /// Has accepts be tried again where a peer was left waiting, if there is a slot for it here or beside.
     pub(super) fn resume_listeners(&mut self) {
         if self.accept_at <= self.nic.now && !self.slots.is_full() {
             self.listeners.resume();
