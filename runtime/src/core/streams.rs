@@ -205,7 +205,8 @@ impl Streams {
     ) -> Result<(ConnectionKey, bool), Share> {
         let fd = incoming.socket.fd();
         let number = self.counters.accepted;
-        let stream = Stream::new((incoming, place), number, (standing, limits), share, now);
+        let mut stream = Stream::new(incoming, number, (standing, limits), share, now);
+        stream.take_place(place);
         let place = self.table.insert(stream).map_err(|stream| stream.share)?;
         let watching = self.epoll.as_mut().map(|epoll| epoll.watch(fd, place.to_bits()));
         Ok((self.named(place), watching.is_none_or(|watching| watching.is_ok())))

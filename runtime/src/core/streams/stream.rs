@@ -25,7 +25,7 @@ pub(crate) struct Stream {
     peer: SocketAddr,
     port: usize,
     /// The place that the peer was dealt.
-    _place: Place,
+    place: Place,
     /// How many connections were accepted before.
     number: u64,
     standing: Standing,
@@ -72,14 +72,13 @@ impl Arrival for Incoming {
 impl Stream {
     /// Makes the entry of a connection that was just accepted, behind `number` others.
     pub(in crate::core) fn new(
-        (incoming, mut place): (Incoming, Place),
+        incoming: Incoming,
         number: u64,
         (standing, limits): (Standing, TcpLimits),
         share: Share,
         now: Instant,
     ) -> Self {
         let Incoming { socket, peer, port } = incoming;
-        place.become_connection();
         let calls_left = match standing {
             Standing::Admitted => None,
             Standing::Stranger => Some(STRANGER_CALLS_MAX),
@@ -88,7 +87,7 @@ impl Stream {
             socket,
             peer,
             port,
-            _place: place,
+            place: Place::default(),
             number,
             standing,
             limits,
@@ -107,6 +106,12 @@ impl Stream {
             failure: None,
             has_sent_much: false,
         }
+    }
+
+    /// Keeps the place that the peer was dealt, which is a connection's from now on.
+    pub(in crate::core) fn take_place(&mut self, mut place: Place) {
+        place.become_connection();
+        self.place = place;
     }
 
     /// Returns the address of the peer.
