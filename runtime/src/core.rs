@@ -172,13 +172,13 @@ impl<P: Provider, S: Service> Core<P, S> {
         })
     }
 
-    /// Joins a group, before it listens: from now on the core is dealt peers that reach the ports of the group's first core.
+    /// Joins a group: from now on the core is dealt peers that reach the ports of the group's first core.
     pub fn join(&mut self, seats: Seats<P::Incoming>) {
         let Seats { rdma, tcp } = seats;
         rdma.open(slots(&self.provider), self.waker());
         let common = &mut self.inner.common;
         common.trace.share_limits(rdma.cores());
-        common.streams.join(tcp);
+        common.streams.join(tcp, &common.waker);
         self.seat = rdma;
     }
 

@@ -130,8 +130,17 @@ impl Streams {
     }
 
     /// Takes a seat in a group.
-    pub(crate) fn join(&mut self, seat: Seat<Incoming>) {
+    pub(crate) fn join(&mut self, seat: Seat<Incoming>, waker: &Waker) {
         self.seat = seat;
+        self.open_seat(waker);
+    }
+
+    /// Has the core be dealt as many peers as its ports take.
+    fn open_seat(&self, waker: &Waker) {
+        let each = self.ports.iter().map(|port| port.limits.connections_max);
+        let count = each.fold(0, u32::saturating_add);
+        let slots = Slots { count, connections_give_way: !self.ports.is_empty() };
+        self.seat.open(slots, waker.clone());
     }
 
     /// Returns what watches the sockets, and wakes the core for them.
@@ -151,9 +160,7 @@ impl Streams {
         self.table.enlarge(limits.connections_max.saturating_add(STRANGERS_MAX));
         let records = limits.records_octets.max(2 * limits.record_max);
         self.records.raise(records);
-        let each = self.ports.iter().map(|port| port.limits.connections_max);
-        let count = each.fold(0, u32::saturating_add);
-        self.seat.open(Slots { count, connections_give_way: true }, waker.clone());
+        self.open_seat(waker);
         let before = self.serving_max;
         let more = limits.connections_max.saturating_mul(CALLS_EACH_MAX);
         self.serving_max = before.saturating_add(more).min(CALLS_MAX);
