@@ -148,7 +148,7 @@ impl<P: Provider, S: Service> Core<P, S> {
         }
         let buffer = common.pool.lease(SEND_BUFFER).ok_or(too_small)?;
         let seat = Seat::alone();
-        seat.open(slots(&provider), provider.waker());
+        seat.open(slots(&provider, &limits), provider.waker());
         let events_per_turn = provider.caps().turn_events;
         Ok(Self {
             service,
@@ -175,7 +175,7 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Joins a group: from now on the core is dealt peers that reach the ports of the group's first core.
     pub fn join(&mut self, seats: Seats<P::Incoming>) {
         let Seats { rdma, tcp } = seats;
-        rdma.open(slots(&self.provider), self.waker());
+        rdma.open(slots(&self.provider, &self.inner.common.limits), self.waker());
         let common = &mut self.inner.common;
         common.trace.share_limits(rdma.cores());
         common.streams.join(tcp, &common.waker);
@@ -463,9 +463,9 @@ impl<P: Provider, S: Service> Core<P, S> {
 }
 
 /// Returns how many peers the core of a provider takes.
-fn slots(provider: &impl Provider) -> Slots {
+fn slots(provider: &impl Provider, limits: &Limits) -> Slots {
     let count = u32::try_from(provider.caps().queue_pairs_max).unwrap_or(u32::MAX);
-    Slots { count, connections_give_way: false }
+    Slots { count, connections_max: limits.connections_max, connections_give_way: false }
 }
 
 /// Why a core could not start.

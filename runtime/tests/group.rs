@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use haulage::core::{Core, CoreIdentity, CoreNumber, Cx, NoService, Service};
@@ -20,6 +20,8 @@ use haulage::service::{
 use haulage::sys::clock;
 use haulage_proto::rpc::AcceptStat;
 
+/// Setups and connections of a core at once.
+const SLOTS: usize = 32;
 const LIMITS: Limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
 /// Returns the number of the core that serves it.
 const WHERE: u32 = 0;
@@ -120,7 +122,7 @@ fn core<S: Service>(number: CoreNumber, service: S) -> io::Result<Core<Iwarp, S>
     let pool = PoolConfig { bytes, pages: PagePreference::Heap, node: None };
     let pool = Pool::new(&pool).map_err(io::Error::other)?;
     let identity = CoreIdentity { number, seed: 1 + u64::from(number.get()) };
-    let provider = Iwarp::new(&Config::default())?;
+    let provider = Iwarp::new(&Config { connections_max: SLOTS, ..Config::default() })?;
     Core::new(provider, service, pool, LIMITS, identity).map_err(io::Error::other)
 }
 
@@ -200,6 +202,23 @@ fn a_core_that_cannot_start_fails_the_group_in_words() {
     let none = [make].into_iter().map(|make| (placement("none"), make)).take(0);
     let failed = group::start(none.collect(), 7).unwrap_err();
     assert_eq!(failed.to_string(), "a group has 1 to 128 cores, not 0");
+}
+
+#[test]
+fn silent_peers_close_nobodys_connection_and_keep_nobody_out() {
+    let (group, at) = serve(2);
+    let mut client = connect(at, 4);
+    let homes: Vec<_> = client.started.iter_mut().map(served_by).collect();
+    // Several times as many as both cores have slots.
+    let silent: Vec<_> = (0..8 * SLOTS).map(|_| TcpStream::connect(at).unwrap()).collect();
+    let again: Vec<_> = client.started.iter_mut().map(served_by).collect();
+    assert_eq!(again, homes);
+    let mut newcomer = connect(at, 2);
+    newcomer.started.iter_mut().for_each(|client| assert!(served_by(client) < 2));
+    drop(silent);
+    newcomer.stop().unwrap();
+    client.stop().unwrap();
+    group.stop().unwrap();
 }
 
 #[test]

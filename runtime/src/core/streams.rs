@@ -139,7 +139,8 @@ impl Streams {
     fn open_seat(&self, waker: &Waker) {
         let each = self.ports.iter().map(|port| port.limits.connections_max);
         let count = each.fold(0, u32::saturating_add);
-        let slots = Slots { count, connections_give_way: !self.ports.is_empty() };
+        let connections_give_way = !self.ports.is_empty();
+        let slots = Slots { count, connections_max: count, connections_give_way };
         self.seat.open(slots, waker.clone());
     }
 

@@ -2,7 +2,7 @@
 //!
 //! # Normal operation
 //! Whoever is dealt has a [`Place`] of its core from then on, until its setup has failed or its connection is over. The
-//! dealer chooses the core with the fewest peers of the same origin, then with the fewest of all, and by chance among
+//! dealer chooses, of the cores with room for a connection, that with the fewest peers of the same origin, then with the fewest of all, and by chance among
 //! those that are alike. By rotation the first connection of each client, which is often the busiest, would always meet
 //! the same core.
 //!
@@ -55,6 +55,8 @@ struct Taken {
 pub(crate) struct Slots {
     /// Setups and connections at once.
     pub(crate) count: u32,
+    /// Connections at once: beyond them a newcomer takes the place of another, or is refused.
+    pub(crate) connections_max: u32,
     /// Whether the core finds out itself which connection gives way to one more.
     pub(crate) connections_give_way: bool,
 }
@@ -95,7 +97,7 @@ impl Deal {
         let own = origins.get(&origin);
         let rank = |at: usize, taken: &Taken| {
             let of_origin = own.and_then(|own| own.get(at)).copied().unwrap_or(0);
-            (!taken.has_slot(), of_origin, taken.all())
+            (!taken.has_slot(), taken.all() >= taken.slots.connections_max, of_origin, taken.all())
         };
         let takes = || cores.iter().enumerate().filter(|(_, taken)| taken.takes_more());
         let best = takes().map(|(at, taken)| rank(at, taken)).min()?;
@@ -209,8 +211,10 @@ mod tests {
 
     fn deal(slots: &[u32]) -> Arc<Deal> {
         let deal = Deal::new(slots.len(), 7);
-        let slots = slots.iter().map(|count| Slots { count: *count, ..Slots::default() });
-        slots.enumerate().for_each(|(at, slots)| deal.open(at, slots));
+        for (at, count) in slots.iter().enumerate() {
+            let connections_give_way = false;
+            deal.open(at, Slots { count: *count, connections_max: *count, connections_give_way });
+        }
         deal
     }
 
@@ -265,6 +269,22 @@ mod tests {
         drop(place);
         assert_eq!(deal.taken(), [(0, 0)]);
         assert!(deal.table().origins.is_empty());
+    }
+
+    #[test]
+    fn a_core_with_all_its_connections_is_dealt_none_while_another_has_room() {
+        let deal = deal(&[2, 4]);
+        deal.open(0, Slots { count: 100, connections_max: 2, connections_give_way: false });
+        let mut places = Vec::new();
+        let mut homes = |number, count| {
+            let dealt = (0..count).map(|_| deal.choose(origin(number)).unwrap());
+            let (homes, mut dealt): (Vec<_>, Vec<_>) = dealt.unzip();
+            places.append(&mut dealt);
+            homes.iter().filter(|core| **core == 0).count()
+        };
+        assert_eq!(homes(1, 4), 2);
+        assert_eq!(homes(2, 2), 0, "although the first has fewer of this origin");
+        assert_eq!(homes(3, 2), 2, "it has slots, and knows who gives way");
     }
 
     #[test]
