@@ -189,8 +189,9 @@ fn a_strict_reader_reads_the_pages_and_the_book_has_each_metric() {
     let store =
         ["store", "serve", "--export", "memory:4MiB", "--mount-listen", ":0", "--tcp-listen", ":0"];
     let store = serve(&store);
+    let perf = serve(&["perf", "serve"]);
     let mut names = BTreeSet::new();
-    for server in [&kv, &store] {
+    for server in [&kv, &store, &perf] {
         names.extend(families(&page(server)).into_keys());
     }
     let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/book/src/metrics.md");
@@ -211,6 +212,32 @@ fn a_strict_reader_reads_the_pages_and_the_book_has_each_metric() {
         words.filter(|word| word.starts_with("haulage_") || word.starts_with("process_")).collect();
     assert!(named.len() > 5, "{named:?}");
     assert!(named.iter().all(|name| names.contains(*name)), "{named:?}");
+}
+
+#[test]
+fn the_cores_of_one_server_write_one_page_that_tells_them_apart() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        return; // A server pins each of its cores to a CPU of its own.
+    }
+    let server = serve(&["perf", "serve", "--cores", "0,1"]);
+    let run = ["perf", "run", "null", "--seconds", "0.1", "--connections", "4", "--polling", "event"];
+    let run = haulage(&run).args(["--connect", server.named("listen")]).output().unwrap();
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let page = families(&page(&server));
+    let of_core = |name: &str, core: &str| {
+        let samples = page[name].samples.iter();
+        let of = samples.filter(|(_, labels, _)| labels.get("core").is_some_and(|one| one == core));
+        of.map(|(_, _, value)| *value).sum::<f64>()
+    };
+    for core in ["0", "1"] {
+        assert!(of_core("haulage_calls_total", core) > 0.0, "{core}: {page:?}");
+        assert!(of_core("haulage_connections_opened_total", core) >= 2.0, "{core}: {page:?}");
+    }
+    // The process is one, and so is a histogram of its Calls.
+    for name in ["process_start_time_seconds", "haulage_call_seconds"] {
+        let samples = page[name].samples.iter();
+        assert!(samples.clone().all(|(_, labels, _)| !labels.contains_key("core")), "{name}");
+    }
 }
 
 #[test]
