@@ -220,7 +220,8 @@ fn the_cores_of_one_server_write_one_page_that_tells_them_apart() {
         return; // A server pins each of its cores to a CPU of its own.
     }
     let server = serve(&["perf", "serve", "--cores", "0,1"]);
-    let run = ["perf", "run", "null", "--seconds", "0.1", "--connections", "4", "--polling", "event"];
+    let run =
+        ["perf", "run", "null", "--seconds", "0.1", "--connections", "4", "--polling", "event"];
     let run = haulage(&run).args(["--connect", server.named("listen")]).output().unwrap();
     assert!(run.status.success(), "{}", text(&run.stderr));
     let page = families(&page(&server));

@@ -127,7 +127,7 @@ impl Asking {
         };
         seat.enter(Phase::Serving);
         let (status, body) = match asked {
-            Asked::Metrics(_) => match self.page(wakers) {
+            Asked::Metrics(_) => match self.page(wakers, limits) {
                 Ok(page) => ("200 OK", page.to_string()),
                 Err(RecvTimeoutError::Timeout) => {
                     (
@@ -160,7 +160,7 @@ impl Asking {
     }
 
     /// Asks the cores for their pages and waits for them. Of several cores, those that do not answer in time are left out.
-    fn page(&self, wakers: &[Waker]) -> Result<Page, RecvTimeoutError> {
+    fn page(&self, wakers: &[Waker], limits: Limits) -> Result<Page, RecvTimeoutError> {
         let (answer, answers) = mpsc::channel();
         let mut asked = 0;
         for (core, way) in self.cores.iter().enumerate() {
@@ -168,7 +168,7 @@ impl Asking {
         }
         drop(answer);
         wakers.iter().for_each(Waker::wake);
-        let by = clock::now().saturating_add(PATIENCE);
+        let by = clock::now().saturating_add(limits.page_time);
         let mut pages = Vec::with_capacity(asked);
         while pages.len() < self.cores.len() {
             match answers.recv_timeout(by.saturating_since(clock::now())) {
@@ -189,14 +189,17 @@ struct Limits {
     requests_max: usize,
     /// Timeout of receiving a request, from when the client connected, and of sending the response.
     request_time: Duration,
+    /// Timeout of the cores to write their pages.
+    page_time: Duration,
 }
 
 impl Limits {
-    const DEFAULT: Self = Self { requests_max: 16, request_time: Duration::from_secs(2) };
+    const DEFAULT: Self = Self {
+        requests_max: 16,
+        request_time: Duration::from_secs(2),
+        page_time: Duration::from_secs(2),
+    };
 }
-
-/// Timeout of the cores to write their pages.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -231,7 +234,7 @@ mod tests {
     #[test]
     fn clients_that_never_finish_a_request_keep_nobody_out() {
         let request_time = Duration::from_secs(3600);
-        let at = serve(Limits { requests_max: 3, request_time });
+        let at = serve(Limits { requests_max: 3, request_time, ..Limits::DEFAULT });
         let mut silent: Vec<_> = (0..10)
             .map(|_| {
                 let mut stream = TcpStream::connect(at).unwrap();
@@ -249,8 +252,31 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_stands_still_is_left_out_of_the_page() {
+        let (asking, mut questions) = ways(2);
+        let _silent = questions.pop().unwrap();
+        let turning = questions.pop().unwrap();
+        let write = move || {
+            for asker in turning.asked {
+                let mut page = Page::default();
+                page.one("page", Kind::Gauge, "A page.", 1);
+                asker.answer(page);
+            }
+        };
+        thread::Builder::new().spawn(write).unwrap();
+        let limits = Limits { page_time: Duration::from_millis(20), ..Limits::DEFAULT };
+        let wakers = [(); 2].map(|()| Waker::new().unwrap());
+        let at = asking.listen_within(LOCAL.into(), &wakers, limits).unwrap().address();
+        assert!(scrape(at).ends_with("gauge\npage{core=\"0\"} 1\n"));
+    }
+
+    #[test]
     fn a_request_ends_within_its_time_however_slowly_it_comes() {
-        let at = serve(Limits { requests_max: 1, request_time: Duration::from_millis(20) });
+        let at = serve(Limits {
+            requests_max: 1,
+            request_time: Duration::from_millis(20),
+            ..Limits::DEFAULT
+        });
         let mut stream = TcpStream::connect(at).unwrap();
         let mut ours = stream.try_clone().unwrap();
         let dribble = move || {
