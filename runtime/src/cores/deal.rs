@@ -114,16 +114,19 @@ impl Deal {
 
     /// Returns whether some core but the one of this number takes a peer.
     pub(crate) fn has_room_beside(&self, dealer: usize) -> bool {
-        let table = self.table();
-        let mut others = table.cores.iter().enumerate();
-        others.any(|(at, taken)| at != dealer && taken.takes_more())
+        self.table().has_room_beside(dealer)
     }
 
-    /// Has `waker` woken by the next place that is given back.
-    pub(crate) fn await_place(&self, waker: Waker) {
+    /// Has `waker` woken by the next place that is given back, unless some core but the one of this number takes a peer by now.
+    /// Returns whether it waits.
+    pub(crate) fn await_place(&self, dealer: usize, waker: Waker) -> bool {
         let mut table = self.table();
-        table.awaited_by = Some(waker);
-        self.is_awaited.store(true, Ordering::Release);
+        let waits = !table.has_room_beside(dealer);
+        if waits {
+            table.awaited_by = Some(waker);
+            self.is_awaited.store(true, Ordering::Release);
+        }
+        waits
     }
 
     /// Returns whether no place was given back since one was awaited.
@@ -140,6 +143,12 @@ impl Deal {
     fn table(&self) -> MutexGuard<'_, Table> {
         // What a panic leaves is whole: each change of the table is one of numbers.
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn has_room_beside(&self, dealer: usize) -> bool {
+        self.cores.iter().enumerate().any(|(at, taken)| at != dealer && taken.takes_more())
     }
 }
 
@@ -285,6 +294,30 @@ mod tests {
         assert_eq!(homes(1, 4), 2);
         assert_eq!(homes(2, 2), 0, "although the first has fewer of this origin");
         assert_eq!(homes(3, 2), 2, "it has slots, and knows who gives way");
+    }
+
+    #[test]
+    fn a_place_that_was_given_back_before_it_was_awaited_is_not_missed() {
+        let deal = deal(&[1, 1]);
+        let mut places = [(); 2].map(|()| deal.choose(origin(1)).unwrap());
+        places.iter_mut().for_each(|(_, place)| place.become_connection());
+        assert!(!deal.has_room_beside(0));
+        let waker = Waker::new().unwrap();
+        let [mut first, mut second] = places;
+        if first.0 != 0 {
+            std::mem::swap(&mut first, &mut second);
+        }
+        drop(second);
+        assert!(!deal.await_place(0, waker.clone()), "there is room already");
+        let taken = deal.choose(origin(1)).unwrap();
+        assert_eq!((taken.0, deal.taken()[1]), (1, (1, 0)));
+        let (_, mut place) = taken;
+        place.become_connection();
+        assert!(deal.await_place(0, waker.clone()) && deal.is_awaited());
+        drop(place);
+        assert!(waker.take() && !deal.is_awaited(), "the first that is given back wakes");
+        drop(first);
+        assert!(!waker.take(), "and no other");
     }
 
     #[test]

@@ -143,8 +143,11 @@ impl<I: Arrival> Seat<I> {
             }
         }
         if lacks_room.get() && self.doors.len() > 1 {
-            self.is_waiting = true;
-            self.deal.await_place(provider.waker());
+            self.is_waiting = self.deal.await_place(self.at, provider.waker());
+            if !self.is_waiting {
+                provider.look_again();
+                taken += 1;
+            }
         }
         taken
     }
