@@ -2,10 +2,11 @@
 //! Call at both ends, or at the server.
 //!
 //! `turns null|read|write|nfs-getattr|nfs-read|kv-get-32|kv-get-64k|kv-put-32|kv-put-32-beside|kv-put-32-watched|kv-mget
-//! DEPTH BATCHES [iwarp|linux|sim|toy|tcp]`: over shm, or over another provider. `DEPTH` Calls are in flight, and each one answered is
+//! DEPTH BATCHES [group|iwarp|linux|sim|toy|tcp]`: over shm, or over another provider. `DEPTH` Calls are in flight, and each one answered is
 //! followed by the next, until `DEPTH` times `BATCHES` Calls were made. `linux` is version 1 with AUTH_SYS credentials over
 //! shm, as a Linux NFS client speaks; `sim` is the simulated fabric, whose messages come in Receives as an RDMA device's do;
-//! `toy` takes every message.
+//! `toy` takes every message. `group` is a server of two cores over shm, each of which serves one of two clients, with
+//! `DEPTH` Calls in flight to each.
 //!
 //! The NFS Calls are those of a Linux client to the storage server, over shm or `tcp`: GETATTRs of the root of a memory
 //! export, and READs of 4 KiB of a file in a directory on tmpfs. The key-value Calls are those of our own client over shm,
@@ -60,11 +61,24 @@ fn main() {
     };
     match how.as_deref() {
         None => World::over_shm(Speech::Ours).batch(kind, depth, count),
+        Some("group") => over_a_group(kind, depth, count),
         Some("iwarp") => World::over_iwarp(Speech::Ours).batch(kind, depth, count),
         Some("linux") => World::over_shm(Speech::Linux).batch(kind, depth, count),
         Some("sim") => over_the_fabric(kind, depth, count),
         Some("toy") => over_the_toy(kind, depth, count),
-        Some(_) => panic!("iwarp, linux, sim, toy, or nothing for shm"),
+        Some(_) => panic!("group, iwarp, linux, sim, toy, or nothing for shm"),
+    }
+}
+
+/// Makes Calls to two cores that serve one address, as many to each.
+fn over_a_group(kind: Kind, depth: u64, count: u64) {
+    let mut worlds = World::group_over_shm();
+    worlds.iter_mut().for_each(|world| world.call(clock::now(), kind, depth, count));
+    while !worlds.iter().all(World::is_done) {
+        let now = clock::now();
+        for world in &mut worlds {
+            world.turn(now);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use haulage::core::{ConnectOptions, Core, Cx, Service};
+use haulage::core::{ConnectOptions, Core, CoreIdentity, CoreNumber, Cx, Seats, Service};
 use haulage::identity::{Identity, User};
 use haulage::limits::{LIMITS_DEFAULT, Limits, Versions};
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig, Shared};
@@ -88,6 +88,36 @@ impl World<Shm> {
     pub fn over_shm(speech: Speech) -> Self {
         Self::new(clock::now(), [shm_part(), shm_part()], loopback(), speech)
     }
+
+    /// Makes a server of two cores over shared memory, and connects two client cores to its one address. Each world has one
+    /// of either, and both are to be turned.
+    ///
+    /// # Panics
+    ///
+    /// If there is too little memory.
+    pub fn group_over_shm() -> [Self; 2] {
+        let mut seats = Seats::of_all(2, 1).into_iter();
+        let mut server = |number| {
+            let identity = CoreIdentity { number, seed: 1 };
+            let mut server = server(shm_part(), identity, |_, _| Keeper { item: None });
+            server.join(seats.next().expect("a seat for each"));
+            server
+        };
+        let second = CoreNumber::new(1).expect("there may be two");
+        let [mut first, second] = [CoreNumber::FIRST, second].map(&mut server);
+        let at = first.listen(loopback()).expect("an address that is free");
+        [first, second].map(|server| Self::of(clock::now(), server, shm_part(), at, Speech::Ours))
+    }
+}
+
+/// Builds a server core around the service that `make` builds.
+fn server<P: Provider, S: Service>(
+    Part { provider, pool }: Part<P>,
+    identity: impl Into<CoreIdentity>,
+    make: impl FnOnce(&Pool, &Waker) -> S,
+) -> Core<P, S> {
+    let service = make(&pool, &provider.waker());
+    Core::new(provider, service, pool, LIMITS, identity).expect("room enough")
 }
 
 impl World<Iwarp> {
@@ -129,19 +159,28 @@ impl<P: Provider, S: Service> World<P, S> {
         speech: Speech,
         make: impl FnOnce(&Pool, &Waker) -> S,
     ) -> Self {
-        let service = make(&server.pool, &server.provider.waker());
-        let served = service.programs();
+        let mut server = self::server(server, 1, make);
+        let at = server.listen(at).expect("an address that is free");
+        Self::of(now, server, client, at, speech)
+    }
+
+    /// Makes a client of a server that listens at `at`, or whose group does.
+    fn of(
+        now: Instant,
+        server: Core<P, S>,
+        client: Part<P>,
+        at: SocketAddr,
+        speech: Speech,
+    ) -> Self {
+        let served = server.service().programs();
         let binding = served.first().expect("a program to call").binding().clone();
         let (versions, identity) = match speech {
             Speech::Ours => (Versions::OnlyTwo, Identity::Anonymous),
             Speech::Linux => (Versions::OnlyOne, user()),
         };
-        let mut server =
-            Core::new(server.provider, service, server.pool, LIMITS, 1).expect("room enough");
         let limits = Limits { versions, ..LIMITS };
         let mut client = Core::new(client.provider, Caller::default(), client.pool, limits, 2)
             .expect("room enough");
-        let at = server.listen(at).expect("an address that is free");
         let options = ConnectOptions::new(binding.clone()).identity(identity);
         let connection = client.connect(now, at, options).expect("a queue pair");
         Self { server, client, connection, at: (at, binding) }
