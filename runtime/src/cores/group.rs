@@ -1,8 +1,18 @@
 //! Groups: several cores that serve the same address as one server.
 //!
 //! # Normal operation
-//! The first core has the ports. Peers that reach them are dealt to all cores, each with a provider, memory and a service of
-//! its own. A connection stays on its core.
+//! The first core has the ports. Peers that reach them are dealt to all cores, before anything was read of them. A connection
+//! stays on its core: its Calls are read, served and answered there.
+//!
+//! # What a core owns
+//! Its provider, its pool, its service, its connections and their Calls. None of these goes to another thread. What cores
+//! share is the service's own, in an `Arc`; what is rare they tell each other by [posts](super::post). The names of connections
+//! and Calls say whose they are: [`Cx::call`](crate::core::Cx::call) on another core's connection is refused with
+//! [`CallError::Elsewhere`](crate::service::CallError::Elsewhere).
+//!
+//! # Limits
+//! [`Limits`](crate::limits::Limits) and the size of a pool are a core's: whoever makes a group gives each core its part.
+//! The limits of the log are the group's.
 //!
 //! # Recovery
 //! A group starts whole or not at all. Once a core has panicked, the others leave their connections, too, and serve no Call
