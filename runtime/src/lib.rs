@@ -33,6 +33,7 @@ pub mod remote;
 pub mod rpcbind;
 pub mod service;
 pub mod shares;
+mod sync;
 #[doc(hidden)]
 #[allow(unsafe_code, reason = "system calls, and the one place that mints completions")]
 pub mod sys;

@@ -10,13 +10,15 @@
 //! what that means.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_queue::ArrayQueue;
 
+use self::news::News;
 use crate::core::{CoreNumber, Cx};
 use crate::sys::wake::Waker;
+
+mod news;
 
 /// The mailbox of one core, for the posts of every core of its group.
 #[derive(Debug)]
@@ -29,8 +31,7 @@ pub struct Mailbox<T> {
 #[derive(Debug)]
 struct Slot<T> {
     posts: ArrayQueue<(CoreNumber, T)>,
-    /// Something was posted since the core last began to take.
-    has_news: AtomicBool,
+    news: News,
     /// Known once the core has looked into its mailbox.
     waker: OnceLock<Waker>,
 }
@@ -49,7 +50,7 @@ impl<T> fmt::Debug for Undelivered<T> {
 pub fn mailboxes<T: Send>(cores: usize, posts_max: usize) -> Vec<Mailbox<T>> {
     let slot = |_| Slot {
         posts: ArrayQueue::new(posts_max.max(1)),
-        has_news: AtomicBool::new(false),
+        news: News::new(),
         waker: OnceLock::new(),
     };
     let boxes: Arc<[_]> = (0..cores).map(slot).collect();
@@ -72,8 +73,7 @@ impl<T: Send> Mailbox<T> {
             return Err(Undelivered(post));
         };
         slot.posts.push((self.at, post)).map_err(|(_, post)| Undelivered(post))?;
-        // Who finds it set leaves the waking to who set it: the core clears it before it takes.
-        if !slot.has_news.swap(true, Ordering::AcqRel) {
+        if slot.news.raise() {
             slot.waker.get().into_iter().for_each(Waker::wake);
         }
         Ok(())
@@ -87,7 +87,7 @@ impl<T: Send> Mailbox<T> {
     #[inline]
     pub fn take(&mut self, cx: &Cx<'_>) -> Option<(CoreNumber, T)> {
         let slot = self.boxes.get(usize::from(self.at.get()))?;
-        if slot.waker.get().is_some() && !slot.has_news.load(Ordering::Relaxed) {
+        if slot.waker.get().is_some() && !slot.news.is_raised() {
             return None;
         }
         self.take_news(cx)
@@ -99,11 +99,6 @@ impl<T: Send> Mailbox<T> {
         let slot = self.boxes.get(usize::from(self.at.get()))?;
         // A core makes its first turn before it first sleeps, so nobody has to wake it before.
         slot.waker.get_or_init(|| cx.waker());
-        if let Some(post) = slot.posts.pop() {
-            return Some(post);
-        }
-        // What is posted from here on sets it again, and wakes the core; what was posted before is seen by the second look.
-        slot.has_news.swap(false, Ordering::AcqRel);
-        slot.posts.pop().inspect(|_| slot.has_news.store(true, Ordering::Relaxed))
+        slot.posts.pop().or_else(|| slot.news.lower(|| slot.posts.pop()))
     }
 }

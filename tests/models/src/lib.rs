@@ -20,9 +20,14 @@ mod returns;
 #[path = "../../../mr-pool/src/table.rs"]
 mod table;
 
+#[path = "../../../runtime/src/cores/post/news.rs"]
+mod news;
+
 mod homecoming;
+mod posts;
 
 pub use homecoming::*;
+pub use posts::*;
 pub use provider::shm::{doorbell::*, records::*, registrations::*};
 
 /// Runs a model in all orders with at most [`PREEMPTIONS_MAX`] preemptions.

@@ -93,6 +93,11 @@ macro_rules! atomic {
 atomic!(AtomicU32, u32);
 atomic!(AtomicU64, u64);
 
+/// Returns a word that is 0 or 1, and is 0.
+pub(crate) fn flag() -> AtomicU32 {
+    AtomicU32::watched(0, Watch::default())
+}
+
 /// The watched properties of a word.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {

@@ -12,6 +12,7 @@ macro_rules! models {
 }
 
 models! {
+    a_core_that_sleeps_is_woken_for_every_post
     every_block_comes_home_once
     a_block_can_be_sent_home_again_at_once
     the_books_are_freed_with_every_block_home
