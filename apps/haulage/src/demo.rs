@@ -56,7 +56,7 @@ fn run_over<P: Carrier>(options: &CoreOptions, output: &Output) -> Result<(), Fa
         ],
         provider: options.provider,
         at: P::own_address()?,
-        cpu: far,
+        cores: far.map(|cpu| cpu.to_string()).as_deref(),
         polling: placement.polling,
         crc: options.crc,
         speaks: true,

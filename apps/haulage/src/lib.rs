@@ -120,10 +120,10 @@ fn execute(command: &Command, output: &Output) -> Result<(), Failure> {
         Command::Perf(Perf::Run { options, connect, timeout }) => {
             perf::run::against(options, connect, timeout.0, output)
         }
-        Command::Perf(Perf::Local { options, threads }) => {
+        Command::Perf(Perf::Local { options, threads, group }) => {
             let ends =
                 if *threads { perf::plan::Ends::Threads } else { perf::plan::Ends::Processes };
-            perf::run::locally(options, ends, output)
+            perf::run::locally(options, group, ends, output)
         }
         Command::Wire(Wire::Decode { iwarp: false }) => wire::decode(output),
         Command::Wire(Wire::Decode { iwarp: true }) => wire::decode_iwarp(output),

@@ -4,7 +4,7 @@
 //! - [`load`]: the client, which keeps Calls in flight; [`calls`]: the Calls of each test; [`arrivals`]: the arrivals
 //!   of an open loop.
 //! - [`plan`]: the checked options, and the resources of both ends; [`run`]: the benchmark itself.
-//! - `report`: the printed results; `plot`: the SVG; `progress`: the progress line.
+//! - [`tally`]: the results; `report`: how they are printed; `plot`: the SVG; `progress`: the progress line.
 
 pub mod arrivals;
 pub mod calls;
@@ -18,3 +18,4 @@ pub(crate) mod report;
 pub mod run;
 pub mod serve;
 pub mod service;
+pub mod tally;

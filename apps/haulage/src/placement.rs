@@ -9,6 +9,10 @@ use crate::cli::values::{CoreList, Polling};
 use crate::failure::Failure;
 use crate::output::Output;
 
+mod sides;
+
+pub use sides::{Named, Sides, place_words};
+
 /// The CPUs this process can run on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpus {
@@ -32,17 +36,16 @@ impl Cpus {
         self.usable.len() <= 1 && self.isolated.iter().all(|cpu| self.usable.contains(cpu))
     }
 
-    /// Checks that a core can be pinned to a CPU.
-    fn check(&self, cpu: usize) -> Result<(), Failure> {
+    /// Checks that a core can be pinned to each CPU of `list`, which `option` named.
+    fn check(&self, list: &CoreList, option: &str) -> Result<(), Failure> {
         // Only trying tells: a thread can move to some CPUs that the system does not list.
-        if affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok() {
-            return Ok(());
-        }
+        let is_there = |cpu| affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok();
+        let Some(cpu) = list.cpus().iter().find(|cpu| !is_there(**cpu)) else { return Ok(()) };
         let mut all = [&self.usable[..], &self.isolated].concat();
         all.sort_unstable();
         all.dedup();
         let all = cpu::format_list(&all).replace('-', " to ").replace(',', ", ");
-        Err(Failure::failed(format!("no CPU {cpu} here ({all}); name others with --cores")))
+        Err(Failure::failed(format!("no CPU {cpu} here ({all}); name others with {option}")))
     }
 }
 
@@ -71,7 +74,7 @@ impl Placement {
             let cores = vec![None; cores.len()];
             return Ok(Self { cores, polling: Polling::Adaptive, note: Some(ONE_CPU) });
         }
-        cores.iter().flatten().try_for_each(|cpu| cpus.check(*cpu))?;
+        asked.map_or(Ok(()), |list| cpus.check(list, "--cores"))?;
         Ok(Self { cores, polling, note: None })
     }
 

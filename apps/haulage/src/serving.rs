@@ -16,6 +16,7 @@ use haulage_store::crowd::Listener;
 
 use crate::cli::CoreOptions;
 use crate::cli::address::Address;
+use crate::cli::values::Polling;
 use crate::failure::Failure;
 use crate::metrics::http::Asking;
 use crate::node::polling;
@@ -89,14 +90,18 @@ impl Termination {
 /// Returns the name, CPU and polling mode of each core of a server.
 pub fn cores(name: &str, options: &CoreOptions, output: &Output) -> Result<Vec<Thread>, Failure> {
     let placement = Placement::new(options.cores.as_ref(), options.polling, &Cpus::here()?)?;
-    let is_alone = placement.cores.len() == 1;
     placement.note.into_iter().for_each(|note| output.note(note));
+    Ok(threads(name, &placement.cores, placement.polling))
+}
+
+/// Returns the threads of cores on these CPUs; several have numbers behind their name.
+pub fn threads(name: &str, cpus: &[Option<usize>], mode: Polling) -> Vec<Thread> {
     let thread = |(at, cpu)| Thread {
-        name: if is_alone { name.to_owned() } else { format!("{name}-{at}") },
+        name: if cpus.len() == 1 { name.to_owned() } else { format!("{name}-{at}") },
         cpu,
-        polling: polling(placement.polling),
+        polling: polling(mode),
     };
-    Ok(placement.cores.iter().copied().enumerate().map(thread).collect())
+    cpus.iter().copied().enumerate().map(thread).collect()
 }
 
 /// Returns the name, CPU and polling mode of the core of a server that has one.

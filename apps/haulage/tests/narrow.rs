@@ -42,12 +42,28 @@ fn one_cpu_is_enough_and_it_is_said() {
         &["perf", "local", "read", "--size", "64KiB", "--depth", "4", "--seconds", "0.1"],
         &["perf", "local", "null", "--provider", "shm", "--seconds", "0.1"],
         &["perf", "local", "write", "--provider", "shm", "--threads", "--seconds", "0.1"],
+        &["perf", "local", "null", "--server-cores", "0,1", "--seconds", "0.1"],
+        &["perf", "local", "null", "--server-cores", "0,1", "--threads", "--seconds", "0.1"],
         &["demo"],
     ] {
         let output = on_one_cpu(arguments);
         let said = text(&output.stderr);
         assert!(output.status.success(), "{arguments:?}: {said}");
         assert_eq!(said.matches(SAID).count(), 1, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_server_of_several_cores_shares_one_cpu_with_its_clients() {
+    let arguments =
+        ["perf", "local", "null", "--server-cores", "0,1", "--seconds", "0.1", "--json"];
+    let output = on_one_cpu(&arguments);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: serde_json::Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    let cpu = affinity::usable().unwrap()[0];
+    assert_eq!(json["shared_cpus"], serde_json::json!([cpu]));
+    for side in ["server_cores", "client_cores"] {
+        assert_eq!(json[side], serde_json::json!([null, null]), "nothing is pinned");
     }
 }
 

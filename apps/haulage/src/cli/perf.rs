@@ -10,7 +10,7 @@ use haulage::sys::process;
 
 use super::address::Address;
 use super::options::{CoreOptions, PeerOptions};
-use super::values::{Bytes, Timeout};
+use super::values::{Bytes, CoreList, Timeout};
 
 /// The commands of `haulage perf`.
 #[derive(Debug, Subcommand)]
@@ -39,6 +39,9 @@ pub enum Perf {
         /// Run both ends as threads of one process, not as two processes
         #[arg(long)]
         threads: bool,
+        /// A server of several cores
+        #[command(flatten)]
+        group: GroupOptions,
     },
 }
 
@@ -93,10 +96,10 @@ pub struct PerfOptions {
     /// Duration of the measurement, without machine limits and warm-up
     #[arg(long, value_name = "SECONDS", default_value = "5")]
     pub seconds: Timeout,
-    /// Number of connections
+    /// Number of connections of each client
     #[arg(long, value_name = "N", default_value = "1")]
     pub connections: Count,
-    /// Number of connections that make calls; the others stay idle [default: all]
+    /// Number of them that make calls; the others stay idle [default: all]
     #[arg(long, value_name = "N")]
     pub active: Option<Count>,
     /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or not
@@ -117,6 +120,19 @@ pub struct PerfOptions {
     /// How the cores work
     #[command(flatten)]
     pub core: CoreOptions,
+}
+
+/// A server of several cores and its clients, of `perf local`.
+#[derive(Clone, Debug, Args)]
+pub struct GroupOptions {
+    /// CPUs of the cores of one server, one core each, such as 0,2-3. Each core has a client; --connections
+    /// is for each client, --rate for all together
+    #[arg(long, value_name = "LIST", conflicts_with = "cores")]
+    pub server_cores: Option<CoreList>,
+    /// CPUs of the clients, as many as server cores [default: CPUs without a server core; where there are
+    /// too few, ends share CPUs, and which is said]
+    #[arg(long, value_name = "LIST", requires = "server_cores", conflicts_with = "cores")]
+    pub client_cores: Option<CoreList>,
 }
 
 /// The credential of the calls.

@@ -19,7 +19,7 @@ use crate::limits::{Limits, Noise, Pair};
 use crate::node::{Carrier, NodeConfig, over};
 use crate::output::Output;
 use crate::perf::client::{AtWork, Client};
-use crate::perf::load::{Pace, Stopped, Work};
+use crate::perf::load::{self, Pace, Stopped, Work};
 use crate::perf::plan::{Ends, Plan, Subject, WARM};
 use crate::perf::progress::Progress;
 use crate::perf::report::{self, Found, Run};
@@ -50,8 +50,8 @@ fn measure<P: Carrier>(
         // With both ends on one machine, raising the priority of one would distort the measurement.
         placement::favour(output);
     }
-    let mut progress = Progress::new(&plan);
-    progress.begin_run(0);
+    let mut progress = Progress::new(&plan, 1);
+    progress.begin_run();
     let pair = Pair::here(thread.cpu);
     let limits = if to.ip().is_loopback() {
         Limits::measure(pair, plan.limits_size, plan.in_flight() as usize, LIMIT_TIME)
@@ -66,6 +66,7 @@ fn measure<P: Carrier>(
         identity: Identity::Anonymous,
         connections: plan.connections,
         active: plan.active,
+        watched_beside: Vec::new(),
         node,
     };
     let place = place(&thread);
@@ -78,7 +79,7 @@ fn measure<P: Carrier>(
     let (tally, calls) = client.run(plan.pace, calls.at_random(), &mut progress)?;
     let idle = client.idle();
     client.stop()?;
-    let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found) };
+    let run = Run { provider, limits, tally, noise, idle, found: Some(calls.found), sides: None };
     if output.json {
         output.line(&report::json(&plan, &run))?;
     }
@@ -96,10 +97,17 @@ fn plan(options: &BenchKv) -> Result<Plan, Failure> {
     let plan = Plan {
         subject: Subject::Kv,
         size,
-        pace: Pace { depth: options.depth.0, rate: None, warm: time.min(WARM), time },
+        pace: Pace {
+            depth: options.depth.0,
+            rate: None,
+            warm: time.min(WARM),
+            time,
+            seed: load::SEED,
+        },
         touch: false,
         connections: options.connections.0,
         active: options.connections.0,
+        clients: 1,
         ends: Ends::Processes,
         runs: 1,
         limits_size: size.max(crate::limits::SMALL),

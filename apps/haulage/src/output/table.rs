@@ -34,6 +34,11 @@ pub fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// Returns a number of things, of which `name` is one.
+pub fn counted(count: usize, name: &str) -> String {
+    format!("{count} {name}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

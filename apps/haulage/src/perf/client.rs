@@ -3,14 +3,17 @@
 use haulage::core::{ConnectOptions, Core, Cx};
 use haulage::cores::{self, CoreThread, Placement as Thread};
 use haulage::identity::Identity;
+use haulage::proto::time::Instant;
 use haulage::provider::ConnectError;
 use haulage::provider::Provider;
 use haulage::service::{Binding, CallError, ConnectionId};
 use haulage::sys::clock;
 use haulage_kv::figures::Figures;
 
-use super::load::{Driver, Load, Pace, Stopped, Tally, Work};
+use super::load::{Driver, Load, Pace, Stopped, Work};
 use super::progress::Progress;
+use super::protocol::CoreFigures;
+use super::tally::Tally;
 use crate::calling::Callee;
 use crate::failure::Failure;
 use crate::node::{Carrier, NodeConfig, Notes};
@@ -29,6 +32,8 @@ pub(crate) struct Client {
     pub(crate) connections: u32,
     /// Number of connections on which Calls are made.
     pub(crate) active: u32,
+    /// The cores of the server whose counters other clients ask for.
+    pub(crate) watched_beside: Vec<u64>,
     /// The configuration of the client's core.
     pub(crate) node: NodeConfig,
 }
@@ -36,9 +41,19 @@ pub(crate) struct Client {
 /// A running client's core, which this thread gives work.
 #[derive(Debug)]
 pub(crate) struct AtWork<W> {
-    core: CoreThread<(Driver<W>, Notes, Option<Idle>)>,
+    core: CoreThread<Started<W>>,
     callee: Callee,
     connections: u32,
+}
+
+/// What is made beside a client's core.
+#[derive(Debug)]
+struct Started<W> {
+    driver: Driver<W>,
+    notes: Notes,
+    idle: Option<Idle>,
+    /// The cores of the server whose counters this client asks for.
+    watched: Vec<u64>,
 }
 
 /// The memory of an idle connection at each end, in octets, from the growth of the process.
@@ -53,7 +68,7 @@ pub(crate) struct Idle {
 impl Client {
     /// Starts the client's core, which connects.
     pub(crate) fn start<P: Carrier, W: Work>(self, thread: Thread) -> Result<AtWork<W>, Failure> {
-        let Self { callee, binding, identity, connections, active, node } = self;
+        let Self { callee, binding, identity, connections, active, watched_beside, node } = self;
         let core = cores::start(thread, move || {
             let mut driver = None;
             let (mut core, notes) = node.build::<P, _>(|_, waker| {
@@ -63,13 +78,23 @@ impl Client {
             })?;
             let driver = driver.ok_or_else(|| Failure::failed("a core has one service"))?;
             let _step = Step::begin(format_args!("connecting to {}", callee.to));
-            let mut connecting =
-                Connecting { core: &mut core, callee, connections, binding, identity };
+            let mut connecting = Connecting {
+                core: &mut core,
+                callee,
+                connections,
+                binding,
+                identity,
+                beside: watched_beside,
+            };
             let (made, idle) = connecting.all(connections as usize)?;
+            let found = connecting.watch(&made)?;
+            let watched = found.iter().map(|(figures, _)| figures.core.number).collect();
             let evenly = made.iter().step_by((connections / active.max(1)).max(1) as usize);
             let chosen = evenly.take(active as usize).copied().collect();
-            core.cx(clock::now()).1.connections = chosen;
-            Ok::<_, Failure>((core, (driver, notes, idle)))
+            let (_, load) = core.cx(clock::now());
+            load.connections = chosen;
+            load.watched = found.into_iter().map(|(_, connection)| connection).collect();
+            Ok::<_, Failure>((core, Started { driver, notes, idle, watched }))
         })?;
         Ok(AtWork { core, callee, connections })
     }
@@ -82,15 +107,18 @@ struct Connecting<'a, P: Provider, W: Work> {
     connections: u32,
     binding: Binding,
     identity: Identity,
+    /// The cores of the server that other clients watch.
+    beside: Vec<u64>,
 }
 
 impl<P: Provider, W: Work> Connecting<'_, P, W> {
-    /// Opens `count` connections. If there are at least [`CENSUS_MIN`], also measures the memory of an idle one.
+    /// Opens `count` connections. If there are at least [`CENSUS_MIN`], and no other client yet, also measures the memory of
+    /// an idle one.
     ///
     /// A connection that failed is reported by the first Call on it.
     fn all(&mut self, count: usize) -> Result<(Vec<ConnectionId>, Option<Idle>), Failure> {
         let mut made = Vec::with_capacity(count);
-        if count < CENSUS_MIN {
+        if count < CENSUS_MIN || !self.beside.is_empty() {
             self.more(&mut made, count)?;
             return Ok((made, None));
         }
@@ -128,13 +156,35 @@ impl<P: Provider, W: Work> Connecting<'_, P, W> {
 
     /// Returns the counters of the server and of this core.
     fn census(&mut self, made: &[ConnectionId]) -> Result<[Figures; 2], Failure> {
-        let Some(first) = made.first() else { return Ok(Default::default()) };
-        let (mut cx, load) = self.core.cx(clock::now());
-        load.ask(&mut cx, *first);
-        let asked = self.turn_until(|_, load| load.take_asked());
-        let server = asked.map_err(|stopped| explain(&self.callee, self.connections, &stopped))?;
+        let mut server = Figures::default();
+        self.watch(made)?.into_iter().for_each(|(of_core, _)| server += of_core.figures);
         let (cx, _) = self.core.cx(clock::now());
         Ok([server, Figures::of(&cx)])
+    }
+
+    /// Finds a connection on each core of the server that no other client watches, as far as there is one. Returns them
+    /// with the counters of their cores.
+    fn watch(
+        &mut self,
+        made: &[ConnectionId],
+    ) -> Result<Vec<(CoreFigures, ConnectionId)>, Failure> {
+        let mut found: Vec<(CoreFigures, ConnectionId)> = Vec::new();
+        for connection in made.iter().take(ASKED_MAX) {
+            let (mut cx, load) = self.core.cx(clock::now());
+            load.ask(&mut cx, *connection);
+            let asked = self.turn_until(|_, load| load.take_asked());
+            let figures =
+                asked.map_err(|stopped| explain(&self.callee, self.connections, &stopped))?;
+            let number = figures.core.number;
+            let is_found = found.iter().any(|(found, _)| found.core.number == number);
+            if !is_found && !self.beside.contains(&number) {
+                found.push((figures, *connection));
+            }
+            if (found.len() + self.beside.len()) as u64 >= figures.core.count {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Turns the core until `happened` returns a value, which the core's timeouts guarantee.
@@ -162,12 +212,23 @@ impl<W: Work> AtWork<W> {
         work: W,
         progress: &mut Progress,
     ) -> Result<(Tally, W), Failure> {
-        let died = || Failure::failed("the client's core died");
-        let (driver, ..) = &self.core.started;
-        driver.begin(pace, work).ok_or_else(died)?;
-        let started = clock::now();
+        self.begin(pace, work)?;
+        self.wait(clock::now(), progress)
+    }
+
+    /// Begins a job.
+    pub(crate) fn begin(&self, pace: Pace, work: W) -> Result<(), Failure> {
+        self.core.started.driver.begin(pace, work).ok_or_else(died)
+    }
+
+    /// Waits for the end of the job, and shows the progress of the jobs that began at `started`.
+    pub(crate) fn wait(
+        &self,
+        started: Instant,
+        progress: &Progress,
+    ) -> Result<(Tally, W), Failure> {
         loop {
-            if let Some(ended) = driver.wait(progress.interval()) {
+            if let Some(ended) = self.core.started.driver.wait(progress.interval()) {
                 return ended.map_err(|stopped| explain(&self.callee, self.connections, &stopped));
             }
             if self.core.is_finished() {
@@ -179,18 +240,27 @@ impl<W: Work> AtWork<W> {
 
     /// Returns the notes about the core for the user.
     pub(crate) const fn notes(&self) -> &Notes {
-        &self.core.started.1
+        &self.core.started.notes
     }
 
     /// Returns the memory of an idle connection, if at least [`CENSUS_MIN`] connections were opened.
     pub(crate) const fn idle(&self) -> Option<Idle> {
-        self.core.started.2
+        self.core.started.idle
+    }
+
+    /// Returns the cores of the server whose counters this client asks for.
+    pub(crate) fn watched(&self) -> &[u64] {
+        &self.core.started.watched
     }
 
     /// Ends the core.
     pub(crate) fn stop(self) -> Result<(), Failure> {
         Ok(self.core.stop()?)
     }
+}
+
+fn died() -> Failure {
+    Failure::failed("the client's core died")
 }
 
 /// Converts the reason that a job stopped to a one-line message that says what to do.
@@ -225,3 +295,5 @@ fn explain(callee: &Callee, connections: u32, stopped: &Stopped) -> Failure {
 const CENSUS_MIN: usize = 512;
 /// Maximum number of connections in setup at the same time, which every listener can keep up with.
 const AT_ONCE: usize = 64;
+/// Maximum number of connections that are asked which core they are on, when a client looks for all cores of a server.
+const ASKED_MAX: usize = 256;

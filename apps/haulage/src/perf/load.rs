@@ -2,7 +2,7 @@
 //!
 //! # Normal operation
 //! The load runs one job at a time: it makes Calls to warm up, then Calls that count. After either phase, when no Call
-//! is in flight, it asks the server for its counters. A closed loop makes the next Call when one has ended. An open
+//! is in flight, it asks the cores of the server that it watches for their counters, one after another. A closed loop makes the next Call when one has ended. An open
 //! loop makes Calls when they are due, whether earlier ones have ended or not. [`Work`] defines the Calls.
 //!
 //! # Time
@@ -23,14 +23,15 @@ use haulage::sys::clock;
 use haulage_kv::figures::Figures;
 
 use super::arrivals::Arrivals;
-use crate::samples::Samples;
+use super::protocol::CoreFigures;
+use super::tally::Tally;
 
 /// The kind of Calls that a load makes.
 pub trait Work: Send + 'static {
     /// The state that one Call after another reuses, such as memory for its item.
     type Slot: std::fmt::Debug;
 
-    /// The procedure that answers with [`Figures`].
+    /// The procedure that answers with [`CoreFigures`].
     const FIGURES: u32;
 
     /// Creates a slot; `None` if there is no memory for it.
@@ -79,23 +80,19 @@ pub struct Pace {
     pub warm: Duration,
     /// Duration of the phase in which Calls count.
     pub time: Duration,
+    /// Chooses the arrivals of an open loop.
+    pub seed: u64,
 }
 
-/// The results of a job.
-#[derive(Clone, Debug, Default)]
-pub struct Tally {
-    /// Calls that ended.
-    pub operations: u64,
-    /// The time from the first Call to the last Reply.
-    pub took: Duration,
-    /// The latencies of the timed Calls.
-    pub samples: Samples,
-    /// The client's counters.
-    pub client: Figures,
-    /// The server's counters.
-    pub server: Figures,
-    /// Calls of an open loop that were due and could not be made before the time was over.
-    pub late: u64,
+impl Pace {
+    /// Returns the pace of one of so many clients that have the arrivals of this one together. Each `number` has a seed
+    /// of its own.
+    #[must_use]
+    pub fn part(self, number: u32, count: u32) -> Self {
+        let rate = self.rate.map(|rate| rate / f64::from(count));
+        let seed = self.seed.wrapping_mul(u64::from(number) * 2 + 1);
+        Self { rate, seed, ..self }
+    }
 }
 
 /// The end of a job: its results and its work, or the reason it stopped.
@@ -149,11 +146,13 @@ impl<W> Driver<W> {
 pub struct Load<W: Work> {
     /// The connections on which Calls are made, in turn.
     pub connections: Vec<ConnectionId>,
+    /// A connection on each core of the server whose counters are asked for.
+    pub watched: Vec<ConnectionId>,
     jobs: mpsc::Receiver<(Pace, W)>,
     ended: mpsc::Sender<Ended<W>>,
     running: Option<Running<W>>,
-    /// The server's counters, asked for without a job.
-    asked: Option<Result<Figures, Stopped>>,
+    /// The counters of a core of the server, asked for without a job.
+    asked: Option<Result<CoreFigures, Stopped>>,
 }
 
 impl<W: Work> Load<W> {
@@ -161,11 +160,12 @@ impl<W: Work> Load<W> {
     pub fn new(waker: Waker) -> (Self, Driver<W>) {
         let (jobs_in, jobs) = mpsc::channel();
         let (ended, ended_out) = mpsc::channel();
-        let load = Self { connections: Vec::new(), jobs, ended, running: None, asked: None };
+        let (connections, watched) = (Vec::new(), Vec::new());
+        let load = Self { connections, watched, jobs, ended, running: None, asked: None };
         (load, Driver { jobs: jobs_in, ended: ended_out, waker })
     }
 
-    /// Asks the server for its counters while there is no job.
+    /// Asks the core of the server on which `connection` is for its counters, while there is no job.
     pub(super) fn ask(&mut self, cx: &mut Cx<'_>, connection: ConnectionId) {
         let request = figures_of::<W>();
         self.asked = match cx.call(connection, request, FIGURES, |_| Ok(())) {
@@ -174,18 +174,16 @@ impl<W: Work> Load<W> {
         };
     }
 
-    /// Returns the server's counters, once they have arrived.
-    pub(super) const fn take_asked(&mut self) -> Option<Result<Figures, Stopped>> {
+    /// Returns the counters that were asked for, once they have arrived.
+    pub(super) const fn take_asked(&mut self) -> Option<Result<CoreFigures, Stopped>> {
         self.asked.take()
     }
 
     fn begin(&mut self, cx: &mut Cx<'_>, pace: Pace, work: W) {
-        match Running::new(cx, pace, work, &self.connections) {
+        match Running::new(cx, pace, work, &self.connections, &self.watched) {
             Some(running) => {
                 let running = self.running.insert(running);
-                if running.pace.warm.is_zero() {
-                    running.ask(cx, Stage::Before);
-                } else {
+                if !running.pace.warm.is_zero() {
                     running.start(cx, Phase::WarmUp);
                 }
                 self.settle(cx);
@@ -207,13 +205,14 @@ impl<W: Work> Load<W> {
             match running.stage {
                 // An open loop may have no Call in flight before its end.
                 Stage::Calls { .. } if running.is_due() => return,
-                Stage::Calls { phase: Phase::WarmUp, .. } => running.ask(cx, Stage::Before),
+                Stage::Calls { phase: Phase::WarmUp, .. } => running.stage = Stage::BEFORE,
                 Stage::Calls { .. } => {
                     running.finish(cx);
-                    running.ask(cx, Stage::After);
+                    running.stage = Stage::AFTER;
                 }
-                Stage::Before => running.start(cx, Phase::Counted),
-                Stage::After => {
+                Stage::Asking { at, .. } if at < running.watched.len() => running.ask(cx, at),
+                Stage::Asking { moment: Moment::Before, .. } => running.start(cx, Phase::Counted),
+                Stage::Asking { moment: Moment::After, .. } => {
                     if let Some(Running { tally, work, .. }) = self.running.take() {
                         self.end(Ok((tally, work)));
                     }
@@ -276,14 +275,16 @@ struct Running<W: Work> {
     slots: Vec<Slot<W::Slot>>,
     /// Slots without a Call, the most recently used last.
     idle: Vec<usize>,
-    /// The connection on which the server's counters are asked for.
-    first: ConnectionId,
+    /// A connection on each core of the server whose counters are asked for.
+    watched: Vec<ConnectionId>,
     in_flight: usize,
     stage: Stage,
     started: Instant,
     tally: Tally,
-    /// The client's and the server's counters when Calls began to count.
-    before: [Figures; 2],
+    /// The client's counters when Calls began to count.
+    before: Figures,
+    /// Those of the server's cores, in the order of `watched`.
+    served_before: Vec<CoreFigures>,
     stopped: Option<Stopped>,
     arrivals: Option<Arrivals>,
     /// Calls until the next one that is timed.
@@ -305,11 +306,19 @@ enum Phase {
 #[derive(Clone, Copy, Debug)]
 enum Stage {
     /// Calls are made until a time.
-    Calls {
-        phase: Phase,
-        until: Instant,
-    },
-    /// The server was asked for its counters, before or after the Calls that count.
+    Calls { phase: Phase, until: Instant },
+    /// The watched cores of the server are asked for their counters, now the one at this position.
+    Asking { moment: Moment, at: usize },
+}
+
+impl Stage {
+    const BEFORE: Self = Self::Asking { moment: Moment::Before, at: 0 };
+    const AFTER: Self = Self::Asking { moment: Moment::After, at: 0 };
+}
+
+/// When counters are read: before or after the Calls that count.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
     Before,
     After,
 }
@@ -324,8 +333,14 @@ struct Slot<S> {
 }
 
 impl<W: Work> Running<W> {
-    /// Creates a job with its slots; `None` if there is not enough memory.
-    fn new(cx: &Cx<'_>, pace: Pace, mut work: W, connections: &[ConnectionId]) -> Option<Self> {
+    /// Creates a job with its slots on `connections`; `None` if there is not enough memory.
+    fn new(
+        cx: &Cx<'_>,
+        pace: Pace,
+        mut work: W,
+        connections: &[ConnectionId],
+        watched: &[ConnectionId],
+    ) -> Option<Self> {
         let count = pace.depth as usize * connections.len();
         let slot = |number: usize| {
             let connection = *connections.get(number % connections.len().max(1))?;
@@ -336,14 +351,15 @@ impl<W: Work> Running<W> {
             slots: (0..count).map(slot).collect::<Option<_>>()?,
             work,
             idle: (0..count).rev().collect(),
-            first: *connections.first()?,
+            watched: watched.to_vec(),
             in_flight: 0,
-            stage: Stage::Before,
+            stage: Stage::BEFORE,
             started: cx.now(),
             tally: Tally::default(),
-            before: [Figures::default(); 2],
+            before: Figures::default(),
+            served_before: Vec::with_capacity(watched.len()),
             stopped: None,
-            arrivals: pace.rate.map(|rate| Arrivals::new(rate, SEED)),
+            arrivals: pace.rate.map(|rate| Arrivals::new(rate, pace.seed)),
             untimed: 0,
             looked: None,
         })
@@ -359,7 +375,7 @@ impl<W: Work> Running<W> {
         (tally.operations, tally.late) = (0, 0);
         tally.samples.clear();
         self.work.begin();
-        self.before[0] = Figures::of(cx);
+        self.before = Figures::of(cx);
         // The clock is read after these preparations, so that they make no Call late.
         self.started = clock::now();
         self.stage = Stage::Calls { phase, until: self.started.saturating_add(time) };
@@ -377,7 +393,7 @@ impl<W: Work> Running<W> {
     /// Records the results, as all Calls that count have ended.
     fn finish(&mut self, cx: &Cx<'_>) {
         self.tally.took = cx.now().saturating_since(self.started);
-        self.tally.client = Figures::of(cx).since(self.before[0]);
+        self.tally.client = Figures::of(cx).since(self.before);
     }
 
     /// Returns whether an open loop has more arrivals.
@@ -385,19 +401,24 @@ impl<W: Work> Running<W> {
         self.arrivals.as_ref().is_some_and(|arrivals| arrivals.due().is_some())
     }
 
-    /// Asks the server for its counters, and enters `stage`.
-    fn ask(&mut self, cx: &mut Cx<'_>, stage: Stage) {
-        self.stage = stage;
-        match cx.call(self.first, figures_of::<W>(), FIGURES, |_| Ok(())) {
+    /// Asks the watched core at this position for its counters.
+    fn ask(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let Some(&connection) = self.watched.get(at) else { return };
+        match cx.call(connection, figures_of::<W>(), FIGURES, |_| Ok(())) {
             Ok(()) => self.in_flight += 1,
             Err((error, _)) => self.stopped = Some(error.into()),
         }
     }
 
     fn on_figures(&mut self, finished: Finished<'_>) {
-        match (decode(finished), self.stage) {
-            (Ok(figures), Stage::After) => self.tally.server = figures.since(self.before[1]),
-            (Ok(figures), _) => self.before[1] = figures,
+        let Stage::Asking { moment, at } = &mut self.stage else { return };
+        let asked = std::mem::replace(at, *at + 1);
+        match (decode(finished), moment) {
+            (Ok(figures), Moment::Before) => self.served_before.push(figures),
+            (Ok(figures), Moment::After) => {
+                let before = self.served_before.get(asked);
+                before.into_iter().for_each(|before| self.tally.add_core(before, &figures));
+            }
             (Err(stopped), _) => self.stopped = Some(stopped),
         }
     }
@@ -502,10 +523,10 @@ const fn figures_of<W: Work>() -> Request {
     Request::new(W::FIGURES)
 }
 
-/// Decodes the server's counters from a Reply.
-fn decode(finished: Finished<'_>) -> Result<Figures, Stopped> {
+/// Decodes the counters of a core of the server from a Reply.
+fn decode(finished: Finished<'_>) -> Result<CoreFigures, Stopped> {
     let results = finished.results?;
-    Figures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
+    CoreFigures::decode(&mut Reader::new(results.rest())).map_err(|_| Stopped::BadReply)
 }
 
 /// One in this many Calls is timed. A prime, so that the timed Call is not always the first of a batch.
@@ -513,6 +534,6 @@ pub const SAMPLE: u32 = 17;
 /// Maximum number of Calls that an open loop makes in one turn.
 const DUE_PER_TURN: usize = 256;
 /// The seed of the arrivals, the same in every run.
-const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+pub const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// The token of the Calls that ask for the server's counters.
 const FIGURES: u64 = u64::MAX;

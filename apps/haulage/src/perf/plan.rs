@@ -6,10 +6,10 @@ use haulage::limits::{
     CALLS_OUT_MAX, ITEM_MAX, LIMITS_DEFAULT, Limits, RECEIVES_IDLE, REPLY_PARTS,
 };
 
-use super::load::Pace;
+use super::load::{Pace, SEED};
 use super::protocol::ECHO_MAX;
 use crate::cli::bytes;
-use crate::cli::perf::{PerfOptions, Test};
+use crate::cli::perf::{Count, PerfOptions, Test};
 use crate::failure::Failure;
 use crate::limits::SMALL;
 use crate::node::CLIENT_DRAIN;
@@ -26,9 +26,11 @@ pub struct Plan {
     pub pace: Pace,
     /// Whether the client sums every octet.
     pub touch: bool,
-    /// Number of connections.
+    /// Number of clients, each with a core of its own. The server has as many cores, if this command starts it.
+    pub clients: u32,
+    /// Number of connections of each client.
     pub connections: u32,
-    /// Number of connections on which Calls are made.
+    /// Number of those on which Calls are made.
     pub active: u32,
     /// The two ends: processes or threads.
     pub ends: Ends,
@@ -52,7 +54,7 @@ impl Plan {
     ///
     /// # Errors
     /// The options contradict each other, or exceed the limits of this build or process.
-    pub fn new(options: &PerfOptions, ends: Ends) -> Result<Self, Failure> {
+    pub fn new(options: &PerfOptions, ends: Ends, clients: u32) -> Result<Self, Failure> {
         let test = options.test;
         let default = if test == Test::Inline { INLINE_DEFAULT } else { SIZE_DEFAULT };
         let asked = options.size.map_or(default, |size| size.0);
@@ -78,8 +80,9 @@ impl Plan {
         let plan = Self {
             subject: Subject::Test(test),
             size: if test == Test::Null { 0 } else { size },
-            pace: Pace { depth, rate, warm: time.min(WARM), time },
+            pace: Pace { depth, rate, warm: time.min(WARM), time, seed: SEED },
             touch: options.touch,
+            clients,
             connections,
             active,
             ends,
@@ -108,7 +111,18 @@ impl Plan {
                  of this build holds; lower --connections or --depth"
             )));
         }
-        let memory = self.memory();
+        let all = self.server_room();
+        if all.connections.max(all.in_flight) > Count::MAX {
+            return Err(Failure::usage(format!(
+                "{} clients have {} connections and {} calls in flight, and a server takes {} of either; lower \
+                 --connections or --depth",
+                self.clients,
+                all.connections,
+                all.in_flight,
+                Count::MAX
+            )));
+        }
+        let memory = all.memory;
         if memory > MEMORY_MAX {
             return Err(Failure::usage(format!(
                 "so many items of {} take {}, of {} at most; lower --depth, --connections or --size",
@@ -120,28 +134,38 @@ impl Plan {
         self.check_open_files()
     }
 
-    /// Returns the maximum number of Calls in flight.
+    /// Returns the maximum number of Calls in flight of one client.
     pub const fn in_flight(&self) -> u32 {
         // Each factor is at most 2^14.
         self.active * self.pace.depth
     }
 
-    /// Returns the memory for items at one end, in octets.
+    /// Returns the memory for items of one client, in octets.
     pub fn memory(&self) -> usize {
         let items = if self.subject.moves() { self.in_flight() as usize } else { 0 };
         // An item may leave half of its slab unused.
         items.saturating_mul(self.size).saturating_mul(2).saturating_add(SLABS)
     }
 
-    /// Returns the resources that the server needs.
+    /// Returns the resources that the server needs, with all its cores.
     pub fn server_room(&self) -> Room {
+        let Room { connections, in_flight, memory } = self.client_room();
+        Room {
+            connections: connections * self.clients,
+            in_flight: in_flight * self.clients,
+            memory: memory.saturating_mul(self.clients as usize),
+        }
+    }
+
+    /// Returns the resources that each client needs.
+    fn client_room(&self) -> Room {
         let (connections, in_flight) = (self.connections, self.in_flight());
         Room { connections, in_flight, memory: self.memory() }
     }
 
     /// Returns the limits of the client's core; `timeout` is for connecting, and for each Call.
     pub fn client_limits(&self, timeout: Duration) -> Limits {
-        let room = self.server_room();
+        let room = self.client_room();
         let calls_out_max = room.in_flight + 1; // the Call for the server's figures
         Limits {
             calls_out_max,
@@ -157,7 +181,7 @@ impl Plan {
             Ends::Processes => 1,
             Ends::Threads => 2,
         };
-        open_files::check(self.connections, ends)
+        open_files::check(self.connections * self.clients, ends)
     }
 }
 

@@ -10,20 +10,22 @@ use crate::output::progress;
 pub(crate) struct Progress {
     /// The stage; `None` during the measurement.
     stage: Option<&'static str>,
+    /// The number of the run, from one.
     run: u32,
     runs: u32,
     time: Duration,
 }
 
 impl Progress {
-    pub(crate) fn new(plan: &Plan) -> Self {
+    /// Makes the line of so many runs, each of this plan's duration.
+    pub(crate) fn new(plan: &Plan, runs: u32) -> Self {
         let time = plan.pace.warm + plan.pace.time;
-        Self { stage: None, run: 0, runs: plan.runs, time }
+        Self { stage: None, run: 0, runs, time }
     }
 
-    /// Shows that run `number`, counted from zero, begins with measuring the machine's limits.
-    pub(crate) fn begin_run(&mut self, number: u32) {
-        self.run = number;
+    /// Shows that the next run begins with measuring the machine's limits.
+    pub(crate) fn begin_run(&mut self) {
+        self.run += 1;
         self.begin("measuring the machine's limits");
     }
 
@@ -52,9 +54,8 @@ impl Progress {
     }
 
     fn draw(&self, what: &str) {
-        let run = self.run + 1;
-        let of =
-            if self.runs > 1 { format!("run {run} of {}  ", self.runs) } else { String::new() };
+        let (run, runs) = (self.run, self.runs);
+        let of = if runs > 1 { format!("run {run} of {runs}  ") } else { String::new() };
         progress::draw(format_args!("{of}{what}"));
     }
 }

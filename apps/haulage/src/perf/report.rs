@@ -1,8 +1,9 @@
 //! The printed results of a benchmark.
 
 use super::client::Idle;
-use super::load::{SAMPLE, Tally};
+use super::load::SAMPLE;
 use super::plan::{Plan, Subject};
+use super::tally::Tally;
 use crate::cli::bytes;
 use crate::cli::perf::Test;
 use crate::cli::values::Provider;
@@ -10,6 +11,9 @@ use crate::failure::Failure;
 use crate::limits::{Limits, Noise};
 use crate::output::table::{self, Align};
 use crate::output::{Output, json};
+use crate::placement::Sides;
+
+mod cores;
 
 /// The results of one run, with measurements of the machine.
 #[derive(Clone, Debug)]
@@ -24,6 +28,8 @@ pub(crate) struct Run {
     pub(crate) idle: Option<Idle>,
     /// The hits and misses of a key-value benchmark.
     pub(crate) found: Option<Found>,
+    /// The CPUs of both sides, if the server has cores of its own with a client each.
+    pub(crate) sides: Option<Sides>,
 }
 
 /// The numbers of GETs that hit and that missed.
@@ -109,6 +115,7 @@ impl Run {
         if let Some(Found { hits, misses }) = self.found {
             o.count("hits", hits).count("misses", misses);
         }
+        self.sides.iter().for_each(|sides| cores::write(&self.tally.cores, sides, o));
     }
 }
 
@@ -170,13 +177,14 @@ pub(crate) fn title(plan: &Plan, provider: &str) -> String {
         }
         count => format!(", {count} connections"),
     };
+    let of_each = if plan.connections > 1 && plan.clients > 1 { " of each client" } else { "" };
     let depth = plan.pace.depth;
     let depth = match plan.pace.rate {
         Some(rate) => format!("{rate} due a second, at most {depth} in flight"),
         None => format!("{depth} in flight"),
     };
     let touch = if plan.touch { ", every byte summed" } else { "" };
-    format!("{what} over {provider}, {depth}{connections}{touch}")
+    format!("{what} over {provider}, {depth}{connections}{of_each}{touch}")
 }
 
 /// Returns one run, or several with their median, as text.
@@ -327,6 +335,7 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         let batch = format!("{send:.1} replies sent at once, {recv:.1} calls found at once");
         rows.push(("server", batch));
     }
+    run.sides.iter().for_each(|sides| rows.extend(cores::rows(&run.tally.cores, sides)));
     if let Some(Idle { server, client }) = run.idle {
         let idle = format!(
             "{server} bytes at the server, {client} at the client; of memory that both have, half"

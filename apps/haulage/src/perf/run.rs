@@ -2,41 +2,31 @@
 //! are measured before, while neither end runs.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use haulage::cores::Placement as Thread;
+use haulage::sys::clock;
 
 use super::calls::Calls;
-use super::client::{Client, Idle};
-use super::load::{Pace, Tally};
+use super::client::{AtWork, Idle};
+use super::load::Pace;
 use super::plan::{Ends, Plan};
 use super::plot::Plot;
 use super::progress::Progress;
 use super::protocol::binding;
 use super::report::{self, Run};
-use super::serve;
-use super::service::PerfService;
-use crate::calling::{self, Callee};
+use super::tally::Tally;
+use crate::calling;
 use crate::cli::address::{Address, at_port};
-use crate::cli::perf::PerfOptions;
+use crate::cli::perf::{GroupOptions, PerfOptions};
 use crate::failure::Failure;
 use crate::limits::{self, Limits, Noise, Pair, SMALL};
-use crate::node::{Carrier, NodeConfig, over, polling};
-use crate::output::Output;
-use crate::placement::{self, Cpus, Placement};
-use crate::serving::child::{Server, Start};
+use crate::node::{Carrier, over};
+use crate::output::{Output, table::counted};
+use crate::placement::{self, Cpus, Named, Placement, Sides, place_words};
 
-/// The location of the server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Far {
-    /// A running server at this address.
-    At(SocketAddr),
-    /// A process that this command starts, on this CPU if given.
-    Process(Option<usize>),
-    /// A thread that this command starts, on this CPU if given.
-    Thread(Option<usize>),
-}
+mod bench;
+
+use bench::{Bench, Far, TIMEOUT};
 
 /// Measures against a server.
 pub fn against(
@@ -45,7 +35,7 @@ pub fn against(
     timeout: Duration,
     output: &Output,
 ) -> Result<(), Failure> {
-    let plan = Plan::new(options, Ends::Processes)?;
+    let plan = Plan::new(options, Ends::Processes, 1)?;
     let placement =
         Placement::new(options.core.cores.as_ref(), options.core.polling, &Cpus::here()?)?;
     let [near] = placement.cores[..] else {
@@ -53,35 +43,40 @@ pub fn against(
     };
     placement.note.into_iter().for_each(|note| output.note(note));
     let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
-    let bench = Bench { plan, options, near, far: Far::At(to), timeout, placement };
-    bench.run_over_provider(output)
+    let sides = Sides { clients: vec![near], servers: Vec::new(), shared: Vec::new() };
+    let (far, polling, is_group) = (Far::At(to), placement.polling, false);
+    Bench { plan, options, sides, is_group, far, timeout, polling }.run_over_provider(output)
 }
 
-/// Measures with both ends on this machine, the client on the first CPU and the server on the second.
-pub fn locally(options: &PerfOptions, ends: Ends, output: &Output) -> Result<(), Failure> {
-    let plan = Plan::new(options, ends)?;
-    let cpus = Cpus::here()?;
-    let placement = Placement::new(options.core.cores.as_ref(), options.core.polling, &cpus)?;
+/// Measures with both ends on this machine: a server of the cores that `group` names with a client each, or else a client
+/// on the first CPU and a server of one core on the second.
+pub fn locally(
+    options: &PerfOptions,
+    group: &GroupOptions,
+    ends: Ends,
+    output: &Output,
+) -> Result<(), Failure> {
+    let (core, cpus) = (&options.core, Cpus::here()?);
+    if let Some(servers) = &group.server_cores {
+        let named = Named { servers, clients: group.client_cores.as_ref() };
+        named.check(&cpus)?;
+        let Placement { polling, note, .. } = Placement::new(None, core.polling, &cpus)?;
+        let bench = Bench::of_group(options, ends, &named, polling, &cpus)?;
+        let shared = note.map(str::to_owned).or_else(|| bench.sides.shared_words());
+        shared.into_iter().for_each(|note| output.note(&note));
+        return bench.run_over_provider(output);
+    }
+    let plan = Plan::new(options, ends, 1)?;
+    let placement = Placement::new(core.cores.as_ref(), core.polling, &cpus)?;
     let (near, far) = placement
-        .pair(options.core.cores.as_ref(), &cpus)
+        .pair(core.cores.as_ref(), &cpus)
         .ok_or_else(|| Failure::usage("the two ends need two CPUs: name them with --cores"))?;
     placement.note.into_iter().for_each(|note| output.note(note));
-    let far = match ends {
-        Ends::Processes => Far::Process(far),
-        Ends::Threads => Far::Thread(far),
-    };
-    let bench = Bench { plan, options, near, far, timeout: TIMEOUT, placement };
-    bench.run_over_provider(output)
-}
-
-/// The parameters of all runs.
-struct Bench<'a> {
-    plan: Plan,
-    options: &'a PerfOptions,
-    near: Option<usize>,
-    far: Far,
-    timeout: Duration,
-    placement: Placement,
+    let sides = Sides { clients: vec![near], servers: vec![far], shared: Vec::new() };
+    let (polling, timeout) = (placement.polling, TIMEOUT);
+    let far = Far::Here { cores: far.map(|cpu| cpu.to_string()) };
+    let is_group = false;
+    Bench { plan, options, sides, is_group, far, timeout, polling }.run_over_provider(output)
 }
 
 impl Bench<'_> {
@@ -100,15 +95,11 @@ impl Bench<'_> {
             Far::At(to) if to.ip().is_loopback() => {}
             _ => placement::favour(output),
         }
-        let mut progress = Progress::new(&self.plan);
+        let mut progress = Progress::new(&self.plan, self.plan.runs);
         let mut runs = Vec::new();
-        for number in 0..self.plan.runs {
-            progress.begin_run(number);
-            let limits = self.limits()?;
-            let noise = Noise::measure(self.pair(), self.noise_time());
-            let noise = noise.map_err(|error| measure_failed(&error))?;
-            let (tally, idle) = self.run_once::<P>(&mut progress, output)?;
-            let run = Run { provider, limits, tally, noise, idle, found: None };
+        for _ in 0..self.plan.runs {
+            progress.begin_run();
+            let run = self.run::<P>(provider, &mut progress, output)?;
             if output.json {
                 let line = report::json(&self.plan, &run);
                 // What is drawn needs all runs, whether anybody reads the lines or not.
@@ -121,87 +112,44 @@ impl Bench<'_> {
         printed
     }
 
+    /// Measures the machine, and then the Calls once.
+    fn run<P: Carrier>(
+        &self,
+        provider: &'static str,
+        progress: &mut Progress,
+        output: &Output,
+    ) -> Result<Run, Failure> {
+        let limits = self.limits()?;
+        let noise = Noise::measure(self.pair(), self.noise_time());
+        let noise = noise.map_err(|error| measure_failed(&error))?;
+        let (tally, idle) = self.run_once::<P>(progress, output)?;
+        let sides = self.is_group.then(|| self.sides.clone());
+        Ok(Run { provider, limits, tally, noise, idle, found: None, sides })
+    }
+
     fn run_once<P: Carrier>(
         &self,
         progress: &mut Progress,
         output: &Output,
     ) -> Result<(Tally, Option<Idle>), Failure> {
-        let Self { plan, options, near, .. } = self;
-        let mode = self.placement.polling;
+        let plan = &self.plan;
         progress.begin("starting");
         let (to, end) = self.start_far::<P>()?;
-        let (callee, node) = (self.callee(to), self.client_node());
-        let (connections, active) = (plan.connections, plan.active);
-        let identity = options.auth.identity();
-        let identity = identity
-            .map_err(|error| Failure::failed(format!("cannot find out who we are: {error}")))?;
-        let client = Client { callee, binding: binding(), identity, connections, active, node };
-        let name = "perf-client".to_owned();
-        let client = client.start::<P, _>(Thread { name, cpu: *near, polling: polling(mode) })?;
-        client.notes().details.iter().for_each(|note| output.detail(note));
-        client.notes().warnings.iter().for_each(|note| output.detail(note));
-        let calls = Calls::new(options.test, plan);
+        let clients = self.start_clients::<P>(to, output)?;
         progress.measure();
-        let (tally, _) = client.run(plan.pace, calls, progress)?;
+        for (number, client) in (0..).zip(&clients) {
+            client
+                .begin(plan.pace.part(number, plan.clients), Calls::new(self.options.test, plan))?;
+        }
+        let (started, mut tally) = (clock::now(), Tally::default());
+        for client in &clients {
+            tally.merge(client.wait(started, progress)?.0);
+        }
         // One process of both ends cannot attribute its memory to either.
-        let idle = client.idle().filter(|_| plan.ends == Ends::Processes);
-        client.stop()?;
+        let idle = clients.first().and_then(AtWork::idle).filter(|_| plan.ends == Ends::Processes);
+        clients.into_iter().try_for_each(AtWork::stop)?;
         end.stop()?;
         Ok((tally, idle))
-    }
-
-    const fn callee(&self, to: SocketAddr) -> Callee {
-        let (timeout, provider) = (self.timeout, self.options.core.provider);
-        Callee { to, timeout, served_by: "haulage perf serve", provider }
-    }
-
-    fn client_node(&self) -> NodeConfig {
-        let (plan, core) = (&self.plan, &self.options.core);
-        let limits = core.rpc_version.within(plan.client_limits(self.timeout));
-        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc }
-    }
-
-    /// Starts the server, unless it runs already. Returns its address.
-    fn start_far<P: Carrier>(&self) -> Result<(SocketAddr, FarEnd), Failure> {
-        let (room, core) = (self.plan.server_room(), &self.options.core);
-        let (mode, crc) = (self.placement.polling, core.crc);
-        Ok(match self.far {
-            Far::At(to) => (to, FarEnd::NotOurs),
-            Far::Process(cpu) => {
-                let [memory, connections, depth] =
-                    [room.memory, room.connections as usize, room.in_flight as usize]
-                        .map(|number| number.to_string());
-                let server = Server::start(&Start {
-                    arguments: &[
-                        "perf",
-                        "serve",
-                        "--memory",
-                        &memory,
-                        "--connections",
-                        &connections,
-                        "--depth",
-                        &depth,
-                    ],
-                    at: P::own_address()?,
-                    cpu,
-                    polling: mode,
-                    provider: core.provider,
-                    crc,
-                    speaks: false,
-                })?;
-                (server.address, FarEnd::Process(server))
-            }
-            Far::Thread(cpu) => {
-                let name = "perf-server".to_owned();
-                let thread = Thread { name, cpu, polling: polling(mode) };
-                let any = vec![SocketAddr::new(P::own_address()?, 0)];
-                let node =
-                    NodeConfig { room: room.memory, asked: None, limits: room.limits(), crc };
-                let services = [PerfService::new];
-                let server = serve::start::<P, _>(vec![thread], services, &node, &any)?;
-                (server.started().listening()?.address, FarEnd::Thread(server))
-            }
-        })
     }
 
     /// Measures the limits of the machine.
@@ -222,7 +170,7 @@ impl Bench<'_> {
         let mut limits =
             Limits { tcp_rtt_us: rtt, tcp_stream_gib_per_s: stream, ..Limits::default() };
         if to.ip().is_loopback() {
-            let pair = Pair::here(self.near);
+            let pair = Pair::here(self.sides.clients.first().copied().flatten());
             let memcpy = limits::memcpy_gib_per_s(pair, size, LIMIT_TIME);
             limits.memcpy_gib_per_s = Some(memcpy.map_err(|error| measure_failed(&error))?);
             let rtt = limits::cacheline_rtt_us(pair, LIMIT_TIME);
@@ -239,43 +187,32 @@ impl Bench<'_> {
     }
 
     fn pair(&self) -> Pair {
-        match (self.near, self.far) {
-            (Some(near), Far::Process(Some(far)) | Far::Thread(Some(far))) => {
-                Pair::pinned(near, far)
-            }
-            (Some(near), Far::At(_)) => Pair::near(near),
+        let near = self.sides.clients.first().copied().flatten();
+        match (self.sides.pair(), near, &self.far) {
+            (Some((near, far)), ..) => Pair::pinned(near, far),
+            (None, Some(near), Far::At(_)) => Pair::near(near),
             _ => Pair::UNPINNED,
         }
     }
 
     /// Returns the description of the measurement, for titles.
     fn wording(&self) -> String {
-        let place = |cpu: Option<usize>| match cpu {
-            Some(cpu) => format!("on CPU {cpu}"),
-            None => "not pinned".to_owned(),
+        let Sides { clients, servers, .. } = &self.sides;
+        let (near, far) = (place_words(clients), place_words(servers));
+        let kind = match self.plan.ends {
+            Ends::Processes => "processes",
+            Ends::Threads => "threads",
         };
-        let near = place(self.near);
-        match self.far {
+        match &self.far {
             Far::At(to) => format!("client {near}, server at {to}"),
-            Far::Process(cpu) => format!("two processes, client {near}, server {}", place(cpu)),
-            Far::Thread(cpu) => format!("two threads, client {near}, server {}", place(cpu)),
-        }
-    }
-}
-
-/// A server that ends after its run.
-enum FarEnd {
-    NotOurs,
-    Process(Server),
-    Thread(haulage::cores::group::Group<serve::Server>),
-}
-
-impl FarEnd {
-    fn stop(self) -> Result<(), Failure> {
-        match self {
-            Self::NotOurs => Ok(()),
-            Self::Process(server) => server.stop(),
-            Self::Thread(cores) => Ok(cores.stop()?),
+            Far::Here { .. } if self.is_group => {
+                let shared = self.sides.shared_words();
+                let shared = shared.map_or_else(String::new, |words| format!("; {words}"));
+                let (one, other) =
+                    (counted(clients.len(), "client"), counted(servers.len(), "server core"));
+                format!("{kind}: {one} {near}, {other} {far}{shared}")
+            }
+            Far::Here { .. } => format!("two {kind}, client {near}, server {far}"),
         }
     }
 }
@@ -285,8 +222,6 @@ pub(crate) fn measure_failed(error: &io::Error) -> Failure {
     Failure::failed(format!("cannot measure the limits of this machine: {error}"))
 }
 
-/// Timeout of each Call to a local server.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// Duration of measuring each limit.
 pub(crate) const LIMIT_TIME: Duration = Duration::from_millis(150);
 /// Maximum duration of measuring noise.

@@ -1,6 +1,5 @@
 //! The command `haulage perf serve`, and servers on a thread.
 
-use std::iter::repeat;
 use std::net::{SocketAddr, TcpListener};
 
 use haulage::core::{Core, CoreNumber, Service};
@@ -10,6 +9,7 @@ use haulage::provider::Waker;
 use haulage_store::crowd::Listener;
 
 use super::plan::Room;
+use super::protocol::ServerCore;
 use super::service::PerfService;
 use crate::cli::address::at_port;
 use crate::cli::perf::ServePerf;
@@ -45,12 +45,13 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         crc: options.core.crc,
     };
     let (asking, questions) = http::ways(threads.len());
+    let services = services(threads.len());
     let cores = if options.metrics.is_some() {
-        let services =
-            questions.into_iter().map(|asked| || Metered::new(PerfService::new(), asked));
+        let services = questions.into_iter().zip(services);
+        let services = services.map(|(asked, service)| || Metered::new(service(), asked));
         start::<P, _>(threads, services, &node, &addresses)?
     } else {
-        start::<P, _>(threads, repeat(PerfService::new), &node, &addresses)?
+        start::<P, _>(threads, services, &node, &addresses)?
     };
     cores.started().notes.tell(output);
     let Listening { address, raw } = cores.started().listening()?;
@@ -93,6 +94,14 @@ pub(super) struct Listening {
     pub(super) address: SocketAddr,
     /// The listener of raw TCP, at the next port up.
     raw: Option<TcpListener>,
+}
+
+/// Returns what makes the service of each of so many cores of a server.
+pub(super) fn services(
+    count: usize,
+) -> impl Iterator<Item = impl FnOnce() -> PerfService + Send + 'static> {
+    let count = count as u64;
+    (0..count).map(move |number| move || PerfService::new(ServerCore { number, count }))
 }
 
 /// Starts a server with a core on each of these threads, each with the service that one of `services` makes. It listens at the first of `addresses`

@@ -8,25 +8,25 @@ use haulage::core::{Cx, Service};
 use haulage::limits::ITEM_MAX;
 use haulage::pool::Shared;
 use haulage::service::{Argument, Arguments, Call, Data, Outcome, Program, Reply};
-use haulage_kv::figures::Figures;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::xdr::Truncated;
 
 use crate::metrics::{Counted, Metric};
 
-use super::protocol::{ECHO_MAX, NO_SPACE, OK, Procedure, binding};
+use super::protocol::{CoreFigures, ECHO_MAX, NO_SPACE, OK, Procedure, ServerCore, binding};
 
 /// The benchmark's server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PerfService {
+    core: ServerCore,
     /// The items that READs return, the most recently used last.
     items: Vec<Shared>,
 }
 
 impl PerfService {
-    /// Creates a service without items.
-    pub fn new() -> Self {
-        Self { items: Vec::with_capacity(ITEMS_KEPT) }
+    /// Creates the service of a core, without items.
+    pub fn new(core: ServerCore) -> Self {
+        Self { core, items: Vec::with_capacity(ITEMS_KEPT) }
     }
 
     /// Returns an item of this length.
@@ -91,7 +91,7 @@ impl Service for PerfService {
             Some(Procedure::Write) => write(arguments, reply),
             Some(Procedure::Echo) => echo(cx, arguments, reply),
             Some(Procedure::Figures) => {
-                let figures = Figures::of(cx);
+                let figures = CoreFigures::of(cx, self.core);
                 reply.results(|w| figures.encode(w));
                 Ok(())
             }

@@ -28,8 +28,8 @@ pub struct Start<'a> {
     pub provider: Provider,
     /// The address of this machine at which the server listens.
     pub at: IpAddr,
-    /// The CPU to which the server's core is pinned, if any.
-    pub cpu: Option<usize>,
+    /// The CPUs to which the server's cores are pinned, as a list; `None` is one core that is not pinned.
+    pub cores: Option<&'a str>,
     /// How the server's core waits for work.
     pub polling: Polling,
     /// Whether to ask for CRCs; `None` leaves it to the provider.
@@ -50,8 +50,8 @@ impl Server {
         if let Some(crc) = how.crc {
             command.args(["--crc", crc.name()]);
         }
-        if let Some(cpu) = how.cpu {
-            command.arg("--cores").arg(cpu.to_string());
+        if let Some(cores) = how.cores {
+            command.args(["--cores", cores]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         if !how.speaks {

@@ -5,18 +5,20 @@ use std::time::Duration;
 use super::*;
 use crate::cli::perf::Test;
 use crate::limits::{Limits, Noise};
-use crate::perf::load::{Pace, Tally};
+use crate::perf::load::Pace;
 use crate::perf::plan::{Ends, Subject};
+use crate::perf::tally::Tally;
 
 fn plan(test: Test) -> Plan {
     let time = Duration::from_secs(1);
     Plan {
         subject: Subject::Test(test),
         size: 4096,
-        pace: Pace { depth: 1, rate: None, warm: time, time },
+        pace: Pace { depth: 1, rate: None, warm: time, time, seed: 1 },
         touch: false,
         connections: 1,
         active: 1,
+        clients: 1,
         ends: Ends::Processes,
         runs: 1,
         limits_size: 4096,
@@ -28,7 +30,7 @@ fn run(calls: u64, limits: Limits) -> Run {
     (0..calls).for_each(|n| tally.samples.record(Duration::from_nanos(5_000 + n * 7)));
     let noise =
         Noise { time_stamp_ns: None, stalled: 0.0, stalled_max_us: 0.0, waits_us: [0.0; 2] };
-    Run { provider: "iwarp", limits, tally, noise, idle: None, found: None }
+    Run { provider: "iwarp", limits, tally, noise, idle: None, found: None, sides: None }
 }
 
 /// Checks that tags match, attributes are quoted, and no number is NaN. Returns the number of elements of this name.

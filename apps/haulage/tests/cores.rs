@@ -1,0 +1,168 @@
+//! `haulage perf local --server-cores`: one server of several cores, and a client for each.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::process::{Command, Output, Stdio};
+
+use haulage::sys::affinity;
+use serde_json::Value;
+
+fn run(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+/// Two CPUs for the cores of a server, as a list. Where this machine has one, nothing is pinned.
+fn two_cpus() -> String {
+    let usable = affinity::usable().unwrap();
+    format!("{},{}", usable[0], usable.get(1).unwrap_or(&(usable[0] + 1)))
+}
+
+/// Measures a server of two cores for a moment. Returns the objects that are printed.
+fn measured(arguments: &[&str]) -> Vec<Value> {
+    let cpus = two_cpus();
+    let of_two = ["--server-cores", &cpus, "--seconds", "0.1", "--json"];
+    let output = run(&[&["perf", "local"], arguments, &of_two].concat());
+    assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
+    text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Checks what holds of a server of so many cores: each has its part of the Calls and connections.
+fn judge(json: &Value, cores: usize, connections: u64) {
+    let per_core = json["per_core"].as_array().unwrap();
+    for side in [
+        per_core,
+        json["server_cores"].as_array().unwrap(),
+        json["client_cores"].as_array().unwrap(),
+    ] {
+        assert_eq!(side.len(), cores, "{json}");
+    }
+    assert!(json["shared_cpus"].is_array(), "{json}");
+    for core in per_core {
+        assert_eq!(core["connections"], connections, "{json}");
+        assert!(core["calls"].as_u64() > Some(0), "{json}");
+        assert!(core["server_cpu"].as_f64() > Some(0.0), "{json}");
+    }
+    let [p50, max] = ["p50_us", "max_us"].map(|key| json[key].as_f64().unwrap());
+    assert!(p50 > 0.0 && p50 <= max, "{json}");
+    let number = |key: &str| json[key].as_f64().unwrap();
+    let rate = number("operations") / number("seconds");
+    assert!((number("rate_per_s") / rate - 1.0).abs() < 0.05, "{json}");
+}
+
+#[test]
+fn connections_are_dealt_to_all_cores_and_the_clients_add_up() {
+    for (test, size) in [("null", "1"), ("read", "64KiB"), ("write", "64KiB"), ("inline", "512")] {
+        for provider in ["iwarp", "shm"] {
+            for ends in [&[][..], &["--threads"]] {
+                let arguments = [&[test, "--size", size, "--provider", provider], ends].concat();
+                let lines = measured(&arguments);
+                assert_eq!(lines.len(), 1, "{lines:?}");
+                judge(&lines[0], 2, 1);
+                // Each client is on a core of its own, which serves nobody else.
+                let per_core = lines[0]["per_core"].as_array().unwrap();
+                let calls = per_core.iter().map(|core| core["calls"].as_u64().unwrap());
+                assert_eq!(lines[0]["operations"], calls.sum::<u64>(), "{arguments:?}: {lines:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connections_are_those_of_each_client() {
+    for provider in ["iwarp", "shm"] {
+        let many = ["null", "--connections", "4", "--depth", "8", "--provider", provider];
+        let lines = measured(&[&many[..], &["--runs", "2"]].concat());
+        assert_eq!(lines.len(), 3, "two runs and their median: {lines:?}");
+        for json in &lines {
+            assert_eq!((&json["connections"], &json["depth"]), (&4.into(), &8.into()));
+            judge(json, 2, 4);
+        }
+    }
+}
+
+#[test]
+fn the_arrivals_of_an_open_loop_are_divided_among_the_clients() {
+    let json = &measured(&["null", "--rate", "2000"])[0];
+    assert_eq!(json["offered_per_s"], 2000.0);
+    let due = json["operations"].as_f64().unwrap() + json["late"].as_f64().unwrap();
+    // Two hundred Calls are due, give or take chance.
+    assert!((120.0..300.0).contains(&due), "{json}");
+}
+
+#[test]
+fn people_read_where_the_ends_are_and_what_each_core_did() {
+    let cpus = two_cpus();
+    let list = ["--server-cores", &cpus, "--client-cores", &cpus, "--seconds", "0.05"];
+    let output = run(&[&["perf", "local", "null", "--connections", "2"], &list[..]].concat());
+    let (said, noted) = (text(&output.stdout), text(&output.stderr));
+    assert!(output.status.success(), "{noted}");
+    for part in [
+        "2 connections of each client",
+        "processes: 2 clients ",
+        ", 2 server cores ",
+        "shared by several ends",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let cores = said.lines().filter(|line| line.starts_with("core "));
+    assert!(cores.clone().all(|line| line.contains(" calls on 2 connections, CPU ")), "{said}");
+    assert_eq!((cores.count(), noted.lines().count()), (2, 1), "{noted}{said}");
+}
+
+#[test]
+fn lists_that_cannot_be_served_are_refused_in_one_line() {
+    for (arguments, says) in [
+        (&["local", "null", "--server-cores", "0,1", "--cores", "0,1"][..], "cannot be used with"),
+        (&["local", "null", "--client-cores", "0", "--cores", "0,1"], "--c"),
+        (&["local", "null", "--client-cores", "0"], "--server-cores"),
+        (&["local", "null", "--server-cores", "0,1", "--client-cores", "0"], "one client"),
+        (&["local", "null", "--server-cores", "0-128"], "at most 128 cores"),
+        (&["local", "null", "--server-cores", "1-0"], "--server-cores"),
+        (&["local", "null", "--server-cores", ""], "--server-cores"),
+        (&["local", "null", "--server-cores", "0,1", "--connections", "16384"], "lower"),
+        (&["run", "null", "--server-cores", "0"], "--server-cores"),
+        (&["serve", "--server-cores", "0"], "--server-cores"),
+    ] {
+        let output = run(&[&["perf"], arguments].concat());
+        let said = text(&output.stderr);
+        let (status, lines) = (output.status.code(), said.lines().count());
+        assert_eq!((status, lines), (Some(2), 1), "{arguments:?}: {said}");
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn cpus_that_are_not_there_are_named_with_their_option() {
+    let [first, _, ..] = affinity::usable().unwrap() else {
+        eprintln!("skipped: on one CPU nothing is pinned");
+        return;
+    };
+    let server = ["--server-cores", &first.to_string()];
+    for (before, option) in [(&[][..], "--server-cores"), (&server, "--client-cores")] {
+        let output = run(&[&["perf", "local", "null"], before, &[option, "8000"]].concat());
+        let said = text(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        let ends = format!("; name others with {option}\n");
+        assert!(said.contains("no CPU 8000 here (") && said.ends_with(&ends), "{said}");
+    }
+}
+
+#[test]
+fn a_server_of_several_cores_elsewhere_tells_of_all_of_them() {
+    let cpus = two_cpus();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_haulage"));
+    command.args(["perf", "serve", "--listen", "127.0.0.1:0", "--cores", &cpus]);
+    let server =
+        haulage_test_support::Started::new(command.stdin(Stdio::null()).stderr(Stdio::null()));
+    let one = ["perf", "run", "null", "--connect", server.address(), "--seconds", "0.1", "--json"];
+    let output = run(&[&one[..], &["--connections", "4", "--depth", "4"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let json: Value = serde_json::from_str(text(&output.stdout)).unwrap();
+    // Each Call is a message of its own, which some core received in some batch.
+    let batch = json["mean_batch"]["recv"].as_f64().unwrap();
+    assert!((1.0..=16.0).contains(&batch) && json["server_cpu"].as_f64() > Some(0.0), "{json}");
+}
