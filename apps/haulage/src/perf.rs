@@ -4,7 +4,7 @@
 //! - [`load`]: the client, which keeps Calls in flight; [`calls`]: the Calls of each test; [`arrivals`]: the arrivals
 //!   of an open loop.
 //! - [`plan`]: the checked options, and the resources of both ends; [`run`]: the benchmark itself.
-//! - [`tally`]: the results; `report`: how they are printed; `plot`: the SVG; `progress`: the progress line.
+//! - [`tally`]: the results; `report`: how they are printed; `sweep`: the table of a sweep; `plot`: the SVG; `progress`: the progress line.
 
 pub mod arrivals;
 pub mod calls;
@@ -18,4 +18,5 @@ pub(crate) mod report;
 pub mod run;
 pub mod serve;
 pub mod service;
+mod sweep;
 pub mod tally;

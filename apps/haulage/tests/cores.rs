@@ -114,11 +114,43 @@ fn people_read_where_the_ends_are_and_what_each_core_did() {
 }
 
 #[test]
+fn a_sweep_has_a_row_for_each_number_of_cores_and_a_drawing() {
+    let file = format!("{}/sweep.svg", env!("CARGO_TARGET_TMPDIR"));
+    let drawn = |svg: &str| {
+        let bars = svg.lines().filter(|line| line.starts_with("<rect x")).count();
+        (bars, svg.contains("by number of server cores"))
+    };
+    let lines = measured(&["null", "--sweep", "--plot", &file, "--provider", "shm"]);
+    assert_eq!(lines.len(), 2, "{lines:?}");
+    (1..).zip(&lines).for_each(|(cores, json)| judge(json, cores, 1));
+    assert_eq!(drawn(&std::fs::read_to_string(&file).unwrap()), (2, true));
+    let several = measured(&["null", "--sweep", "--runs", "2", "--threads"]);
+    let runs: Vec<_> = several.iter().map(|json| json["runs"].as_u64()).collect();
+    assert_eq!(runs, [None, None, Some(2), None, None, Some(2)], "{several:?}");
+    let cpus = two_cpus();
+    let list = ["--server-cores", &cpus, "--seconds", "0.05", "--runs", "2"];
+    let output =
+        run(&[&["perf", "local", "read", "--size", "4KiB", "--sweep"], &list[..]].concat());
+    let said = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let title = said.lines().next().unwrap();
+    assert!(
+        title.contains(": 1 to 2 server cores ") && title.contains("median of 2 runs"),
+        "{said}"
+    );
+    let rows: Vec<Vec<_>> =
+        said.lines().skip(3).map(|row| row.split_whitespace().collect()).collect();
+    let counts: Vec<_> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!((counts, rows[0][2]), (vec!["1", "2"], "1.00"), "{said}");
+}
+
+#[test]
 fn lists_that_cannot_be_served_are_refused_in_one_line() {
     for (arguments, says) in [
         (&["local", "null", "--server-cores", "0,1", "--cores", "0,1"][..], "cannot be used with"),
         (&["local", "null", "--client-cores", "0", "--cores", "0,1"], "--c"),
         (&["local", "null", "--client-cores", "0"], "--server-cores"),
+        (&["local", "null", "--sweep"], "--server-cores"),
         (&["local", "null", "--server-cores", "0,1", "--client-cores", "0"], "one client"),
         (&["local", "null", "--server-cores", "0-128"], "at most 128 cores"),
         (&["local", "null", "--server-cores", "1-0"], "--server-cores"),

@@ -133,6 +133,9 @@ pub struct GroupOptions {
     /// too few, ends share CPUs, and which is said]
     #[arg(long, value_name = "LIST", requires = "server_cores", conflicts_with = "cores")]
     pub client_cores: Option<CoreList>,
+    /// Measure the first of the server cores alone, then the first two, and so on up to all
+    #[arg(long, requires = "server_cores", conflicts_with = "cores")]
+    pub sweep: bool,
 }
 
 /// The credential of the calls.

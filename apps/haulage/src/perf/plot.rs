@@ -1,4 +1,4 @@
-//! The SVG of a benchmark: latency by percentile on the left, the rate of each run on the right.
+//! The SVG of a benchmark: latency by percentile on the left, the rate of each run or number of server cores on the right.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -40,26 +40,59 @@ impl<'a> Plot<'a> {
     }
 
     /// Draws all runs.
-    pub(super) fn write(mut self, plan: &Plan, runs: &[Run], wording: &str) -> Result<(), Failure> {
-        let written = self.file.write_all(draw(plan, runs, wording).as_bytes());
+    pub(super) fn write(
+        mut self,
+        plan: &Plan,
+        runs: &[Run],
+        series: Series,
+        wording: &str,
+    ) -> Result<(), Failure> {
+        let written = self.file.write_all(draw(plan, runs, series, wording).as_bytes());
         written.and_then(|()| self.file.finish()).map_err(|error| {
             Failure::failed(format!("cannot write {}: {error}", self.name.display()))
         })
     }
 }
 
-fn draw(plan: &Plan, runs: &[Run], wording: &str) -> String {
+/// What runs side by side are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Series {
+    /// Runs of one benchmark, of which the median stands out.
+    Repeated,
+    /// One run for each number of server cores, from one up. The last stands out.
+    Sweep,
+}
+
+impl Series {
+    /// Returns the run that stands out.
+    fn front<'a>(self, plan: &Plan, runs: &'a [Run]) -> Option<&'a Run> {
+        match self {
+            Self::Repeated => report::median(plan, runs),
+            Self::Sweep => runs.last(),
+        }
+    }
+
+    /// Returns what the numbers of the runs count.
+    const fn counted(self) -> &'static str {
+        match self {
+            Self::Repeated => "run",
+            Self::Sweep => "number of server cores",
+        }
+    }
+}
+
+fn draw(plan: &Plan, runs: &[Run], series: Series, wording: &str) -> String {
     let mut svg = Svg::new();
     let provider = runs.first().map_or("", |run| run.provider);
     svg.text(LEFT, 30.0, "start", "title", &report::title(plan, provider));
     svg.text(LEFT, 50.0, "start", "quiet", wording);
-    latencies(&mut svg, plan, runs);
-    rates(&mut svg, plan, runs);
+    latencies(&mut svg, plan, runs, series);
+    rates(&mut svg, plan, runs, series);
     svg.end()
 }
 
-/// Draws latency by percentile on logarithmic scales, with a curve for each run and the median run bold.
-fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
+/// Draws latency by percentile on logarithmic scales, with a curve for each run, of which one is bold.
+fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run], series: Series) {
     let (x0, x1) = (LEFT, 520.0);
     let most = runs.iter().map(|run| run.tally.samples.count()).max().unwrap_or(1);
     // The tail ends where the samples do.
@@ -76,7 +109,12 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
         highest.fold(0.0, f64::max),
         (BOTTOM, TOP),
     );
-    svg.text(x0, TOP - 14.0, "start", "head", "latency in us, by percentile");
+    let bold = match series {
+        Series::Repeated => "",
+        Series::Sweep => "; bold: all server cores",
+    };
+    let head = format!("latency in us, by percentile{bold}");
+    svg.text(x0, TOP - 14.0, "start", "head", &head);
     for (tick, y) in scale.ticks() {
         svg.line((x0, y), (x1, y), "grid");
         svg.text(x0 - 8.0, y + 4.0, "end", "tick", &scale::label(tick));
@@ -85,11 +123,11 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
         svg.line((place(*power), TOP), (place(*power), BOTTOM), "grid");
         svg.text(place(*power), BOTTOM + 18.0, "middle", "tick", name);
     }
-    let median = report::median(plan, runs);
-    let of_median = |run: &&Run| median.is_some_and(|median| std::ptr::eq(median, *run));
-    let (front, behind): (Vec<_>, Vec<_>) = runs.iter().partition(of_median);
+    let chosen = series.front(plan, runs);
+    let is_chosen = |run: &&Run| chosen.is_some_and(|chosen| std::ptr::eq(chosen, *run));
+    let (front, behind): (Vec<_>, Vec<_>) = runs.iter().partition(is_chosen);
     for (run, class) in
-        behind.iter().map(|run| (run, "run")).chain(front.iter().map(|run| (run, "median")))
+        behind.iter().map(|run| (run, "run")).chain(front.iter().map(|run| (run, "chosen")))
     {
         let steps = (0..=STEPS).map(|step| f64::from(step) / f64::from(STEPS) * nines);
         let point = |power: f64| {
@@ -98,7 +136,7 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
         };
         svg.curve(steps.map(point), class);
     }
-    if let Some(run) = median {
+    if let Some(run) = chosen {
         for (limit, name) in
             marks(run).into_iter().zip(["raw TCP round trip", "cache line round trip"])
         {
@@ -121,20 +159,20 @@ fn latencies(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
 }
 
 /// Draws the rate of each run, next to the rate of raw TCP measured right before it.
-fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
+fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run], series: Series) {
     let (x0, x1) = (620.0, RIGHT);
     let moves = plan.subject.moves();
     let value = |run: &Run| if moves { run.gib_per_s(plan) } else { run.rate_per_s() };
     let raw = |run: &Run| run.limits.tcp_stream_gib_per_s.filter(|_| moves);
     let most = runs.iter().map(|run| value(run).max(raw(run).unwrap_or(0.0))).fold(0.0, f64::max);
     let scale = Scale::straight(most, (BOTTOM, TOP));
-    let head = if moves { "GiB/s, by run" } else { "calls/s, by run" };
-    svg.text(x0, TOP - 14.0, "start", "head", head);
+    let head = format!("{}, by {}", if moves { "GiB/s" } else { "calls/s" }, series.counted());
+    svg.text(x0, TOP - 14.0, "start", "head", &head);
     for (tick, y) in scale.ticks() {
         svg.line((x0, y), (x1, y), "grid");
         svg.text(x0 - 8.0, y + 4.0, "end", "tick", &scale::label(tick));
     }
-    let median = report::median(plan, runs);
+    let chosen = series.front(plan, runs);
     let width = (x1 - x0) / runs.len().max(1) as f64;
     let bar = (width * 0.6).min(60.0);
     // Label only as many bars as there is room for.
@@ -142,11 +180,11 @@ fn rates(svg: &mut Svg, plan: &Plan, runs: &[Run]) {
     for (number, run) in (0_u32..).zip(runs) {
         let middle = x0 + width * (f64::from(number) + 0.5);
         let y = scale.place(value(run));
-        let is_median = median.is_some_and(|median| std::ptr::eq(median, run));
+        let is_chosen = chosen.is_some_and(|chosen| std::ptr::eq(chosen, run));
         svg.bar(
             (middle - bar / 2.0, y),
             (bar, BOTTOM - y),
-            if is_median { "median-bar" } else { "bar" },
+            if is_chosen { "chosen-bar" } else { "bar" },
         );
         if let Some(y) = raw(run).map(|raw| scale.place(raw)) {
             svg.line((middle - bar * 0.7, y), (middle + bar * 0.7, y), "limit");
@@ -245,8 +283,8 @@ const STYLE: &str = "\
 .value{font-size:12px;font-weight:600;fill:#12467f;stroke:#fff;stroke-width:3;paint-order:stroke}.in-bar{font-size:12px;font-weight:600;fill:#fff}\
 .grid{stroke:#e3e8ed}.axis{stroke:#5b6b7a}\
 .limit{stroke:#c2570c;stroke-width:2;stroke-dasharray:6 4}.limit-name{font-size:12px;fill:#c2570c}\
-.run{fill:none;stroke:#a9bfd6;stroke-width:1.5}.median{fill:none;stroke:#12467f;stroke-width:2.5}\
-.bar{fill:#7f9fc0}.median-bar{fill:#12467f}.dot{fill:#12467f;stroke:#fff;stroke-width:1.5}";
+.run{fill:none;stroke:#a9bfd6;stroke-width:1.5}.chosen{fill:none;stroke:#12467f;stroke-width:2.5}\
+.bar{fill:#7f9fc0}.chosen-bar{fill:#12467f}.dot{fill:#12467f;stroke:#fff;stroke-width:1.5}";
 
 #[cfg(test)]
 mod tests;

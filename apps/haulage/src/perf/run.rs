@@ -10,10 +10,11 @@ use super::calls::Calls;
 use super::client::{AtWork, Idle};
 use super::load::Pace;
 use super::plan::{Ends, Plan};
-use super::plot::Plot;
+use super::plot::{Plot, Series};
 use super::progress::Progress;
 use super::protocol::binding;
 use super::report::{self, Run};
+use super::sweep;
 use super::tally::Tally;
 use crate::calling;
 use crate::cli::address::{Address, at_port};
@@ -45,7 +46,8 @@ pub fn against(
     let to = calling::reachable(&connect.resolve(Some(timeout))?, timeout)?;
     let sides = Sides { clients: vec![near], servers: Vec::new(), shared: Vec::new() };
     let (far, polling, is_group) = (Far::At(to), placement.polling, false);
-    Bench { plan, options, sides, is_group, far, timeout, polling }.run_over_provider(output)
+    let bench = Bench { plan, options, sides, is_group, far, timeout, polling };
+    measure(&[bench], Series::Repeated, output)
 }
 
 /// Measures with both ends on this machine: a server of the cores that `group` names with a client each, or else a client
@@ -61,10 +63,18 @@ pub fn locally(
         let named = Named { servers, clients: group.client_cores.as_ref() };
         named.check(&cpus)?;
         let Placement { polling, note, .. } = Placement::new(None, core.polling, &cpus)?;
-        let bench = Bench::of_group(options, ends, &named, polling, &cpus)?;
-        let shared = note.map(str::to_owned).or_else(|| bench.sides.shared_words());
-        shared.into_iter().for_each(|note| output.note(&note));
-        return bench.run_over_provider(output);
+        let all = named.count();
+        let (first, series) =
+            if group.sweep { (1, Series::Sweep) } else { (all, Series::Repeated) };
+        let of_count = |count| {
+            let (sides, cores) = (named.first(count, &cpus), named.list(count));
+            Bench::of_group(options, ends, sides, cores, polling)
+        };
+        let benches = (first..=all).map(of_count).collect::<Result<Vec<_>, _>>()?;
+        let shared = || benches.iter().rev().find_map(|bench| bench.sides.shared_words());
+        let note = note.map(str::to_owned).or_else(shared);
+        note.into_iter().for_each(|note| output.note(&note));
+        return measure(&benches, series, output);
     }
     let plan = Plan::new(options, ends, 1)?;
     let placement = Placement::new(core.cores.as_ref(), core.polling, &cpus)?;
@@ -76,49 +86,75 @@ pub fn locally(
     let (polling, timeout) = (placement.polling, TIMEOUT);
     let far = Far::Here { cores: far.map(|cpu| cpu.to_string()) };
     let is_group = false;
-    Bench { plan, options, sides, is_group, far, timeout, polling }.run_over_provider(output)
+    let bench = Bench { plan, options, sides, is_group, far, timeout, polling };
+    measure(&[bench], Series::Repeated, output)
 }
 
-impl Bench<'_> {
-    fn run_over_provider(&self, output: &Output) -> Result<(), Failure> {
-        let provider = self.options.core.provider;
-        over!(provider, self.run_all, (provider.name(), output))
-    }
+/// Measures benches, one after another, and prints and draws the results.
+fn measure(benches: &[Bench<'_>], series: Series, output: &Output) -> Result<(), Failure> {
+    let Some(last) = benches.last() else { return Ok(()) };
+    let provider = last.options.core.provider;
+    over!(provider, measure_over, (benches, last, series, output))
+}
 
-    fn run_all<P: Carrier>(&self, provider: &'static str, output: &Output) -> Result<(), Failure> {
-        if let Far::At(to) = self.far {
-            self.callee(to).probe::<P>(binding(), self.client_node())?;
-        }
-        let plot = self.options.plot.as_deref().map(Plot::create).transpose()?;
-        match self.far {
-            // Raising the priority of one of two ends on one machine would distort the measurement.
-            Far::At(to) if to.ip().is_loopback() => {}
-            _ => placement::favour(output),
-        }
-        let mut progress = Progress::new(&self.plan, self.plan.runs);
+fn measure_over<P: Carrier>(
+    benches: &[Bench<'_>],
+    last: &Bench<'_>,
+    series: Series,
+    output: &Output,
+) -> Result<(), Failure> {
+    if let Far::At(to) = last.far {
+        last.callee(to).probe::<P>(binding(), last.client_node())?;
+    }
+    let plot = last.options.plot.as_deref().map(Plot::create).transpose()?;
+    match last.far {
+        // Raising the priority of one of two ends on one machine would distort the measurement.
+        Far::At(to) if to.ip().is_loopback() => {}
+        _ => placement::favour(output),
+    }
+    // What is drawn needs all runs, whether anybody reads the lines or not.
+    let told = |printed: Result<(), Failure>| match &plot {
+        Some(_) => printed.or_else(Failure::unless_closed),
+        None => printed,
+    };
+    let rows = u32::try_from(benches.len()).unwrap_or(u32::MAX);
+    let mut progress = Progress::new(&last.plan, last.plan.runs.saturating_mul(rows));
+    let (mut drawn, mut printed) = (Vec::new(), Ok(()));
+    for bench in benches {
         let mut runs = Vec::new();
-        for _ in 0..self.plan.runs {
-            progress.begin_run();
-            let run = self.run::<P>(provider, &mut progress, output)?;
+        for _ in 0..bench.plan.runs {
+            let run = bench.run::<P>(&mut progress, output)?;
             if output.json {
-                let line = report::json(&self.plan, &run);
-                // What is drawn needs all runs, whether anybody reads the lines or not.
-                if plot.is_some() { output.tell(&line) } else { output.line(&line) }?;
+                told(output.line(&report::json(&bench.plan, &run)))?;
             }
             runs.push(run);
         }
-        let printed = report::finish(&self.plan, &runs, &self.wording(), output);
-        plot.map_or(Ok(()), |plot| plot.write(&self.plan, &runs, &self.wording()))?;
-        printed
+        if series == Series::Sweep {
+            if output.json {
+                told(report::finish(&bench.plan, &runs, &bench.wording(), output))?;
+            }
+            drawn.extend(report::median(&bench.plan, &runs).cloned());
+        } else {
+            printed = report::finish(&bench.plan, &runs, &bench.wording(), output);
+            drawn.append(&mut runs);
+        }
     }
+    let wording = match series {
+        Series::Repeated => last.wording(),
+        Series::Sweep => last.wording_of_sweep(),
+    };
+    if series == Series::Sweep && !output.json {
+        printed = output.text(&sweep::text(&last.plan, &drawn, &wording));
+    }
+    plot.map_or(Ok(()), |plot| plot.write(&last.plan, &drawn, series, &wording))?;
+    printed
+}
 
+impl Bench<'_> {
     /// Measures the machine, and then the Calls once.
-    fn run<P: Carrier>(
-        &self,
-        provider: &'static str,
-        progress: &mut Progress,
-        output: &Output,
-    ) -> Result<Run, Failure> {
+    fn run<P: Carrier>(&self, progress: &mut Progress, output: &Output) -> Result<Run, Failure> {
+        progress.begin_run();
+        let provider = self.options.core.provider.name();
         let limits = self.limits()?;
         let noise = Noise::measure(self.pair(), self.noise_time());
         let noise = noise.map_err(|error| measure_failed(&error))?;
@@ -198,22 +234,35 @@ impl Bench<'_> {
     /// Returns the description of the measurement, for titles.
     fn wording(&self) -> String {
         let Sides { clients, servers, .. } = &self.sides;
-        let (near, far) = (place_words(clients), place_words(servers));
-        let kind = match self.plan.ends {
-            Ends::Processes => "processes",
-            Ends::Threads => "threads",
-        };
+        let (near, far, kind) = (place_words(clients), place_words(servers), self.kind());
         match &self.far {
             Far::At(to) => format!("client {near}, server at {to}"),
             Far::Here { .. } if self.is_group => {
-                let shared = self.sides.shared_words();
-                let shared = shared.map_or_else(String::new, |words| format!("; {words}"));
                 let (one, other) =
                     (counted(clients.len(), "client"), counted(servers.len(), "server core"));
-                format!("{kind}: {one} {near}, {other} {far}{shared}")
+                format!("{kind}: {one} {near}, {other} {far}{}", self.shared())
             }
             Far::Here { .. } => format!("two {kind}, client {near}, server {far}"),
         }
+    }
+
+    /// Returns the description of a sweep that ends with these parameters.
+    fn wording_of_sweep(&self) -> String {
+        let Sides { servers, .. } = &self.sides;
+        let (count, far, kind) = (servers.len(), place_words(servers), self.kind());
+        format!("{kind}: 1 to {count} server cores {far}, a client for each{}", self.shared())
+    }
+
+    const fn kind(&self) -> &'static str {
+        match self.plan.ends {
+            Ends::Processes => "processes",
+            Ends::Threads => "threads",
+        }
+    }
+
+    /// Returns what to say of CPUs that ends share.
+    fn shared(&self) -> String {
+        self.sides.shared_words().map_or_else(String::new, |words| format!("; {words}"))
     }
 }
 

@@ -48,6 +48,12 @@ impl Named<'_> {
         self.servers.cpus().len()
     }
 
+    /// Returns the list of the CPUs of the first `count` server cores.
+    pub fn list(&self, count: usize) -> String {
+        let cpus = self.servers.cpus();
+        cpu::format_list(cpus.get(..count).unwrap_or(cpus))
+    }
+
     /// Places the first `count` server cores and their clients. Clients without a list of their own get CPUs without an
     /// end, those of no server core first; if there are none left, CPUs are shared as evenly as possible. On a machine
     /// with one CPU nothing is pinned.

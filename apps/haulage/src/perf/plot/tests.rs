@@ -68,7 +68,7 @@ fn there_is_a_curve_and_a_bar_for_each_run() {
     };
     for test in [Test::Null, Test::Read] {
         let runs = [run(100, Limits::default()), run(5000, limits), run(900, limits)];
-        let svg = draw(&plan(test), &runs, "here & <there>");
+        let svg = draw(&plan(test), &runs, Series::Repeated, "here & <there>");
         assert_eq!(well_formed(&svg, "polyline"), 3);
         assert_eq!(well_formed(&svg, "rect"), 1 + 3);
         assert!(svg.contains("here &amp; &lt;there>") && svg.contains("raw TCP round trip"));
@@ -79,6 +79,21 @@ fn there_is_a_curve_and_a_bar_for_each_run() {
 #[test]
 fn nothing_measured_is_drawn_as_nothing() {
     for runs in [vec![], vec![run(0, Limits::default())], vec![run(1, Limits::default())]] {
-        assert_eq!(well_formed(&draw(&plan(Test::Write), &runs, ""), "polyline"), runs.len());
+        assert_eq!(
+            well_formed(&draw(&plan(Test::Write), &runs, Series::Repeated, ""), "polyline"),
+            runs.len()
+        );
     }
+}
+
+#[test]
+fn a_sweep_has_a_bar_for_each_number_of_cores_and_the_last_stands_out() {
+    let runs =
+        [run(100, Limits::default()), run(300, Limits::default()), run(200, Limits::default())];
+    let svg = draw(&plan(Test::Null), &runs, Series::Sweep, "");
+    assert_eq!((well_formed(&svg, "polyline"), well_formed(&svg, "rect")), (3, 1 + 3));
+    assert!(svg.contains("by number of server cores") && svg.contains("bold: all server cores"));
+    let classes: Vec<_> = svg.lines().filter(|line| line.starts_with("<rect x")).collect();
+    let chosen: Vec<_> = classes.iter().map(|bar| bar.contains("chosen-bar")).collect();
+    assert_eq!(chosen, [false, false, true]);
 }

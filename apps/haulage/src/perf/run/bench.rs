@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::cores::group::Group;
-use haulage::sys::cpu;
 
 use crate::calling::Callee;
 use crate::cli::perf::PerfOptions;
@@ -17,7 +16,7 @@ use crate::perf::client::{AtWork, Client};
 use crate::perf::plan::{Ends, Plan, Room};
 use crate::perf::protocol::binding;
 use crate::perf::serve;
-use crate::placement::{Cpus, Named, Sides};
+use crate::placement::Sides;
 use crate::serving;
 use crate::serving::child::{Server, Start};
 
@@ -34,20 +33,18 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Creates the parameters of a server of the cores that are named, and their clients.
+    /// Creates the parameters of a server with a client for each core. `cores` is the list of its CPUs.
     pub(super) fn of_group(
         options: &'a PerfOptions,
         ends: Ends,
-        named: &Named<'_>,
+        sides: Sides,
+        cores: String,
         polling: Polling,
-        cpus: &Cpus,
     ) -> Result<Self, Failure> {
-        let count = named.count();
-        let plan = Plan::new(options, ends, u32::try_from(count).unwrap_or(u32::MAX))?;
-        let sides = named.first(count, cpus);
-        let cores = Some(cpu::format_list(&named.servers.cpus()[..count]));
-        let (far, timeout) = (Far::Here { cores }, TIMEOUT);
-        Ok(Self { plan, options, sides, is_group: true, far, timeout, polling })
+        let count = u32::try_from(sides.servers.len()).unwrap_or(u32::MAX);
+        let plan = Plan::new(options, ends, count)?;
+        let far = Far::Here { cores: Some(cores) };
+        Ok(Self { plan, options, sides, is_group: true, far, timeout: TIMEOUT, polling })
     }
 }
 
