@@ -51,6 +51,7 @@ pub fn examine(machine: &Machine) -> Vec<Finding> {
         checks::io_uring(machine),
         checks::cpu_isolation(machine),
         checks::cpu_quota(machine),
+        checks::server_cores(machine),
         checks::numa(machine),
         checks::rdma(machine),
         locks::finding(machine.no_locks.as_deref()),

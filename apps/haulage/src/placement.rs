@@ -9,8 +9,10 @@ use crate::cli::values::{CoreList, Polling};
 use crate::failure::Failure;
 use crate::output::Output;
 
+mod server_cores;
 mod sides;
 
+pub use server_cores::{ServerCores, Topology};
 pub use sides::{Named, Sides, place_words};
 
 /// The CPUs this process can run on.
@@ -36,17 +38,26 @@ impl Cpus {
         self.usable.len() <= 1 && self.isolated.iter().all(|cpu| self.usable.contains(cpu))
     }
 
+    /// Removes isolated CPUs to which this process cannot pin a thread.
+    pub fn keep_pinnable(&mut self) {
+        self.isolated.retain(|cpu| can_pin(*cpu));
+    }
+
     /// Checks that a core can be pinned to each CPU of `list`, which `option` named.
     fn check(&self, list: &CoreList, option: &str) -> Result<(), Failure> {
-        // Only trying tells: a thread can move to some CPUs that the system does not list.
-        let is_there = |cpu| affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok();
-        let Some(cpu) = list.cpus().iter().find(|cpu| !is_there(**cpu)) else { return Ok(()) };
+        let Some(cpu) = list.cpus().iter().find(|cpu| !can_pin(**cpu)) else { return Ok(()) };
         let mut all = [&self.usable[..], &self.isolated].concat();
         all.sort_unstable();
         all.dedup();
         let all = cpu::format_list(&all).replace('-', " to ").replace(',', ", ");
         Err(Failure::failed(format!("no CPU {cpu} here ({all}); name others with {option}")))
     }
+}
+
+/// Returns whether this thread can be pinned to a CPU. Only trying tells: a thread can move to some CPUs that the system does
+/// not list.
+fn can_pin(cpu: usize) -> bool {
+    affinity::pin(cpu).and_then(|()| affinity::unpin()).is_ok()
 }
 
 /// The CPUs and the polling mode of the cores.

@@ -47,6 +47,16 @@ pub fn isolated(root: &Path) -> Vec<usize> {
     list(root, "sys/devices/system/cpu/isolated")
 }
 
+/// Returns the CPUs that are threads of the same physical core as `cpu`, itself included; only itself if the machine does
+/// not tell.
+///
+/// `root` is the directory that has `sys`: `/`, except in tests.
+pub fn siblings(root: &Path, cpu: usize) -> Vec<usize> {
+    let siblings =
+        list(root, &format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"));
+    if siblings.contains(&cpu) { siblings } else { vec![cpu] }
+}
+
 /// Returns the NUMA nodes that are online; only node 0 if the machine does not tell.
 ///
 /// `root` is the directory that has `sys`: `/`, except in tests.
@@ -127,6 +137,7 @@ mod tests {
             (isolated(nowhere), nodes(nowhere), node_of(nowhere, 0)),
             (vec![], vec![0], None)
         );
+        assert_eq!(siblings(nowhere, 3), [3], "each CPU is a physical core");
     }
 
     #[test]

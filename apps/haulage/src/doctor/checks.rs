@@ -9,6 +9,7 @@ use haulage::sys::cpu;
 use super::finding::{Finding, State};
 use super::machine::Machine;
 use crate::cli::bytes;
+use crate::placement::Topology;
 use crate::store::export::DIRECTORY_ROOM;
 
 /// Checks that the default provider can run.
@@ -110,6 +111,17 @@ pub(super) fn cpu_quota(machine: &Machine) -> Finding {
         fix: "lift it (CPUQuota= of the unit, docker run --cpus), or serve with --polling event"
             .to_owned(),
     }
+}
+
+/// Says which cores servers would take by themselves, and which they have today.
+pub(super) fn server_cores(machine: &Machine) -> Finding {
+    let quota = Allowance::under(&machine.root).cpu.map(|quota| quota.cpus());
+    let cores = Topology::read(&machine.root, &machine.cpus, quota).server_cores();
+    let detail = format!(
+        "servers would take: {}; today `perf` has one core unless --cores is given, and `kv` and `store` have one",
+        cores.words()
+    );
+    ok("server_cores", detail)
 }
 
 /// Checks the limit of locked memory, which devices and rings need.

@@ -31,9 +31,11 @@ pub struct Machine {
 impl Machine {
     /// Describes the machine on which this process runs.
     pub fn here() -> Result<Self, Failure> {
+        let mut cpus = Cpus::here()?;
+        cpus.keep_pinnable();
         Ok(Self {
             root: PathBuf::from("/"),
-            cpus: Cpus::here()?,
+            cpus,
             memlock: process::memlock_limit(),
             open_files: process::raise_open_files().map_err(|error| {
                 Failure::failed(format!("cannot read the limit of open files: {error}"))

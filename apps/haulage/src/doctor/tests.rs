@@ -80,6 +80,7 @@ fn a_machine_that_says_nothing_still_gets_an_answer_to_each_check() {
         "io_uring",
         "cpu_isolation",
         "cpu_quota",
+        "server_cores",
         "numa",
         "rdma",
         "locks",
@@ -122,6 +123,34 @@ fn limits_of_the_control_group_are_named() {
     assert!(cpu.detail.contains("0.50 of 4 CPUs"), "{}", cpu.detail);
     tree.write("sys/fs/cgroup/kv.service/cpu.max", "400000 100000");
     assert_eq!(finding(&tree.machine(), "cpu_quota").state, State::Ok, "it has no more CPUs");
+}
+
+#[test]
+fn the_cores_that_servers_would_take_are_named_beside_those_they_have() {
+    let tree = Tree::new("cores");
+    let told = |machine: &Machine| finding(machine, "server_cores");
+    let cores = told(&tree.machine());
+    assert_eq!((cores.state, cores.fix.as_str()), (State::Ok, ""));
+    let would = "servers would take: CPUs 0-2 (one thread of each physical core, one left for the system); ";
+    assert!(cores.detail.starts_with(would), "{}", cores.detail);
+    let have = "today `perf` has one core unless --cores is given, and `kv` and `store` have one";
+    assert!(cores.detail.ends_with(have), "{}", cores.detail);
+    tree.write("proc/self/cgroup", "0::/kv.service");
+    tree.write("sys/fs/cgroup/kv.service/cpu.max", "250000 100000");
+    let detail = told(&tree.machine()).detail;
+    assert!(
+        detail.contains("take: CPUs 0-1 (") && detail.contains("quota of 2.50 CPUs allows 2)"),
+        "{detail}"
+    );
+    for cpu in 0..4 {
+        let siblings = if cpu < 2 { "0-1" } else { "2-3" };
+        tree.write(
+            &format!("sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"),
+            siblings,
+        );
+    }
+    let detail = told(&tree.machine()).detail;
+    assert!(detail.contains("one core, not pinned (there are two physical cores)"), "{detail}");
 }
 
 #[test]
