@@ -30,7 +30,7 @@ pub enum Perf {
         #[arg(long, value_name = "SECONDS", default_value = "2")]
         timeout: Timeout,
     },
-    /// Measures with both ends on this machine, each on a CPU of its own
+    /// Measures with both ends on this machine, each on a CPU of its own if there are enough
     #[command(after_help = TEST_HELP)]
     Local {
         /// What to measure
@@ -102,7 +102,8 @@ pub struct PerfOptions {
     /// Number of them that make calls; the others stay idle [default: all]
     #[arg(long, value_name = "N")]
     pub active: Option<Count>,
-    /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or not
+    /// Open loop: this many calls become due each second (Poisson arrivals), whether earlier ones have ended or
+    /// not, of all clients together
     #[arg(long, value_name = "R")]
     pub rate: Option<Rate>,
     /// What calls say about who makes them
