@@ -46,6 +46,9 @@ fn judge(json: &Value, cores: usize, connections: u64) {
         assert!(core["calls"].as_u64() > Some(0), "{json}");
         assert!(core["server_cpu"].as_f64() > Some(0.0), "{json}");
     }
+    let shares = per_core.iter().map(|core| core["server_cpu"].as_f64().unwrap());
+    let (sum, all) = (shares.sum::<f64>(), json["server_cpu"].as_f64().unwrap());
+    assert!(all < sum * 1.5 && sum < all * 1.5, "each core counts once: {json}");
     let [p50, max] = ["p50_us", "max_us"].map(|key| json[key].as_f64().unwrap());
     assert!(p50 > 0.0 && p50 <= max, "{json}");
     let number = |key: &str| json[key].as_f64().unwrap();
@@ -194,7 +197,14 @@ fn a_server_of_several_cores_elsewhere_tells_of_all_of_them() {
     let output = run(&[&one[..], &["--connections", "4", "--depth", "4"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let json: Value = serde_json::from_str(text(&output.stdout)).unwrap();
-    // Each Call is a message of its own, which some core received in some batch.
-    let batch = json["mean_batch"]["recv"].as_f64().unwrap();
-    assert!((1.0..=16.0).contains(&batch) && json["server_cpu"].as_f64() > Some(0.0), "{json}");
+    let per_core = json["per_core"].as_array().unwrap();
+    let connections = per_core.iter().map(|core| core["connections"].as_u64().unwrap());
+    assert_eq!((per_core.len(), connections.sum()), (2, 4_u64), "{json}");
+    assert!(per_core.iter().all(|core| core["calls"].as_u64() > Some(0)), "{json}");
+    assert!(json.get("server_cores").is_none(), "only the server knows its CPUs");
+    let output = run(&one[..7]);
+    let said = text(&output.stdout);
+    let rows: Vec<_> = said.lines().filter(|line| line.starts_with("core ")).collect();
+    let unreached = rows.iter().filter(|row| row.contains(": 0 calls on 0 connections"));
+    assert_eq!((rows.len(), unreached.count()), (2, 1), "one connection is on one core: {said}");
 }

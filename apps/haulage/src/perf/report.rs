@@ -3,7 +3,7 @@
 use super::client::Idle;
 use super::load::SAMPLE;
 use super::plan::{Plan, Subject};
-use super::tally::Tally;
+use super::tally::{CoreShare, Tally};
 use crate::cli::bytes;
 use crate::cli::perf::Test;
 use crate::cli::values::Provider;
@@ -63,6 +63,12 @@ impl Run {
         (payload > 0).then(|| copied as f64 / payload as f64)
     }
 
+    /// Returns what each core of the server did, if there are several or this command chose them.
+    fn shares(&self) -> Option<Vec<CoreShare>> {
+        let tell = self.sides.is_some() || self.tally.server_cores > 1;
+        tell.then(|| self.tally.shares())
+    }
+
     /// Returns the instructions of both ends; `None` if one end does not count them.
     const fn instructions(&self) -> Option<u64> {
         let Tally { client, server, .. } = &self.tally;
@@ -115,7 +121,10 @@ impl Run {
         if let Some(Found { hits, misses }) = self.found {
             o.count("hits", hits).count("misses", misses);
         }
-        self.sides.iter().for_each(|sides| cores::write(&self.tally.cores, sides, o));
+        self.sides.iter().for_each(|sides| cores::write_sides(sides, o));
+        if let Some(shares) = self.shares() {
+            cores::write_shares(&shares, o);
+        }
     }
 }
 
@@ -335,7 +344,7 @@ fn details(plan: &Plan, run: &Run) -> Vec<(&'static str, String)> {
         let batch = format!("{send:.1} replies sent at once, {recv:.1} calls found at once");
         rows.push(("server", batch));
     }
-    run.sides.iter().for_each(|sides| rows.extend(cores::rows(&run.tally.cores, sides)));
+    rows.extend(run.shares().iter().flat_map(|shares| cores::rows(shares)));
     if let Some(Idle { server, client }) = run.idle {
         let idle = format!(
             "{server} bytes at the server, {client} at the client; of memory that both have, half"

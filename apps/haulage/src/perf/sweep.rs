@@ -23,8 +23,9 @@ fn rows(plan: &Plan, runs: &[Run]) -> Vec<Vec<String>> {
     let row = |(count, run): (u32, &Run)| {
         let us = |quantile| format!("{:.2}", run.quantile_us(quantile));
         let cpu = |share: f64| format!("{share:.2}");
-        let calls = || run.tally.cores.iter().map(|core| core.calls);
-        let (least, most) = (calls().min().unwrap_or(0), calls().max().unwrap_or(0));
+        let calls: Vec<_> = run.tally.shares().iter().map(|core| core.calls).collect();
+        let least = calls.iter().min().copied().unwrap_or(0);
+        let most = calls.iter().max().copied().unwrap_or(0);
         let shared = run.sides.as_ref().map_or(&[][..], |sides| &sides.shared);
         vec![
             count.to_string(),

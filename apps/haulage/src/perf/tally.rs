@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use haulage::core::CORES_MAX;
 use haulage_kv::figures::Figures;
 
 use super::protocol::CoreFigures;
@@ -20,8 +21,10 @@ pub struct Tally {
     pub client: Figures,
     /// The counters of the server's cores together.
     pub server: Figures,
-    /// What each of them did.
+    /// What each of them did, as far as a client had a connection on it.
     pub cores: Vec<CoreShare>,
+    /// Number of cores of the server.
+    pub server_cores: u64,
     /// Calls of an open loop that were due and could not be made before the time was over.
     pub late: u64,
 }
@@ -42,7 +45,7 @@ pub struct CoreShare {
 impl Tally {
     /// Adds the results of a client that was at work at the same time, and watched other cores of the server.
     pub fn merge(&mut self, other: Self) {
-        let Self { operations, took, samples, client, server, cores, late } = other;
+        let Self { operations, took, samples, client, server, cores, server_cores, late } = other;
         self.operations += operations;
         self.took = self.took.max(took);
         self.samples.merge(&samples);
@@ -50,13 +53,24 @@ impl Tally {
         self.server += server;
         self.cores.extend(cores);
         self.cores.sort_by_key(|core| core.number);
+        self.server_cores = self.server_cores.max(server_cores);
         self.late += late;
+    }
+
+    /// Returns what each core of the server did, by their numbers. One that no client reached did nothing.
+    pub fn shares(&self) -> Vec<CoreShare> {
+        let share = |number| {
+            let known = self.cores.iter().find(|share| share.number == number);
+            known.copied().unwrap_or(CoreShare { number, calls: 0, connections: 0, cpu: 0.0 })
+        };
+        (0..self.server_cores.min(CORES_MAX.into())).map(share).collect()
     }
 
     /// Adds what a core of the server did from `before` to `after`.
     pub(super) fn add_core(&mut self, before: &CoreFigures, after: &CoreFigures) {
         let spent = after.figures.since(before.figures);
         self.server += spent;
+        self.server_cores = after.core.count;
         self.cores.push(CoreShare {
             number: after.core.number,
             // One of them asked for the counters.
@@ -107,8 +121,11 @@ mod tests {
         assert_eq!((all.operations, all.late, all.took), (30, 3, Duration::from_millis(2)));
         assert_eq!((all.client.syscalls, all.server.syscalls), (9, 9));
         assert!((all.client.cpu() - 2.7).abs() < 1e-9, "of three CPUs");
-        let numbers: Vec<_> = all.cores.iter().map(|core| (core.number, core.calls)).collect();
-        assert_eq!(numbers, [(0, 10), (1, 10), (2, 10)]);
+        let numbers = |all: &Tally| -> Vec<_> {
+            all.shares().iter().map(|core| (core.number, core.calls)).collect()
+        };
+        assert_eq!(numbers(&all), [(0, 10), (1, 10), (2, 10)]);
+        assert_eq!(numbers(&client(2, 5)), [(0, 0), (1, 0), (2, 10)], "others were not reached");
         assert_eq!(all.samples.count(), 30);
         let near = |quantile, us: f64| (all.samples.quantile_us(quantile) / us - 1.0).abs() < 0.002;
         assert!(near(0.2, 5.0) && near(0.5, 50.0) && near(0.9, 500.0));

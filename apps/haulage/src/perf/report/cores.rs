@@ -5,12 +5,16 @@ use crate::output::table::counted;
 use crate::perf::tally::CoreShare;
 use crate::placement::Sides;
 
-/// Adds the CPUs of both sides, and what each core of the server did.
-pub(super) fn write(all: &[CoreShare], sides: &Sides, o: &mut json::Object) {
+/// Adds the CPUs of both sides.
+pub(super) fn write_sides(sides: &Sides, o: &mut json::Object) {
     o.json("server_cores", &cpus(sides.servers.iter().copied()));
     o.json("client_cores", &cpus(sides.clients.iter().copied()));
     o.json("shared_cpus", &cpus(sides.shared.iter().copied().map(Some)));
-    let each = shares(all, sides).into_iter().map(|share| {
+}
+
+/// Adds what each core of the server did.
+pub(super) fn write_shares(shares: &[CoreShare], o: &mut json::Object) {
+    let each = shares.iter().map(|share| {
         json::object(|o| {
             o.count("calls", share.calls).count("connections", share.connections);
             o.measure("server_cpu", share.cpu, 3);
@@ -20,22 +24,13 @@ pub(super) fn write(all: &[CoreShare], sides: &Sides, o: &mut json::Object) {
 }
 
 /// Returns a row for each core of the server.
-pub(super) fn rows(all: &[CoreShare], sides: &Sides) -> Vec<(&'static str, String)> {
-    let row = |share: CoreShare| {
-        let CoreShare { number, calls, connections, cpu } = share;
+pub(super) fn rows(shares: &[CoreShare]) -> Vec<(&'static str, String)> {
+    let row = |share: &CoreShare| {
+        let CoreShare { number, calls, connections, cpu } = *share;
         let connections = counted(usize::try_from(connections).unwrap_or(usize::MAX), "connection");
         ("core", format!("{number}: {calls} calls on {connections}, CPU {cpu:.2}"))
     };
-    shares(all, sides).into_iter().map(row).collect()
-}
-
-/// Returns what each core of the server did, by their numbers. A core that no client reached did nothing.
-fn shares(all: &[CoreShare], sides: &Sides) -> Vec<CoreShare> {
-    let share = |number| {
-        let known = all.iter().find(|share| share.number == number);
-        known.copied().unwrap_or(CoreShare { number, calls: 0, connections: 0, cpu: 0.0 })
-    };
-    (0..sides.servers.len() as u64).map(share).collect()
+    shares.iter().map(row).collect()
 }
 
 /// Returns CPUs as JSON; an end that is not pinned is `null`.
