@@ -104,8 +104,8 @@ fn connect<P: Carrier>(
         let limits =
             haulage::limits::Limits { call_timeout: TIMEOUT, connections_max: 4, ..LIMITS_DEFAULT };
         let limits = rpc_version.within(limits);
-        let (mut core, _) =
-            NodeConfig { room: ROOM, asked: None, limits, crc }.build::<P, _>(|_, _| Ok(load))?;
+        let (mut core, _) = NodeConfig { room: ROOM, asked: None, limits, crc, device_cpu: None }
+            .build::<P, _>(|_, _| Ok(load))?;
         let connection = core
             .connect(clock::now(), config.to, binding(VALUE_MAX))
             .map_err(|error| explain(&error, &config))?;

@@ -130,6 +130,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
+    /// The CPU near which an RDMA device is chosen; `None`: that of the core. Cores of one server have one device.
+    pub device_cpu: Option<usize>,
 }
 
 impl NodeConfig {

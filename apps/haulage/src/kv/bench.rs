@@ -44,7 +44,8 @@ fn measure<P: Carrier>(
     let core = &options.connect.core;
     let callee = Callee { to, timeout, served_by: "haulage kv serve", provider: core.provider };
     let limits = core.rpc_version.within(plan.client_limits(timeout));
-    let node = NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc };
+    let node =
+        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc, device_cpu: None };
     callee.probe::<P>(binding(ITEM_MAX), node.clone())?;
     if !to.ip().is_loopback() {
         // With both ends on one machine, raising the priority of one would distort the measurement.

@@ -236,7 +236,7 @@ impl ClientConfig {
         };
         let limits = self.rpc_version.within(limits);
         // A few pages more than the values: keys, arguments, and the slabs they come from.
-        NodeConfig { room: room + OVERHEAD, asked: None, limits, crc: self.crc }
+        NodeConfig { room: room + OVERHEAD, asked: None, limits, crc: self.crc, device_cpu: None }
     }
 
     /// Converts the error of an operation to a one-line message that says what to do.

@@ -57,7 +57,7 @@ fn serve<P: Carrier>(options: &ServeKv, output: &Output) -> Result<(), Failure> 
     let (asking, questions) = http::way();
     let core = cores::start(thread, move || {
         let room = memory.saturating_sub(KvService::index_octets_max(keys_max));
-        let node = NodeConfig { room, asked: Some(memory as u64), limits, crc };
+        let node = NodeConfig { room, asked: Some(memory as u64), limits, crc, device_cpu: None };
         // The pool is allocated by now; the rest of the memory is for the index.
         let (mut core, notes) = node.build::<P, _>(|_, _| {
             node.wanted().check_rest(KvService::index_octets_max(keys_max))?;

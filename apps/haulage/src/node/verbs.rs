@@ -2,12 +2,14 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use haulage::limits::{ITEMS_MAX, LEAVING_MAX};
 use haulage::pool::{Pool, Strategy};
 use haulage::proto::v2::connection::Role;
 use haulage::provider::Provider;
 use haulage::provider::verbs::{Config, ReceiveQueues, Unavailable, Verbs};
+use haulage::sys::cpu;
 use haulage::sys::socket::Listener;
 
 use super::{Carrier, NodeConfig, Notes};
@@ -42,6 +44,7 @@ impl Carrier for Verbs {
             receives_each_max: count(limits.receives_each(Role::Client)),
             registrations_max: count(limits.calls_out_max.saturating_mul(ITEMS_MAX)),
             handshake_timeout: limits.setup_timeout,
+            node: node.device_cpu.and_then(|cpu| cpu::node_of(Path::new("/"), cpu)),
             ..asked_for()?
         };
         let mut provider = Self::new(&config).map_err(|error| no_verbs(&error))?;

@@ -43,6 +43,7 @@ fn serve<P: Carrier>(options: &ServePerf, output: &Output) -> Result<(), Failure
         asked: Some(options.memory.0),
         limits: options.core.rpc_version.within(options.peers.within(room.limits())),
         crc: options.core.crc,
+        device_cpu: None,
     };
     let (asking, questions) = http::ways(threads.len());
     let services = services(threads.len());
@@ -112,8 +113,10 @@ pub(super) fn start<P: Carrier, S: Service>(
     node: &NodeConfig,
     addresses: &[SocketAddr],
 ) -> Result<Group<Server>, Failure> {
+    // Peers come from the device of the first core, and all cores adopt them.
+    let device_cpu = threads.first().filter(|_| threads.len() > 1).and_then(|first| first.cpu);
     let cores = threads.into_iter().zip(services).map(|(thread, service)| {
-        let (node, addresses) = (node.clone(), addresses.to_vec());
+        let (node, addresses) = (NodeConfig { device_cpu, ..node.clone() }, addresses.to_vec());
         let make = move |number| {
             let (mut core, notes) = node.build_one_of::<P, _>(number, |_, _| Ok(service()))?;
             let first = number == CoreNumber::FIRST;

@@ -104,7 +104,7 @@ fn serve<P: Carrier>(
     let (asking, questions) = http::way();
     let tcp_limits = tcp_limits(&options.peers, connections);
     let core = cores::start(thread, move || {
-        let node = NodeConfig { room, asked, limits, crc };
+        let node = NodeConfig { room, asked, limits, crc, device_cpu: None };
         let (mut core, notes) = node.build::<P, _>(|pool, waker| {
             let sealer = Sealer::new(&secrets.key, secrets.fsid);
             let nfs = Service::new(make(pool, waker)?, sealer, config);

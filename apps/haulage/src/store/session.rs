@@ -162,7 +162,7 @@ fn start<P: Carrier>(how: How, callee: Callee) -> Result<CoreThread<Clients>, Fa
     cores::start(placement, move || {
         let room = memory_max(&LIMITS) + OVERHEAD;
         let limits = rpc_version.within(client_limits(callee.timeout));
-        let node = NodeConfig { room, asked: None, limits, crc };
+        let node = NodeConfig { room, asked: None, limits, crc, device_cpu: None };
         let (mut core, _) = node.build::<P, _>(|_, _| Ok(NoService))?;
         let now = haulage::sys::clock::now();
         let mut connect = |binding| {

@@ -57,7 +57,7 @@ impl Bench<'_> {
     pub(super) fn client_node(&self) -> NodeConfig {
         let (plan, core) = (&self.plan, &self.options.core);
         let limits = core.rpc_version.within(plan.client_limits(self.timeout));
-        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc }
+        NodeConfig { room: plan.memory(), asked: None, limits, crc: core.crc, device_cpu: None }
     }
 
     /// Starts the clients one after another, each of which connects.
@@ -135,7 +135,13 @@ impl Bench<'_> {
         let threads = serving::threads("perf-server", &self.sides.servers, self.polling);
         let any = vec![SocketAddr::new(P::own_address()?, 0)];
         let (room, crc) = (room.part(threads.len()), self.options.core.crc);
-        let node = NodeConfig { room: room.memory, asked: None, limits: room.limits(), crc };
+        let node = NodeConfig {
+            room: room.memory,
+            asked: None,
+            limits: room.limits(),
+            crc,
+            device_cpu: None,
+        };
         let services = serve::services(threads.len());
         let server = serve::start::<P, _>(threads, services, &node, &any)?;
         Ok((server.started().listening()?.address, FarEnd::Threads(server)))
