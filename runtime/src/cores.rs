@@ -20,6 +20,8 @@ pub(crate) mod deal;
 pub mod group;
 pub mod post;
 pub(crate) mod seat;
+#[cfg(test)]
+mod spread;
 
 /// Tells cores to shut down, or asks them whether they still turn, from any thread or from a signal handler's.
 #[derive(Clone, Debug, Default)]
