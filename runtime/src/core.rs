@@ -78,6 +78,7 @@ use self::templates::Bound;
 mod tests;
 
 pub use crate::core_number::{CORES_MAX, CoreIdentity, CoreNumber};
+pub use crate::cores::deal::Places;
 
 pub use counters::{Census, CoreCounters};
 pub use cx::Cx;
@@ -338,6 +339,12 @@ impl<P: Provider, S: Service> Core<P, S> {
     /// Returns the number of the core.
     pub const fn number(&self) -> CoreNumber {
         self.inner.common.core
+    }
+
+    /// Returns the places that peers over RDMA have at the cores of the group. All are given back once every connection is
+    /// gone.
+    pub fn places(&self) -> Places {
+        self.seat.places()
     }
 
     /// Returns the service.

@@ -1,12 +1,16 @@
 //! Cores that make Calls to each other over the simulated fabric, in steps chosen by a seed.
 //!
-//! Each world has one or two servers and one to four clients, every one a [`Core`](haulage::core::Core) over a
-//! [`sim`](haulage::provider::sim) provider whose events may be late. A step is a turn of one core, a Call, a lapse of
-//! time, or a misfortune, drawn from the seed. Each step is checked while it happens: each Call ends once, with the
-//! octets that its program knows, and fails only if its connection met a misfortune. At the end every lease is home.
+//! Each world has one or two servers and one to four clients. A client is a [`Core`](haulage::core::Core) over a
+//! [`sim`](haulage::provider::sim) provider whose events may be late; a server is one such core, or a group of up to four.
+//! A step is a turn of one core, a Call, a lapse of time, or a misfortune, drawn from the seed. Each step is checked while
+//! it happens: each Call ends once, with the octets that its program knows, and fails only if its connection met a
+//! misfortune; all Calls of a connection are served by the core that it was dealt to; posts between cores arrive once, in
+//! order. At the end every lease is home, and every place is given back.
 //!
 //! - [`caller`]: the service of a client.
 //! - `draw`: builds servers and clients.
+//! - [`fellow`]: what a service of a group does beside its Calls.
+//! - `group`: the cores of a server.
 //! - [`exercise`]: a program whose every octet is known, and the service that answers it.
 //! - `links`: connects clients to servers, and injects misfortunes.
 //! - [`mix`]: counts of the events in a run.
@@ -17,6 +21,8 @@
 pub mod caller;
 mod draw;
 pub mod exercise;
+pub mod fellow;
+mod group;
 mod links;
 pub mod mix;
 pub mod node;
@@ -40,6 +46,7 @@ use haulage_store::client::File;
 use crate::world::choices::Choices;
 use caller::Link;
 use exercise::Ledger;
+use fellow::Falls;
 use mix::{Event, Mix};
 use node::{Kind, Node};
 use settings::Serves;
@@ -51,6 +58,9 @@ pub struct World {
     /// Draws the idle timeouts and connection limits of servers. It is apart from `choices`, so that the other draws of
     /// a seed do not depend on it.
     manners: Choices,
+    /// Draws how many cores servers have, and what befalls groups of several. It is apart from `choices`, so that worlds in
+    /// which every server has one core do not depend on it.
+    luck: Choices,
     fabric: Fabric,
     trace: Trace,
     now: Instant,
@@ -68,9 +78,14 @@ pub struct World {
 
 #[derive(Debug)]
 struct Server {
-    /// `None` while the server is away.
-    node: Option<Node>,
+    /// The cores, by number where none has left; none while the server is away.
+    nodes: Vec<Node>,
+    /// Number of cores.
+    cores: usize,
+    /// Where the first core listens.
     at: SocketAddr,
+    /// When a core is to panic.
+    falls: Falls,
     number: u32,
     serves: Serves,
     flavors: Vec<u32>,
@@ -150,6 +165,7 @@ impl World {
             mix: Mix::default(),
             steps: 0,
             manners: Choices::seeded(!seed),
+            luck: Choices::seeded(seed ^ LUCK),
             choices,
         };
         for number in 0..world.choices.of(1..=2) {
@@ -181,12 +197,14 @@ impl World {
             mix.join(&caller.mix);
         }
         for server in &mut self.servers {
-            let node = server.node.as_mut().expect("a server that was shut down");
-            let counters = *node.core.cx(self.now).0.counters();
-            mix.note_if(counters.call_chunks > 0, Event::LongCall);
-            mix.add(Event::Idle, counters.connections_idle);
-            mix.add(Event::GaveWay, counters.connections_replaced);
-            node.check_home(self.now);
+            server.check_over(self.now);
+            for node in &mut server.nodes {
+                let counters = *node.core.cx(self.now).0.counters();
+                mix.note_if(counters.call_chunks > 0, Event::LongCall);
+                mix.add(Event::Idle, counters.connections_idle);
+                mix.add(Event::GaveWay, counters.connections_replaced);
+                node.check_home(self.now);
+            }
         }
         mix.join(&self.ledger.borrow().mix);
         for (event, step) in [
@@ -234,7 +252,8 @@ impl World {
         let now = self.now;
         let mut state = String::new();
         for server in &mut self.servers {
-            let connections = server.node.as_mut().map(|node| node.connections(now));
+            let nodes = server.nodes.iter_mut();
+            let connections: Vec<_> = nodes.map(|node| node.connections(now)).collect();
             state += &format!("{:?}: {connections:?} connections; ", server.serves);
         }
         for client in &mut self.clients {
@@ -246,7 +265,7 @@ impl World {
     }
 
     fn nodes(&mut self) -> impl Iterator<Item = &mut Node> {
-        let servers = self.servers.iter_mut().filter_map(|server| server.node.as_mut());
+        let servers = self.servers.iter_mut().flat_map(|server| &mut server.nodes);
         servers.chain(self.clients.iter_mut().map(|client| &mut client.node))
     }
 
@@ -273,6 +292,7 @@ impl World {
         if worked {
             self.stir();
         }
+        self.servers.iter_mut().for_each(|server| _ = server.check_places(now));
         busy == 1 && !worked
     }
 
@@ -294,7 +314,7 @@ impl World {
         let all_stopped = self.nodes().all(|node| node.is_stopped);
         let network = self.fabric.next_event().filter(|_| !all_stopped);
         let holes = self.holes.iter().chain(&self.stopped).map(|hole| hole.until).min();
-        let back = self.servers.iter().filter(|server| server.node.is_none());
+        let back = self.servers.iter().filter(|server| server.nodes.is_empty());
         let back = back.map(|server| server.back).min();
         let running = self.nodes().filter(|node| !node.is_stopped);
         let cores = running.filter_map(|node| node.deadline()).min();
@@ -324,20 +344,6 @@ impl World {
         true
     }
 
-    /// Builds the servers again whose time has come.
-    fn come_back(&mut self) {
-        for number in 0..self.servers.len() {
-            let server = &mut self.servers[number];
-            if server.is_draining && server.node.as_ref().is_some_and(|n| n.core.is_drained()) {
-                server.node = None;
-                server.back = self.now;
-            }
-            if server.node.is_none() && server.back <= self.now {
-                self.begin(number);
-            }
-        }
-    }
-
     /// Calls `act` with every link to a server.
     fn each_link(&mut self, server: usize, mut act: impl FnMut(&mut Link)) {
         let now = self.now;
@@ -351,7 +357,8 @@ impl World {
 
     /// Ends every connection, in one way or another, until no core has one.
     fn finish(&mut self) {
-        while self.servers.iter().any(|server| server.node.is_none() || server.is_draining) {
+        self.servers.iter().for_each(|server| server.falls.set(None));
+        while !self.servers.iter().all(Server::is_up) {
             self.count();
             self.come_back();
             if self.turn() {
@@ -369,7 +376,7 @@ impl World {
         for n in [first, 1 - first] {
             let now = self.now;
             if n == 0 {
-                self.servers.iter_mut().flat_map(|server| &mut server.node).for_each(|node| {
+                self.servers.iter_mut().flat_map(|server| &mut server.nodes).for_each(|node| {
                     node.core.begin_shutdown(now);
                 });
             } else {
@@ -385,7 +392,10 @@ impl World {
             let is_quiet = self.turn();
             if is_quiet {
                 let now = self.now;
-                let over = self.nodes().all(|n| n.core.is_drained() && n.connections(now) == 0);
+                // A node that stands still has yet to take what it was posted and dealt.
+                let over = self.nodes().all(|node| {
+                    node.core.is_drained() && node.connections(now) == 0 && !node.is_stopped
+                });
                 if over && self.fabric.next_event().is_none() {
                     return;
                 }
@@ -401,7 +411,8 @@ impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.trace.lines().iter().for_each(|line| eprintln!("{line}"));
-            eprintln!("at {} after {} steps", self.now, self.steps);
+            let cores: Vec<_> = self.servers.iter().map(|server| server.cores).collect();
+            eprintln!("at {} after {} steps; servers of {cores:?} cores", self.now, self.steps);
         }
     }
 }
@@ -428,6 +439,15 @@ fn address(n: usize) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, u8::try_from(n).expect("few nodes")))
 }
 
+/// Returns the address of a core of the server whose first core has `first`.
+fn address_of_core(first: IpAddr, core: u8) -> IpAddr {
+    let IpAddr::V4(first) = first else { panic!("nodes have addresses of four octets") };
+    let [a, b, _, d] = first.octets();
+    IpAddr::V4(Ipv4Addr::new(a, b, core, d))
+}
+
+/// Tells the draws about groups from a world's other draws.
+const LUCK: u64 = 0x6c75_636b_0000_0000;
 /// Events of the fabric happen within this time; deadlines are further away.
 const SOON: Duration = Duration::from_millis(1);
 

@@ -61,6 +61,17 @@ pub(crate) struct Slots {
     pub(crate) connections_give_way: bool,
 }
 
+/// The places that peers have at the cores of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Peers of each core that are being set up, by the numbers of the cores.
+    pub setups: Vec<u32>,
+    /// Connections of each core, by the numbers of the cores.
+    pub connections: Vec<u32>,
+    /// Origins that have a place.
+    pub origins: usize,
+}
+
 /// A place of one core, which a peer has from the deal on. Dropping it gives it back.
 #[derive(Debug, Default)]
 pub struct Place(Option<Held>);
@@ -134,10 +145,12 @@ impl Deal {
         self.is_awaited.load(Ordering::Acquire)
     }
 
-    /// Returns the places that each core has, of setups and of connections.
-    #[cfg(test)]
-    pub(crate) fn taken(&self) -> Vec<(u32, u32)> {
-        self.table().cores.iter().map(|taken| (taken.setups, taken.connections)).collect()
+    /// Returns the places that peers have.
+    pub(crate) fn places(&self) -> Places {
+        let table = self.table();
+        let setups = table.cores.iter().map(|taken| taken.setups).collect();
+        let connections = table.cores.iter().map(|taken| taken.connections).collect();
+        Places { setups, connections, origins: table.origins.len() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -228,7 +241,9 @@ mod tests {
     }
 
     fn spread(deal: &Deal) -> Vec<u32> {
-        deal.taken().iter().map(|(setups, connections)| setups + connections).collect()
+        let places = deal.places();
+        let both = places.setups.iter().zip(&places.connections);
+        both.map(|(setups, connections)| setups + connections).collect()
     }
 
     #[test]
@@ -270,14 +285,18 @@ mod tests {
     fn a_place_is_counted_as_a_setup_then_as_a_connection_then_not_at_all() {
         let deal = deal(&[1]);
         let (_, mut place) = deal.choose(origin(1)).unwrap();
-        assert_eq!(deal.taken(), [(1, 0)]);
+        let places = |setups, connections| Places {
+            setups: vec![setups],
+            connections: vec![connections],
+            origins: usize::from(setups + connections > 0),
+        };
+        assert_eq!(deal.places(), places(1, 0));
         place.become_connection();
         place.become_connection();
-        assert_eq!(deal.taken(), [(0, 1)]);
+        assert_eq!(deal.places(), places(0, 1));
         assert!(deal.choose(origin(2)).is_none(), "no setup can give way");
         drop(place);
-        assert_eq!(deal.taken(), [(0, 0)]);
-        assert!(deal.table().origins.is_empty());
+        assert_eq!(deal.places(), places(0, 0));
     }
 
     #[test]
@@ -310,7 +329,7 @@ mod tests {
         drop(second);
         assert!(!deal.await_place(0, waker.clone()), "there is room already");
         let taken = deal.choose(origin(1)).unwrap();
-        assert_eq!((taken.0, deal.taken()[1]), (1, (1, 0)));
+        assert_eq!((taken.0, deal.places().setups[1]), (1, 1));
         let (_, mut place) = taken;
         place.become_connection();
         assert!(deal.await_place(0, waker.clone()) && deal.is_awaited());

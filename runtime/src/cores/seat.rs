@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_queue::ArrayQueue;
 use haulage_proto::time::Instant;
 
-use super::deal::{Deal, Place, Slots};
+use super::deal::{Deal, Place, Places, Slots};
 use crate::origin::Origin;
 use crate::provider::{ADOPTED_MAX, Arrival, Provider};
 use crate::sys::wake::Waker;
@@ -62,6 +62,11 @@ impl<I: Arrival> Seat<I> {
             let _ = door.waker.set(waker);
         }
         self.deal.open(self.at, slots);
+    }
+
+    /// Returns the places that peers have at the cores of the group.
+    pub(crate) fn places(&self) -> Places {
+        self.deal.places()
     }
 
     /// Returns the number of cores in the group.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use haulage::core::{Cx, Service};
+use haulage::core::{CoreNumber, Cx, Service};
 use haulage::limits::LIMITS_DEFAULT;
 use haulage::service::{CallError, ConnectionId, Finished};
 use haulage_proto::negotiate::Version;
@@ -66,6 +66,8 @@ pub struct Link {
     made: u32,
     /// Whether the connection met a misfortune that may fail its Calls.
     doomed: bool,
+    /// The core that has served a Call on the connection.
+    home: Option<CoreNumber>,
     /// How long the server keeps an idle connection.
     pub idle_timeout: Option<Duration>,
     /// Whether the server has too little room for all its clients: it may refuse a connection, or close it for another.
@@ -184,6 +186,7 @@ impl Link {
             connection: None,
             made: 0,
             doomed: false,
+            home: None,
             silent_since: None,
             lost: Vec::new(),
         }
@@ -192,6 +195,7 @@ impl Link {
     /// Makes Calls on `connection` from now on.
     pub const fn connect(&mut self, connection: ConnectionId, now: Instant) {
         self.connection = Some(connection);
+        self.home = None;
         self.silent_since = Some(now);
         self.active = now;
         self.made += 1;
@@ -202,6 +206,17 @@ impl Link {
     /// Allows Calls on the connection to fail.
     pub const fn doom(&mut self) {
         self.doomed = true;
+    }
+
+    /// Allows Calls on the connection to fail if it may be on this core of the server.
+    pub fn doom_at(&mut self, core: CoreNumber) {
+        self.doomed |= self.home.is_none_or(|home| home == core);
+    }
+
+    /// Checks that the connection is still on the same core, as one has served a Call on it.
+    fn stay(&mut self, core: CoreNumber) {
+        let home = *self.home.get_or_insert(core);
+        assert_eq!(core, home, "a Call was served by another core than those before it");
     }
 
     /// Allows Calls to fail if the server may have closed the connection because no first message came in time.
@@ -287,6 +302,7 @@ impl Service for Caller {
             let spoken = results.version();
             if pending.made == link.made {
                 link.silent_since = None;
+                link.program.served_by(token).into_iter().for_each(|core| link.stay(core));
                 (link.active, link.turned_away) = (cx.now(), 0);
             }
             let is_anew = link.begins_anew && was_hurt && spoken == Version::One;

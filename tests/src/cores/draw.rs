@@ -1,9 +1,9 @@
 //! Builds the servers and clients of a world.
 
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use haulage::core::CoreNumber;
 use haulage::identity::{Identity, User};
 use haulage::limits::Versions;
 use haulage::service::{AUTH_NONE, AUTH_SYS};
@@ -11,7 +11,7 @@ use haulage_proto::time::Instant;
 
 use super::caller::{Caller, Link, Settings};
 use super::mix::Event;
-use super::node::{self, FLAVORS, Kind, Plan};
+use super::node::{FLAVORS, Kind, Plan};
 use super::programs::exercise::Exercises;
 use super::programs::kv::Keys;
 use super::programs::nfs::Files;
@@ -39,8 +39,12 @@ impl World {
         } else {
             FLAVORS.to_vec()
         };
+        // The other services have no state that cores share: each core would have keys, or files, of its own.
+        let cores = if serves == Serves::Exercise { self.luck.of(1..=CORES_MAX) } else { 1 };
         Server {
-            node: None,
+            nodes: Vec::new(),
+            cores,
+            falls: Rc::default(),
             at: SocketAddr::new(address(1 + number), 20_050),
             number: u32::try_from(number).expect("few servers"),
             serves,
@@ -53,43 +57,6 @@ impl World {
             is_draining: false,
             root: None,
         }
-    }
-
-    /// Builds a server, for the first time or again, at its address.
-    pub(super) fn begin(&mut self, number: usize) {
-        let Self { servers, choices, fabric, trace, ledger, mix, .. } = self;
-        let server = &mut servers[number];
-        let plan = Plan {
-            fabric,
-            trace,
-            address: server.at.ip(),
-            number: server.number,
-            limits: server.limits,
-            delayed_percent: server.delayed_percent,
-            lent_percent: server.lent_percent,
-            corrupted_percent: server.corrupted_percent,
-            memory: choices.pick(&[1 << 20, 4 << 20]),
-            seed: choices.number(),
-        };
-        let due = Rc::new(Cell::new(None));
-        let mut root = None;
-        let mut node = plan.build(Rc::clone(&due), |pool| {
-            let flavors = server.flavors.clone();
-            let (kind, top) = node::serve(server.serves, pool, choices, ledger, &due, flavors);
-            root = top;
-            match kind {
-                Kind::Exercise(exercise) if server.corrupted_percent > 0 => {
-                    Kind::Exercise(exercise.misled())
-                }
-                kind => kind,
-            }
-        });
-        if node.is_scattered() {
-            mix.note(Event::Scattered);
-        }
-        node.core.listen(server.at).expect("a free port");
-        (server.node, server.root, server.is_draining) = (Some(node), root, false);
-        self.each_link(number, |link| link.program.restarted(root));
     }
 
     pub(super) fn draw_client(&mut self, number: usize) -> Client {
@@ -154,6 +121,7 @@ impl World {
             fabric,
             trace,
             address,
+            core: CoreNumber::FIRST,
             number: 10 + u32::try_from(number).expect("few clients"),
             limits: settings::limits(choices, versions),
             delayed_percent: choices.pick(&[0, 10, 40]),
@@ -166,6 +134,9 @@ impl World {
         Client { node, address, ways }
     }
 }
+
+/// The most cores of a server.
+const CORES_MAX: usize = 4;
 
 /// Draws the percentage of corrupted messages at a node: zero except once in `times`.
 fn corrupted(choices: &mut Choices, times: usize) -> u8 {

@@ -8,17 +8,18 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::{Cx, Service};
+use haulage::core::{CoreNumber, Cx, Service};
 use haulage::pool::{Local, Piece, Pieces, Pool, Shared};
 use haulage::service::{
-    Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Procedure, Program,
-    Refusal, Reply,
+    Argument, Arguments, Binding, Call, CallToken, Data, Eligible, Outcome, Peer, Procedure,
+    Program, Refusal, Reply,
 };
 use haulage_proto::exchange::retry::REFUSALS_MAX;
 use haulage_proto::rpc::AcceptStat;
 use haulage_proto::time::Instant;
 use haulage_proto::xdr::{Truncated, Writer};
 
+use super::fellow::{self, Falls, Fellow, Moment};
 use super::mix::{Event, Mix};
 use crate::pattern;
 use crate::world::choices::Choices;
@@ -218,6 +219,8 @@ pub struct Served {
     pub times: u32,
     /// Whether there was no memory for one of its items.
     pub starved: bool,
+    /// The core that carried it out.
+    pub core: Option<CoreNumber>,
 }
 
 impl Ledger {
@@ -226,9 +229,10 @@ impl Ledger {
         self.served.get(&token).copied().unwrap_or_default()
     }
 
-    fn carry_out(&mut self, plan: &Plan) {
+    fn carry_out(&mut self, plan: &Plan, core: CoreNumber) {
         let served = self.served.entry(plan.token).or_default();
         served.times += 1;
+        served.core = Some(core);
         assert!(served.times <= plan.times_max(), "carried out too often: {plan:?}");
     }
 
@@ -252,6 +256,10 @@ pub struct Exercise {
     due: Rc<Cell<Option<Instant>>>,
     /// Memory of an earlier result, which may still be on its way.
     kept: Option<Shared>,
+    /// When this service is to panic.
+    falls: Falls,
+    /// The part of the service in a group of several cores.
+    fellow: Option<Fellow>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -271,8 +279,20 @@ impl Exercise {
     ) -> Self {
         let choices = Choices::seeded(seed);
         let (waiting, ready) = (Vec::new(), Vec::new());
-        let is_misled = false;
-        Self { choices, ledger, flavors, is_misled, waiting, ready, due, kept: None }
+        let (falls, fellow) = (Falls::default(), None);
+        let (is_misled, kept) = (false, None);
+        Self { choices, ledger, flavors, is_misled, waiting, ready, due, kept, falls, fellow }
+    }
+
+    /// Makes the service one of a group, which may be of one core.
+    #[must_use]
+    pub fn in_group(self, falls: Falls, fellow: Option<Fellow>) -> Self {
+        Self { falls, fellow, ..self }
+    }
+
+    /// Returns the part of the service in a group of several cores.
+    pub const fn fellow(&self) -> Option<&Fellow> {
+        self.fellow.as_ref()
     }
 
     /// Makes the service accept corrupted Calls, whatever they ask for.
@@ -360,7 +380,15 @@ impl Service for Exercise {
         vec![Program::new(served()).flavors(&self.flavors)]
     }
 
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        assert_eq!(peer.connection.core(), cx.core(), "{peer:?} on another core");
+    }
+
     fn call(&mut self, cx: &mut Cx<'_>, mut call: Call<'_>, reply: &mut Reply) -> Outcome {
+        assert_eq!(call.connection.core(), cx.core(), "a Call on another core's connection");
+        if let Some(fellow) = &mut self.fellow {
+            fellow.post(&self.ledger);
+        }
         if call.procedure == NULL {
             return Outcome::Done;
         }
@@ -375,9 +403,10 @@ impl Service for Exercise {
             let (plan, filler) = decoded.expect("a plan");
             let expected = plan.octets(Part::Filler);
             assert!(filler == expected, "other arguments than were sent: {plan:?}");
-            self.ledger.borrow_mut().carry_out(&plan);
+            self.ledger.borrow_mut().carry_out(&plan, cx.core());
             let taken = Self::take(&plan, &mut call.arguments).expect("an argument");
             assert!(call.arguments.is_empty(), "more arguments than were sent: {plan:?}");
+            fellow::fall(&self.falls, Moment::InCall);
             if !taken {
                 return self.ledger.borrow_mut().starve(&plan);
             }
@@ -404,6 +433,8 @@ impl Service for Exercise {
     }
 
     fn turn(&mut self, cx: &mut Cx<'_>) -> bool {
+        fellow::fall(&self.falls, Moment::InTurn);
+        let was_told = self.fellow.as_mut().is_some_and(|fellow| fellow.take(cx));
         let before = self.waiting.len();
         self.waiting.retain(|waiting| cx.awaits(waiting.call));
         self.ready.retain(|(call, _)| cx.awaits(*call));
@@ -418,6 +449,6 @@ impl Service for Exercise {
             cx.resume(waiting.call);
         }
         self.keep();
-        before != self.waiting.len()
+        was_told || before != self.waiting.len()
     }
 }

@@ -1,14 +1,18 @@
 //! Connects links, and injects misfortunes.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use haulage::core::ConnectOptions;
 use haulage::provider::ConnectError;
 use haulage::service::CallError;
+use haulage_proto::time::Instant;
 
 use super::caller::Link;
+use super::fellow::Moment;
 use super::mix::Event;
-use super::{Client, Hole, World};
+use super::settings::Serves;
+use super::{Client, Hole, Server, World};
 
 impl World {
     /// Connects a link that has no connection, perhaps to a server that is away.
@@ -16,7 +20,7 @@ impl World {
         let client = self.choices.below(self.clients.len());
         let link = self.choices.below(self.clients[client].ways.len());
         let server = &self.servers[self.clients[client].ways[link].server];
-        if (server.node.is_some() && !server.is_draining) || self.choices.one_in(8) {
+        if server.is_up() || self.choices.one_in(8) {
             self.connect_link(client, link);
         }
     }
@@ -27,7 +31,7 @@ impl World {
         for client in 0..self.clients.len() {
             for link in 0..self.clients[client].ways.len() {
                 let server = &self.servers[self.clients[client].ways[link].server];
-                if server.node.is_some() && !server.is_draining {
+                if server.is_up() {
                     any |= self.connect_link(client, link);
                 }
             }
@@ -63,11 +67,11 @@ impl World {
         let link = node.caller(*now).1.link(link);
         link.connect(connection, *now);
         mix.note_if(link.made() > 1, Event::Reconnected);
-        let is_away = server.node.is_none() || server.is_draining;
-        let is_lost = holes
-            .iter()
-            .chain(stopped.iter())
-            .any(|hole| [*address, server.at.ip()].contains(&hole.address));
+        let is_away = !server.is_up() || server.falls.get().is_some();
+        let is_lost = holes.iter().chain(stopped.iter()).any(|hole| {
+            let mut cores = server.nodes.iter();
+            hole.address == *address || cores.any(|core| core.address == hole.address)
+        });
         if is_away || is_lost {
             link.doom();
         }
@@ -79,6 +83,53 @@ impl World {
     fn doom_client(&mut self, client: usize) {
         let (_, caller) = self.clients[client].node.caller(self.now);
         (0..caller.links()).for_each(|link| caller.link(link).doom());
+    }
+
+    /// Allows the Calls to fail that are on connections of a server's cores: of all cores, or of one that is drawn. Returns the
+    /// addresses of these cores.
+    fn doom_cores(&mut self, server: usize) -> Vec<IpAddr> {
+        let Server { nodes, at, cores, .. } = &self.servers[server];
+        if nodes.is_empty() || *cores == 1 || self.luck.one_in(2) {
+            let mut addresses: Vec<_> = nodes.iter().map(|node| node.address).collect();
+            if addresses.is_empty() {
+                addresses.push(at.ip());
+            }
+            self.each_link(server, Link::doom);
+            return addresses;
+        }
+        let node = &nodes[self.luck.below(nodes.len())];
+        let (core, address) = (node.core.number(), node.address);
+        self.mix.note(Event::OneOfSeveral);
+        self.each_link(server, |link| link.doom_at(core));
+        vec![address]
+    }
+
+    /// Has a server end without shutdown: all its cores go at once, or one is to panic.
+    fn end_at_once(&mut self, number: usize) {
+        let server = &mut self.servers[number];
+        if server.serves == Serves::Exercise && server.is_up() && self.luck.one_in(2) {
+            let moment = self.luck.pick(&[Moment::InCall, Moment::InTurn]);
+            server.falls.set(Some(moment));
+            return;
+        }
+        self.mix.note(Event::Restarted);
+        while !self.servers[number].nodes.is_empty() {
+            self.drop_a_core(number);
+        }
+    }
+
+    fn stop_nodes(&mut self, addresses: &[IpAddr], until: Instant) {
+        let mut stopped = Vec::new();
+        for node in self.nodes() {
+            if addresses.contains(&node.address) && !node.is_stopped {
+                node.is_stopped = true;
+                stopped.push(node.address);
+            }
+        }
+        for address in stopped {
+            self.fabric.stop_copying(address);
+            self.stopped.push(Hole { address, until });
+        }
     }
 
     pub(super) fn misfortune(&mut self) {
@@ -95,56 +146,47 @@ impl World {
             }
             2 => {
                 self.mix.note(Event::SeveredServer);
-                self.each_link(server, Link::doom);
-                self.fabric.sever_all(self.servers[server].at.ip());
+                for address in self.doom_cores(server) {
+                    self.fabric.sever_all(address);
+                }
             }
             3 => {
                 self.mix.note(Event::BlackHole);
-                let address = if self.choices.one_in(2) {
+                let addresses = if self.choices.one_in(2) {
                     self.doom_client(client);
-                    self.clients[client].address
+                    vec![self.clients[client].address]
                 } else {
-                    self.each_link(server, Link::doom);
-                    self.servers[server].at.ip()
+                    self.doom_cores(server)
                 };
-                self.fabric.black_hole(address);
-                self.holes.retain(|hole| hole.address != address);
-                self.holes.push(Hole { address, until });
+                for address in addresses {
+                    self.fabric.black_hole(address);
+                    self.holes.retain(|hole| hole.address != address);
+                    self.holes.push(Hole { address, until });
+                }
             }
             4 => {
                 self.each_link(server, Link::doom);
-                let server = &mut self.servers[server];
-                if server.node.take().is_some() {
-                    self.mix.note(Event::Restarted);
-                    server.back = until;
+                if !self.servers[server].nodes.is_empty() {
+                    self.servers[server].back = until;
+                    self.end_at_once(server);
                 }
             }
             5 => {
                 self.each_link(server, Link::doom);
-                let now = self.now;
-                let server = &mut self.servers[server];
-                if let Some(node) = server.node.as_mut().filter(|_| !server.is_draining) {
+                if self.servers[server].is_up() {
                     self.mix.note(Event::ShutDown);
-                    node.core.begin_shutdown(now);
-                    server.is_draining = true;
+                    self.shut_down(server);
                 }
             }
             6 => {
                 self.mix.note(Event::Stopped);
-                let (node, address) = if self.choices.one_in(2) {
+                let addresses = if self.choices.one_in(2) {
                     self.doom_client(client);
-                    let Client { node, address, .. } = &mut self.clients[client];
-                    (Some(node), *address)
+                    vec![self.clients[client].address]
                 } else {
-                    self.each_link(server, Link::doom);
-                    let server = &mut self.servers[server];
-                    (server.node.as_mut(), server.at.ip())
+                    self.doom_cores(server)
                 };
-                if let Some(node) = node.filter(|node| !node.is_stopped) {
-                    node.is_stopped = true;
-                    self.fabric.stop_copying(address);
-                    self.stopped.push(Hole { address, until });
-                }
+                self.stop_nodes(&addresses, until);
             }
             _ => {
                 self.mix.note(Event::ClosedEarly);
@@ -156,15 +198,12 @@ impl World {
 
     /// Has the stopped nodes go on whose time has come.
     pub(super) fn go_on(&mut self) {
-        let Self { now, stopped, fabric, servers, clients, .. } = self;
-        for over in stopped.extract_if(.., |stopped| stopped.until <= *now) {
-            fabric.go_on_copying(over.address);
-            let servers = servers.iter_mut().filter(|server| server.at.ip() == over.address);
-            let clients = clients.iter_mut().filter(|client| client.address == over.address);
-            let nodes = servers.filter_map(|server| server.node.as_mut());
-            for node in nodes.chain(clients.map(|client| &mut client.node)) {
-                node.is_stopped = false;
-            }
+        let now = self.now;
+        let over: Vec<_> = self.stopped.extract_if(.., |stopped| stopped.until <= now).collect();
+        for over in over {
+            self.fabric.go_on_copying(over.address);
+            let nodes = self.nodes().filter(|node| node.address == over.address);
+            nodes.for_each(|node| node.is_stopped = false);
         }
     }
 

@@ -34,6 +34,8 @@ events! {
     Kv,
     /// A world had a storage service.
     Nfs,
+    /// A server of several cores was built.
+    Several,
     /// A Reply came over version 1.
     VersionOne,
     /// A Reply came over version 2.
@@ -106,6 +108,14 @@ events! {
     Stopped,
     /// A server was taken away without shutdown, to be built again.
     Restarted,
+    /// A misfortune met one core of a server of several.
+    OneOfSeveral,
+    /// A core panicked, and the others of its server left.
+    Fell,
+    /// A post to a core was taken by its mailbox.
+    Posted,
+    /// A post to a core came back: its mailbox was full.
+    Undelivered,
     /// A server began an orderly shutdown, to be built again.
     ShutDown,
     /// A client closed its connections, perhaps with Calls on them.

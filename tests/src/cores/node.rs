@@ -2,10 +2,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{self, AssertUnwindSafe};
 use std::rc::Rc;
 use std::time::Duration;
 
-use haulage::core::{Census, Core, Cx, Service};
+use haulage::core::{Census, Core, CoreIdentity, CoreNumber, Cx, Service};
 use haulage::limits::Limits;
 use haulage::pool::{Local, PagePreference, Pool, PoolConfig};
 use haulage::provider::Provider;
@@ -15,7 +16,7 @@ use haulage::provider::lending::Lending;
 use haulage::provider::sim::{Fabric, Sim};
 use haulage::provider::tracing::{Trace, Tracing};
 use haulage::service::{
-    AUTH_NONE, AUTH_SYS, Call, CallToken, ConnectionId, Finished, Outcome, Program, Reply,
+    AUTH_NONE, AUTH_SYS, Call, CallToken, ConnectionId, Finished, Outcome, Peer, Program, Reply,
 };
 use haulage_kv::index::Seed;
 use haulage_kv::service::KvService;
@@ -33,6 +34,7 @@ use haulage_store::service::{Config, Service as NfsService};
 use haulage_store::trust::Trust;
 
 use super::exercise::{Exercise, Ledger};
+use super::fellow::{Fallen, Fellow};
 use super::programs::{kv, nfs};
 use super::settings::Serves;
 use crate::world::choices::Choices;
@@ -57,6 +59,10 @@ pub struct Node {
     pub is_idle: bool,
     /// Whether the node stands still, like a process that is stopped.
     pub is_stopped: bool,
+    /// Whether its service has panicked, as the world asked for. It is not turned again.
+    pub has_fallen: bool,
+    /// The node's address.
+    pub address: IpAddr,
 }
 
 /// The service of any node, until it is taken away.
@@ -86,6 +92,8 @@ pub struct Plan<'a> {
     pub trace: &'a Trace,
     /// The node's address.
     pub address: IpAddr,
+    /// The number of the core in its group.
+    pub core: CoreNumber,
     /// The node's number.
     pub number: u32,
     /// The bounds of the core.
@@ -127,11 +135,20 @@ impl Plan<'_> {
         let of_service = pool.gauges();
         // Messages and Replies of the others may be longer than a page, and have to be in one lease.
         let is_scattered = is_scattered && matches!(service, Kind::Kv(_));
-        let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, choices.number());
-        let core = core.expect("a pool for a core");
-        let (own, own_bytes, is_idle, is_stopped) = (0, 0, false, false);
-        let scattered = Vec::new();
-        let mut node = Node { scattered, core, limits, due, own, own_bytes, is_idle, is_stopped };
+        let identity = CoreIdentity { number: self.core, seed: choices.number() };
+        let core = Core::new(rnic, Boxed(Some(service)), pool, self.limits, identity);
+        let mut node = Node {
+            scattered: Vec::new(),
+            core: core.expect("a pool for a core"),
+            limits,
+            due,
+            own: 0,
+            own_bytes: 0,
+            is_idle: false,
+            is_stopped: false,
+            has_fallen: false,
+            address: self.address,
+        };
         let (cx, _) = node.core.cx(Instant::ZERO);
         if is_scattered {
             node.scattered = scatter(cx.pool());
@@ -146,7 +163,18 @@ impl Plan<'_> {
 impl Node {
     /// Turns the core, and checks its invariants. Returns whether anything happened.
     pub fn turn(&mut self, now: Instant) -> bool {
-        let worked = self.core.turn(now);
+        if self.has_fallen {
+            return false;
+        }
+        let turned = panic::catch_unwind(AssertUnwindSafe(|| self.core.turn(now)));
+        let worked = match turned {
+            Ok(worked) => worked,
+            Err(why) if why.is::<Fallen>() => {
+                self.has_fallen = true;
+                return true;
+            }
+            Err(why) => panic::resume_unwind(why),
+        };
         self.is_idle = !worked;
         self.check(now);
         worked
@@ -154,7 +182,7 @@ impl Node {
 
     /// Returns whether the node may have something to do, and is not stopped.
     pub const fn may_turn(&self) -> bool {
-        !self.is_idle && !self.is_stopped
+        !self.is_idle && !self.is_stopped && !self.has_fallen
     }
 
     /// Returns whether the free memory of the pool was in single pages when the node was built.
@@ -170,6 +198,14 @@ impl Node {
     /// Returns the number of connections.
     pub fn connections(&mut self, now: Instant) -> u32 {
         self.core.cx(now).0.connections()
+    }
+
+    /// Returns the part of the service in its group, if it is in one.
+    pub fn fellow(&self) -> Option<&Fellow> {
+        match &self.core.service().0 {
+            Some(Kind::Exercise(exercise)) => exercise.fellow(),
+            _ => None,
+        }
     }
 
     /// Returns the client's service, and the context of its core.
@@ -314,6 +350,10 @@ impl Service for Boxed {
 
     fn has_promised(&self, connection: ConnectionId) -> bool {
         delegate!(self, service => service.has_promised(connection), false)
+    }
+
+    fn opened(&mut self, cx: &mut Cx<'_>, peer: &Peer) {
+        delegate!(mut self, service => service.opened(cx, peer), ());
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, call: Call<'_>, reply: &mut Reply) -> Outcome {

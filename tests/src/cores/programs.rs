@@ -10,6 +10,7 @@ pub mod nfs;
 
 use std::fmt::Debug;
 
+use haulage::core::CoreNumber;
 use haulage::pool::{Local, Pool};
 use haulage::service::{Finished, Request};
 use haulage_store::client::File;
@@ -30,6 +31,12 @@ pub trait Program: Debug {
     /// # Panics
     /// If the Call ended with wrong results.
     fn ended(&mut self, token: u64, finished: &mut Finished<'_>, mix: &mut Mix) -> Option<String>;
+
+    /// Returns the core that served a Call, if the program knows.
+    fn served_by(&self, token: u64) -> Option<CoreNumber> {
+        let _ = token;
+        None
+    }
 
     /// Tells the program that the server was built again and kept nothing. A file server's new root is `root`.
     fn restarted(&mut self, root: Option<File>) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
+use haulage::core::CoreNumber;
 use haulage::pool::Pool;
 use haulage::service::{CallError, Finished, Request};
 use haulage_proto::chunk::Item;
@@ -182,6 +183,10 @@ impl Program for Exercises {
             },
             arguments,
         })
+    }
+
+    fn served_by(&self, token: u64) -> Option<CoreNumber> {
+        self.ledger.borrow().served(token).core
     }
 
     fn withdraw(&mut self, token: u64) {
