@@ -53,9 +53,8 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///
 /// Connections
 /// 1. `connect`, `listen`, `next_incoming` and `adopt` never block; the outcome arrives from `poll` as an event.
-/// 2. A listener yields each peer once, as an `Incoming`. Once adopted, on whichever thread, by whichever provider of this
-///    kind and however late, it is reported once as `Request`, with the private data that the peer sent, to which some
-///    networks add zeros; nothing moves on that queue pair before `answer`.
+/// 2. A listener yields each peer once, as an `Incoming`. Once adopted, it is reported once as `Request`, with the private
+///    data that the peer sent, to which some networks add zeros; nothing moves on that queue pair before `answer`.
 /// 3. [`ConnectionAnswer::Accept`] makes a connection of what `adopt` began, and carries private data back; both ends
 ///    then report `Established`, the active one with that private data, both with the granted ORD and IRD.
 /// 4. [`ConnectionAnswer::Reject`], a refused connection, an `Incoming` that is dropped and a handshake that misses its
@@ -126,6 +125,11 @@ pub use crate::work::{Done, Operation, PeerUser, Quiesced, Receive, WorkQueue, W
 ///     queue pair will tell that there is room again, even if every message before them was copied.
 /// 29. If the peer refuses a Write that goes ahead of a message, the connection ends (line 20) and the message does not
 ///     arrive. If it was taken, it completes once all the same (line 9).
+///
+/// Peers that are dealt
+/// 30. A peer is adopted on whichever thread, by whichever provider of this kind and however late: until then nothing is
+///     reported of it. While no slot is free it comes back with its place, each time it is tried, and is adopted once there
+///     is one. The place comes with `Request`, or is dropped with the handshake.
 pub trait Provider: sealed::Sealed {
     /// Names a listener of this provider.
     type Listener: Copy + Eq + fmt::Debug;

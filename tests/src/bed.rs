@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use haulage::provider::{
-    ConnectionParams, Done, Event, Head, Operation, Outgoing, Provider, Quiesced, Receive, Sent,
-    WorkQueue, WorkRequest,
+    ConnectionParams, Done, Event, Head, Operation, Outgoing, Place, Provider, Quiesced, Receive,
+    Sent, WorkQueue, WorkRequest,
 };
 use haulage::sys::complete;
 use haulage_mr_pool::{Exposed, Local, Pool, PostedSink, PostedSource};
@@ -28,6 +28,8 @@ pub struct Bed<N: Network> {
     pub network: N,
     /// The active end, then the passive one.
     pub ends: [End<N::Provider>; 2],
+    /// Another provider of the passive end's host, if that is where peers arrive: the passive end adopts them.
+    dealer: Option<End<N::Provider>>,
     listening: SocketAddr,
 }
 
@@ -58,13 +60,19 @@ pub const SIGNALED: Flags = Flags { signaled: true, fence: false, copied: false 
 pub const UNSIGNALED: Flags = Flags { signaled: false, fence: false, copied: false };
 
 impl<N: Network> Bed<N> {
-    /// Builds both ends; the passive one listens.
+    /// Builds both ends; the passive one listens, or another provider of its host does.
     pub fn new(mut network: N) -> Self {
         let (active, active_pool, _) = network.join();
-        let (mut passive, passive_pool, at) = network.join();
-        let (_, listening) = passive.listen(at).expect("a free port");
-        let ends = [End::new(active, active_pool), End::new(passive, passive_pool)];
-        Self { network, ends, listening }
+        let (passive, passive_pool, at) = network.join();
+        let mut ends = [End::new(active, active_pool), End::new(passive, passive_pool)];
+        let mut dealer = None;
+        let mut host = (&mut ends[PASSIVE], at);
+        if network.has_dealer() {
+            let (provider, pool, at) = network.join();
+            host = (dealer.insert(End { adopts: false, ..End::new(provider, pool) }), at);
+        }
+        let (_, listening) = host.0.provider.listen(host.1).expect("a free port");
+        Self { network, ends, dealer, listening }
     }
 
     /// Returns the address at which the passive end listens.
@@ -75,9 +83,23 @@ impl<N: Network> Bed<N> {
     /// Drops the passive end without closing its connections, and puts another in its place.
     pub fn replace_passive(&mut self) {
         let (mut passive, pool, at) = self.network.join();
-        let (_, listening) = passive.listen(at).expect("a free port");
+        if self.dealer.is_none() {
+            (_, self.listening) = passive.listen(at).expect("a free port");
+        }
         self.ends[PASSIVE] = End::new(passive, pool);
-        self.listening = listening;
+    }
+
+    /// Puts another active end in its place. Returns the one there was.
+    pub fn replace_active(&mut self) -> End<N::Provider> {
+        let (active, pool, _) = self.network.join();
+        std::mem::replace(&mut self.ends[ACTIVE], End::new(active, pool))
+    }
+
+    /// Takes a peer that has reached the listener, whether or not the passive end has a slot for it.
+    pub fn next_incoming(&mut self) -> Option<<N::Provider as Provider>::Incoming> {
+        let now = self.network.now();
+        let host = self.dealer.as_mut().unwrap_or(&mut self.ends[PASSIVE]);
+        host.provider.next_incoming(now, || true)
     }
 
     /// Polls each end for at most as many events as `budgets` allows, and lets time pass.
@@ -89,15 +111,30 @@ impl<N: Network> Bed<N> {
 
     fn poll(&mut self, budgets: [usize; 2]) -> bool {
         let now = self.network.now();
+        self.deal(now);
         let [active, passive] = &mut self.ends;
         active.poll(now, budgets[ACTIVE]) | passive.poll(now, budgets[PASSIVE])
+    }
+
+    /// Has the passive end adopt the peers that have reached its host's listener.
+    fn deal(&mut self, now: Instant) {
+        let Self { ends: [_, passive], dealer: Some(dealer), .. } = self else { return };
+        while passive.adopts
+            && let Some(incoming) = dealer.provider.next_incoming(now, || true)
+        {
+            drop(passive.provider.adopt(now, incoming, Place::default()));
+        }
+        dealer.poll(now, BUDGET);
+        assert!(dealer.log.is_empty(), "{:?} where it was not adopted", dealer.log);
     }
 
     /// Returns when an end must be polled even if nothing arrives. An end with no budget does not
     /// count: the events it holds back are always due.
     fn next(&self, budgets: [usize; 2]) -> Option<Instant> {
-        let reporting = self.ends.iter().zip(budgets).filter(|(_, budget)| *budget > 0);
-        reporting.filter_map(|(end, _)| end.provider.poll_deadline()).min()
+        let ends = self.ends.iter().zip(budgets).filter(|(_, budget)| *budget > 0);
+        let dealer = self.dealer.iter().filter(|_| self.ends[PASSIVE].adopts);
+        let polled = ends.map(|(end, _)| end).chain(dealer);
+        polled.filter_map(|end| end.provider.poll_deadline()).min()
     }
 
     /// Turns until `found` finds something.
@@ -187,10 +224,7 @@ impl<N: Network> Bed<N> {
         self.ends[PASSIVE].adopts = false;
         let (now, to) = (self.network.now(), self.listening);
         let qp = self.ends[ACTIVE].provider.connect(now, to, &PARAMS).expect("a queue pair");
-        let incoming = self.until("a peer", |bed| {
-            let now = bed.network.now();
-            bed.ends[PASSIVE].provider.next_incoming(now, || false)
-        });
+        let incoming = self.until("a peer", Self::next_incoming);
         // That it came is progress, as an event is.
         self.network.wait(true, None);
         self.ends[PASSIVE].adopts = true;

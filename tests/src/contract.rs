@@ -3,6 +3,7 @@
 //! Every check takes a fresh [`Network`](crate::network::Network) and works on any provider; none
 //! looks behind the trait.
 
+mod adopting;
 mod connections;
 mod port;
 mod receive_queue;
@@ -10,6 +11,7 @@ mod registration;
 mod send_queue;
 mod sleeping;
 
+pub use adopting::*;
 pub use connections::*;
 pub use port::*;
 pub use receive_queue::*;

@@ -47,6 +47,11 @@ pub trait Network {
         false
     }
 
+    /// Returns whether peers reach a provider of their own, from which the passive end adopts them.
+    fn has_dealer(&self) -> bool {
+        false
+    }
+
     /// Returns an address at which nobody listens.
     fn nobody(&mut self) -> SocketAddr;
 
@@ -145,6 +150,66 @@ impl Network for Virtual {
     }
 }
 
+/// Implements the methods of a [`Network`] that are not about its providers by those of `self.inner`.
+macro_rules! of_inner {
+    () => {
+        fn serves_unpolled(&self) -> bool {
+            self.inner.serves_unpolled()
+        }
+
+        fn now(&self) -> Instant {
+            self.inner.now()
+        }
+
+        fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
+            self.inner.wait(moved, next)
+        }
+
+        fn skip(&mut self, then: Instant) {
+            self.inner.skip(then);
+        }
+
+        fn nobody(&mut self) -> SocketAddr {
+            self.inner.nobody()
+        }
+
+        fn silent(&mut self) -> SocketAddr {
+            self.inner.silent()
+        }
+
+        fn babble(&mut self, to: SocketAddr) {
+            self.inner.babble(to);
+        }
+    };
+}
+
+/// A network on which the passive end adopts peers that reach another provider of its host.
+#[derive(Debug)]
+pub struct Dealt<N> {
+    inner: N,
+}
+
+impl<N: Network> Dealt<N> {
+    /// Wraps `inner`, whose providers can adopt each other's peers.
+    pub const fn new(inner: N) -> Self {
+        Self { inner }
+    }
+}
+
+impl<N: Network> Network for Dealt<N> {
+    type Provider = N::Provider;
+
+    fn join(&mut self) -> (Self::Provider, Pool, SocketAddr) {
+        self.inner.join()
+    }
+
+    fn has_dealer(&self) -> bool {
+        true
+    }
+
+    of_inner!();
+}
+
 /// A network whose providers delay their events at random.
 #[derive(Debug)]
 pub struct Slow<N> {
@@ -169,33 +234,7 @@ impl<N: Network> Network for Slow<N> {
         (Delaying::new(provider, self.seed, self.percent), pool, at)
     }
 
-    fn serves_unpolled(&self) -> bool {
-        self.inner.serves_unpolled()
-    }
-
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-
-    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
-        self.inner.wait(moved, next)
-    }
-
-    fn skip(&mut self, then: Instant) {
-        self.inner.skip(then);
-    }
-
-    fn nobody(&mut self) -> SocketAddr {
-        self.inner.nobody()
-    }
-
-    fn silent(&mut self) -> SocketAddr {
-        self.inner.silent()
-    }
-
-    fn babble(&mut self, to: SocketAddr) {
-        self.inner.babble(to);
-    }
+    of_inner!();
 }
 
 /// A network whose providers offer messages to be taken without Receives, and trace every call.
@@ -225,33 +264,7 @@ impl<N: Network> Network for Lent<N> {
         (Tracing::new(lending, Trace::new(0), 0), pool, at)
     }
 
-    fn serves_unpolled(&self) -> bool {
-        self.inner.serves_unpolled()
-    }
-
-    fn now(&self) -> Instant {
-        self.inner.now()
-    }
-
-    fn wait(&mut self, moved: bool, next: Option<Instant>) -> Expect {
-        self.inner.wait(moved, next)
-    }
-
-    fn skip(&mut self, then: Instant) {
-        self.inner.skip(then);
-    }
-
-    fn nobody(&mut self) -> SocketAddr {
-        self.inner.nobody()
-    }
-
-    fn silent(&mut self) -> SocketAddr {
-        self.inner.silent()
-    }
-
-    fn babble(&mut self, to: SocketAddr) {
-        self.inner.babble(to);
-    }
+    of_inner!();
 }
 
 /// Real time that can jump ahead, so that no test waits for a deadline.

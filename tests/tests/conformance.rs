@@ -10,7 +10,7 @@ use haulage_mr_pool::Strategy;
 use haulage_tests::contract;
 #[cfg(feature = "verbs")]
 use haulage_tests::network::Rnic;
-use haulage_tests::network::{Hub, Lent, Loopback, OneMachine, Slow, Virtual};
+use haulage_tests::network::{Dealt, Hub, Lent, Loopback, OneMachine, Slow, Virtual};
 
 /// Runs every line on one kind of provider, or, with `if`, on a provider that may be absent. A new provider is done
 /// when its line here passes.
@@ -49,6 +49,7 @@ macro_rules! provider_conformance {
                 line_27_messages_with_a_template_are_whole
                 line_28_there_is_room_once_all_was_taken
                 line_29_a_message_behind_a_refused_write_does_not_arrive
+                line_30_a_peer_is_adopted_anywhere_and_keeps_its_place
             }
         }
     };
@@ -88,6 +89,16 @@ provider_conformance!(shm, OneMachine::default());
 provider_conformance!(shm_small_rings, OneMachine::with_rings(4096));
 provider_conformance!(shm_delaying, Slow::new(OneMachine::default(), 7, 60));
 provider_conformance!(iwarp_delaying, Slow::new(Loopback::new(Backend::Auto), 4, 60));
+
+// Each line over two cores: peers reach one provider of a host, and another adopts them.
+provider_conformance!(toy_dealt, Dealt::new(Hub::new(Messages::Taken)));
+provider_conformance!(sim_dealt, Dealt::new(Virtual::new(FabricConfig::default())));
+provider_conformance!(sim_own_receives_dealt, Dealt::new(Virtual::new(own_receives())));
+provider_conformance!(delaying_dealt, Dealt::new(Slow::new(Virtual::new(late()), 8, 60)));
+provider_conformance!(lending_dealt, Dealt::new(Lent::new(Virtual::new(eager()), 8, 60)));
+provider_conformance!(iwarp_dealt, Dealt::new(Loopback::new(Backend::Auto)));
+provider_conformance!(iwarp_sockets_dealt, Dealt::new(Loopback::new(Backend::Sockets)));
+provider_conformance!(shm_dealt, Dealt::new(OneMachine::default()));
 
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs, if Rnic::find(Config::default()));

@@ -181,6 +181,14 @@ impl Taken {
 }
 
 impl Place {
+    /// Makes a place at a core that is alone, and what tells the places that peers have there: for tests of providers.
+    pub fn watched() -> (Self, impl Fn() -> Places) {
+        let deal = Deal::new(1, 1);
+        deal.open(0, Slots { count: 1, connections_max: 1, connections_give_way: false });
+        let dealt = deal.choose(Origin::Ours);
+        (dealt.map(|(_, place)| place).unwrap_or_default(), move || deal.places())
+    }
+
     /// Notes that the setup has become a connection.
     pub(crate) fn become_connection(&mut self) {
         let Some(held) = &mut self.0 else { return };

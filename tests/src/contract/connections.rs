@@ -1,14 +1,12 @@
 //! Checks of the contract's lines 1 to 6: connections.
 
-use std::time::Duration;
-
 use haulage::provider::{
     ConnectError, ConnectionParams, DisconnectReason, Event, Operation, Place, Provider, Quiesced,
     WorkRequest,
 };
 use haulage_proto::verbs::{Access, Opcode, QpNum, Status, WrId};
 
-use crate::bed::{ACTIVE, Bed, End, Link, PARAMS, PASSIVE, SIGNALED};
+use crate::bed::{ACTIVE, Bed, Link, PARAMS, PASSIVE, SIGNALED};
 use crate::by_number::ByNumber as _;
 use crate::network::Network;
 use crate::pattern;
@@ -28,9 +26,8 @@ pub fn line_01_connecting_never_blocks<N: Network>(network: N) {
     bed.until("Established", |bed| bed.ends[ACTIVE].established(qp));
 }
 
-/// A listener yields each peer once. Once adopted, on whichever thread, by whichever provider of this kind and however
-/// late, it is reported once as `Request`, with the private data that the peer sent; nothing moves on that queue pair
-/// before `answer`.
+/// A listener yields each peer once. Once adopted, it is reported once as `Request`, with the private data that the peer
+/// sent; nothing moves on that queue pair before `answer`.
 pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network: N) {
     let mut bed = Bed::new(network);
     let (now, to) = (bed.network.now(), bed.listening());
@@ -56,45 +53,10 @@ pub fn line_02_a_peer_is_reported_once_and_waits_for_accept<N: Network>(network:
     qps.dedup();
     assert_eq!(qps.len(), 3, "each peer has a queue pair of its own");
     assert!(bed.ends[ACTIVE].log.is_empty(), "nobody accepted: {:?}", bed.ends[ACTIVE].log);
-    adopted_late(&mut bed);
-    adopted_elsewhere(&mut bed);
-}
-
-/// Checks that a peer waits to be adopted, unseen, and that another thread may have it meanwhile.
-fn adopted_late<N: Network>(bed: &mut Bed<N>) {
-    let (active, incoming) = bed.arrive();
-    let incoming = std::thread::scope(|threads| threads.spawn(move || incoming).join());
-    let incoming = incoming.expect("the thread does nothing");
-    bed.linger([64; 2]);
-    bed.network.skip(bed.network.now().saturating_add(LATE));
-    bed.linger([64; 2]);
-    assert!(bed.ends[PASSIVE].log.is_empty(), "{:?} before it was adopted", bed.ends[PASSIVE].log);
-    let now = bed.network.now();
-    assert!(
-        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
-        "there are slots"
-    );
-    let passive = bed.requested();
-    become_a_connection(bed, [active, passive]);
-}
-
-/// Checks that another provider of the same kind may adopt a peer.
-fn adopted_elsewhere<N: Network>(bed: &mut Bed<N>) {
-    let (active, incoming) = bed.arrive();
-    let (provider, pool, _) = bed.network.join();
-    let first = std::mem::replace(&mut bed.ends[PASSIVE], End::new(provider, pool));
-    let now = bed.network.now();
-    assert!(
-        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
-        "there are slots"
-    );
-    let passive = bed.requested();
-    become_a_connection(bed, [active, passive]);
-    assert!(first.log.is_empty(), "{:?} where it was not adopted", first.log);
 }
 
 /// Accepts the peer that waits for an answer, and checks that messages pass.
-fn become_a_connection<N: Network>(bed: &mut Bed<N>, link: Link) {
+pub(super) fn become_a_connection<N: Network>(bed: &mut Bed<N>, link: Link) {
     bed.ends[PASSIVE].provider.accept(bed.network.now(), link[PASSIVE], &PARAMS);
     for end in [ACTIVE, PASSIVE] {
         bed.until("Established", |bed| bed.ends[end].established(link[end]));
@@ -330,7 +292,5 @@ fn failed<N: Network>(bed: &mut Bed<N>, qp: QpNum) -> ConnectError {
     }
 }
 
-/// The time that a peer waits to be adopted: less than connection setup may take.
-const LATE: Duration = Duration::from_secs(1);
 /// More deadlines than a connection setup has.
-const DEADLINES: usize = 200;
+pub(super) const DEADLINES: usize = 200;
