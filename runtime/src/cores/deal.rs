@@ -2,9 +2,9 @@
 //!
 //! # Normal operation
 //! Whoever is dealt has a [`Place`] of its core from then on, until its setup has failed or its connection is over. The
-//! dealer chooses, of the cores with room for a connection, that with the fewest peers of the same origin, then with the fewest of all, and by chance among
-//! those that are alike. By rotation the first connection of each client, which is often the busiest, would always meet
-//! the same core.
+//! dealer chooses, of the cores with room for a connection, that with the fewest peers of the same origin, then with the
+//! fewest of all, and by chance among those that are alike. The first connection of a client is often the busiest: of cores
+//! that are alike, a new origin's goes to one with the fewest of these. By rotation it would always meet the same core.
 //!
 //! # Limits
 //! A core takes as many peers as it has slots. Where setups hold some of them, it takes one more, for which its oldest setup
@@ -34,8 +34,8 @@ pub(crate) struct Deal {
 struct Table {
     /// By the numbers of the cores.
     cores: Box<[Taken]>,
-    /// Places that each origin has, by the numbers of the cores. An origin without any is not listed.
-    origins: BTreeMap<Origin, Box<[u32]>>,
+    /// The origins that have places.
+    origins: BTreeMap<Origin, Own>,
     /// The waker of the dealer, while it waits for a place.
     awaited_by: Option<Waker>,
     /// The state of the generator by which cores that are alike are chosen.
@@ -48,6 +48,17 @@ struct Taken {
     slots: Slots,
     setups: u32,
     connections: u32,
+    /// Origins whose first peer was dealt to this core.
+    firsts: u32,
+}
+
+/// The places of one origin.
+#[derive(Debug)]
+struct Own {
+    /// By the numbers of the cores.
+    each: Box<[u32]>,
+    /// The core to which the first peer was dealt.
+    first: usize,
 }
 
 /// How many peers a core takes.
@@ -107,8 +118,10 @@ impl Deal {
         let Table { cores, origins, chance, .. } = &mut *table;
         let own = origins.get(&origin);
         let rank = |at: usize, taken: &Taken| {
-            let of_origin = own.and_then(|own| own.get(at)).copied().unwrap_or(0);
-            (!taken.has_slot(), taken.all() >= taken.slots.connections_max, of_origin, taken.all())
+            let of_origin = own.and_then(|own| own.each.get(at)).copied().unwrap_or(0);
+            let firsts = if own.is_none() { taken.firsts } else { 0 };
+            let is_full = taken.all() >= taken.slots.connections_max;
+            (!taken.has_slot(), is_full, of_origin, taken.all(), firsts)
         };
         let takes = || cores.iter().enumerate().filter(|(_, taken)| taken.takes_more());
         let best = takes().map(|(at, taken)| rank(at, taken)).min()?;
@@ -116,9 +129,13 @@ impl Deal {
         let which = next(chance) % alike().count() as u64;
         let at = alike().nth(usize::try_from(which).ok()?)?.0;
         let count = cores.len();
-        cores.get_mut(at)?.setups += 1;
-        let own = origins.entry(origin).or_insert_with(|| vec![0; count].into());
-        own.get_mut(at).into_iter().for_each(|own| *own += 1);
+        let taken = cores.get_mut(at)?;
+        taken.setups += 1;
+        let own = origins.entry(origin).or_insert_with(|| {
+            taken.firsts += 1;
+            Own { each: vec![0; count].into(), first: at }
+        });
+        own.each.get_mut(at).into_iter().for_each(|own| *own += 1);
         let held = Held { deal: Arc::clone(self), at, origin, is_connection: false };
         Some((at, Place(Some(held))))
     }
@@ -205,18 +222,20 @@ impl Place {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut table = self.deal.table();
+        let Table { cores, origins, awaited_by, .. } = &mut *table;
         let at = self.at;
-        if let Some(taken) = table.cores.get_mut(at) {
+        if let Some(taken) = cores.get_mut(at) {
             let of = if self.is_connection { &mut taken.connections } else { &mut taken.setups };
             *of -= 1;
         }
-        if let Some(own) = table.origins.get_mut(&self.origin) {
-            own.get_mut(at).into_iter().for_each(|own| *own -= 1);
-            if own.iter().all(|own| *own == 0) {
-                table.origins.remove(&self.origin);
+        if let Some(own) = origins.get_mut(&self.origin) {
+            own.each.get_mut(at).into_iter().for_each(|own| *own -= 1);
+            if own.each.iter().all(|own| *own == 0) {
+                cores.get_mut(own.first).into_iter().for_each(|first| first.firsts -= 1);
+                origins.remove(&self.origin);
             }
         }
-        if let Some(waker) = table.awaited_by.take() {
+        if let Some(waker) = awaited_by.take() {
             self.deal.is_awaited.store(false, Ordering::Release);
             waker.wake();
         }

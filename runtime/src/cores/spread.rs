@@ -139,16 +139,15 @@ fn places_of_short_connections_are_spread_evenly() {
 
 /// A hundred clients connect eight times each, and the first connection carries as much as the seven others together.
 ///
-/// Where the dealer cannot know which connection will be busy, a hundred busy ones fall like balls into bins: of so many
-/// bins as cores, the fullest has 1.18 times the mean of all load at 8 cores, and 1.31 times at 16 (means of many seeds).
-/// Dealt in turn, they would all meet one core of 8, or two of 16, which had 4 times the mean.
+/// Where cores that are alike were dealt by chance alone, the busiest had 1.18 times the mean at 8 cores, and 1.31 times at 16
+/// (means of many seeds). Dealt in turn, the busy ones would all meet one core of 8, or two of 16, which had 4 times the mean.
 #[test]
 fn a_busy_first_connection_of_each_client_meets_all_cores() {
     for cores in 2..=16 {
-        let runs: Vec<_> = SEEDS.into_iter().map(|seed| busy_firsts(cores, seed)).collect();
-        let mean = runs.iter().sum::<f64>() / SEEDS.len() as f64;
-        let most = if cores <= 8 { 1.3 } else { 1.4 };
-        assert!(mean <= most, "{cores} cores: {runs:?}");
+        for seed in SEEDS {
+            let most = busy_firsts(cores, seed);
+            assert!(most <= 1.3, "{cores} cores, seed {seed:#x}: {most}");
+        }
     }
 }
 
