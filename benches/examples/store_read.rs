@@ -177,7 +177,13 @@ fn serve(
 ) -> Result<CoreThread<(std::net::SocketAddr, File)>, Failure> {
     let room = usize::try_from(options.file).unwrap_or(usize::MAX).saturating_mul(2) + ROOM;
     cores::start(thread("server", cpu), move || {
-        let node = NodeConfig { room, asked: None, limits: LIMITS_DEFAULT, crc: Some(Switch::Off) };
+        let node = NodeConfig {
+            room,
+            asked: None,
+            limits: LIMITS_DEFAULT,
+            crc: Some(Switch::Off),
+            device_cpu: None,
+        };
         let mut root = None;
         let (mut core, _) = node.build::<Iwarp, _>(|pool, _| {
             let files = memory::Limits { files_max: 16, names_max: 16 };
@@ -211,6 +217,7 @@ fn connect(
             asked: None,
             limits: client_limits(TIMEOUT),
             crc: Some(Switch::Off),
+            device_cpu: None,
         };
         let (mut core, _) = node.build::<Iwarp, _>(|_, _| Ok(NoService))?;
         let connection = core
