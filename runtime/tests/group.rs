@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use haulage::core::{Core, CoreIdentity, CoreNumber, Cx, NoService, Service};
@@ -29,7 +30,7 @@ const WHERE: u32 = 0;
 const PANIC: u32 = 1;
 
 fn binding() -> Binding {
-    let procedures = ["WHERE", "PANIC", "COUNT", "CALL_ELSEWHERE", "COUNTED"]
+    let procedures = ["WHERE", "PANIC", "COUNT", "CALL_ELSEWHERE", "COUNTED", "STAND"]
         .map(|name| Procedure::new(name).results_max(4));
     let procedures = procedures.into();
     Binding { program: 0x2000_0001, version: 1, procedures }
@@ -41,11 +42,15 @@ const COUNT: u32 = 2;
 const CALL_ELSEWHERE: u32 = 3;
 /// Returns the count of the core that serves it.
 const COUNTED: u32 = 4;
+/// Has the core stand still until the test lets it go on.
+const STAND: u32 = 5;
 
 /// Says where a Call is served, and counts with the other cores of its group.
 struct Counter {
     mailbox: Mailbox<Post>,
     count: u32,
+    /// Where a core that stands still meets the test, before and after.
+    gate: Arc<Barrier>,
     /// A connection of another core.
     other: Option<ConnectionId>,
 }
@@ -87,6 +92,11 @@ impl Service for Counter {
                 0
             }
             COUNTED => self.count,
+            STAND => {
+                self.gate.wait();
+                self.gate.wait();
+                0
+            }
             CALL_ELSEWHERE => {
                 let Some(other) = self.other else { return Outcome::Failed(AcceptStat::SystemErr) };
                 let refused = cx.call(other, Request::new(WHERE), 0, |_| Ok(())).map_err(|no| no.0);
@@ -128,10 +138,17 @@ fn core<S: Service>(number: CoreNumber, service: S) -> io::Result<Core<Iwarp, S>
 
 /// Starts a group of so many cores. Returns the address that its first core serves.
 fn serve(cores: usize) -> (Group<Option<SocketAddr>>, SocketAddr) {
-    let counter = |mailbox| Counter { mailbox, count: 0, other: None };
+    serve_with(cores, &Arc::new(Barrier::new(2)))
+}
+
+/// Like [`serve`]. A core that is to stand still meets the test at `gate`, and goes on when it meets it again.
+fn serve_with(cores: usize, gate: &Arc<Barrier>) -> (Group<Option<SocketAddr>>, SocketAddr) {
+    let counter =
+        |mailbox, gate: &Arc<_>| Counter { mailbox, count: 0, gate: Arc::clone(gate), other: None };
     let make = |mailbox| {
+        let gate = Arc::clone(gate);
         move |number| {
-            let mut core = core(number, counter(mailbox))?;
+            let mut core = core(number, counter(mailbox, &gate))?;
             let first = number == CoreNumber::FIRST;
             let at = first.then(|| core.listen((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
             Ok::<_, io::Error>((core, at))
@@ -266,6 +283,27 @@ fn a_full_mailbox_gives_the_post_back_and_so_does_one_of_no_core() {
     assert_eq!(boxes[0].post(second, "two"), Err(Undelivered("two")));
     assert_eq!(boxes[0].post(CoreNumber::new(2).unwrap(), "three"), Err(Undelivered("three")));
     assert_eq!(boxes[0].post(CoreNumber::FIRST, "four"), Ok(()), "each core has its own");
+}
+
+#[test]
+fn a_group_is_alive_only_while_all_of_its_cores_turn() {
+    let gate = Arc::new(Barrier::new(2));
+    let (group, at) = serve_with(2, &gate);
+    let mut client = connect(at, 2);
+    let standing = served_by(&mut client.started[0]) as usize;
+    client.started[0].begin(Request::new(STAND), |_| Ok(())).unwrap();
+    gate.wait();
+    group.ask_for_life();
+    while !group.cores()[1 - standing].is_alive() {
+        std::thread::yield_now();
+    }
+    assert!(!group.is_alive());
+    gate.wait();
+    while !group.is_alive() {
+        std::thread::yield_now();
+    }
+    client.stop().unwrap();
+    group.stop().unwrap();
 }
 
 #[test]
