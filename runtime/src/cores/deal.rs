@@ -128,6 +128,16 @@ impl Deal {
         let alike = || takes().filter(|(at, taken)| rank(*at, taken) == best);
         let which = next(chance) % alike().count() as u64;
         let at = alike().nth(usize::try_from(which).ok()?)?.0;
+        Some((at, self.enter(&mut table, at, origin)?))
+    }
+
+    /// Returns a place at the core of this number for a peer of an origin.
+    pub(crate) fn take(self: &Arc<Self>, at: usize, origin: Origin) -> Option<Place> {
+        self.enter(&mut self.table(), at, origin)
+    }
+
+    fn enter(self: &Arc<Self>, table: &mut Table, at: usize, origin: Origin) -> Option<Place> {
+        let Table { cores, origins, .. } = table;
         let count = cores.len();
         let taken = cores.get_mut(at)?;
         taken.setups += 1;
@@ -137,7 +147,7 @@ impl Deal {
         });
         own.each.get_mut(at).into_iter().for_each(|own| *own += 1);
         let held = Held { deal: Arc::clone(self), at, origin, is_connection: false };
-        Some((at, Place(Some(held))))
+        Some(Place(Some(held)))
     }
 
     /// Returns whether some core but the one of this number takes a peer.

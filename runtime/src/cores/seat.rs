@@ -90,11 +90,17 @@ impl<I: Arrival> Seat<I> {
             return Some((incoming, place));
         }
         let door = self.doors.get(at)?;
-        // A core that has not looked at so many peers stands still, and is sent no more.
-        if door.dealt.push((incoming, place)).is_ok() {
-            door.waker.get().into_iter().for_each(Waker::wake);
+        match door.dealt.push((incoming, place)) {
+            Ok(()) => {
+                door.waker.get().into_iter().for_each(Waker::wake);
+                None
+            }
+            // A core that has not looked at so many peers stands still. This one turns.
+            Err((incoming, place)) => {
+                drop(place);
+                Some((incoming, self.deal.take(self.at, origin)?))
+            }
         }
-        None
     }
 
     /// Adopts peers that this core was dealt, and, as the first core, deals those that wait at the provider's ports: as many
@@ -159,4 +165,4 @@ impl<I: Arrival> Seat<I> {
 }
 
 /// Peers that wait for one core to adopt them, at most.
-const DEALT_MAX: usize = 1024;
+pub(super) const DEALT_MAX: usize = 1024;

@@ -6,7 +6,7 @@ use haulage_proto::time::Instant;
 use haulage_proto::verbs::QpNum;
 
 use super::deal::{Deal, Place, Places, Slots};
-use super::seat::Seat;
+use super::seat::{DEALT_MAX, Seat};
 use crate::origin::Origin;
 use crate::provider::sim::{Fabric, FabricConfig, Incoming, Listener, Rng, Sim};
 use crate::provider::{ConnectionAnswer, ConnectionParams, Event, Provider};
@@ -33,12 +33,16 @@ const PARAMS: ConnectionParams<'static> = ConnectionParams { private_data: b"", 
 
 impl House {
     fn of(cores: usize, seed: u64) -> Self {
-        let config = FabricConfig { seed, queue_pairs_max: 1024, ..FabricConfig::default() };
+        Self::with_slots(cores, seed, 1024)
+    }
+
+    fn with_slots(cores: usize, seed: u64, slots: u16) -> Self {
+        let config = FabricConfig { seed, queue_pairs_max: slots, ..FabricConfig::default() };
         let fabric = Fabric::new(config);
         let seats = Seat::of_all(cores, seed);
         let core = |(at, seat): (u8, Seat<_>)| {
             let sim = fabric.provider([10, 1, 0, at].into()).unwrap();
-            let (count, connections_max) = (1024, 1024);
+            let (count, connections_max) = (slots.into(), slots.into());
             let slots = Slots { count, connections_max, connections_give_way: false };
             seat.open(slots, sim.waker());
             (sim, seat)
@@ -149,6 +153,30 @@ fn a_busy_first_connection_of_each_client_meets_all_cores() {
             assert!(most <= 1.3, "{cores} cores, seed {seed:#x}: {most}");
         }
     }
+}
+
+/// One of two cores stands still, and peers come in the meantime: it keeps some of them waiting, and the other takes the rest.
+#[test]
+fn a_core_that_stands_still_keeps_a_bounded_number_of_peers() {
+    let mut house = House::with_slots(2, 1, 4096);
+    let mut client = house.client(1);
+    let mut held = Vec::new();
+    for _ in 0..3000 {
+        client.connect(house.now, house.at, &PARAMS).unwrap();
+        house.now = house.fabric.next_event().unwrap_or(house.now).max(house.now);
+        let (sim, seat) = &mut house.cores[0];
+        seat.adopt(sim, house.now);
+        sim.poll(house.now, 64, &mut house.events);
+        for event in house.events.drain(..) {
+            if let Event::Request { mut place, .. } = event {
+                place.become_connection();
+                held.push(place);
+            }
+        }
+    }
+    let Places { setups, connections, .. } = house.cores[0].1.places();
+    let kept = u32::try_from(DEALT_MAX).unwrap();
+    assert_eq!((setups, connections), (vec![0, kept], vec![3000 - kept, 0]));
 }
 
 fn busy_firsts(cores: usize, seed: u64) -> f64 {
