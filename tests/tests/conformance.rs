@@ -109,6 +109,8 @@ provider_conformance!(verbs_post_send, if Rnic::find_posting_lists());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_grouped, if Rnic::find_grouped());
 #[cfg(feature = "verbs")]
+provider_conformance!(verbs_dealt, if Rnic::find(Config::default()).map(Dealt::new));
+#[cfg(feature = "verbs")]
 provider_conformance!(verbs_delaying, if slow_rnic());
 #[cfg(feature = "verbs")]
 provider_conformance!(verbs_persistent, if persistent_rnic());
