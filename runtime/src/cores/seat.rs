@@ -18,8 +18,9 @@ pub(crate) struct Seat<I> {
     /// The core's number in the group. The first deals.
     at: usize,
     doors: Arc<[Door<I>]>,
-    /// A peer that was dealt while no slot was free: it is tried once more, in the next turn.
-    back: Option<(I, Place)>,
+    /// A peer that was dealt while no slot was free, and turns in which it is tried again: a setup gives way, whose slot may be
+    /// free only once the system has let go of it.
+    back: Option<((I, Place), u32)>,
     /// Peers wait at the ports for a place of any core.
     is_waiting: bool,
 }
@@ -117,17 +118,19 @@ impl<I: Arrival> Seat<I> {
 
     fn adopt_dealt(&mut self, provider: &mut impl Provider<Incoming = I>, now: Instant) -> usize {
         let mut adopted = 0;
-        if let Some((incoming, place)) = self.back.take() {
-            // A peer for which there is no slot in two turns is dropped, and so refused.
-            drop(provider.adopt(now, incoming, place));
+        while adopted < ADOPTED_MAX {
+            let back = self.back.take();
+            let Some(((incoming, place), turns)) =
+                back.or_else(|| self.next_dealt().map(|dealt| (dealt, TURNS)))
+            else {
+                break;
+            };
             adopted += 1;
-        }
-        while adopted < ADOPTED_MAX
-            && self.back.is_none()
-            && let Some((incoming, place)) = self.next_dealt()
-        {
-            self.back = provider.adopt(now, incoming, place).err();
-            adopted += 1;
+            if let Err(again) = provider.adopt(now, incoming, place) {
+                // After so many turns without a slot the peer is dropped, and so refused.
+                self.back = turns.checked_sub(1).map(|turns| (again, turns));
+                break;
+            }
         }
         adopted
     }
@@ -146,11 +149,15 @@ impl<I: Arrival> Seat<I> {
         };
         let mut taken = 0;
         while taken < ADOPTED_MAX
+            && self.back.is_none()
             && let Some(incoming) = provider.next_incoming(now, has_room_beside)
         {
             taken += 1;
-            if let Some((incoming, place)) = self.deal(incoming) {
-                drop(provider.adopt(now, incoming, place));
+            if let Some((incoming, place)) = self.deal(incoming)
+                && let Err(again) = provider.adopt(now, incoming, place)
+            {
+                // A core that is alone took it because it had a slot.
+                self.back = (self.doors.len() > 1).then_some((again, TURNS));
             }
         }
         if lacks_room.get() && self.doors.len() > 1 {
@@ -164,5 +171,7 @@ impl<I: Arrival> Seat<I> {
     }
 }
 
+/// Turns in which a peer is tried again for which a core has no slot.
+const TURNS: u32 = 16;
 /// Peers that wait for one core to adopt them, at most.
 pub(super) const DEALT_MAX: usize = 1024;
