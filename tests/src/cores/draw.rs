@@ -127,7 +127,7 @@ impl World {
             delayed_percent: choices.pick(&[0, 10, 40]),
             lent_percent: choices.pick(&LENT),
             corrupted_percent,
-            memory: choices.pick(&[1 << 20, 4 << 20]),
+            memory: choices.pick(&[1 << 19, 4 << 20]),
             seed: choices.number(),
         };
         let node = plan.build(Rc::default(), |_| Kind::Caller(caller));
