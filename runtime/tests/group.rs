@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use haulage::service::{
 use haulage::sys::clock;
 use haulage_proto::rpc::AcceptStat;
 
+/// Nothing here takes this long unless it hangs.
+const HANG: Duration = Duration::from_secs(120);
 /// Setups and connections of a core at once.
 const SLOTS: usize = 32;
 const LIMITS: Limits = Limits { connections_max: 16, receives_max: 256, ..LIMITS_DEFAULT };
@@ -30,7 +33,7 @@ const WHERE: u32 = 0;
 const PANIC: u32 = 1;
 
 fn binding() -> Binding {
-    let procedures = ["WHERE", "PANIC", "COUNT", "CALL_ELSEWHERE", "COUNTED", "STAND"]
+    let procedures = ["WHERE", "PANIC", "COUNT", "CALL_ELSEWHERE", "STAND"]
         .map(|name| Procedure::new(name).results_max(4));
     let procedures = procedures.into();
     Binding { program: 0x2000_0001, version: 1, procedures }
@@ -40,19 +43,29 @@ fn binding() -> Binding {
 const COUNT: u32 = 2;
 /// Has the core call back to a connection of another core, and returns whether it was told whose it is.
 const CALL_ELSEWHERE: u32 = 3;
-/// Returns the count of the core that serves it.
-const COUNTED: u32 = 4;
 /// Has the core stand still until the test lets it go on.
-const STAND: u32 = 5;
+const STAND: u32 = 4;
 
 /// Says where a Call is served, and counts with the other cores of its group.
 struct Counter {
     mailbox: Mailbox<Post>,
-    count: u32,
-    /// Where a core that stands still meets the test, before and after.
-    gate: Arc<Barrier>,
+    shared: Arc<Shared>,
     /// A connection of another core.
     other: Option<ConnectionId>,
+}
+
+/// What the cores and the test share.
+struct Shared {
+    /// Where a core that stands still meets the test, before and after.
+    gate: Barrier,
+    /// Posts that the cores have taken and counted.
+    count: AtomicU32,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { gate: Barrier::new(2), count: AtomicU32::new(0) })
+    }
 }
 
 /// What the cores tell each other.
@@ -91,10 +104,9 @@ impl Service for Counter {
                 self.tell(Post::Count);
                 0
             }
-            COUNTED => self.count,
             STAND => {
-                self.gate.wait();
-                self.gate.wait();
+                self.shared.gate.wait();
+                self.shared.gate.wait();
                 0
             }
             CALL_ELSEWHERE => {
@@ -114,7 +126,7 @@ impl Service for Counter {
         while let Some((from, post)) = self.mailbox.take(cx) {
             worked = true;
             match post {
-                Post::Count => self.count += 1,
+                Post::Count => _ = self.shared.count.fetch_add(1, Ordering::Relaxed),
                 Post::Opened(connection) if from != cx.core() => self.other = Some(connection),
                 Post::Opened(_) => {}
             }
@@ -138,17 +150,17 @@ fn core<S: Service>(number: CoreNumber, service: S) -> io::Result<Core<Iwarp, S>
 
 /// Starts a group of so many cores. Returns the address that its first core serves.
 fn serve(cores: usize) -> (Group<Option<SocketAddr>>, SocketAddr) {
-    serve_with(cores, &Arc::new(Barrier::new(2)))
+    serve_with(cores, &Shared::new())
 }
 
-/// Like [`serve`]. A core that is to stand still meets the test at `gate`, and goes on when it meets it again.
-fn serve_with(cores: usize, gate: &Arc<Barrier>) -> (Group<Option<SocketAddr>>, SocketAddr) {
+/// Like [`serve`]. The cores share `shared` with the test.
+fn serve_with(cores: usize, shared: &Arc<Shared>) -> (Group<Option<SocketAddr>>, SocketAddr) {
     let counter =
-        |mailbox, gate: &Arc<_>| Counter { mailbox, count: 0, gate: Arc::clone(gate), other: None };
+        |mailbox, shared: &Arc<_>| Counter { mailbox, shared: Arc::clone(shared), other: None };
     let make = |mailbox| {
-        let gate = Arc::clone(gate);
+        let shared = Arc::clone(shared);
         move |number| {
-            let mut core = core(number, counter(mailbox, &gate))?;
+            let mut core = core(number, counter(mailbox, &shared))?;
             let first = number == CoreNumber::FIRST;
             let at = first.then(|| core.listen((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
             Ok::<_, io::Error>((core, at))
@@ -173,6 +185,15 @@ fn connect(to: SocketAddr, connections: usize) -> CoreThread<Vec<RemoteClient>> 
         Ok::<_, io::Error>((core, clients))
     });
     client.unwrap()
+}
+
+/// Waits for something that happens at once, unless it never does.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let by = clock::now().saturating_add(HANG);
+    while !happened() {
+        assert!(clock::now() < by, "it never came to this: {what}");
+        std::thread::yield_now();
+    }
 }
 
 fn call(client: &mut RemoteClient, procedure: u32) -> u32 {
@@ -243,19 +264,13 @@ fn silent_peers_close_nobodys_connection_and_keep_nobody_out() {
 
 #[test]
 fn posts_reach_every_core_also_one_that_sleeps() {
-    let (group, at) = serve(3);
-    let mut client = connect(at, 3);
-    for client in &mut client.started {
-        for _ in 0..5 {
-            call(client, COUNT);
-        }
-    }
-    // Each core has been told of all of them: at once, or as soon as it takes what was posted.
-    for client in &mut client.started {
-        while call(client, COUNTED) < 15 {
-            std::thread::yield_now();
-        }
-        assert_eq!(call(client, COUNTED), 15);
+    let shared = Shared::new();
+    let (group, at) = serve_with(3, &shared);
+    let mut client = connect(at, 1);
+    for calls in 1..=100 {
+        // The other two cores have no connection: nothing but the post wakes them.
+        call(&mut client.started[0], COUNT);
+        until("the posts came", || shared.count.load(Ordering::Relaxed) == 3 * calls);
     }
     client.stop().unwrap();
     group.stop().unwrap();
@@ -290,21 +305,18 @@ fn a_full_mailbox_gives_the_post_back_and_so_does_one_of_no_core() {
 
 #[test]
 fn a_group_is_alive_only_while_all_of_its_cores_turn() {
-    let gate = Arc::new(Barrier::new(2));
-    let (group, at) = serve_with(2, &gate);
+    let shared = Shared::new();
+    let (group, at) = serve_with(2, &shared);
     let mut client = connect(at, 2);
     let standing = served_by(&mut client.started[0]) as usize;
     client.started[0].begin(Request::new(STAND), |_| Ok(())).unwrap();
-    gate.wait();
+    shared.gate.wait();
     group.ask_for_life();
-    while !group.cores()[1 - standing].is_alive() {
-        std::thread::yield_now();
-    }
-    assert!(!group.is_alive());
-    gate.wait();
-    while !group.is_alive() {
-        std::thread::yield_now();
-    }
+    until("the other core turns", || group.cores()[1 - standing].is_alive());
+    let is_alive = group.is_alive();
+    shared.gate.wait();
+    assert!(!is_alive, "one of its cores stands still");
+    until("both turn", || group.is_alive());
     client.stop().unwrap();
     group.stop().unwrap();
 }
@@ -318,8 +330,8 @@ fn a_panic_of_one_core_is_told_and_the_others_end_in_order() {
     let of = |core| homes.iter().position(|home| *home == core).unwrap();
     client.started[of(1)].call(Request::new(PANIC), |_| Ok(())).unwrap_err();
     // The other core leaves its connections, too, without being asked.
-    while client.started[of(0)].call(Request::new(WHERE), |_| Ok(())).is_ok() {}
-    assert!(group.is_finished());
+    until("it has left", || client.started[of(0)].call(Request::new(WHERE), |_| Ok(())).is_err());
+    until("its thread has ended", || group.is_finished());
     client.stop().unwrap();
     let why = group.stop_while_turning(Duration::from_secs(60)).unwrap_err();
     let Unstopped::Panicked(panicked) = why else { panic!("{why}") };

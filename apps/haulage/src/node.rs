@@ -130,7 +130,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// Whether to ask for CRCs; `None` leaves it to the provider.
     pub crc: Option<Switch>,
-    /// The CPU near which an RDMA device is chosen; `None`: that of the core. Cores of one server have one device.
+    /// The CPU near which the core chooses its RDMA device. `None` means the CPU that the core runs on. All cores of one server
+    /// name the same CPU, because they adopt peers that came to one device.
     pub device_cpu: Option<usize>,
 }
 

@@ -15,7 +15,7 @@ pub struct Seats<I> {
 }
 
 impl<I: Arrival> Seats<I> {
-    /// Makes the seats of a group of so many cores, by their numbers. `seed` decides between cores that have equally few
+    /// Makes the seats of a group with `cores` cores, by their numbers. `seed` decides between cores that have equally few
     /// connections, and is not to be guessed by peers.
     pub fn of_all(cores: usize, seed: u64) -> Vec<Self> {
         let tcp = Seat::of_all(cores, seed.rotate_left(32));

@@ -96,7 +96,7 @@ struct Held {
 }
 
 impl Deal {
-    /// Makes the table of a group of so many cores, which have no slots yet. `seed` decides between cores that are alike.
+    /// Makes the table of a group with `cores` cores, which have no slots yet. `seed` decides between cores that are alike.
     pub(crate) fn new(cores: usize, seed: u64) -> Arc<Self> {
         let table = Table {
             cores: vec![Taken::default(); cores].into(),

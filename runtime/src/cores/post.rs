@@ -6,7 +6,7 @@
 //! nothing lies one look a turn.
 //!
 //! # Limits
-//! A mailbox holds so many posts as it was made for. A full one is never waited for: the post comes back, and who posts says
+//! A mailbox has room for a number of posts that is fixed when it is made. A full one is never waited for: the post comes back, and who posts says
 //! what that means.
 
 use std::fmt;
@@ -46,7 +46,7 @@ impl<T> fmt::Debug for Undelivered<T> {
     }
 }
 
-/// Makes the mailboxes of a group of so many cores, by their numbers. Each holds at most `posts_max` posts.
+/// Makes the mailboxes of a group with `cores` cores, by their numbers. Each holds at most `posts_max` posts.
 pub fn mailboxes<T: Send>(cores: usize, posts_max: usize) -> Vec<Mailbox<T>> {
     let slot = |_| Slot {
         posts: ArrayQueue::new(posts_max.max(1)),

@@ -33,7 +33,7 @@ struct Door<I> {
 }
 
 impl<I: Arrival> Seat<I> {
-    /// Makes the seats of a group of so many cores. `seed` decides between cores that are alike.
+    /// Makes the seats of a group with `cores` cores, by their numbers. `seed` decides between cores that are alike.
     pub(crate) fn of_all(cores: usize, seed: u64) -> Vec<Self> {
         let deal = Deal::new(cores, seed);
         // Nobody deals to a core that is alone.

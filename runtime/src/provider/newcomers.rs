@@ -128,7 +128,7 @@ impl Seldom {
     /// A limit that the first event passes.
     pub(crate) const NEW: Self = Self { not_before: Instant::ZERO };
 
-    /// Returns whether an event at `now` passes, where so many cores share the limit.
+    /// Returns whether an event at `now` passes, where `cores` cores share the limit.
     pub(crate) fn passes(&mut self, now: Instant, cores: u32) -> bool {
         let passes = now >= self.not_before;
         if passes {

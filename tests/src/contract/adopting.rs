@@ -30,11 +30,7 @@ fn adopted_late<N: Network>(bed: &mut Bed<N>) {
     bed.network.skip(bed.network.now().saturating_add(LATE));
     bed.linger([64; 2]);
     assert!(bed.ends[PASSIVE].log.is_empty(), "{:?} before it was adopted", bed.ends[PASSIVE].log);
-    let now = bed.network.now();
-    assert!(
-        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
-        "there are slots"
-    );
+    adopt(bed, incoming, Place::default());
     let passive = bed.requested();
     become_a_connection(bed, [active, passive]);
 }
@@ -44,11 +40,7 @@ fn adopted_elsewhere<N: Network>(bed: &mut Bed<N>) {
     let (active, incoming) = bed.arrive();
     let (provider, pool, _) = bed.network.join();
     let first = std::mem::replace(&mut bed.ends[PASSIVE], End::new(provider, pool));
-    let now = bed.network.now();
-    assert!(
-        bed.ends[PASSIVE].provider.adopt(now, incoming, Place::default()).is_ok(),
-        "there are slots"
-    );
+    adopt(bed, incoming, Place::default());
     let passive = bed.requested();
     become_a_connection(bed, [active, passive]);
     assert!(first.log.is_empty(), "{:?} where it was not adopted", first.log);

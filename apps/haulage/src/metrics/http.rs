@@ -35,7 +35,7 @@ pub struct Asking {
 pub struct Questions {
     /// Requests for the page, each with the channel for the answer.
     pub(super) asked: Receiver<Asker>,
-    /// Failed accepts of the HTTP server, which are told to the first core.
+    /// How often the HTTP server failed to accept. The page of the first core shows it; on other cores it stays zero.
     pub(super) failures: AcceptFailures,
 }
 
@@ -53,7 +53,8 @@ impl Asker {
     }
 }
 
-/// Creates the channels from the HTTP server to the [`Metered`](super::Metered) services of so many cores.
+/// Creates the channels from the HTTP server to the [`Metered`](super::Metered) services of a server with `cores` cores: the
+/// HTTP server's ends, and the end of each core by its number.
 pub fn ways(cores: usize) -> (Asking, Vec<Questions>) {
     let failures = AcceptFailures::default();
     let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::channel()).unzip();

@@ -85,8 +85,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Returns the pace of one of so many clients that have the arrivals of this one together. Each `number` has a seed
-    /// of its own.
+    /// Divides this pace among `count` clients: together they make as many Calls a second as this pace says. Returns the part of
+    /// client `number`, whose arrivals have a seed of their own.
     #[must_use]
     pub fn part(self, number: u32, count: u32) -> Self {
         let rate = self.rate.map(|rate| rate / f64::from(count));

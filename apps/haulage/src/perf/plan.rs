@@ -221,7 +221,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// Returns the resources of each of so many cores that share these.
+    /// Divides these resources among `cores` cores. Returns the part of each, rounded up.
     #[must_use]
     pub fn part(self, cores: usize) -> Self {
         let count = u32::try_from(cores).unwrap_or(u32::MAX);

@@ -17,7 +17,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Makes the line of so many runs, each of this plan's duration.
+    /// Makes the progress line of a benchmark that makes `runs` runs of this plan.
     pub(crate) fn new(plan: &Plan, runs: u32) -> Self {
         let time = plan.pace.warm + plan.pace.time;
         Self { stage: None, run: 0, runs, time }

@@ -97,7 +97,7 @@ pub(super) struct Listening {
     raw: Option<TcpListener>,
 }
 
-/// Returns what makes the service of each of so many cores of a server.
+/// Returns, for each of the `count` cores of a server, a function that makes its service.
 pub(super) fn services(
     count: usize,
 ) -> impl Iterator<Item = impl FnOnce() -> PerfService + Send + 'static> {

@@ -98,8 +98,8 @@ impl ServerCores {
 mod tests {
     use super::*;
 
-    /// A machine of so many physical cores with so many threads each, numbered as most machines do: first one thread of
-    /// each core, then the others.
+    /// Makes a machine of `cores` physical cores with `threads` hardware threads each. CPUs are numbered as on most machines:
+    /// first one thread of each core, then the others.
     fn machine(cores: usize, threads: usize) -> Topology {
         let physical = |core| (0..threads).map(|thread| core + thread * cores).collect();
         Topology {

@@ -17,7 +17,7 @@ impl Bucket {
     /// A bucket with all its tokens.
     pub(crate) const FULL: Self = Self { full_at: Instant::ZERO, left_out: 0 };
 
-    /// Takes a token at `now`, of a bucket that so many cores share. Returns how many events found none since the last one that
+    /// Takes a token at `now`, of a bucket that `cores` cores share. Returns how many events found none since the last one that
     /// passed; `None` if this event finds none either.
     pub(crate) fn take(&mut self, now: Instant, cores: u32) -> Option<u64> {
         // A core has one token in any case.
